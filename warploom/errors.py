@@ -1,0 +1,109 @@
+"""Errors, and the only place that formats a message for users.
+
+Three classes: `CompileError` (the user's mistake, always with a source excerpt where one is known),
+`InternalError` (ours: names the pass and a reproducer) and `LaunchError` (arguments, device).
+A *code* is stable and kebab-case (`dot-shape`); tests and documentation refer to it.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A span of the user's source.  Lines and columns count from 1; `end_col` is exclusive.
+
+    `caller` is the call's location where a helper function was inlined.
+    """
+
+    file: str
+    line: int
+    col: int = 1
+    end_col: int = 1
+    caller: Loc | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A further place that a message points at: where a value was made, the other party of a race."""
+
+    message: str
+    loc: Loc | None = None
+
+
+def excerpt(loc: Loc) -> str:
+    """The source line of `loc` with its span underlined; empty where the file can't be read."""
+    text = linecache.getline(loc.file, loc.line).rstrip("\n")
+    arrow = f" --> {loc}"
+    if not text:
+        return arrow
+    number = str(loc.line)
+    gutter = " " * len(number)
+    stop = min(max(loc.end_col, loc.col + 1), len(text) + 1)
+    underline = " " * (loc.col - 1) + "^" * max(1, stop - loc.col)
+    return f"{gutter}{arrow}\n{gutter} |\n{number} | {text}\n{gutter} | {underline}"
+
+
+def format_message(
+    kind: str, code: str, message: str, loc: Loc | None, notes: tuple[Note, ...], help: str | None
+) -> str:
+    """`error[code]: message`, the excerpt, notes with their excerpts, one line of help."""
+    lines = [f"{kind}[{code}]: {message}"]
+    if loc is not None:
+        lines.append(excerpt(loc))
+        caller = loc.caller
+        while caller is not None:
+            lines.append(f"note: called from here\n{excerpt(caller)}")
+            caller = caller.caller
+    for note in notes:
+        lines.append(f"note: {note.message}")
+        if note.loc is not None:
+            lines.append(excerpt(note.loc))
+    if help:
+        lines.append(f"help: {help}")
+    return "\n".join(lines)
+
+
+class WarploomError(Exception):
+    """Base of everything that warploom raises on purpose."""
+
+
+@dataclass(eq=False)
+class CompileError(WarploomError):
+    """The kernel, its arguments or its knobs are at fault: says where, what, and what to do."""
+
+    code: str
+    message: str
+    loc: Loc | None = None
+    notes: tuple[Note, ...] = ()
+    help: str | None = None
+
+    def __str__(self) -> str:
+        return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+
+
+@dataclass(eq=False)
+class LaunchError(WarploomError):
+    """A launch that can't be made: wrong arguments, devices, grid."""
+
+    code: str
+    message: str
+    help: str | None = None
+    loc: Loc | None = None
+    notes: tuple[Note, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+
+
+class InternalError(WarploomError):
+    """A bug of warploom.  The message names the pass and says how to reproduce it."""
+
+
+class WarploomWarning(UserWarning):
+    """A request that was not honoured as asked; the text has the same form as an error's."""

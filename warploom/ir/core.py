@@ -1,0 +1,250 @@
+"""The IR.  Nothing in this file knows any op by name.
+
+A `Func` is one region of ops in SSA form with structured control flow: a region is a list of ops, the
+last one a `yield`; scope is nesting.  Everything is frozen: a pass builds a new function and keeps the
+values that it does not change, so that dumps before and after differ only where the program does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from warploom.errors import Loc
+
+
+class RuleError(Exception):
+    """A type rule refused.  It carries no location: whoever called the rule adds one.
+
+    `code` is the stable error code that a user sees when the frontend reports the refusal.
+    """
+
+    def __init__(self, message: str, code: str = "type") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def require(ok: bool, message: str, code: str = "type") -> None:
+    if not ok:
+        raise RuleError(message, code)
+
+
+class Level(enum.IntEnum):
+    """States of a function on its way down; see docs/architecture.md for what each promises."""
+
+    TILE = 0
+    TASK = 1
+    CHANNEL = 2
+    WARP = 3
+    PLACED = 4
+
+
+ALL_LEVELS = frozenset(Level)
+SEQUENTIAL = frozenset({Level.TILE, Level.TASK, Level.CHANNEL})
+CHANNEL_ONLY = frozenset({Level.CHANNEL})
+HARDWARE = frozenset({Level.WARP, Level.PLACED})
+
+
+class Effect(enum.Flag):
+    """What an op does beside computing its results."""
+
+    NONE = 0
+    READ = enum.auto()  # reads memory that others may write
+    WRITE = enum.auto()  # writes memory
+    SYNC = enum.auto()  # waits, signals or orders; never moved, cloned or dropped
+
+
+class Type:
+    """Compared by value, printed by str().  The concrete types are in ir/types.py."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """Identity is the name; `hint` (the user's variable, where there is one) only helps printers."""
+
+    type: Type
+    hint: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """One list of ops, the last one a yield."""
+
+    params: tuple[Value, ...]
+    ops: tuple[Op, ...]
+
+    @property
+    def yielded(self) -> tuple[Value, ...]:
+        return self.ops[-1].operands
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    kind: OpKind
+    operands: tuple[Value, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    results: tuple[Value, ...] = ()
+    regions: tuple[Region, ...] = ()
+    tasks: frozenset[str] = frozenset()  # names of the tasks that run it; set from Level.TASK on
+    loc: Loc | None = None
+    id: str = ""  # stable from canonicalisation on ("loop0/dot1"); what a schedule names
+
+    @property
+    def result(self) -> Value:
+        (value,) = self.results
+        return value
+
+    def with_(self, **changes: Any) -> Op:
+        """A copy with some fields changed.  Results keep their identity unless they are given."""
+        fields = {
+            "kind": self.kind,
+            "operands": self.operands,
+            "attrs": self.attrs,
+            "results": self.results,
+            "regions": self.regions,
+            "tasks": self.tasks,
+            "loc": self.loc,
+            "id": self.id,
+        }
+        return Op(**{**fields, **changes})
+
+
+@dataclass(frozen=True, eq=False)
+class OpKind:
+    """One op, declared once.  Calling it appends an Op to a builder and returns its result(s)."""
+
+    name: str
+    rule: Callable[..., Any]  # operand types, attributes -> result type(s)
+    effect: Effect
+    levels: frozenset[Level]
+    doc: str = ""
+
+    def infer(
+        self, operands: Iterable[Value], attrs: Mapping[str, Any], regions: tuple[Region, ...] = ()
+    ) -> tuple[Type, ...]:
+        """Result types by the op's own rule.  Raises RuleError (refused) or TypeError (bad attribute)."""
+        extra: dict[str, Any] = {"regions": regions} if regions else {}
+        out = self.rule(*(v.type for v in operands), **attrs, **extra)
+        if out is None:
+            return ()
+        return out if isinstance(out, tuple) else (out,)
+
+    def __call__(
+        self,
+        b: Builder,
+        *operands: Value,
+        regions: tuple[Region, ...] = (),
+        hint: str = "",
+        **attrs: Any,
+    ) -> Any:
+        """Append the op; returns its one result, or the tuple of results where there are 0 or several."""
+        types = self.infer(operands, attrs, regions)
+        results = tuple(Value(t, hint) for t in types)
+        b.append(Op(self, operands, attrs, results, tuple(regions), b.tasks, b.loc))
+        return results[0] if len(results) == 1 else results
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+KINDS: dict[str, OpKind] = {}
+
+
+def op(
+    *, effect: Effect = Effect.NONE, levels: Iterable[Level] = ALL_LEVELS
+) -> Callable[[Callable[..., Any]], OpKind]:
+    """Declare an op kind: the function's signature is the schema, its body the only type rule."""
+
+    def declare(rule: Callable[..., Any]) -> OpKind:
+        name = rule.__name__.rstrip("_")
+        if name in KINDS:
+            raise AssertionError(f"op {name} declared twice")
+        kind = OpKind(name, rule, effect, frozenset(levels), rule.__doc__ or "")
+        KINDS[name] = kind
+        return kind
+
+    return declare
+
+
+@dataclass
+class Builder:
+    """A growing list of ops, and the location and tasks that new ops take."""
+
+    loc: Loc | None = None
+    tasks: frozenset[str] = frozenset()
+    ops: list[Op] = field(default_factory=list)
+
+    def append(self, o: Op) -> None:
+        self.ops.append(o)
+
+    @contextmanager
+    def at(self, o: Op) -> Iterator[None]:
+        """New ops take `o`'s location and tasks."""
+        saved = self.loc, self.tasks
+        self.loc, self.tasks = o.loc, o.tasks
+        try:
+            yield
+        finally:
+            self.loc, self.tasks = saved
+
+    def nested(self) -> Builder:
+        """A builder for a region inside this one."""
+        return Builder(self.loc, self.tasks)
+
+    def region(self, params: Iterable[Value] = ()) -> Region:
+        """The finished region (its last op must be the yield)."""
+        return Region(tuple(params), tuple(self.ops))
+
+
+@dataclass(frozen=True, eq=False)
+class Func:
+    """A kernel at some level.  `body.params` are its parameters; their hints are the user's names.
+
+    attrs, by key:
+      "facts"   tuple[Fact, ...]   one a parameter: what specialization knows
+      "warps"   int                warps of a consumer replica (4), or of the uniform program
+      further keys belong to the pass that sets them and are documented there.
+    """
+
+    name: str
+    body: Region
+    level: Level
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    loc: Loc | None = None
+
+    @property
+    def params(self) -> tuple[Value, ...]:
+        return self.body.params
+
+    def with_(self, **changes: Any) -> Func:
+        fields = {
+            "name": self.name,
+            "body": self.body,
+            "level": self.level,
+            "attrs": self.attrs,
+            "loc": self.loc,
+        }
+        return Func(**{**fields, **changes})
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a launch knows of one argument.
+
+    divisible: an integer's largest power-of-two divisor up to 16; for a pointer, its alignment in
+    bytes up to 16.  value: the integer itself where it was specialized (equal to 1, say).
+    """
+
+    divisible: int = 1
+    value: int | None = None
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Every op of a region, outer before inner, in program order."""
+    for o in region.ops:
+        yield o
+        for r in o.regions:
+            yield from walk(r)

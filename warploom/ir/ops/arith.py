@@ -1,0 +1,273 @@
+"""Elementwise arithmetic on scalars and tiles.
+
+Operands of one op have equal types (broadcasting and promotion are explicit before).  Integers wrap.
+At PLACED equal types include equal layouts, so these rules are the layout check as well.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import OpKind, Type, op, require
+from warploom.ir.types import (
+    DType,
+    Pointer,
+    Scalar,
+    Tile,
+    dtype_of,
+    elem_of,
+    i1,
+    like,
+    shape_of,
+)
+
+
+def _same(name: str, x: Type, y: Type) -> Type:
+    dtype_of(x)
+    if shape_of(x) != shape_of(y):
+        require(False, f"{name} needs equal shapes, got {x} and {y}", "shape-mismatch")
+    require(x == y, f"{name} needs equal types, got {x} and {y}", "dtype-mismatch")
+    return x
+
+
+def _int(name: str, t: Type) -> None:
+    require(dtype_of(t).is_int, f"{name} needs integers, got {t}", "dtype-mismatch")
+
+
+def _float(name: str, t: Type) -> None:
+    require(dtype_of(t).is_float, f"{name} needs floating-point numbers, got {t}", "dtype-mismatch")
+
+
+@op()
+def const(*, value: int | float | bool, dtype: DType) -> Scalar:
+    """A scalar constant."""
+    return Scalar(dtype)
+
+
+# ---- binary, x op y
+
+
+@op()
+def add(x: Type, y: Type) -> Type:
+    """x + y."""
+    return _same("add", x, y)
+
+
+@op()
+def sub(x: Type, y: Type) -> Type:
+    """x - y."""
+    return _same("sub", x, y)
+
+
+@op()
+def mul(x: Type, y: Type) -> Type:
+    """x · y."""
+    return _same("mul", x, y)
+
+
+@op()
+def div(x: Type, y: Type) -> Type:
+    """Floating-point x / y, correctly rounded."""
+    _float("div", x)
+    return _same("div", x, y)
+
+
+@op()
+def idiv(x: Type, y: Type) -> Type:
+    """Integer quotient, rounded towards zero (C's /)."""
+    _int("idiv", x)
+    return _same("idiv", x, y)
+
+
+@op()
+def rem(x: Type, y: Type) -> Type:
+    """Remainder with the sign of x (C's %; fmod on floats)."""
+    return _same("rem", x, y)
+
+
+@op()
+def minimum(x: Type, y: Type) -> Type:
+    """The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default)."""
+    return _same("minimum", x, y)
+
+
+@op()
+def maximum(x: Type, y: Type) -> Type:
+    """The larger; on floats a NaN operand gives the other one."""
+    return _same("maximum", x, y)
+
+
+@op()
+def and_(x: Type, y: Type) -> Type:
+    """Bitwise (on i1 logical) and."""
+    _int("and", x)
+    return _same("and", x, y)
+
+
+@op()
+def or_(x: Type, y: Type) -> Type:
+    """Bitwise (on i1 logical) or."""
+    _int("or", x)
+    return _same("or", x, y)
+
+
+@op()
+def xor(x: Type, y: Type) -> Type:
+    """Bitwise (on i1 logical) exclusive or."""
+    _int("xor", x)
+    return _same("xor", x, y)
+
+
+@op()
+def shl(x: Type, y: Type) -> Type:
+    """x << y."""
+    _int("shl", x)
+    return _same("shl", x, y)
+
+
+@op()
+def shr(x: Type, y: Type) -> Type:
+    """x >> y: arithmetic on signed, logical on unsigned integers."""
+    _int("shr", x)
+    return _same("shr", x, y)
+
+
+def _compare(name: str, x: Type, y: Type) -> Type:
+    return like(_same(name, x, y), i1)
+
+
+@op()
+def lt(x: Type, y: Type) -> Type:
+    """x < y, as i1."""
+    return _compare("lt", x, y)
+
+
+@op()
+def le(x: Type, y: Type) -> Type:
+    """x <= y, as i1."""
+    return _compare("le", x, y)
+
+
+@op()
+def gt(x: Type, y: Type) -> Type:
+    """x > y, as i1."""
+    return _compare("gt", x, y)
+
+
+@op()
+def ge(x: Type, y: Type) -> Type:
+    """x >= y, as i1."""
+    return _compare("ge", x, y)
+
+
+@op()
+def eq(x: Type, y: Type) -> Type:
+    """x == y, as i1."""
+    return _compare("eq", x, y)
+
+
+@op()
+def ne(x: Type, y: Type) -> Type:
+    """x != y, as i1."""
+    return _compare("ne", x, y)
+
+
+# ---- unary
+
+
+@op()
+def neg(x: Type) -> Type:
+    """-x."""
+    dtype_of(x)
+    return x
+
+
+@op()
+def abs_(x: Type) -> Type:
+    """|x|."""
+    dtype_of(x)
+    return x
+
+
+@op()
+def not_(x: Type) -> Type:
+    """Bitwise (on i1 logical) complement."""
+    _int("not", x)
+    return x
+
+
+def _math(name: str, doc: str) -> OpKind:
+    def rule(x: Type) -> Type:
+        _float(name, x)
+        return x
+
+    rule.__name__, rule.__doc__ = name, doc
+    return op()(rule)
+
+
+exp = _math("exp", "e to the x (on the GPU: ex2.approx of x·log2 e, as Triton's tl.exp).")
+exp2 = _math("exp2", "2 to the x (ex2.approx).")
+log = _math("log", "Natural logarithm.")
+log2 = _math("log2", "Base-2 logarithm.")
+sqrt = _math("sqrt", "Square root.")
+rsqrt = _math("rsqrt", "1 / sqrt(x).")
+sin = _math("sin", "Sine, x in radians.")
+cos = _math("cos", "Cosine, x in radians.")
+tanh = _math("tanh", "Hyperbolic tangent.")
+erf = _math("erf", "Error function.")
+floor = _math("floor", "Largest integer not above x, as a float.")
+ceil = _math("ceil", "Smallest integer not below x, as a float.")
+
+
+# ---- other elementwise
+
+
+@op()
+def select(c: Type, x: Type, y: Type) -> Type:
+    """x where c, else y.  A scalar c may choose between two tiles or in-flight values whole."""
+    require(elem_of(c) == i1, f"select needs an i1 condition, got {c}", "dtype-mismatch")
+    require(x == y, f"select needs equal types, got {x} and {y}", "dtype-mismatch")
+    ok = not isinstance(c, Tile) or (
+        isinstance(x, Tile) and c.shape == x.shape and c.layout == x.layout
+    )
+    require(ok, f"select's condition {c} does not fit {x}", "shape-mismatch")
+    return x
+
+
+@op()
+def cast(x: Type, *, dtype: DType) -> Type:
+    """Conversion of value: float to float rounds to nearest even (fp8: saturating to finite), float to
+    integer truncates, to i1 is x != 0, integer to integer wraps."""
+    dtype_of(x)
+    return like(x, dtype)
+
+
+@op()
+def bitcast(x: Type, *, dtype: DType) -> Type:
+    """The same bits read as another dtype of the same size."""
+    require(dtype_of(x).bits == dtype.bits, f"bitcast from {x} to {dtype} changes the size")
+    return like(x, dtype)
+
+
+@op()
+def addptr(p: Type, offset: Type) -> Type:
+    """p advanced by `offset` elements (i32 or i64; 32-bit offsets are sign-extended before use)."""
+    e = elem_of(p)
+    require(isinstance(e, Pointer), f"addptr needs a pointer, got {p}", "not-a-pointer")
+    require(
+        shape_of(p) == shape_of(offset)
+        and (not isinstance(p, Tile) or not isinstance(offset, Tile) or p.layout == offset.layout),
+        f"addptr's offset {offset} does not fit {p}",
+        "shape-mismatch",
+    )
+    require(dtype_of(offset).is_int, f"a pointer offset is an integer, got {offset}", "pointer-offset")
+    return p
+
+
+UNARY: frozenset[OpKind] = frozenset(
+    (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, tanh, erf, floor, ceil)
+)
+COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
+BINARY: frozenset[OpKind] = COMPARE | {
+    add, sub, mul, div, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
+}  # fmt: skip
+ELEMENTWISE: frozenset[OpKind] = UNARY | BINARY | {select, cast, bitcast, addptr}
+

@@ -1,0 +1,80 @@
+"""Structured control flow: a region is one list of ops that ends in yield."""
+
+from __future__ import annotations
+
+from warploom.ir.core import Effect, Region, Type, op, require
+from warploom.ir.types import Scalar, i1
+
+
+def _types(region: Region) -> tuple[Type, ...]:
+    return tuple(v.type for v in region.params)
+
+
+def _yields(region: Region) -> tuple[Type, ...]:
+    return tuple(v.type for v in region.yielded)
+
+
+@op()
+def yield_(*values: Type) -> None:
+    """Ends a region; its operands are the region's values."""
+
+
+@op()
+def for_(
+    lo: Type,
+    hi: Type,
+    step: Type,
+    *init: Type,
+    regions: tuple[Region, ...],
+    num_stages: int | None = None,
+    warp_specialize: bool | None = None,
+    flatten: bool = False,
+    unroll: int | None = None,
+) -> tuple[Type, ...]:
+    """for iv in range(lo, hi, step), step > 0, carrying values.
+
+    Region parameters: (iv, *carried), yields the next carried values; results are the last ones (init
+    where the loop runs zero times).  The attributes are the user's hints of tl.range.
+    """
+    require(isinstance(lo, Scalar) and lo.dtype.is_int, f"loop bounds are integers, got {lo}")
+    require(lo == hi == step, f"loop bounds differ in type: {lo}, {hi}, {step}")
+    (body,) = regions
+    require(_types(body) == (lo, *init), "loop parameters differ from (iv, *initial values)")
+    require(_yields(body) == init, "yielded values differ in type from the initial ones", "loop-type")
+    return init
+
+
+@op()
+def while_(*init: Type, regions: tuple[Region, ...]) -> tuple[Type, ...]:
+    """regions: condition(*carried) yields (i1, *carried), body(*carried) yields the next carried."""
+    condition, body = regions
+    require(_types(condition) == init and _types(body) == init, "while parameters differ from init")
+    require(_yields(condition) == (Scalar(i1), *init), "a while condition yields (i1, *carried)")
+    require(_yields(body) == init, "yielded values differ in type from the initial ones", "loop-type")
+    return init
+
+
+@op()
+def if_(c: Type, *, regions: tuple[Region, ...]) -> tuple[Type, ...]:
+    """regions: then, else (each without parameters, both yielding the results)."""
+    require(c == Scalar(i1), f"an if condition is a scalar i1, got {c}", "condition-type")
+    then, other = regions
+    require(not then.params and not other.params, "if regions take no parameters")
+    require(_yields(then) == _yields(other), "the arms of an if yield different types", "if-type")
+    return _yields(then)
+
+
+@op(effect=Effect.SYNC)
+def assume(c: Type) -> None:
+    """The user's promise that the scalar c holds.  The oracle checks it."""
+    require(c == Scalar(i1), f"assume takes a scalar i1, got {c}")
+
+
+@op(effect=Effect.SYNC)
+def device_assert(c: Type, *, message: str) -> None:
+    """Fails the program where c (scalar or tile of i1) is false; kept in debug builds only."""
+
+
+@op(effect=Effect.SYNC)
+def device_print(*values: Type, prefix: str) -> None:
+    """Prints scalars and tiles."""

@@ -1,0 +1,285 @@
+"""Hopper's asynchronous machinery: shared memory, mbarriers, TMA, cp.async, wgmma, fences.
+
+Semantics follow the PTX ISA; each op says what it stands for.  "The replica" is the threads that run
+the enclosing task region (all of them outside `elect`, one thread inside).
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
+from warploom.ir.types import (
+    Barriers,
+    DType,
+    InFlight,
+    Scalar,
+    Shared,
+    TensorMap,
+    Tile,
+    View,
+    f32,
+    i1,
+    i32,
+)
+
+SWIZZLES = (0, 32, 64, 128)
+
+
+# ---- declarations: before `tasks`
+
+
+@op(levels=HARDWARE)
+def tensor_map(v: View, *, box: tuple[int, ...], inner: int, swizzle: int) -> TensorMap:
+    """A TMA descriptor of the view, encoded by the host at launch from launch-invariant operands.
+
+    The emitted kernel takes it as a __grid_constant__ parameter.
+    """
+    require(len(box) == v.rank, f"box {box} on {v}")
+    require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
+    return TensorMap(box, v.dtype, inner, swizzle)
+
+
+@op(levels=HARDWARE)
+def shared_alloc(
+    *,
+    name: str,
+    lead: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: DType,
+    inner: int,
+    swizzle: int,
+    offset: int | None = None,
+    alias: str | None = None,
+) -> Shared:
+    """Shared memory for slots `lead` of tiles `shape`; `offset` in bytes from PLACED on.
+
+    Slots are contiguous, row-major over lead, each aligned to 1024 bytes where swizzled (1024 % slot
+    bytes otherwise).  alias: name of the allocation whose bytes this one reuses.
+    """
+    require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
+    t = Shared(lead, shape, dtype, inner, swizzle, shape)
+    if swizzle:
+        row = shape[inner] * dtype.bytes
+        require(row % swizzle == 0, f"axis {inner} of {t} is {row} bytes, no multiple of its swizzle")
+    return t
+
+
+@op(levels=HARDWARE)
+def mbarrier_alloc(*, name: str, n: int, count: int, offset: int | None = None) -> Barriers:
+    """n mbarriers that expect `count` arrivals a phase, initialised (with fence.mbarrier_init and a CTA
+    barrier) before any task starts."""
+    require(count >= 1, f"an mbarrier expects at least one arrival, not {count}")
+    return Barriers(n)
+
+
+# ---- shared memory
+
+
+@op(levels=HARDWARE)
+def shared_slot(s: Shared, *index: Scalar) -> Shared:
+    """One slot of an allocation: an i32 index for every lead axis."""
+    require(len(index) == len(s.lead), f"{s} takes {len(s.lead)} slot indices, got {len(index)}")
+    return Shared((), s.shape, s.dtype, s.inner, s.swizzle, s.box)
+
+
+@op(levels=HARDWARE)
+def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
+    """The part of a slot that starts at block[i]·shape[i] on each axis i (i32 operands).
+
+    A cut of the inner axis falls on whole panels, one of another axis on multiples of 8 rows, so that
+    the swizzle pattern of the part is that of the whole.
+    """
+    require(not s.lead, f"slice a slot, not {s}")
+    require(len(block) == len(shape) == len(s.shape), f"slice {shape} of {s}")
+    for axis, (n, m) in enumerate(zip(shape, s.shape, strict=True)):
+        require(m % n == 0, f"{n} does not divide axis {axis} of {s}")
+        if n != m and s.swizzle:
+            unit = s.swizzle // s.dtype.bytes if axis == s.inner else 8
+            require(n % unit == 0, f"a slice of axis {axis} of {s} must be a multiple of {unit}")
+    return Shared((), shape, s.dtype, s.inner, s.swizzle, s.box)
+
+
+@op(levels=HARDWARE)
+def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
+    """The same bytes with axes permuted: axis i of the result is axis perm[i] of s."""
+    require(sorted(perm) == list(range(len(s.shape))), f"{perm} permutes no axes of {s}")
+    shape, box = (tuple(t[p] for p in perm) for t in (s.shape, s.box))
+    return Shared(s.lead, shape, s.dtype, perm.index(s.inner), s.swizzle, box)
+
+
+@op(levels=HARDWARE, effect=Effect.READ)
+def shared_load(s: Shared, *, layout: object = None) -> Tile:
+    """A slot (or part) into registers, by ordinary loads (or ldmatrix)."""
+    require(not s.lead, f"load a slot, not {s}")
+    return Tile(s.shape, s.dtype, layout)
+
+
+@op(levels=HARDWARE, effect=Effect.WRITE)
+def shared_store(s: Shared, value: Tile) -> None:
+    """Registers into a slot (or part), by ordinary stores (or stmatrix): the generic proxy."""
+    require(not s.lead, f"store into a slot, not {s}")
+    require(s.shape == value.shape and s.dtype == value.dtype, f"store of {value} into {s}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def fence_async() -> None:
+    """fence.proxy.async.shared::cta by every executing thread: its generic accesses to shared memory so
+    far (and those it has observed) are ordered with later accesses of the async proxy (TMA, wgmma)."""
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def group_sync(*, scope: str) -> None:
+    """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'."""
+    require(scope in ("replica", "task", "cta"), f"unknown scope {scope}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def named_barrier(*, id: int, threads: int, arrive: bool) -> None:
+    """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected."""
+    require(1 <= id <= 15, f"named barriers are 1 to 15, not {id}")
+    require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")
+
+
+# ---- mbarriers.  A phase completes when `count` arrivals and all expected bytes are in.
+
+
+def _barrier(b: Type, *numbers: Type) -> None:
+    require(isinstance(b, Barriers), f"expected mbarriers, got {b}")
+    require(all(n == Scalar(i32) for n in numbers), "barrier index and phase are i32")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def mbarrier_wait(b: Barriers, index: Scalar, phase: Scalar) -> None:
+    """Blocks while the barrier's current phase has parity `phase`: returns once that phase completed.
+
+    mbarrier.try_wait.parity: on a fresh barrier (phase 0 running) a wait for parity 1 passes at once.
+    """
+    _barrier(b, index, phase)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def mbarrier_arrive(b: Barriers, index: Scalar, *, by: str = "warp") -> None:
+    """mbarrier.arrive (release, cta): once a 'thread', once a 'warp' (lane 0, after __syncwarp), or
+    'one' for the whole replica (its elected thread; only where the replica was synchronised before).
+    Inside elect it is one arrival whatever `by` says."""
+    _barrier(b, index)
+    require(by in ("thread", "warp", "one"), f"unknown arrival {by}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
+    """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect)."""
+    _barrier(b, index)
+
+
+# ---- TMA (inside elect)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Scalar) -> None:
+    """cp.async.bulk.tensor global → shared of the box at offsets (i32, tile axis order); elements out of
+    bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
+    require(not dst.lead and dst.shape == m.box and dst.dtype == m.dtype, f"tma_load of {m} into {dst}")
+    require(dst.inner == m.inner and dst.swizzle == m.swizzle, f"tma_load of {m} into {dst}")
+    require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
+    _barrier(b, index)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
+    """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
+    of bounds are dropped."""
+    require(not src.lead and src.shape == m.box and src.dtype == m.dtype, f"tma_store of {src} to {m}")
+    require(src.inner == m.inner and src.swizzle == m.swizzle, f"tma_store of {src} to {m}")
+    require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def tma_store_commit() -> None:
+    """cp.async.bulk.commit_group: closes the executing thread's bulk group."""
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def tma_store_wait(*, pending: int, read: bool = True) -> None:
+    """cp.async.bulk.wait_group(.read): until at most `pending` of the thread's latest bulk groups have
+    not finished (reading their source, where read)."""
+    require(pending >= 0, "pending is not negative")
+
+
+# ---- cp.async (outside elect: all threads of the replica share the copy)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
+    """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled."""
+    require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
+    require(not dst.lead and len(dst.shape) == v.rank == len(offsets), f"cp_async of {v} into {dst}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def cp_async_arrive(b: Barriers, index: Scalar) -> None:
+    """cp.async.mbarrier.arrive.noinc by every thread: each arrives when its own copies so far are done."""
+    _barrier(b, index)
+
+
+# ---- wgmma (outside elect; the replica is one warp group)
+
+
+@op(levels=HARDWARE)
+def in_flight(t: Tile) -> InFlight:
+    """A tile as the start of an accumulation chain (no instruction)."""
+    require(t.dtype == f32, f"wgmma accumulates in f32, not {t.dtype}")
+    return InFlight(t)
+
+
+@op(levels=HARDWARE)
+def no_acc(*, shape: tuple[int, ...], layout: object = None) -> InFlight:
+    """An accumulator without contents (no instruction): the first wgmma on it has use_acc false.  Waiting
+    for it where no wgmma wrote it gives undefined elements, which a select must discard."""
+    return InFlight(Tile(shape, f32, layout))
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def wgmma_fence() -> None:
+    """wgmma.fence: orders register accesses before the following wgmmas; needed before the first, and
+    whenever the accumulator or a register operand was written by other instructions."""
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ)
+def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
+    """Issues acc ← a·b + (acc where use_acc, else 0), asynchronously: a chain of wgmma.mma_async over K.
+
+    a: Shared (m, k) or a Tile (m, k) in registers, pinned until the wait; b: Shared (k, n); m a multiple
+    of 64.  f16 and bf16 in either order (`inner`), 8-bit operands K-major only (PTX ISA, wgmma).
+    """
+    for t in (a, b):
+        if isinstance(t, Shared):
+            require(not t.lead and len(t.shape) == 2, f"wgmma operand {t}")
+    if not isinstance(a, (Shared, Tile)):
+        raise RuleError(f"wgmma's a is shared memory or a tile, not {a}")
+    (m, k), (k2, n) = a.shape, b.shape
+    require(k == k2, f"wgmma operands disagree on K: {a}, {b}")
+    require(acc.tile.shape == (m, n), f"wgmma of {a}, {b} into {acc}")
+    require(m % 64 == 0, f"wgmma needs M to be a multiple of 64, got {m}", "wgmma-m")
+    require(n % 8 == 0, f"wgmma needs N to be a multiple of 8, got {n}", "wgmma-n")
+    unit = 32 // b.dtype.bytes
+    require(k % unit == 0, f"wgmma needs K to be a multiple of {unit}, got {k}", "wgmma-k")
+    if b.dtype.bits == 8:
+        require(b.inner == 0, f"8-bit wgmma operands are K-major, {b} is not", "wgmma-fp8-major")
+        if isinstance(a, Shared):
+            require(a.inner == 1, f"8-bit wgmma operands are K-major, {a} is not", "wgmma-fp8-major")
+    require(use_acc == Scalar(i1), "use_acc is a scalar i1")
+    return acc
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def wgmma_commit() -> None:
+    """wgmma.commit_group: closes the group of wgmmas issued so far."""
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def wgmma_wait(*acc: InFlight, pending: int) -> tuple[Tile, ...]:
+    """wgmma.wait_group: until at most `pending` of the latest groups are unfinished.  Its operands must
+    be finished by then; they come back as tiles.  With no operands it only orders (reads of older
+    groups' shared operands are over)."""
+    require(pending >= 0, "pending is not negative")
+    return tuple(a.tile for a in acc)

@@ -1,0 +1,113 @@
+"""Channels and tasks: what crosses from task to task, and the regions that tasks run.
+
+At CHANNEL a function is still one sequential program (and its in-order interpretation is still the
+oracle's): the four communication ops stand around each crossing, and one cursor (slot, phase) a channel
+is threaded through every enclosing loop and both arms of every if.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import CHANNEL_ONLY, HARDWARE, Effect, Level, Region, Type, op, require
+from warploom.ir.types import Channel, Scalar, Tile, View, i32
+
+_CURSOR = frozenset({Level.CHANNEL, Level.WARP, Level.PLACED})
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+def channel(*, items: tuple[Tile, ...], depth: int, via: tuple[str, ...], name: str) -> Channel:
+    """A ring of `depth` slots.  via[i] says how item i is filled: 'tma', 'cp_async' or 'registers'."""
+    require(depth >= 1, f"a channel has at least one slot, not {depth}")
+    require(len(items) == len(via), "one `via` an item")
+    return Channel(items, depth)
+
+
+@op(levels=_CURSOR)
+def ring_next(slot: Scalar, phase: Scalar, *, depth: int) -> tuple[Scalar, Scalar]:
+    """The cursor after (slot, phase) on a ring: slot + 1, or 0 with phase flipped after the last.
+
+    A ring starts at slot 0, phase 0.
+    """
+    require(slot == phase == Scalar(i32), f"a cursor is two i32, got {slot}, {phase}")
+    return slot, phase
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+def producer_acquire(c: Channel, slot: Scalar, phase: Scalar) -> None:
+    """Waits until the slot is free for this round (always in the first round)."""
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
+def produce(c: Channel, slot: Scalar, v: View, *offsets: Type, item: int) -> None:
+    """load_box of the item's shape at offsets, into the slot, asynchronously (TMA or cp.async)."""
+    require(len(offsets) == v.rank == len(c.items[item].shape), f"produce from {v} into {c}")
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.WRITE)
+def put(c: Channel, slot: Scalar, value: Tile, *, item: int) -> None:
+    """Writes a tile from registers into the slot."""
+    require(c.items[item] == value, f"{c} carries {c.items[item]}, got {value}")
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+def producer_commit(c: Channel, slot: Scalar) -> None:
+    """The slot's items are on their way; the slot is full when the last byte has landed."""
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+def consumer_wait(c: Channel, slot: Scalar, phase: Scalar) -> None:
+    """Waits until the slot is full."""
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.READ)
+def take(c: Channel, slot: Scalar, *, item: int) -> Tile:
+    """The item in the slot.  A dot reads it in place; any other use copies it to registers."""
+    return c.items[item]
+
+
+@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+def consumer_release(c: Channel, slot: Scalar) -> None:
+    """This task has read the slot's items."""
+
+
+# ---- WARP and PLACED
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def tasks(
+    *,
+    names: tuple[str, ...],
+    warps: tuple[int, ...],
+    replicas: tuple[int, ...],
+    registers: tuple[int | None, ...],
+    regions: tuple[Region, ...],
+) -> None:
+    """Runs its regions concurrently, each by warps[i] warps, replicated replicas[i] times.
+
+    Tasks take consecutive warps in the order given, the replicas of one task after each other.  A
+    region is run by all the threads of a replica together; `replica_id` tells replicas apart.
+    registers[i] is the task's setmaxnreg budget a thread, None for no reallocation.  Ends when all end.
+    A function has exactly one, as the last op of its body but the yield; ops before it are run by every
+    thread (scalars), or declare shared memory, barriers and tensor maps.
+    """
+    n = len(regions)
+    require(len(names) == len(warps) == len(replicas) == len(registers) == n, "one entry a region")
+    require(all(not r.params and not r.yielded for r in regions), "task regions pass no values")
+
+
+@op(levels=frozenset({Level.TASK, Level.CHANNEL, Level.WARP, Level.PLACED}))
+def replica_id() -> Scalar:
+    """Index of the replica that executes, 0 in a task of one replica (and at sequential levels an index
+    that the interpreter runs through, see `partition_data`)."""
+    return Scalar(i32)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def elect(*, regions: tuple[Region, ...]) -> None:
+    """Its region is run by one thread of the replica, always the same one (thread 0 of its warp 0).
+
+    TMA copies, expect-tx, bulk commits and waits stand inside.  Inside, every op counts for one thread.
+    """
+    (body,) = regions
+    require(not body.params and not body.yielded, "an elect region passes no values")
+
+

@@ -1,0 +1,230 @@
+"""Ops on tiles: shape, reduction, dot, memory."""
+
+from __future__ import annotations
+
+import math
+
+from warploom.ir.core import (
+    SEQUENTIAL,
+    Effect,
+    Type,
+    op,
+    require,
+)
+from warploom.ir.types import (
+    Pointer,
+    Scalar,
+    Tile,
+    View,
+    elem_of,
+    f32,
+    i1,
+    i32,
+    like,
+)
+
+# ---- the program
+
+
+@op()
+def program_id(*, axis: int) -> Scalar:
+    """This program's index along grid axis 0, 1 or 2."""
+    require(axis in (0, 1, 2), f"a grid has axes 0, 1 and 2, not {axis}", "program-axis")
+    return Scalar(i32)
+
+
+@op()
+def num_programs(*, axis: int) -> Scalar:
+    """Size of the grid along an axis."""
+    require(axis in (0, 1, 2), f"a grid has axes 0, 1 and 2, not {axis}", "program-axis")
+    return Scalar(i32)
+
+
+# ---- shape.  `layout` is given at PLACED only, where it can't be derived from the operand's.
+
+
+@op()
+def splat(x: Type, *, shape: tuple[int, ...], layout: object = None) -> Tile:
+    """A tile full of one scalar or pointer."""
+    require(not isinstance(x, Tile), f"splat takes a scalar, got {x}")
+    return Tile(shape, elem_of(x), layout)
+
+
+@op()
+def arange(*, start: int, end: int, layout: object = None) -> Tile:
+    """[start, end) as i32."""
+    require(start < end, f"arange({start}, {end}) is empty", "arange-empty")
+    return Tile((end - start,), i32, layout)
+
+
+@op()
+def expand_dims(x: Tile, *, axis: int, layout: object = None) -> Tile:
+    """Inserts an axis of size 1 before `axis`."""
+    require(isinstance(x, Tile), f"expand_dims takes a tile, got {x}")
+    require(0 <= axis <= len(x.shape), f"axis {axis} is outside {x}", "axis")
+    return Tile((*x.shape[:axis], 1, *x.shape[axis:]), x.elem, layout)
+
+
+@op()
+def broadcast(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
+    """Repeats axes of size 1 to `shape` (same rank)."""
+    require(
+        isinstance(x, Tile)
+        and len(x.shape) == len(shape)
+        and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)),
+        f"{x} can't be broadcast to {'x'.join(map(str, shape))}",
+        "broadcast",
+    )
+    return Tile(shape, x.elem, layout)
+
+
+@op()
+def transpose(x: Tile, *, perm: tuple[int, ...], layout: object = None) -> Tile:
+    """Axis i of the result is axis perm[i] of x."""
+    require(
+        isinstance(x, Tile) and sorted(perm) == list(range(len(x.shape))),
+        f"{perm} is no permutation of the axes of {x}",
+        "axis",
+    )
+    return Tile(tuple(x.shape[p] for p in perm), x.elem, layout)
+
+
+@op()
+def reshape(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
+    """The same elements in row-major order under another shape."""
+    require(isinstance(x, Tile), f"reshape takes a tile, got {x}")
+    require(
+        math.prod(shape) == x.size, f"reshape of {x} to {shape} changes the number of elements", "reshape"
+    )
+    return Tile(shape, x.elem, layout)
+
+
+@op()
+def slice_tile(
+    x: Tile, *, offset: tuple[int, ...], shape: tuple[int, ...], layout: object = None
+) -> Tile:
+    """The part of x that starts at constant `offset`.  At PLACED it selects whole registers."""
+    ok = len(offset) == len(shape) == len(x.shape) and all(
+        0 <= o and o + s <= n for o, s, n in zip(offset, shape, x.shape, strict=True)
+    )
+    require(ok, f"slice {offset}+{shape} is outside {x}")
+    return Tile(shape, x.elem, layout)
+
+
+@op()
+def convert_layout(x: Tile, *, layout: object) -> Tile:
+    """PLACED: the same tile under another layout (free, shuffles, or through shared memory)."""
+    return Tile(x.shape, x.elem, layout)
+
+
+@op()
+def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
+    """Combines along an axis with fn in add, mul, max, min, and, or, xor; the axis disappears.
+
+    A rank-1 tile gives a scalar.  Order of summation is unspecified.
+    """
+    require(isinstance(x, Tile), f"reduce takes a tile, got {x}", "reduce-operand")
+    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
+    require(fn in ("add", "mul", "max", "min", "and", "or", "xor"), f"unknown reduction {fn}")
+    rest = x.shape[:axis] + x.shape[axis + 1 :]
+    return Tile(rest, x.dtype, layout) if rest else Scalar(x.dtype)
+
+
+@op(levels=SEQUENTIAL)
+def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Tile:
+    """acc + a @ b in acc's dtype (f32).  `max_imprecise`: FP8 partial sums are added to acc in full
+    float32 at least every so many elements of K."""
+    for name, t in (("a", a), ("b", b)):
+        require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")
+    require(
+        len(a.shape) == len(b.shape) == 2, f"dot needs two 2-D tiles, got {a} and {b}", "dot-rank"
+    )
+    require(
+        a.dtype.is_float and b.dtype.is_float and a.dtype.bits == b.dtype.bits,
+        f"dot can't multiply {a.dtype} by {b.dtype}",
+        "dot-dtype",
+    )
+    require(
+        a.dtype == b.dtype or a.dtype.is_fp8, f"dot can't multiply {a.dtype} by {b.dtype}", "dot-dtype"
+    )
+    (m, k), (k2, n) = a.shape, b.shape
+    require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
+    require(
+        acc.shape == (m, n) and acc.dtype == f32, f"dot accumulates {m}x{n}xf32 into {acc}", "dot-acc"
+    )
+    return acc
+
+
+# ---- memory by pointers
+
+
+@op(effect=Effect.READ)
+def load(p: Type, *rest: Type, volatile: bool = False, layout: object = None) -> Type:
+    """Elements at p; rest is (), (mask,) or (mask, other).  Masked-off elements are `other`, or 0."""
+    e = elem_of(p)
+    require(isinstance(e, Pointer), f"load needs a pointer, got {p}", "not-a-pointer")
+    assert isinstance(e, Pointer)
+    value = like(p, e.dtype)
+    if rest:
+        require(rest[0] == like(p, i1), f"load's mask {rest[0]} does not fit {p}", "mask-shape")
+    if len(rest) > 1:
+        require(rest[1] == value, f"load's other {rest[1]} is not {value}", "other-type")
+    return value
+
+
+@op(effect=Effect.WRITE)
+def store(p: Type, value: Type, *rest: Type) -> None:
+    """Writes value at p; rest is () or (mask,)."""
+    e = elem_of(p)
+    require(isinstance(e, Pointer), f"store needs a pointer, got {p}", "not-a-pointer")
+    assert isinstance(e, Pointer)
+    require(value == like(p, e.dtype), f"store of {value} to {p}", "store-type")
+    if rest:
+        require(rest[0] == like(p, i1), f"store's mask {rest[0]} does not fit {p}", "mask-shape")
+
+
+@op(effect=Effect.READ | Effect.WRITE)
+def atomic(p: Type, value: Type, *rest: Type, fn: str) -> Type:
+    """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value."""
+    e = elem_of(p)
+    require(isinstance(e, Pointer), f"atomic needs a pointer, got {p}", "not-a-pointer")
+    assert isinstance(e, Pointer)
+    require(value == like(p, e.dtype), f"atomic of {value} to {p}", "store-type")
+    return value
+
+
+# ---- memory by views
+
+
+@op()
+def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View:
+    """A strided array: operands are base, then rank extents, then rank strides (i64, in elements).
+
+    `divisible`: for base (bytes) and each stride (elements), the power of two known to divide it.
+    A descriptor of the user's and a pointer tile recovered by structure_access both become this.
+    """
+    require(isinstance(base, Pointer), f"a view's base is a pointer, got {base}", "not-a-pointer")
+    assert isinstance(base, Pointer)
+    require(len(sizes) % 2 == 0 and 2 <= len(sizes) <= 10, "a view has 1 to 5 axes", "view-rank")
+    return View(len(sizes) // 2, base.dtype)
+
+
+@op(effect=Effect.READ)
+def load_box(v: View, *offsets: Type, shape: tuple[int, ...], layout: object = None) -> Tile:
+    """The box of `shape` at `offsets` (i32, one an axis); elements outside the extents are 0.
+
+    At WARP and PLACED it is a collective copy from global memory straight into registers.
+    """
+    require(len(offsets) == v.rank == len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank")
+    return Tile(shape, v.dtype, layout)
+
+
+@op(effect=Effect.WRITE)
+def store_box(v: View, value: Tile, *offsets: Type) -> None:
+    """Writes a tile at offsets; elements outside the extents are dropped."""
+    require(
+        len(offsets) == v.rank == len(value.shape), f"store_box of {value} to {v}", "view-rank"
+    )
+    require(v.dtype == value.dtype, f"store_box of {value} to {v}", "store-type")
+
+

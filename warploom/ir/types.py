@@ -1,0 +1,240 @@
+"""Element types and the types of values.  All compare by value and print as they parse."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warploom.ir.core import RuleError, Type
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type.  `kind` is 'bool', 'int', 'uint' or 'float'; `bits` its size in memory (i1: 8)."""
+
+    name: str
+    kind: str
+    bits: int
+    numpy: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in ("int", "uint", "bool")
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.is_float and self.bits == 8
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+def _dtype(name: str, kind: str, bits: int, scalar: Any) -> DType:
+    return DType(name, kind, bits, np.dtype(scalar))
+
+
+i1 = _dtype("i1", "bool", 8, np.bool_)
+i8 = _dtype("i8", "int", 8, np.int8)
+i16 = _dtype("i16", "int", 16, np.int16)
+i32 = _dtype("i32", "int", 32, np.int32)
+i64 = _dtype("i64", "int", 64, np.int64)
+u8 = _dtype("u8", "uint", 8, np.uint8)
+u16 = _dtype("u16", "uint", 16, np.uint16)
+u32 = _dtype("u32", "uint", 32, np.uint32)
+u64 = _dtype("u64", "uint", 64, np.uint64)
+f16 = _dtype("f16", "float", 16, np.float16)
+bf16 = _dtype("bf16", "float", 16, ml_dtypes.bfloat16)
+f32 = _dtype("f32", "float", 32, np.float32)
+f64 = _dtype("f64", "float", 64, np.float64)
+f8e4m3 = _dtype("f8e4m3", "float", 8, ml_dtypes.float8_e4m3fn)
+f8e5m2 = _dtype("f8e5m2", "float", 8, ml_dtypes.float8_e5m2)
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (i1, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2)
+}
+
+
+@dataclass(frozen=True)
+class Scalar(Type):
+    """One number, the same in every thread of the task that holds it."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return self.dtype.name
+
+
+@dataclass(frozen=True)
+class Pointer(Type):
+    """An address of elements in global memory."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"ptr<{self.dtype}>"
+
+
+@dataclass(frozen=True)
+class Tile(Type):
+    """A block of elements in registers.  `layout` (layout.Layout) is None before PLACED."""
+
+    shape: tuple[int, ...]
+    elem: DType | Pointer
+    layout: Any = None
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.shape))
+        at = "" if self.layout is None else f", {self.layout}"
+        return f"tile<{dims}x{self.elem}{at}>"
+
+    @property
+    def dtype(self) -> DType:
+        """The element's dtype; RuleError on a tile of pointers."""
+        if isinstance(self.elem, Pointer):
+            raise RuleError(f"expected a tile of numbers, found {self}")
+        return self.elem
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class View(Type):
+    """A strided box of global memory with bounds: base, extents and strides (in elements), rank axes."""
+
+    rank: int
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"view<{self.rank}x{self.dtype}>"
+
+
+@dataclass(frozen=True)
+class TensorMap(Type):
+    """A TMA descriptor.  `box` is the tile that one tma_load or tma_store op moves, in tile axis order;
+    `inner` the axis whose elements are adjacent in memory; `swizzle` 0, 32, 64 or 128 bytes.
+    """
+
+    box: tuple[int, ...]
+    dtype: DType
+    inner: int
+    swizzle: int
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.box))
+        return f"tensormap<{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}>"
+
+
+@dataclass(frozen=True)
+class Shared(Type):
+    """Shared memory: an array `lead` of slots, each holding a tile of `shape`.
+
+    How a slot is laid out in bytes is fixed by (`box`, `dtype`, `inner`, `swizzle`), see
+    layout/shared.py: axis `inner` is cut into panels of `swizzle` bytes (of the whole axis when swizzle
+    is 0), each panel holds every other coordinate's row of that many bytes, and 16-byte units inside a
+    row are permuted as TMA's swizzle modes do.  `box` is the allocated slot's shape; `shape` is smaller
+    where a `shared_slice` views a part of it.
+    """
+
+    lead: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+    inner: int
+    swizzle: int
+    box: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lead = "".join(f"[{n}]" for n in self.lead)
+        dims = "x".join(map(str, self.shape))
+        of = "" if self.box == self.shape else f", of={'x'.join(map(str, self.box))}"
+        return f"shared<{lead}{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}{of}>"
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one allocated slot."""
+        return math.prod(self.box) * self.dtype.bytes
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of the viewed tile: what a TMA copy into it transfers."""
+        return math.prod(self.shape) * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Barriers(Type):
+    """An array of mbarriers in shared memory."""
+
+    n: int
+
+    def __str__(self) -> str:
+        return f"mbarriers<{self.n}>"
+
+
+@dataclass(frozen=True)
+class InFlight(Type):
+    """A wgmma accumulator that the tensor core may still be writing.  Only `wgmma` (as accumulator),
+    `wgmma_wait`, loop carries and yields accept it."""
+
+    tile: Tile
+
+    def __str__(self) -> str:
+        return f"inflight<{self.tile}>"
+
+
+@dataclass(frozen=True)
+class Channel(Type):
+    """A ring between tasks (CHANNEL level): `depth` slots, each holding one tile of every item."""
+
+    items: tuple[Tile, ...]
+    depth: int
+
+    def __str__(self) -> str:
+        return f"channel<{self.depth}, {', '.join(map(str, self.items))}>"
+
+
+def shape_of(t: Type) -> tuple[int, ...]:
+    """() for scalars and pointers."""
+    return t.shape if isinstance(t, Tile) else ()
+
+
+def elem_of(t: Type) -> DType | Pointer:
+    """The element of a scalar, pointer or tile type; RuleError on anything else."""
+    match t:
+        case Tile(elem=e):
+            return e
+        case Scalar(dtype=d):
+            return d
+        case Pointer():
+            return t
+    raise RuleError(f"expected a scalar, pointer or tile, found {t}")
+
+
+def dtype_of(t: Type) -> DType:
+    """As elem_of, but RuleError on pointers."""
+    e = elem_of(t)
+    if isinstance(e, Pointer):
+        raise RuleError(f"expected a number, found {t}")
+    return e
+
+
+def like(t: Type, elem: DType | Pointer) -> Type:
+    """`t` with another element: a scalar stays a scalar, a tile keeps shape and layout."""
+    if isinstance(t, Tile):
+        return Tile(t.shape, elem, t.layout)
+    return elem if isinstance(elem, Pointer) else Scalar(elem)

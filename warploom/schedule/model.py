@@ -1,0 +1,122 @@
+"""The schedule: every decision about specialization, as data.
+
+Choosing (heuristic, autotuner, user) and applying (passes) are apart: a pass reads a schedule and decides
+nothing.  A schedule names ops by their stable ids and carries the hash of the TILE text it was made
+for.  Every choice records its reason; `explain()` prints them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What a launch or wl.Config asks for.  None: the chooser decides."""
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    num_consumer_groups: int | None = None  # 0: uniform
+    num_buffers_warp_spec: int | None = None  # depth of the rings; None: what fits
+    reg_dec_producer: int | None = None
+    reg_inc_consumer: int | None = None
+    strict: bool = False  # a specialization that can't happen is an error instead of a warning
+    debug: bool = False  # bounded waits that trap; device asserts on
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """One task: its role, warps a replica, replicas (the data split's groups), registers a thread."""
+
+    name: str
+    role: str  # "producer" | "consumer" | "main" (uniform)
+    warps: int
+    replicas: int
+    registers: int | None
+
+
+@dataclass(frozen=True)
+class ChannelPlan:
+    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled."""
+
+    name: str
+    items: tuple[str, ...]
+    via: tuple[str, ...]  # "tma" | "cp_async" | "registers"
+    producer: str
+    consumers: tuple[str, ...]
+    depth: int
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """The data split of the consumer task: `axis` of the dots' M×N result, `count` replicas."""
+
+    axis: str | None  # "M" | "N" | None
+    count: int
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'."""
+
+    op: str
+    via: str
+    chunk: tuple[int, ...] = ()
+    buffers: int = 0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why: `subject` is an op id, a task or channel name, or 'kernel'."""
+
+    subject: str
+    decision: str
+    because: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """See the module's docstring.  `assign`: op id -> names of the tasks that run it."""
+
+    tile_hash: str
+    specialized: bool
+    tasks: tuple[TaskPlan, ...]
+    assign: dict[str, tuple[str, ...]]
+    split: SplitPlan
+    channels: tuple[ChannelPlan, ...]
+    stores: tuple[StorePlan, ...]
+    wgmma_in_flight: int  # 1: late release; 0: drain each step
+    reasons: tuple[Reason, ...] = field(default=())
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Schedule:
+        """Inverse of to_json.  Raises ValueError on malformed text."""
+        d: dict[str, Any] = json.loads(text)
+        try:
+            return Schedule(
+                tile_hash=d["tile_hash"],
+                specialized=d["specialized"],
+                tasks=tuple(TaskPlan(**t) for t in d["tasks"]),
+                assign={k: tuple(v) for k, v in d["assign"].items()},
+                split=SplitPlan(**d["split"]),
+                channels=tuple(
+                    ChannelPlan(**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items()})
+                    for c in d["channels"]
+                ),
+                stores=tuple(
+                    StorePlan(**{k: tuple(v) if isinstance(v, list) else v for k, v in s.items()})
+                    for s in d["stores"]
+                ),
+                wgmma_in_flight=d["wgmma_in_flight"],
+                reasons=tuple(Reason(**r) for r in d["reasons"]),
+            )
+        except (KeyError, TypeError) as e:
+            raise ValueError(f"no schedule: {e}") from e

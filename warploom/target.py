@@ -1,0 +1,39 @@
+"""Facts of the GPUs that warploom compiles for: sizes and limits, with sources.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (9.0);
+PTX ISA, setmaxnreg, cp.async.bulk.tensor, wgmma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """One architecture.  Bytes, threads and registers (32-bit)."""
+
+    name: str  # as NVRTC's -arch wants it: "sm_90a"
+    shared_bytes: int  # dynamic shared memory one CTA may use
+    registers_per_sm: int
+    max_registers_per_thread: int
+    max_warps: int  # of one CTA
+    max_named_barriers: int
+    tma_box_limit: int  # elements along one axis of a TMA box
+    wgmma_m: int
+    wgmma_max_n: int
+
+
+SM_90A = Target(
+    name="sm_90a",
+    shared_bytes=232_448,  # 227 KiB
+    registers_per_sm=65_536,
+    max_registers_per_thread=255,
+    max_warps=32,
+    max_named_barriers=16,
+    tma_box_limit=256,
+    wgmma_m=64,
+    wgmma_max_n=256,
+)
+
+TARGETS: dict[str, Target] = {SM_90A.name: SM_90A}
