@@ -1,0 +1,220 @@
+"""CUDA C++ → cubin through NVRTC, with everything that ptxas says about the result.
+
+Needs neither a GPU nor a driver nor a toolkit: the compiler is the `nvidia-cuda-nvrtc` wheel,
+reached through cuda-bindings (importing cuda-core takes 0.5 s, the bindings 0.1 s, and they give
+cubin, PTX and log of one compilation).
+
+Two options are always passed.  `-v` to ptxas, because NVRTC reports the advisories C75xx only then.
+`--no-cache`, because NVRTC's own cache works across processes and a hit of it has no log.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warploom.errors import CompileError, InternalError
+from warploom.target import Target
+
+
+@dataclass(frozen=True)
+class Advisory:
+    """What ptxas remarks on, by code: `C7508` (setmaxnreg ignored), `C7510` (wgmma serialised)."""
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Build:
+    """One compiled kernel.  Registers are a thread's, at entry; the other sizes are in bytes."""
+
+    name: str
+    cubin: bytes
+    ptx: str
+    registers: int
+    spill_bytes: int  # stores and loads together
+    stack_bytes: int
+    static_shared: int
+    barriers: int  # named barriers that ptxas reserved; 16 where an id isn't a constant
+    advisories: tuple[Advisory, ...]
+    seconds: float  # wall time of NVRTC
+    compiler: str  # "NVRTC 13.5"
+    log: str
+
+    def problems(self) -> tuple[str, ...]:
+        """Spills and every advisory: what a kernel of this library must not have."""
+        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
+        return (*spills, *map(str, self.advisories))
+
+
+def compiler_version() -> str:
+    """`NVRTC major.minor` of the library in use; part of every cache key."""
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"NVRTC {major}.{minor}"
+
+
+def compile_cuda(
+    source: str,
+    *,
+    name: str,
+    target: Target,
+    options: Sequence[str] = (),
+    want_ptx: bool = False,
+) -> Build:
+    """Compiles `source` and returns its `extern "C"` kernel `name`.
+
+    options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
+    Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
+    InternalError, quoting the emitted line, where the source is wrong: users don't write it.
+    """
+    start = time.perf_counter()
+    flags = (
+        f"--gpu-architecture={target.name}",
+        "--std=c++17",
+        "--ptxas-options=-v",
+        "--no-cache",
+        *options,
+    )
+    ok, log, cubin, ptx = _run(source, name, flags, want_ptx)
+    if not ok:
+        raise _refusal(source, name, flags, log)
+    seconds = time.perf_counter() - start
+    stats = _resources(log, name)
+    return Build(
+        name=name,
+        cubin=cubin,
+        ptx=ptx,
+        registers=stats["registers"],
+        spill_bytes=stats["spill_stores"] + stats["spill_loads"],
+        stack_bytes=stats["stack"],
+        static_shared=stats["smem"],
+        barriers=stats["barriers"],
+        advisories=_advisories(log),
+        seconds=seconds,
+        compiler=compiler_version(),
+        log=log,
+    )
+
+
+def _nvrtc() -> Any:  # a module without type information
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def _run(
+    source: str, name: str, flags: Sequence[str], want_ptx: bool
+) -> tuple[bool, str, bytes, str]:
+    """(compiled?, log, cubin, ptx).  Raises InternalError where NVRTC itself fails."""
+    nvrtc = _nvrtc()
+    success = nvrtc.nvrtcResult.NVRTC_SUCCESS
+
+    def call(function: Any, *args: Any) -> Any:
+        result, *values = function(*args)
+        if result != success:
+            raise InternalError(f"nvrtc: {function.__name__} returned {result!r}")
+        return values[0] if values else None
+
+    def fetch(size: Any, get: Any) -> bytes:
+        data: bytes = b"\0" * call(size, program)  # the bindings write into it
+        call(get, program, data)
+        return data
+
+    program = call(nvrtc.nvrtcCreateProgram, source.encode(), f"{name}.cu".encode(), 0, [], [])
+    try:
+        options = [f.encode() for f in flags]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = fetch(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        text = log.rstrip(b"\0").decode(errors="replace")
+        if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            return False, text, b"", ""
+        if result != success:
+            raise InternalError(f"nvrtc: {result!r} with options {' '.join(flags)}\n{text}")
+        real = not any("=compute_" in f for f in flags)
+        cubin = fetch(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if real else b""
+        ptx = fetch(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if want_ptx else b""
+        return True, text, cubin, ptx.rstrip(b"\0").decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+# ---- reading the log.  The lines are those of ptxas 13.x; tests hold samples of them.
+
+_ADVISORY = re.compile(r"^ptxas (?:info|warning)\s*: \((C\d{4})\) (.*)$", re.MULTILINE)
+_ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '([^']+)' for", re.MULTILINE)
+_NUMBERS = {
+    "stack": re.compile(r"(\d+) bytes stack frame"),
+    "spill_stores": re.compile(r"(\d+) bytes spill stores"),
+    "spill_loads": re.compile(r"(\d+) bytes spill loads"),
+    "registers": re.compile(r"Used (\d+) registers"),
+    "barriers": re.compile(r"used (\d+) barriers"),
+    "smem": re.compile(r"(\d+) bytes smem"),
+}
+
+
+def _advisories(log: str) -> tuple[Advisory, ...]:
+    return tuple(Advisory(code, text.strip()) for code, text in _ADVISORY.findall(log))
+
+
+def _resources(log: str, name: str) -> dict[str, int]:
+    """The figures of entry `name`; InternalError if ptxas compiled no such kernel."""
+    pieces = _ENTRY.split(log)
+    entries = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    if name not in entries:
+        found = ", ".join(entries) or "none"
+        raise InternalError(f"nvrtc: the source has no kernel {name!r}; kernels found: {found}")
+    text = entries[name]
+    matches = {key: pattern.search(text) for key, pattern in _NUMBERS.items()}
+    return {key: int(m.group(1)) if m else 0 for key, m in matches.items()}
+
+
+# ---- refusals
+
+_CUDA_ERROR = re.compile(r"^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$", re.MULTILINE)
+_PTX_ERROR = re.compile(r"^ptxas .*?line (\d+); error\s*: (.*)$", re.MULTILINE)
+_LIMIT_ERROR = re.compile(
+    r"^ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$",
+    re.MULTILINE,
+)
+
+
+def _refusal(
+    source: str, name: str, flags: Sequence[str], log: str
+) -> CompileError | InternalError:
+    """The error to raise for a failed compilation."""
+    if limit := _LIMIT_ERROR.search(log):
+        return CompileError(
+            "ptxas-limit",
+            f"kernel {name} does not fit the hardware: {limit.group(1).strip()}",
+            help="take smaller blocks, fewer buffers (num_buffers_warp_spec, num_stages), "
+            "or fewer consumer groups",
+        )
+    if error := _CUDA_ERROR.search(log):
+        number, what = int(error.group(1)), error.group(2)
+        return InternalError(_quote("emitted CUDA", source, number, what, name, flags, log))
+    if error := _PTX_ERROR.search(log):
+        number, what = int(error.group(1)), error.group(2)
+        virtual = [f.replace("=sm_", "=compute_") for f in flags if not f.startswith("--ptxas")]
+        _, _, _, ptx = _run(source, name, virtual, want_ptx=True)
+        return InternalError(_quote("PTX", ptx, number, what, name, flags, log))
+    return InternalError(f"nvrtc refused kernel {name}, options {' '.join(flags)}:\n{log}")
+
+
+def _quote(
+    what: str, text: str, number: int, message: str, name: str, flags: Sequence[str], log: str
+) -> str:
+    lines = text.splitlines()
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    return (
+        f"nvrtc refused the {what} of kernel {name}, line {number}: {message}\n"
+        f"{number} | {line}\n"
+        f"options: {' '.join(flags)}\n{log.strip()}"
+    )
