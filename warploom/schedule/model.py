@@ -107,16 +107,14 @@ class Schedule:
                 tasks=tuple(TaskPlan(**t) for t in d["tasks"]),
                 assign={k: tuple(v) for k, v in d["assign"].items()},
                 split=SplitPlan(**d["split"]),
-                channels=tuple(
-                    ChannelPlan(**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items()})
-                    for c in d["channels"]
-                ),
-                stores=tuple(
-                    StorePlan(**{k: tuple(v) if isinstance(v, list) else v for k, v in s.items()})
-                    for s in d["stores"]
-                ),
+                channels=tuple(ChannelPlan(**_tuples(c)) for c in d["channels"]),
+                stores=tuple(StorePlan(**_tuples(s)) for s in d["stores"]),
                 wgmma_in_flight=d["wgmma_in_flight"],
                 reasons=tuple(Reason(**r) for r in d["reasons"]),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}

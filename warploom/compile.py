@@ -1,0 +1,153 @@
+"""The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
+
+    TILE ── canonicalize, structure_access ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
+
+After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
+becomes an `InternalError` that names the pass and leaves a reproducer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warploom import options
+from warploom.errors import InternalError, WarploomError
+from warploom.ir.core import Func, Level
+from warploom.ir.printer import print_func
+from warploom.ir.verify import verify
+from warploom.passes import PASSES
+from warploom.passes.allocate_shared import allocate_shared
+from warploom.passes.assign_layouts import assign_layouts
+from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.structure_access import structure_access
+from warploom.schedule.heuristic import choose
+from warploom.schedule.model import Knobs, Schedule
+from warploom.target import Target
+
+Pass = Callable[[Func, Schedule, Target], Func]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel on its whole way down.  `steps`: (pass name, function after it), in order."""
+
+    steps: tuple[tuple[str, Func], ...]
+    schedule: Schedule
+    placed: Func
+    _texts: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def at(self, level: Level) -> Func:
+        """The last function at a level.  Raises KeyError where the road skipped it."""
+        for _, func in reversed(self.steps):
+            if func.level is level:
+                return func
+        raise KeyError(level.name)
+
+    @property
+    def tile(self) -> Func:
+        return self.at(Level.TILE)
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """Level name -> IR text of the last function at that level."""
+        if not self._texts:
+            last = {func.level: func for _, func in self.steps}
+            self._texts.update({lv.name: print_func(f) for lv, f in sorted(last.items())})
+        return self._texts
+
+
+def tile_hash(func: Func) -> str:
+    """What a schedule carries to show for which TILE text it was made."""
+    return hashlib.sha256(print_func(func).encode()).hexdigest()[:16]
+
+
+def lower(
+    func: Func,
+    knobs: Knobs,
+    target: Target,
+    *,
+    schedule: Schedule | None = None,
+    structured: bool = True,
+) -> Lowered:
+    """Take a TILE function down to PLACED.
+
+    schedule: one to apply instead of choosing (refused where it was made for another TILE text).
+    structured: False leaves every access by pointers (the variant for launches that break what
+    structure_access assumes).  Raises CompileError for the user's mistakes and unmeetable requests.
+    """
+    steps: list[tuple[str, Func]] = [("frontend", func)]
+
+    def step(name: str, run: Callable[[Func], Func]) -> None:
+        before = steps[-1][1]
+        with _blame(name, before):
+            after = run(before)
+            if options.get().verify:
+                verify(after)
+        steps.append((name, after))
+        _dump(len(steps) - 1, name, after)
+
+    _dump(0, "frontend", func)
+    step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
+    if structured:
+        step("structure_access", lambda f: structure_access(f, None, target))
+        step("canonicalize", lambda f: canonicalize(f, None, target))
+    tile = steps[-1][1]
+    if schedule is None:
+        with _blame("choose", tile):
+            schedule = choose(tile, knobs, target)
+    elif schedule.tile_hash != tile_hash(tile):
+        raise WarploomError(
+            f"the schedule was made for another kernel (TILE text {schedule.tile_hash}, "
+            f"this one is {tile_hash(tile)})"
+        )
+    plan = schedule
+    passes: list[tuple[str, Pass]] = [(name, run) for name, run, _ in PASSES]
+    passes += [("assign_layouts", assign_layouts), ("allocate_shared", allocate_shared)]
+    for name, run in passes:
+        step(name, lambda f, run=run: run(f, plan, target))  # type: ignore[misc]
+    placed = steps[-1][1]
+    if knobs.debug:
+        placed = placed.with_(attrs={**placed.attrs, "debug": True})
+    return Lowered(tuple(steps), schedule, placed)
+
+
+def _dump(index: int, name: str, func: Func) -> None:
+    wanted = options.get().dump
+    if not wanted or wanted not in ("all", name):
+        return
+    folder = Path(options.get().keep or "out") / func.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{index:02d}_{name}.ir").write_text(print_func(func, locs=False))
+
+
+class _blame:
+    """Turns an unexpected exception inside a pass into an InternalError with a reproducer."""
+
+    def __init__(self, name: str, before: Func) -> None:
+        self.name, self.before = name, before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or (
+            isinstance(error, WarploomError) and not isinstance(error, InternalError)
+        ):
+            return
+        handle, path = tempfile.mkstemp(prefix=f"warploom-{self.name}-", suffix=".ir")
+        with os.fdopen(handle, "w") as out:
+            out.write(print_func(self.before, locs=True))
+        raise InternalError(
+            f"pass {self.name} failed on kernel {self.before.name}: {type(error).__name__}: {error}\n"
+            f"This is a bug of warploom; please report it with {path}"
+        ) from error
+
+
+def each_level(lowered: Lowered) -> Iterator[tuple[str, Func]]:
+    """(pass name, function) for every step, for tests that compare what each computes."""
+    yield from lowered.steps

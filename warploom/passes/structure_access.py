@@ -1,0 +1,602 @@
+"""Recovers boxes from tiles of pointers: load → load_box, store → store_box.
+
+Order: after canonicalize (constants are folded, so that a stride of 1 is visible), before a schedule
+is chosen, which reads the views that this pass makes.
+
+A tile of pointers is `base + Σ_d (start_d + index_d)·stride_d`, with a mask of comparisons
+`start_d + index_d < extent_d`.  The pass follows the sum symbolically (polynomials over scalars)
+through splats, broadcasts, loops that advance pointers and nested loops, and rewrites the access:
+
+    before:  %p = addptr(%splat_base, %offsets)      in a loop: %next = addptr(%p, %step)
+             %x = load(%p, %mask)
+    after:   %v = make_view(%base, %extent0, %extent1, %stride0, %stride1)      before the loop
+             %x = load_box(%v, %start0, %start1)
+
+Legal only where base, strides and extents are launch-invariant, every start is not negative (or the
+mask says so), masked-off elements are zero, and the mask constrains whole axes.  An axis without a
+bound gets the largest extent.  Anything else stays as it is; func.attrs["access_notes"], pairs of
+(op id, reason), says why.  A divisor in index arithmetic is taken to be positive.  Integer parameters
+taken to be non-negative are listed in func.attrs["nonnegative"] (indices): a launch with a negative
+one uses a variant compiled without this pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.poly import Monomial, Poly
+from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+UNBOUNDED = 2**31 - 1  # elements: the largest extent whose coordinates are i32
+
+
+@dataclass(frozen=True)
+class Affine:
+    """An integer scalar or tile as start + Σ_d coefs[d]·index_d; a pointer's root is `base`."""
+
+    start: Poly
+    coefs: tuple[Poly, ...]
+    base: Value | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One comparison of a mask: index along `axis` plus `start` is below `extent`, or not below 0."""
+
+    axis: int
+    start: Poly
+    extent: Poly | None  # None: the comparison is start + index >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class Trips:
+    """The number of iterations of a loop, as an atom of polynomials."""
+
+    lo: Value
+    hi: Value
+    step: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """The index (from 0) of the current iteration of a loop whose step is no constant divisor."""
+
+    iv: Value
+    lo: Value
+    step: Value
+
+
+class NoBoxError(Exception):
+    """Why an access is no box."""
+
+
+@dataclass(eq=False)
+class _Analysis:
+    """Abstract values, by SSA value; filled in program order."""
+
+    func: Func
+    affine: dict[Value, Affine] = field(default_factory=dict)
+    masks: dict[Value, tuple[Bound, ...]] = field(default_factory=dict)
+    invariant: set[Hashable] = field(default_factory=set)
+    order: dict[Hashable, int] = field(default_factory=dict)
+    makers: dict[Value, Op] = field(default_factory=dict)
+    loops: dict[Value, Op] = field(default_factory=dict)  # induction variable -> its loop
+    assumed: set[Value] = field(default_factory=set)  # parameters taken to be non-negative
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def number(self, values: Iterable[Hashable]) -> None:
+        for v in values:
+            self.order.setdefault(v, len(self.order))
+
+    def of(self, v: Value) -> Affine | None:
+        """What is known of v; an integer scalar is at least an atom of its own."""
+        if v in self.affine:
+            return self.affine[v]
+        if isinstance(v.type, Scalar) and v.type.dtype.kind in ("int", "uint"):
+            return Affine(Poly.atom(v), ())
+        if isinstance(v.type, Pointer):
+            return Affine(Poly(), (), v)
+        return None
+
+    # ---- transfer functions
+
+    def visit(self, o: Op) -> None:
+        if o.results and (found := self._value(o)) is not None:
+            self.affine[o.result] = found
+        if o.results and (bounds := self._mask(o)) is not None:
+            self.masks[o.result] = bounds
+
+    def _value(self, o: Op) -> Affine | None:
+        args = [self.of(v) for v in o.operands]
+        kind = o.kind
+        if kind is arith.const:
+            dtype = o.attrs["dtype"]
+            return Affine(Poly.const(int(o.attrs["value"])), ()) if dtype.is_int else None
+        if kind is tile.arange:
+            return Affine(Poly.const(o.attrs["start"]), (Poly.const(1),))
+        if not args or args[0] is None:
+            return None
+        x = args[0]
+        if kind is tile.splat:
+            return Affine(x.start, (Poly(),) * len(o.attrs["shape"]), x.base)
+        if kind is tile.expand_dims:
+            axis = o.attrs["axis"]
+            return Affine(x.start, (*x.coefs[:axis], Poly(), *x.coefs[axis:]), x.base)
+        if kind is tile.broadcast:
+            # an axis of size 1 has index 0 only: whatever its coefficient, repeated it has none
+            old = shape_of(o.operands[0].type)
+            coefs = tuple(
+                c if n == m else Poly()
+                for c, n, m in zip(x.coefs, old, o.attrs["shape"], strict=True)
+            )
+            return Affine(x.start, coefs, x.base)
+        if kind is tile.transpose:
+            return Affine(x.start, tuple(x.coefs[p] for p in o.attrs["perm"]), x.base)
+        if kind is arith.cast and o.attrs["dtype"].kind == "int" and x.base is None:
+            return x
+        if kind in (arith.add, arith.sub, arith.mul, arith.addptr):
+            y = args[1]
+            return None if y is None else _combine(o, x, y)
+        return None
+
+    def _mask(self, o: Op) -> tuple[Bound, ...] | None:
+        kind = o.kind
+        if kind is arith.and_ and all(v in self.masks for v in o.operands):
+            return self.masks[o.operands[0]] + self.masks[o.operands[1]]
+        if kind in (tile.expand_dims, tile.broadcast, tile.transpose):
+            return self._moved_mask(o)
+        if kind not in (arith.lt, arith.le, arith.gt, arith.ge):
+            return None
+        x, y = (self.of(v) for v in o.operands)
+        if x is None or y is None:
+            return None
+        if kind in (arith.gt, arith.ge):  # x > y is y < x
+            x, y = y, x
+        strict = kind in (arith.lt, arith.gt)
+        moving = [d for d, c in enumerate(x.coefs) if c]
+        fixed = [d for d, c in enumerate(y.coefs) if c]
+        one = Poly.const(1)
+        if len(moving) == 1 and not fixed and x.coefs[moving[0]] == one:
+            extent = y.start if strict else y.start + one
+            return (Bound(moving[0], x.start, extent),)
+        if len(fixed) == 1 and not moving and y.coefs[fixed[0]] == one:
+            # x <= start + index: a lower bound; it is 0 <= start' + index after moving x over
+            start = y.start - x.start - (one if strict else Poly())
+            return (Bound(fixed[0], start, None),)
+        return None
+
+    def _moved_mask(self, o: Op) -> tuple[Bound, ...] | None:
+        bounds = self.masks.get(o.operands[0])
+        if bounds is None:
+            return None
+        old = shape_of(o.operands[0].type)
+        out = []
+        for b in bounds:
+            axis = b.axis
+            if o.kind is tile.expand_dims:
+                axis += axis >= o.attrs["axis"]
+            elif o.kind is tile.transpose:
+                axis = o.attrs["perm"].index(axis)
+            elif old[axis] != o.attrs["shape"][axis]:
+                return None
+            out.append(Bound(axis, b.start, b.extent))
+        return tuple(out)
+
+    # ---- loops
+
+    def enter_loop(self, o: Op) -> None:
+        """Carried integers and pointers that grow by an invariant step: functions of the iv."""
+        (body,) = o.regions
+        lo, hi, step, *init = o.operands
+        iv, *carried = body.params
+        self.loops[iv] = o
+        self.number(body.params)
+        growth = self._growth(o, carried)
+        for param, first, by, result in zip(carried, init, growth, o.results, strict=True):
+            start = self.of(first)
+            if by is None or start is None:
+                continue
+            here = self._scaled(by, self._iteration(iv, lo, step, by))
+            end = self._scaled(by, Poly.atom(self._trips(lo, hi, step)))
+            self.affine[param] = _sum(start, here)
+            self.affine[result] = _sum(start, end)
+
+    def _growth(self, o: Op, carried: list[Value]) -> list[Affine | None]:
+        """For each carried value, what one iteration adds, where that is the same in every one."""
+        (body,) = o.regions
+        trial = _Analysis(self.func, dict(self.affine), invariant=self.invariant, order=self.order)
+        markers: dict[Value, Value] = {}
+        for p in carried:
+            if not isinstance(p.type, (Scalar, Pointer, Tile)):
+                continue
+            elem, rank = elem_of(p.type), len(shape_of(p.type))
+            if isinstance(elem, Pointer):
+                markers[p] = Value(elem)
+                trial.affine[p] = Affine(Poly(), (Poly(),) * rank, markers[p])
+            elif elem in (i32, i64):
+                markers[p] = Value(Scalar(i64))
+                trial.affine[p] = Affine(Poly.atom(markers[p]), (Poly(),) * rank)
+        trial.walk(body)
+        inside = set(_defined(body)) | set(body.params) | set(markers.values())
+        out: list[Affine | None] = []
+        for p, y in zip(carried, body.yielded, strict=True):
+            by = trial.of(y) if p in markers else None
+            if by is not None and by.base is not None:
+                by = Affine(by.start, by.coefs) if by.base is markers[p] else None
+            elif by is not None:
+                by = Affine(by.start - Poly.atom(markers[p]), by.coefs)
+            if by is not None and any(self._depends(a, inside) for a in _atoms(by)):
+                by = None
+            out.append(by)
+        return out
+
+    def _depends(self, atom: Hashable, inside: set[Value]) -> bool:
+        match atom:
+            case Trips(lo=lo, hi=hi, step=step):
+                return any(v in inside for v in (lo, hi, step))
+            case Iteration():
+                return True
+        return atom in inside
+
+    def _iteration(self, iv: Value, lo: Value, step: Value, by: Affine) -> Poly:
+        """The iteration's index as a polynomial, in terms of iv where the step allows it."""
+        start, unit = self.of(lo), self.of(step)
+        assert start is not None and unit is not None
+        if unit.start.constant == 1:
+            return Poly.atom(iv) - start.start
+        it = Iteration(iv, lo, step)
+        self.number([it])
+        return Poly.atom(it)
+
+    def _trips(self, lo: Value, hi: Value, step: Value) -> Trips:
+        t = Trips(lo, hi, step)
+        self.number([t])
+        if all(v in self.invariant for v in (lo, hi, step)):
+            self.invariant.add(t)
+        return t
+
+    def _scaled(self, by: Affine, n: Poly) -> Affine:
+        """by · n, with step·Iteration simplified to iv - lo where the step divides exactly."""
+
+        def scale(p: Poly) -> Poly:
+            only = next((m[0] for m in n.terms if len(m) == 1 == len(n.terms)), None)
+            if isinstance(only, Iteration):
+                step, lo = self.of(only.step), self.of(only.lo)
+                assert step is not None and lo is not None
+                quotient, rest = p.divide(step.start)
+                if not rest:
+                    return quotient * (Poly.atom(only.iv) - lo.start)
+            return p * n
+
+        return Affine(scale(by.start), tuple(scale(c) for c in by.coefs))
+
+    def walk(self, region: Region) -> None:
+        """Visit a region in order, loops included."""
+        for o in region.ops:
+            self.visit_op(o)
+
+    def visit_op(self, o: Op) -> None:
+        self.number(o.results)
+        self.makers.update(dict.fromkeys(o.results, o))
+        if (
+            o.results
+            and not o.regions
+            and not o.kind.effect
+            and o.kind not in (tile.program_id,)
+            and all(v in self.invariant for v in o.operands)
+        ):
+            self.invariant.update(o.results)
+        if o.kind is control.for_:
+            self.enter_loop(o)
+            self.walk(o.regions[0])
+        elif o.regions:
+            for r in o.regions:
+                self.number(r.params)
+                self.walk(r)
+        else:
+            self.visit(o)
+
+    # ---- signs
+
+    def nonnegative(self, p: Poly) -> bool:
+        return all(c >= 0 and all(self._atom_nonnegative(a) for a in m) for m, c in p.terms.items())
+
+    def _atom_nonnegative(self, a: Hashable) -> bool:
+        if isinstance(a, (Trips, Iteration)):
+            return True
+        assert isinstance(a, Value)
+        if a in self.func.params:
+            self.assumed.add(a)
+            return True
+        if a in self.loops:
+            lo = self.loops[a].operands[0]
+            return self._value_nonnegative(lo)
+        return self._value_nonnegative(a)
+
+    def _value_nonnegative(self, v: Value) -> bool:
+        known = self.affine.get(v)
+        if known is not None and not known.coefs and Poly.atom(v) != known.start:
+            return self.nonnegative(known.start)
+        o = self.makers.get(v)
+        if o is None:
+            return v in self.func.params and self._atom_nonnegative(v)
+        if o.kind in (tile.program_id, tile.num_programs):
+            return True
+        if o.kind is arith.rem:
+            return self._value_nonnegative(o.operands[0])
+        if o.kind is arith.idiv:
+            return self._value_nonnegative(o.operands[0])
+        if o.kind in (arith.minimum, arith.cast, arith.shr):
+            return all(self._value_nonnegative(x) for x in o.operands)
+        if o.kind is arith.maximum:
+            return any(self._value_nonnegative(x) for x in o.operands)
+        if o.kind is arith.select:
+            return all(self._value_nonnegative(x) for x in o.operands[1:])
+        return False
+
+
+def _combine(o: Op, x: Affine, y: Affine) -> Affine | None:
+    if o.kind is arith.sub:
+        if y.base is not None:
+            return None
+        return _sum(x, Affine(-y.start, tuple(-c for c in y.coefs)))
+    if o.kind in (arith.add, arith.addptr):
+        return _sum(x, y)
+    # a product of two that both move along an axis is no affine function of the index
+    if x.base is not None or y.base is not None or (any(x.coefs) and any(y.coefs)):
+        return None
+    if any(y.coefs):
+        x, y = y, x
+    return Affine(x.start * y.start, tuple(c * y.start for c in x.coefs))
+
+
+def _sum(x: Affine, y: Affine) -> Affine:
+    n = max(len(x.coefs), len(y.coefs))
+    xs, ys = ((*a.coefs, *(Poly(),) * (n - len(a.coefs))) for a in (x, y))
+    return Affine(
+        x.start + y.start,
+        tuple(a + b for a, b in zip(xs, ys, strict=True)),
+        x.base if x.base is not None else y.base,
+    )
+
+
+def _atoms(a: Affine) -> Iterable[Hashable]:
+    for p in (a.start, *a.coefs):
+        yield from p.atoms()
+
+
+def _defined(region: Region) -> Iterable[Value]:
+    for o in region.ops:
+        yield from o.results
+        for r in o.regions:
+            yield from r.params
+            yield from _defined(r)
+
+
+# ---- boxes
+
+
+@dataclass(frozen=True)
+class Box:
+    """Per axis start, extent (None: unbounded) and stride, from `base` plus `shift` elements."""
+
+    base: Value
+    shift: Poly
+    starts: tuple[Poly, ...]
+    extents: tuple[Poly | None, ...]
+    strides: tuple[Poly, ...]
+
+
+def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
+    """The box of an access; NoBoxError with the reason where there is none."""
+    a = an.of(pointer)
+    if a is None or a.base is None:
+        raise NoBoxError("its addresses are not base + Σ index·stride")
+    if a.base not in an.func.params:
+        raise NoBoxError("its base pointer is read from memory")
+    shape = shape_of(pointer.type)
+
+    def invariant(m: Monomial) -> bool:
+        return all(x in an.invariant for x in m)
+
+    for d, (n, c) in enumerate(zip(shape, a.coefs, strict=True)):
+        if n > 1 and not c:
+            raise NoBoxError(f"every element along axis {d} has the same address")
+        if not all(invariant(m) for m in c.terms):
+            raise NoBoxError(f"the stride of axis {d} is not known at launch")
+    # an axis of one element needs no stride: one that satisfies every alignment rule
+    strides = tuple(c if c else Poly.const(16) for c in a.coefs)
+    bounds = _bounds(an, mask)
+    starts: list[Poly] = [Poly()] * len(shape)
+    extents: list[Poly | None] = [None if c else Poly.const(1) for c in a.coefs]
+    rest = a.start
+    guarded = set()
+    for d, bound in bounds.items():
+        for b in bound:
+            if b.extent is None:
+                guarded.add((d, b.start))
+                continue
+            fixed, moving = b.extent.split(invariant)
+            start = b.start - moving
+            if extents[d] not in (None, fixed) or (extents[d] is not None and starts[d] != start):
+                raise NoBoxError(f"axis {d} has two different upper bounds")
+            starts[d], extents[d] = start, fixed
+        if extents[d] is not None:
+            rest = rest - starts[d] * strides[d]
+    # what no mask explains goes to the axis whose stride divides it, the rarer strides first
+    free = [d for d in range(len(shape)) if extents[d] is None]
+    for d in sorted(free, key=lambda d: (c := strides[d].constant) is not None and -c):
+        moving_part, fixed_part = rest.split(lambda m: not invariant(m))
+        quotient, left = moving_part.divide(strides[d])
+        starts[d] = starts[d] + quotient
+        rest = left + fixed_part
+    if not all(invariant(m) for m in rest.terms):
+        raise NoBoxError("an offset that varies is no multiple of any stride")
+    for d, start in enumerate(starts):
+        lower = (d, start) in guarded
+        if not lower and not an.nonnegative(start):
+            raise NoBoxError(f"the start of axis {d} may be negative")
+    if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
+        raise NoBoxError("a lower bound without an upper one")
+    return Box(a.base, rest, tuple(starts), tuple(extents), strides)
+
+
+def _bounds(an: _Analysis, mask: Value | None) -> dict[int, list[Bound]]:
+    if mask is None:
+        return {}
+    found = an.masks.get(mask)
+    if found is None:
+        raise NoBoxError("its mask is no conjunction of bounds along axes")
+    out: dict[int, list[Bound]] = {}
+    for b in found:
+        out.setdefault(b.axis, []).append(b)
+    return out
+
+
+@dataclass
+class _Rewriter:
+    an: _Analysis
+    views: dict[tuple[object, ...], Value] = field(default_factory=dict)
+    preamble: Builder = field(default_factory=Builder)  # before the current top-level op
+
+    def region(self, region: Region) -> Region:
+        b = Builder()
+        for o in region.ops:
+            self.op(o, b)
+        return Region(region.params, tuple(b.ops))
+
+    def op(self, o: Op, b: Builder) -> None:
+        if o.kind in (tile.load, tile.store) and isinstance(o.operands[0].type, Tile):
+            try:
+                self.access(o, b)
+                return
+            except NoBoxError as why:
+                self.an.notes[o.id] = str(why)
+        if o.regions:
+            o = o.with_(regions=tuple(self.region(r) for r in o.regions))
+        b.append(o)
+
+    def access(self, o: Op, b: Builder) -> None:
+        rest = o.operands[1:] if o.kind is tile.load else o.operands[2:]
+        if o.kind is tile.load and o.attrs.get("volatile"):
+            raise NoBoxError("it is volatile")
+        if len(rest) > 1 and not self.is_zero(rest[1]):
+            raise NoBoxError("masked-off elements are not zero (`other`)")
+        box = _find_box(self.an, o.operands[0], rest[0] if rest else None)
+        with self.preamble.at(o):
+            view = self.view(box)
+        with b.at(o):
+            offsets = [self.scalar(p, b, i32) for p in box.starts]
+            if o.kind is tile.store:
+                tile.store_box(b, view, o.operands[1], *offsets)
+                b.ops[-1] = b.ops[-1].with_(id=o.id)
+            else:
+                t = o.result.type
+                assert isinstance(t, Tile)
+                tile.load_box(b, view, *offsets, shape=t.shape)
+                b.ops[-1] = b.ops[-1].with_(results=o.results, id=o.id)
+
+    def is_zero(self, v: Value) -> bool:
+        o = self.an.makers.get(v)
+        while o is not None and o.kind in (tile.splat, tile.broadcast, arith.cast):
+            o = self.an.makers.get(o.operands[0])
+        return o is not None and o.kind is arith.const and o.attrs["value"] == 0
+
+    def view(self, box: Box) -> Value:
+        """The view, made once before the top-level op that holds the first access to it."""
+        key = (box.base, box.shift, box.extents, box.strides)
+        if key in self.views:
+            return self.views[key]
+        b = self.preamble
+        base = box.base
+        if box.shift:
+            base = arith.addptr(b, base, self.scalar(box.shift, b, i64))
+        sizes = [
+            self.scalar(Poly.const(UNBOUNDED) if e is None else e, b, i64) for e in box.extents
+        ]
+        strides = [self.scalar(s, b, i64) for s in box.strides]
+        pointee = box.base.type
+        assert isinstance(pointee, Pointer)
+        aligned = self.divisor(Poly.atom(box.base))
+        if box.shift:
+            aligned = min(aligned, self.divisor(box.shift) * pointee.dtype.bytes)
+        facts = (min(aligned, 16), *(self.divisor(s) for s in box.strides))
+        self.views[key] = tile.make_view(b, base, *sizes, *strides, divisible=facts)
+        return self.views[key]
+
+    def divisor(self, p: Poly) -> int:
+        """The largest power of two up to 16 that is known to divide p."""
+        if not p:
+            return 16
+        return min(16, min(self._term_divisor(m, c) for m, c in p.terms.items()))
+
+    def _term_divisor(self, m: Monomial, c: int) -> int:
+        d = c & -c
+        facts: tuple[Fact, ...] = self.an.func.attrs.get("facts", ())
+        for a in m:
+            if facts and isinstance(a, Value) and a in self.an.func.params:
+                d *= facts[self.an.func.params.index(a)].divisible
+        return d
+
+    def scalar(self, p: Poly, b: Builder, dtype: DType) -> Value:
+        """Ops that compute p, in a deterministic order."""
+        total: Value | None = None
+        order = self.an.order
+        terms = sorted(
+            p.terms.items(), key=lambda t: (not t[0], sorted(order.get(a, 0) for a in t[0]))
+        )
+        for m, c in terms:
+            term: Value | None = None
+            for a in sorted(m, key=lambda a: order.get(a, 0)):
+                x = self.atom(a, b, dtype)
+                term = x if term is None else arith.mul(b, term, x)
+            if term is None:
+                term = arith.const(b, value=c, dtype=dtype)
+            elif c != 1:
+                term = arith.mul(b, term, arith.const(b, value=c, dtype=dtype))
+            total = term if total is None else arith.add(b, total, term)
+        return arith.const(b, value=0, dtype=dtype) if total is None else total
+
+    def atom(self, a: Hashable, b: Builder, dtype: DType) -> Value:
+        match a:
+            case Trips(lo=lo, hi=hi, step=step):
+                one = arith.const(b, value=1, dtype=_dtype(lo))
+                span = arith.sub(b, arith.add(b, arith.sub(b, hi, lo), step), one)
+                zero = arith.const(b, value=0, dtype=_dtype(lo))
+                v = arith.maximum(b, arith.idiv(b, span, step), zero)
+            case Iteration(iv=iv, lo=lo, step=step):
+                v = arith.idiv(b, arith.sub(b, iv, lo), step)
+            case _:
+                assert isinstance(a, Value)
+                v = a
+        out: Value = v if _dtype(v) == dtype else arith.cast(b, v, dtype=dtype)
+        return out
+
+
+def _dtype(v: Value) -> DType:
+    assert isinstance(v.type, Scalar)
+    return v.type.dtype
+
+
+def structure_access(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    assert func.level is Level.TILE
+    an = _Analysis(func)
+    an.number(func.params)
+    an.invariant.update(func.params)
+    an.walk(func.body)
+    rewriter = _Rewriter(an)
+    ops: list[Op] = []
+    for o in func.body.ops:
+        rewriter.preamble = Builder()
+        b = Builder()
+        rewriter.op(o, b)
+        ops += rewriter.preamble.ops + b.ops
+    assumed = tuple(i for i, p in enumerate(func.params) if p in an.assumed)
+    attrs = {**func.attrs, "access_notes": tuple(an.notes.items()), "nonnegative": assumed}
+    return func.with_(body=Region(func.body.params, tuple(ops)), attrs=attrs)
