@@ -1,0 +1,252 @@
+"""The meaning of every op without effects, on NumPy values.
+
+Scalars are NumPy scalars, tiles arrays of their dtype, pointers int64 (see memory.py).  16- and 8-bit
+floats are computed in float32 and rounded once: with at least 2p + 2 bits in between, that rounds as
+the narrow operation itself would (Figueroa 1995) for + - · / and square root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from warploom.ir.core import Op, OpKind
+from warploom.ir.ops import arith, task, tile
+from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
+
+Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
+
+PURE: dict[OpKind, Fn] = {}
+
+
+def _pure(kind: OpKind) -> Callable[[Fn], Fn]:
+    def register(fn: Fn) -> Fn:
+        PURE[kind] = fn
+        return fn
+
+    return register
+
+
+def round_to(x: Any, dtype: DType) -> Any:
+    """A value converted as `cast` converts it."""
+    a = np.asarray(x)
+    source = a.dtype
+    with np.errstate(all="ignore"):
+        if dtype.kind == "bool":
+            out = a != 0
+        elif dtype.is_fp8:
+            wide = a.astype(np.float32) if source != np.float64 else a
+            limit = _largest(dtype)
+            out = np.clip(wide, -limit, limit).astype(dtype.numpy)
+        elif dtype.is_int and not np.issubdtype(source, np.integer) and source != np.bool_:
+            out = _truncate(a.astype(np.float64), dtype)
+        else:
+            out = a.astype(dtype.numpy)
+    return out if out.ndim else out[()]
+
+
+def _largest(dtype: DType) -> float:
+    return 448.0 if dtype.name == "f8e4m3" else 57344.0
+
+
+def _truncate(x: Any, dtype: DType) -> Any:
+    """Float to integer towards zero; as PTX cvt, out of range clamps and NaN gives 0."""
+    info = np.iinfo(dtype.numpy)
+    whole = np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    low, high = whole <= float(info.min), whole >= float(info.max)
+    middle = np.where(low | high, 0.0, whole).astype(dtype.numpy)
+    return np.where(
+        low, dtype.numpy.type(info.min), np.where(high, dtype.numpy.type(info.max), middle)
+    )
+
+
+def _is_narrow(o: Op) -> bool:
+    e = elem_of(o.operands[0].type)
+    return not isinstance(e, Pointer) and e.is_float and e.bits < 32
+
+
+def _arithmetic(ints: Fn, floats: Fn | None = None) -> Fn:
+    """An op computed in its operands' dtype; `floats` where they are floating-point."""
+
+    def run(o: Op, *xs: Any) -> Any:
+        if not dtype_of(o.operands[0].type).is_float:
+            return ints(*xs)
+        fn = floats or ints
+        if _is_narrow(o):
+            wide = fn(*(np.asarray(x).astype(np.float32) for x in xs))
+            return wide if wide.dtype == np.bool_ else _narrow(wide, dtype_of(o.result.type))
+        return fn(*xs)
+
+    def quiet(o: Op, *xs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return run(o, *xs)
+
+    return quiet
+
+
+def _narrow(x: Any, dtype: DType) -> Any:
+    return round_to(x, dtype)
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    q = np.floor_divide(x, y)
+    inexact = np.multiply(q, y) != x
+    return np.where(inexact & ((x < 0) != (y < 0)), q + q.dtype.type(1), q)[()]
+
+
+def _erf(x: Any) -> Any:
+    out = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
+    return np.asarray(out, np.float64).astype(np.asarray(x).dtype)[()]
+
+
+def _rsqrt(x: Any) -> Any:
+    return np.divide(np.asarray(1, np.asarray(x).dtype), np.sqrt(x))
+
+
+for _kind, _ints, _floats in (
+    (arith.add, np.add, None),
+    (arith.sub, np.subtract, None),
+    (arith.mul, np.multiply, None),
+    (arith.div, np.divide, None),
+    (arith.idiv, _quotient, None),
+    (arith.rem, np.fmod, None),
+    (arith.minimum, np.minimum, np.fmin),
+    (arith.maximum, np.maximum, np.fmax),
+    (arith.and_, np.bitwise_and, None),
+    (arith.or_, np.bitwise_or, None),
+    (arith.xor, np.bitwise_xor, None),
+    (arith.shl, np.left_shift, None),
+    (arith.shr, np.right_shift, None),
+    (arith.lt, np.less, None),
+    (arith.le, np.less_equal, None),
+    (arith.gt, np.greater, None),
+    (arith.ge, np.greater_equal, None),
+    (arith.eq, np.equal, None),
+    (arith.ne, np.not_equal, None),
+    (arith.neg, np.negative, None),
+    (arith.abs_, np.abs, None),
+    (arith.not_, np.invert, None),
+    (arith.exp, np.exp, None),
+    (arith.exp2, np.exp2, None),
+    (arith.log, np.log, None),
+    (arith.log2, np.log2, None),
+    (arith.sqrt, np.sqrt, None),
+    (arith.rsqrt, _rsqrt, None),
+    (arith.sin, np.sin, None),
+    (arith.cos, np.cos, None),
+    (arith.tanh, np.tanh, None),
+    (arith.erf, _erf, None),
+    (arith.floor, np.floor, None),
+    (arith.ceil, np.ceil, None),
+):
+    PURE[_kind] = _arithmetic(_ints, _floats)
+
+
+@_pure(arith.const)
+def _const(o: Op) -> Any:
+    return np.asarray(o.attrs["value"]).astype(o.attrs["dtype"].numpy)[()]
+
+
+@_pure(arith.select)
+def _select(o: Op, c: Any, x: Any, y: Any) -> Any:
+    return np.where(c, x, y) if np.ndim(c) else (x if c else y)
+
+
+@_pure(arith.cast)
+def _cast(o: Op, x: Any) -> Any:
+    return round_to(x, o.attrs["dtype"])
+
+
+@_pure(arith.bitcast)
+def _bitcast(o: Op, x: Any) -> Any:
+    return np.ascontiguousarray(x).view(o.attrs["dtype"].numpy).reshape(np.shape(x))[()]
+
+
+@_pure(arith.addptr)
+def _addptr(o: Op, p: Any, offset: Any) -> Any:
+    return np.add(p, np.asarray(offset).astype(np.int64))
+
+
+@_pure(tile.splat)
+def _splat(o: Op, x: Any) -> Any:
+    return np.full(o.attrs["shape"], x)
+
+
+@_pure(tile.arange)
+def _arange(o: Op) -> Any:
+    return np.arange(o.attrs["start"], o.attrs["end"], dtype=np.int32)
+
+
+@_pure(tile.expand_dims)
+def _expand_dims(o: Op, x: Any) -> Any:
+    return np.expand_dims(x, o.attrs["axis"])
+
+
+@_pure(tile.broadcast)
+def _broadcast(o: Op, x: Any) -> Any:
+    return np.broadcast_to(x, o.attrs["shape"])
+
+
+@_pure(tile.transpose)
+def _transpose(o: Op, x: Any) -> Any:
+    return np.transpose(x, o.attrs["perm"])
+
+
+@_pure(tile.reshape)
+def _reshape(o: Op, x: Any) -> Any:
+    return np.reshape(x, o.attrs["shape"])
+
+
+@_pure(tile.slice_tile)
+def _slice_tile(o: Op, x: Any) -> Any:
+    offset, shape = o.attrs["offset"], o.attrs["shape"]
+    return x[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))]
+
+
+@_pure(tile.convert_layout)
+def _convert_layout(o: Op, x: Any) -> Any:
+    return x
+
+
+_REDUCE: dict[str, tuple[Any, Any]] = {  # on integers, on floats
+    "add": (np.add, np.add),
+    "mul": (np.multiply, np.multiply),
+    "max": (np.maximum, np.fmax),
+    "min": (np.minimum, np.fmin),
+    "and": (np.bitwise_and, np.bitwise_and),
+    "or": (np.bitwise_or, np.bitwise_or),
+    "xor": (np.bitwise_xor, np.bitwise_xor),
+}
+
+
+@_pure(tile.reduce)
+def _reduce(o: Op, x: Any) -> Any:
+    ints, floats = _REDUCE[o.attrs["fn"]]
+    dtype = dtype_of(o.result.type)
+    if not dtype.is_float:
+        return ints.reduce(x, axis=o.attrs["axis"], dtype=dtype.numpy)
+    wide = x if dtype == f64 else x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        return _narrow(floats.reduce(wide, axis=o.attrs["axis"]), dtype)
+
+
+@_pure(tile.dot)
+def _dot(o: Op, a: Any, b: Any, acc: Any) -> Any:
+    return acc + multiply(a, b)
+
+
+def multiply(a: Any, b: Any) -> Any:
+    """a @ b of narrow floats in float32 (exact products, float32 sums)."""
+    with np.errstate(all="ignore"):
+        return a.astype(np.float32) @ b.astype(np.float32)
+
+
+@_pure(task.ring_next)
+def _ring_next(o: Op, slot: Any, phase: Any) -> Any:
+    following = int(slot) + 1
+    if following == o.attrs["depth"]:
+        return np.int32(0), np.int32(int(phase) ^ 1)
+    return np.int32(following), phase

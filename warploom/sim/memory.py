@@ -1,0 +1,286 @@
+"""Global memory: the caller's arrays, addressed by pointers that are plain integers.
+
+A pointer is one int64: the buffer's number above, the element's offset (biased, so that it may go
+negative on the way) below.  Tiles of pointers are therefore int64 arrays, and every shape op and
+`select` works on them as on numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warploom.errors import LaunchError, Loc
+from warploom.ir.core import Func
+from warploom.ir.types import DType, Pointer, Scalar
+from warploom.sim.report import MemoryFault
+
+_BITS = 44  # of an offset: 8 Ti elements either way
+_BIAS = 1 << (_BITS - 1)
+_MASK = (1 << _BITS) - 1
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """One argument: every element between its first and last byte as a flat array, aliasing the
+    caller's memory.  `origin` is where the argument's element [0, …, 0] stands in it."""
+
+    name: str
+    data: Array
+    origin: int
+
+
+@dataclass(frozen=True, eq=False)
+class ViewValue:
+    """What `make_view` gives: a pointer to the first element, extents and strides in elements."""
+
+    base: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """The part of a box inside a view's extents: where it starts in the box, its shape, and its
+    elements in the buffer."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    elements: Array
+
+    @property
+    def where(self) -> tuple[slice, ...]:
+        """The same part as an index of the whole box."""
+        return tuple(slice(s, s + n) for s, n in zip(self.start, self.shape, strict=True))
+
+
+def _flat(array: Array) -> tuple[Array, int]:
+    """A flat array over an array's whole span of memory, and the first element's index in it."""
+    if array.size == 0:
+        return array.reshape(-1), 0
+    size = array.itemsize
+    if any(s % size for s in array.strides):
+        raise LaunchError(
+            "argument-strides", f"strides {array.strides} (bytes) are no multiples of {size}"
+        )
+    reach = [s // size * (n - 1) for n, s in zip(array.shape, array.strides, strict=True)]
+    below = -sum(r for r in reach if r < 0)
+    span = below + sum(r for r in reach if r > 0) + 1
+    # as_strided can only move forwards, so begin at the element with the lowest address
+    first = array[tuple(slice(-1, None) if r < 0 else slice(None) for r in reach)]
+    flat = np.lib.stride_tricks.as_strided(first, (span,), (size,))
+    return flat, below
+
+
+class GlobalMemory:
+    """The buffers of one launch."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+    def add(self, name: str, array: Array) -> int:
+        """Registers an array; gives the pointer to its element [0, …, 0]."""
+        data, origin = _flat(array)
+        self.buffers.append(Buffer(name, data, origin))
+        return (len(self.buffers) << _BITS) + _BIAS + origin
+
+    def _buffer(self, number: int, loc: Loc | None) -> Buffer:
+        if not 1 <= number <= len(self.buffers):
+            raise MemoryFault("wild-pointer", "this address belongs to no argument", loc)
+        return self.buffers[number - 1]
+
+    def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
+        """The buffer that a pointer points into, and its element there (unchecked)."""
+        return self._buffer(pointer >> _BITS, loc), (pointer & _MASK) - _BIAS
+
+    def _check(
+        self, what: str, buffer: Buffer, lo: int, hi: int, loc: Loc | None, lane: str = ""
+    ) -> None:
+        n = buffer.data.size
+        bad = lo if lo < 0 else hi
+        if lo < 0 or hi >= n:
+            raise MemoryFault(
+                "out-of-bounds",
+                f"{what} of element {bad - buffer.origin} of {buffer.name}, which has elements "
+                f"{-buffer.origin} to {n - buffer.origin - 1}{lane}",
+                loc,
+                help="mask the access by the bound of its axis",
+            )
+
+    # ---- by pointers
+
+    def _locate(
+        self, what: str, pointers: Any, mask: Any, loc: Loc | None
+    ) -> list[tuple[Buffer, Array, Array]]:
+        """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
+        p = np.asarray(pointers)
+        active = np.flatnonzero(np.broadcast_to(True if mask is None else mask, p.shape))
+        flat = p.reshape(-1)[active]
+        numbers = flat >> _BITS
+        offsets = (flat & _MASK) - _BIAS
+        found = []
+        for number in np.unique(numbers).tolist():
+            buffer = self._buffer(number, loc)
+            here = numbers == number
+            elements, lanes = offsets[here], active[here]
+            lo, hi = int(elements.min()), int(elements.max())
+            if lo < 0 or hi >= buffer.data.size:
+                at = int(lanes[int(elements.argmin() if lo < 0 else elements.argmax())])
+                index = tuple(int(i) for i in np.unravel_index(at, p.shape)) if p.shape else ()
+                self._check(
+                    what, buffer, lo, hi, loc, f" (at {index} of the tile)" if index else ""
+                )
+            found.append((buffer, elements, lanes))
+        return found
+
+    def load(
+        self, dtype: DType, pointers: Any, mask: Any, other: Any, loc: Loc | None = None
+    ) -> Any:
+        """Elements at pointers (a scalar or an int64 array); masked-off ones are `other`, or 0.
+
+        Raises MemoryFault where an active lane is outside its buffer."""
+        shape = np.shape(pointers)
+        if other is None:
+            out = np.zeros(shape, dtype.numpy)
+        else:
+            out = np.array(np.broadcast_to(other, shape), dtype.numpy)
+        flat = out.reshape(-1)
+        for buffer, elements, lanes in self._locate("load", pointers, mask, loc):
+            flat[lanes] = buffer.data[elements]
+        return out if shape else flat[0]
+
+    def store(self, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> None:
+        """Writes values at pointers, where mask."""
+        flat = np.broadcast_to(values, np.shape(pointers)).reshape(-1)
+        for buffer, elements, lanes in self._locate("store", pointers, mask, loc):
+            self._writable(buffer, loc)
+            buffer.data[elements] = flat[lanes]
+
+    def atomic(self, fn: str, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> Any:
+        """Lane by lane: memory ← fn(memory, value); gives the old values (0 where masked off)."""
+        shape = np.shape(pointers)
+        given = np.broadcast_to(values, shape).reshape(-1)
+        old = np.zeros(given.shape, given.dtype)
+        for buffer, elements, lanes in self._locate("atomic", pointers, mask, loc):
+            self._writable(buffer, loc)
+            for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
+                old[lane] = buffer.data[e]
+                buffer.data[e] = _ATOMICS[fn](buffer.data[e], given[lane])
+        return old.reshape(shape) if shape else old[0]
+
+    def _writable(self, buffer: Buffer, loc: Loc | None) -> None:
+        if not buffer.data.flags.writeable:
+            raise MemoryFault("read-only", f"store into {buffer.name}, a read-only array", loc)
+
+    # ---- by views
+
+    def box(
+        self,
+        what: str,
+        view: ViewValue,
+        offsets: Sequence[int],
+        shape: Sequence[int],
+        loc: Loc | None = None,
+    ) -> Box:
+        """The part of the box of `shape` at `offsets` that lies inside the view's extents.
+
+        Raises MemoryFault where that part is not inside the buffer."""
+        axes = list(zip(offsets, shape, view.extents, strict=True))
+        start = tuple(min(max(0, -o), n) for o, n, _ in axes)
+        stop = tuple(max(s, min(n, e - o)) for s, (o, n, e) in zip(start, axes, strict=True))
+        inside = tuple(b - a for a, b in zip(start, stop, strict=True))
+        buffer, origin = self.split(view.base, loc)
+        if 0 in inside:
+            return Box(start, inside, np.zeros(inside, buffer.data.dtype))
+        first = origin + sum(
+            (o + s) * t for o, s, t in zip(offsets, start, view.strides, strict=True)
+        )
+        reach = [(n - 1) * t for n, t in zip(inside, view.strides, strict=True)]
+        lo = first + sum(r for r in reach if r < 0)
+        hi = first + sum(r for r in reach if r > 0)
+        self._check(what, buffer, lo, hi, loc)
+        size = buffer.data.itemsize
+        elements = np.lib.stride_tricks.as_strided(
+            buffer.data[first:], inside, tuple(t * size for t in view.strides)
+        )
+        return Box(start, inside, elements)
+
+    def load_box(
+        self,
+        dtype: DType,
+        view: ViewValue,
+        offsets: Sequence[int],
+        shape: Sequence[int],
+        loc: Loc | None = None,
+    ) -> Array:
+        """The box of `shape` at `offsets`, 0 outside the view's extents."""
+        box = self.box("load", view, offsets, shape, loc)
+        out = np.zeros(tuple(shape), dtype.numpy)
+        out[box.where] = box.elements
+        return out
+
+    def store_box(
+        self, view: ViewValue, value: Array, offsets: Sequence[int], loc: Loc | None = None
+    ) -> None:
+        """Writes a tile at `offsets`; elements outside the extents are dropped."""
+        box = self.box("store", view, offsets, value.shape, loc)
+        if 0 in box.shape:
+            return
+        self._writable(self.split(view.base, loc)[0], loc)
+        box.elements[...] = value[box.where]
+
+
+_ATOMICS: dict[str, Any] = {
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda old, new: new,
+}
+
+
+def bind(func: Func, args: Sequence[Any]) -> tuple[GlobalMemory, dict[Any, Any]]:
+    """A launch's memory, and the value of every parameter.
+
+    args: in parameter order, NumPy arrays (any strides) for pointers, Python or NumPy numbers for
+    scalars.  Raises LaunchError where they don't fit the parameters' types."""
+    if len(args) != len(func.params):
+        raise LaunchError(
+            "argument-count", f"{func.name} takes {len(func.params)} arguments, got {len(args)}"
+        )
+    memory = GlobalMemory()
+    env: dict[Any, Any] = {}
+    for i, (param, arg) in enumerate(zip(func.params, args, strict=True)):
+        name = param.hint or f"argument {i}"
+        match param.type:
+            case Pointer(dtype=dtype):
+                if not isinstance(arg, np.ndarray):
+                    raise LaunchError("argument-type", f"{name} is no array but {type(arg)}")
+                if arg.dtype != dtype.numpy:
+                    raise LaunchError(
+                        "argument-dtype", f"{name} holds {arg.dtype}, the kernel expects {dtype}"
+                    )
+                env[param] = memory.add(name, arg)
+            case Scalar(dtype=dtype):
+                if np.ndim(arg):
+                    raise LaunchError("argument-type", f"{name} is an array, expected a number")
+                env[param] = np.asarray(arg).astype(dtype.numpy)[()]
+            case other:
+                raise LaunchError("argument-type", f"{name} has type {other}, no kernel parameter")
+    return memory, env
+
+
+def grid_of(grid: int | Sequence[int]) -> tuple[int, int, int]:
+    """A launch grid with all three axes.  Raises LaunchError on a bad one."""
+    sizes = (grid,) if isinstance(grid, int) else tuple(int(n) for n in grid)
+    if not 1 <= len(sizes) <= 3 or any(n < 0 for n in sizes):
+        raise LaunchError("grid", f"a grid has 1 to 3 sizes, none negative, not {grid}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,369 @@
+"""The in-order interpretation of TILE, TASK and CHANNEL: what every later level must compute.
+
+Programs run one after the other, each op whole.  At TASK and CHANNEL an op of a replicated task is run
+once a replica: `func.attrs["replicas"]` ({task name: n}) says how often; the program is run through for
+each replica index in turn, and an op with effects only by the replicas that its tasks have.  At CHANNEL
+the rings are checked: slots and phases come in order, nothing is taken before it was committed, nothing
+overwritten before every consumer released it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from warploom.errors import InternalError
+from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
+from warploom.ir.ops import control, task, tile
+from warploom.ir.types import Channel, Tile, dtype_of
+from warploom.sim.evaluate import PURE
+from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
+from warploom.sim.report import ProtocolError, SimError
+
+
+def run(func: Func, args: Sequence[Any], grid: int | Sequence[int]) -> None:
+    """Runs every program of the grid; arrays are written in place.
+
+    args: in parameter order, NumPy arrays for pointers (any strides), numbers for scalars.
+    grid: 1 to 3 sizes.  Raises LaunchError (arguments), MemoryFault (bounds), ProtocolError (a ring
+    misused), SimError (assume or device_assert failed)."""
+    if func.level not in SEQUENTIAL:
+        raise InternalError(
+            f"the oracle interprets {func.name} in order; at {func.level.name} simulate it"
+        )
+    memory, params = bind(func, args)
+    sizes = grid_of(grid)
+    replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
+    rounds = max(replicas.values(), default=1)
+    for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
+        shared = _ProgramState()
+        for replica in range(rounds):
+            program = _Program(
+                func, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
+            )
+            program.region(func.body)
+
+
+@dataclass
+class _ProgramState:
+    """What the replicas' turns of one program share: old values that atomics gave replica 0."""
+
+    atomics: deque[Any] = field(default_factory=deque)
+
+
+@dataclass
+class _Slot:
+    """One slot of a ring.  `busy`: the consumers that have not yet released its round."""
+
+    items: list[Any]
+    state: str = "free"  # free -> acquired -> full -> free
+    busy: set[str] = field(default_factory=set)
+    waited: set[str] = field(default_factory=set)
+
+
+class _Ring:
+    """A channel in order, with the checks."""
+
+    def __init__(self, kind: Channel, name: str, consumers: frozenset[str]) -> None:
+        self.name, self.depth, self.consumers = name, kind.depth, consumers
+        self.slots = [_Slot([None] * len(kind.items)) for _ in range(kind.depth)]
+        self.turns: dict[str, int] = {}
+
+    def _turn(self, who: str, o: Op, slot: int, phase: int) -> _Slot:
+        turn = self.turns.get(who, 0)
+        self.turns[who] = turn + 1
+        expected = (turn % self.depth, turn // self.depth % 2)
+        if (slot, phase) != expected:
+            raise ProtocolError(
+                "ring-order",
+                f"{who} uses channel {self.name} at slot {slot}, phase {phase}; turn {turn} of a ring of "
+                f"{self.depth} is slot {expected[0]}, phase {expected[1]}",
+                o.loc,
+            )
+        return self.slots[slot]
+
+    def _need(self, ok: bool, o: Op, message: str) -> None:
+        if not ok:
+            raise ProtocolError("ring", f"channel {self.name}: {message}", o.loc)
+
+    def acquire(self, o: Op, slot: int, phase: int) -> None:
+        s = self._turn("the producer", o, slot, phase)
+        still = ", ".join(sorted(s.busy)) or "its own commit"
+        self._need(
+            s.state == "free",
+            o,
+            f"the producer waits for slot {slot}, held by {still}: run in order, it never ends "
+            f"(is a depth of {self.depth} too small?)",
+        )
+        s.state = "acquired"
+
+    def put(self, o: Op, slot: int, item: int, value: Any) -> None:
+        s = self.slots[slot]
+        self._need(s.state == "acquired", o, f"slot {slot} is written while {s.state}")
+        s.items[item] = value
+
+    def commit(self, o: Op, slot: int) -> None:
+        s = self.slots[slot]
+        self._need(s.state == "acquired", o, f"slot {slot} is committed while {s.state}")
+        missing = [i for i, v in enumerate(s.items) if v is None]
+        self._need(not missing, o, f"slot {slot} is committed without items {missing}")
+        s.state, s.busy, s.waited = "full", set(self.consumers), set()
+
+    def wait(self, o: Op, who: str, slot: int, phase: int) -> None:
+        s = self._turn(who, o, slot, phase)
+        self._need(
+            s.state == "full", o, f"{who} waits for slot {slot}, which nothing fills ({s.state})"
+        )
+        s.waited.add(who)
+
+    def take(self, o: Op, who: str, slot: int, item: int) -> Any:
+        s = self.slots[slot]
+        ok = s.state == "full" and who in s.waited and who in s.busy
+        self._need(ok, o, f"{who} takes item {item} of slot {slot} outside its wait and release")
+        return s.items[item]
+
+    def release(self, o: Op, who: str, slot: int) -> None:
+        s = self.slots[slot]
+        ok = s.state == "full" and who in s.waited and who in s.busy
+        self._need(ok, o, f"{who} releases slot {slot}, which it does not hold")
+        s.busy.discard(who)
+        if not s.busy:
+            s.state, s.items = "free", [None] * len(s.items)
+
+
+def _consumers(func: Func) -> dict[Value, frozenset[str]]:
+    """The tasks that take part in each channel as consumers."""
+    found: dict[Value, set[str]] = {}
+    for o in walk(func.body):
+        if o.kind in (task.consumer_wait, task.consumer_release):
+            found.setdefault(o.operands[0], set()).add(_who(o))
+    return {v: frozenset(names) for v, names in found.items()}
+
+
+def _who(o: Op) -> str:
+    return "+".join(sorted(o.tasks)) or "the consumer"
+
+
+class _Program:
+    """One program, one replica's turn."""
+
+    def __init__(
+        self,
+        func: Func,
+        memory: GlobalMemory,
+        env: dict[Value, Any],
+        ids: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        replica: int,
+        replicas: dict[str, int],
+        shared: _ProgramState,
+    ) -> None:
+        self.memory, self.env, self.ids, self.grid = memory, env, ids, grid
+        self.replica, self.replicas, self.shared = replica, replicas, shared
+        self.consumers = _consumers(func)
+
+    def region(self, region: Region) -> tuple[Any, ...]:
+        """Runs a region whose parameters are already bound; gives what it yields."""
+        for o in region.ops[:-1]:
+            self.op(o)
+        return tuple(self.env[v] for v in region.yielded)
+
+    def op(self, o: Op) -> None:
+        env = self.env
+        fn = PURE.get(o.kind)
+        if fn is not None:
+            out = fn(o, *[env[v] for v in o.operands])
+        else:
+            handler = _EFFECTS.get(o.kind)
+            if handler is None:
+                raise InternalError(f"the oracle has no meaning for {o.kind.name}")
+            out = handler(self, o, *[env[v] for v in o.operands])
+        if len(o.results) == 1:
+            env[o.results[0]] = out
+        elif o.results:
+            env.update(zip(o.results, out, strict=True))
+
+    def acts(self, o: Op) -> bool:
+        """Does this replica's turn carry out the op's effects?"""
+        return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
+
+
+_EFFECTS: dict[OpKind, Callable[..., Any]] = {}
+
+
+def _effect(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        _EFFECTS[kind] = fn
+        return fn
+
+    return register
+
+
+def _single(out: tuple[Any, ...]) -> Any:
+    return out[0] if len(out) == 1 else out
+
+
+# ---- control
+
+
+@_effect(control.for_)
+def _for(p: _Program, o: Op, lo: Any, hi: Any, step: Any, *init: Any) -> Any:
+    (body,) = o.regions
+    number = dtype_of(o.operands[0].type).numpy.type
+    if step <= 0:
+        raise SimError("loop-step", f"a loop's step is positive, not {step}", o.loc)
+    carried = init
+    for i in range(int(lo), int(hi), int(step)):
+        p.env.update(zip(body.params, (number(i), *carried), strict=True))
+        carried = p.region(body)
+    return _single(carried)
+
+
+@_effect(control.while_)
+def _while(p: _Program, o: Op, *init: Any) -> Any:
+    condition, body = o.regions
+    carried = init
+    while True:
+        p.env.update(zip(condition.params, carried, strict=True))
+        go, *rest = p.region(condition)
+        if not go:
+            return _single(tuple(rest))
+        p.env.update(zip(body.params, rest, strict=True))
+        carried = p.region(body)
+
+
+@_effect(control.if_)
+def _if(p: _Program, o: Op, c: Any) -> Any:
+    then, other = o.regions
+    return _single(p.region(then if c else other))
+
+
+@_effect(control.assume)
+def _assume(p: _Program, o: Op, c: Any) -> None:
+    if not c:
+        raise SimError("assume", "an assumption does not hold", o.loc)
+
+
+@_effect(control.device_assert)
+def _device_assert(p: _Program, o: Op, c: Any) -> None:
+    if not np.all(c):
+        raise SimError("device-assert", f"device_assert failed: {o.attrs['message']}", o.loc)
+
+
+@_effect(control.device_print)
+def _device_print(p: _Program, o: Op, *values: Any) -> None:
+    if p.acts(o):
+        print(o.attrs["prefix"], p.ids, *values)
+
+
+# ---- the program and its memory
+
+
+@_effect(tile.program_id)
+def _program_id(p: _Program, o: Op) -> Any:
+    return np.int32(p.ids[o.attrs["axis"]])
+
+
+@_effect(tile.num_programs)
+def _num_programs(p: _Program, o: Op) -> Any:
+    return np.int32(p.grid[o.attrs["axis"]])
+
+
+@_effect(task.replica_id)
+def _replica_id(p: _Program, o: Op) -> Any:
+    return np.int32(p.replica if p.acts(o) else 0)
+
+
+@_effect(tile.load)
+def _load(p: _Program, o: Op, pointers: Any, mask: Any = None, other: Any = None) -> Any:
+    return p.memory.load(dtype_of(o.result.type), pointers, mask, other, o.loc)
+
+
+@_effect(tile.store)
+def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> None:
+    if p.acts(o):
+        p.memory.store(pointers, value, mask, o.loc)
+
+
+@_effect(tile.atomic)
+def _atomic(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> Any:
+    if not p.acts(o):  # done in replica 0's turn; the later turns see the same old values
+        p.shared.atomics.rotate(-1)
+        return p.shared.atomics[-1]
+    old = p.memory.atomic(o.attrs["fn"], pointers, value, mask, o.loc)
+    if max((p.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
+        p.shared.atomics.append(old)
+    return old
+
+
+@_effect(tile.make_view)
+def _make_view(p: _Program, o: Op, base: Any, *sizes: Any) -> ViewValue:
+    rank = len(sizes) // 2
+    numbers = tuple(int(n) for n in sizes)
+    return ViewValue(int(base), numbers[:rank], numbers[rank:])
+
+
+@_effect(tile.load_box)
+def _load_box(p: _Program, o: Op, view: ViewValue, *offsets: Any) -> Any:
+    at = [int(n) for n in offsets]
+    return p.memory.load_box(dtype_of(o.result.type), view, at, o.attrs["shape"], o.loc)
+
+
+@_effect(tile.store_box)
+def _store_box(p: _Program, o: Op, view: ViewValue, value: Any, *offsets: Any) -> None:
+    if p.acts(o):
+        p.memory.store_box(view, value, [int(n) for n in offsets], o.loc)
+
+
+# ---- channels
+
+
+@_effect(task.channel)
+def _channel(p: _Program, o: Op) -> _Ring:
+    kind = o.result.type
+    assert isinstance(kind, Channel)
+    return _Ring(kind, o.attrs["name"], p.consumers.get(o.result, frozenset()))
+
+
+@_effect(task.producer_acquire)
+def _acquire(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
+    ring.acquire(o, int(slot), int(phase))
+
+
+@_effect(task.produce)
+def _produce(p: _Program, o: Op, ring: _Ring, slot: Any, view: ViewValue, *offsets: Any) -> None:
+    channel = o.operands[0].type
+    assert isinstance(channel, Channel)
+    item: Tile = channel.items[o.attrs["item"]]
+    value = p.memory.load_box(item.dtype, view, [int(n) for n in offsets], item.shape, o.loc)
+    ring.put(o, int(slot), o.attrs["item"], value)
+
+
+@_effect(task.put)
+def _put(p: _Program, o: Op, ring: _Ring, slot: Any, value: Any) -> None:
+    ring.put(o, int(slot), o.attrs["item"], value)
+
+
+@_effect(task.producer_commit)
+def _commit(p: _Program, o: Op, ring: _Ring, slot: Any) -> None:
+    ring.commit(o, int(slot))
+
+
+@_effect(task.consumer_wait)
+def _wait(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
+    ring.wait(o, _who(o), int(slot), int(phase))
+
+
+@_effect(task.take)
+def _take(p: _Program, o: Op, ring: _Ring, slot: Any) -> Any:
+    return ring.take(o, _who(o), int(slot), o.attrs["item"])
+
+
+@_effect(task.consumer_release)
+def _release(p: _Program, o: Op, ring: _Ring, slot: Any) -> None:
+    ring.release(o, _who(o), int(slot))

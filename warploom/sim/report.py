@@ -1,0 +1,69 @@
+"""What the oracle and the simulator raise, and what a simulation hands back.
+
+Every error has the form of errors.py: a stable code, a message, the op's location, notes for the other
+party, one line of help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warploom.errors import Loc, Note, WarploomError, format_message
+
+
+@dataclass(eq=False)
+class SimError(WarploomError):
+    """The simulated program did something that the hardware forbids, or that has no defined result."""
+
+    code: str
+    message: str
+    loc: Loc | None = None
+    notes: tuple[Note, ...] = ()
+    help: str | None = None
+
+    def __str__(self) -> str:
+        return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+
+
+class MemoryFault(SimError):
+    """An access outside a buffer, or a read of bytes that nothing wrote."""
+
+
+class Race(SimError):
+    """Two accesses that nothing orders, at least one of them a write; notes name both."""
+
+
+class ProtocolError(SimError):
+    """A barrier, group or register rule of the PTX ISA is broken."""
+
+
+class Deadlock(SimError):
+    """No agent can go on.  Notes tell task by task what is waited for and what is outstanding."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One use of a unit on the predicted timeline.
+
+    `agent` is the task's name ("consumer[1]" for replica 1) and `unit` what it occupied: one of the
+    names of cost.UNITS, or "wait" for a stall, whose `cause` names the barrier or the group waited
+    for.  `op` is the op's id where it has one, its kind otherwise.  Times are cycles since the CTA's
+    start.
+    """
+
+    program: int
+    agent: str
+    unit: str
+    op: str
+    start: float
+    end: float
+    cause: str = ""
+
+
+@dataclass
+class SimReport:
+    """A finished simulation: its events in order of start, and the cycles of its longest program."""
+
+    events: list[Event] = field(default_factory=list)
+    cycles: float = 0.0
+    programs: int = 0
