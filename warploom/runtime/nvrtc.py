@@ -179,9 +179,9 @@ def _resources(log: str, name: str) -> dict[str, int]:
 # ---- refusals
 
 _CUDA_ERROR = re.compile(r"^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$", re.MULTILINE)
-_PTX_ERROR = re.compile(r"^ptxas .*?line (\d+); error\s*: (.*)$", re.MULTILINE)
+_PTX_ERROR = re.compile(r"^ *ptxas .*?line (\d+); error\s*: (.*)$", re.MULTILINE)
 _LIMIT_ERROR = re.compile(
-    r"^ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$",
+    r"^ *ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$",
     re.MULTILINE,
 )
 
