@@ -1,1 +1,9 @@
+"""Layouts: where elements live, in registers (linear, atoms) and in shared memory (shared).
 
+Imports nothing of the IR.
+"""
+
+from warploom.layout.atoms import blocked, coalesced, wgmma_a, wgmma_acc
+from warploom.layout.linear import Layout
+
+__all__ = ["Layout", "blocked", "coalesced", "wgmma_a", "wgmma_acc"]

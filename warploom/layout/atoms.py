@@ -1,0 +1,158 @@
+"""The layouts that hardware and coalescing dictate.
+
+Facts: PTX ISA, "Asynchronous warpgroup level matrix instructions", register fragments of
+wgmma.mma_async .m64nNk16 and .m64nNk32 (accumulator D, matrix A).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from warploom.layout.linear import LANE_BITS, NAMED, Layout, Vector, parse_shape
+
+
+def wgmma_acc(shape: tuple[int, ...]) -> Layout:
+    """The accumulator of wgmma m64nN, M a multiple of 64 and N of 8, over one warp group.
+
+    Register i of lane l of warp w: row 16·w + l/4 + 8·(i/2 mod 2), column 2·(l mod 4) + i mod 2 + 8·(i/4);
+    for M > 64 the next instruction's registers follow.  It is as well the A operand in registers for
+    16-bit types, (M, K): its 8 registers of a K step of 16 stand in this order.  Raises ValueError on
+    other shapes.
+    """
+    m, n = shape
+    if m % 64 or n % 8 or m < 64 or n < 8:
+        raise ValueError(f"no wgmma accumulator is {m}x{n}")
+    return Layout(
+        shape,
+        reg=((0, 1), (8, 0)),
+        lane=((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)),
+        warp=((16, 0), (32, 0)),
+        repeats=_repeats((1, n // 8, 8), (0, m // 64, 64)),
+    )
+
+
+def wgmma_a(shape: tuple[int, ...], bits: int) -> Layout:
+    """wgmma's A operand (M, K) in registers, for elements of 16 or 8 bits.
+
+    16 bits: as the accumulator.  8 bits: register i of lane l of warp w holds row 16·w + l/4 + 8·(i/4 mod 2),
+    column 4·(l mod 4) + i mod 4 + 16·(i/8).  Raises ValueError on other shapes and sizes.
+    """
+    m, k = shape
+    if bits == 16:
+        return wgmma_acc(shape)
+    if bits != 8 or m % 64 or k % 32 or m < 64 or k < 32:
+        raise ValueError(f"no wgmma A operand is {m}x{k} of {bits} bits")
+    return Layout(
+        shape,
+        reg=((0, 1), (0, 2), (8, 0)),
+        lane=((0, 4), (0, 8), (1, 0), (2, 0), (4, 0)),
+        warp=((16, 0), (32, 0)),
+        repeats=_repeats((1, k // 16, 16), (0, m // 64, 64)),
+    )
+
+
+def _repeats(*repeats: tuple[int, int, int]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(r for r in repeats if r[1] > 1)
+
+
+def blocked(shape: tuple[int, ...], inner: int, vector: int, warps: int) -> Layout:
+    """A layout for coalesced access to memory in which axis `inner` is contiguous.
+
+    Each thread holds `vector` (a power of two that divides the axis) adjacent elements, adjacent lanes follow
+    along the inner axis, then along the other axes from the last to the first; then warps, then repeats.
+    What lanes and warps can't divide evenly overhangs; what they can't use is replicated.
+    """
+    rank = len(shape)
+    if shape[inner] % vector or vector & (vector - 1):
+        raise ValueError(f"vectors of {vector} don't divide axis {inner} of {shape}")
+    order = [inner, *(a for a in reversed(range(rank)) if a != inner)]
+    covered = [1] * rank  # extent of what is spread so far
+    covered[inner] = vector
+
+    def spread(bits: int, axes: list[int]) -> list[Vector]:
+        vectors: list[Vector] = []
+
+        def take(axis: int) -> None:
+            vectors.append(tuple(covered[axis] if a == axis else 0 for a in range(rank)))
+            covered[axis] *= 2
+
+        for axis in axes:  # evenly first
+            while len(vectors) < bits and shape[axis] % (2 * covered[axis]) == 0:
+                take(axis)
+            # Half a sector (16 bytes) a row would waste bandwidth: rather overhang on the inner axis.
+            if axis == inner and covered[axis] < min(shape[axis], 16):
+                while len(vectors) < bits and covered[axis] < shape[axis]:
+                    take(axis)
+        for axis in axes:  # then overhanging
+            while len(vectors) < bits and covered[axis] < shape[axis]:
+                take(axis)
+        vectors += [(0,) * rank] * (bits - len(vectors))
+        return vectors
+
+    unit = [
+        tuple((1 << i) if a == inner else 0 for a in range(rank))
+        for i in range(vector.bit_length() - 1)
+    ]
+    lane = spread(LANE_BITS, order)
+    warp = spread(warps.bit_length() - 1, order[1:] + order[:1])
+    repeats = _repeats(*((a, math.ceil(shape[a] / covered[a]), covered[a]) for a in order))
+    return Layout(shape, tuple(unit), tuple(lane), tuple(warp), repeats)
+
+
+def coalesced(
+    shape: tuple[int, ...], inner: int, itemsize: int, warps: int, align: int = 16
+) -> Layout:
+    """`blocked` with the widest vector that the elements (itemsize bytes), the alignment (bytes that divide
+    every row's address) and an even spread over the threads allow."""
+    share = max(1, math.prod(shape) // (32 * warps))
+    extent = shape[inner]
+    widest = max(1, min(16, align) // itemsize)
+    vector = min(extent & -extent, 1 << (share.bit_length() - 1), 1 << (widest.bit_length() - 1))
+    return blocked(shape, inner, vector, warps)
+
+
+# ---- short forms
+
+
+def _parse_a8(text: str) -> Layout:
+    return wgmma_a(parse_shape(text), 8)
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _recognise_acc(x: Layout) -> str | None:
+    m, n = x.shape if len(x.shape) == 2 else (0, 0)
+    fits = x.warps == 4 and m >= 64 and n >= 8 and m % 64 == 0 and n % 8 == 0
+    return _dims(x.shape) if fits and x == wgmma_acc(x.shape) else None
+
+
+def _recognise_a8(x: Layout) -> str | None:
+    m, k = x.shape if len(x.shape) == 2 else (0, 0)
+    fits = x.warps == 4 and m >= 64 and k >= 32 and m % 64 == 0 and k % 32 == 0
+    return _dims(x.shape) if fits and x == wgmma_a(x.shape, 8) else None
+
+
+def _parse_blocked(text: str) -> Layout:
+    m = re.fullmatch(r"\s*([\dx]+)\s*,\s*inner=(\d+)\s*,\s*vector=(\d+)\s*,\s*warps=(\d+)\s*", text)
+    if m is None:
+        raise ValueError(f"a blocked layout is (shape, inner=, vector=, warps=), not ({text})")
+    shape, inner, vector, warps = m.groups()
+    return blocked(parse_shape(shape), int(inner), int(vector), int(warps))
+
+
+def _recognise_blocked(x: Layout) -> str | None:
+    for inner in reversed(range(len(x.shape))):
+        vector = x.contiguous(inner)
+        while vector:  # the merged register digit can be wider than the vector
+            if x.shape[inner] % vector == 0 and x == blocked(x.shape, inner, vector, x.warps):
+                return f"{_dims(x.shape)}, inner={inner}, vector={vector}, warps={x.warps}"
+            vector //= 2
+    return None
+
+
+NAMED["wgmma_acc"] = (lambda text: wgmma_acc(parse_shape(text)), _recognise_acc)
+NAMED["wgmma_a8"] = (_parse_a8, _recognise_a8)
+NAMED["blocked"] = (_parse_blocked, _recognise_blocked)
