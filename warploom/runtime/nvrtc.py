@@ -133,7 +133,7 @@ def _run(
         options = [f.encode() for f in flags]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = fetch(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        text = log.rstrip(b"\0").decode(errors="replace")
+        text = log.replace(b"\0", b"").decode(errors="replace")  # zeros stand between parts
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             return False, text, b"", ""
         if result != success:
