@@ -99,7 +99,7 @@ class Tile(Type):
 
     def __str__(self) -> str:
         dims = "x".join(map(str, self.shape))
-        at = "" if self.layout is None else f", {self.layout}"
+        at = "" if self.layout is None else f", #layout<{self.layout}>"
         return f"tile<{dims}x{self.elem}{at}>"
 
     @property
