@@ -1,0 +1,196 @@
+"""Questions that passes and the code generator ask of layouts: widths, conflicts, conversions, matrix
+instructions.  Everything is answered by enumeration: a layout is at most some ten thousand elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from warploom.layout.linear import Layout
+from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
+
+Ints = npt.NDArray[np.int64]
+
+
+def vector_elements(layout: Layout, geometry: Geometry) -> int:
+    """Elements that one ordinary access (at most 16 bytes) between registers and the slot can move."""
+    return min(layout.contiguous(geometry.inner), max(1, UNIT_BYTES // geometry.itemsize))
+
+
+def wavefronts(addresses: Ints, width: int) -> int:
+    """Passes that shared memory needs for one access by a warp: 32 byte addresses, `width` bytes each.
+
+    32 banks of 4 bytes; lanes that read the same word share it.  Accesses of 8 and 16 bytes go by half and by
+    quarter warps (assumed here).  Without conflicts: 1, 2 and 4 for widths of up to 4, 8 and 16.  (CUDA
+    C++ Best Practices Guide, "Shared Memory and Memory Banks".)
+    """
+    groups = max(1, width // 4)
+    total = 0
+    for part in np.split(np.asarray(addresses, np.int64), groups):
+        words = np.unique((part[:, None] + np.arange(0, max(width, 4), 4)) // 4)
+        total += int(np.bincount(words % 32).max())
+    return total
+
+
+# ---- conversions
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """A conversion inside each warp: register r of lane l takes register `registers[r]` of lane
+    `lanes[r] ^ (⊕ over set bits b of l of matrix[b])`: one shuffle a register."""
+
+    registers: tuple[int, ...]
+    lanes: tuple[int, ...]
+    matrix: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How a tile gets from one layout to another.
+
+    kind 'free': register r takes register permutation[r].  'lane': by `shuffle`.  'shared': through scratch
+    shared memory (the tile's size), written in one layout, read in the other.
+    """
+
+    kind: str
+    permutation: tuple[int, ...] = ()
+    shuffle: Shuffle | None = None
+
+
+@lru_cache(maxsize=1024)
+def conversion(src: Layout, dst: Layout) -> Conversion:
+    """The cheapest conversion between two layouts of one tile over the same threads."""
+    permutation = src.permutation(dst)
+    if permutation is not None:
+        return Conversion("free", permutation)
+    shuffle = _shuffle(src, dst)
+    if shuffle is not None:
+        return Conversion("lane", shuffle=shuffle)
+    return Conversion("shared")
+
+
+def _shuffle(src: Layout, dst: Layout) -> Shuffle | None:
+    if src.overhangs or dst.overhangs or src.threads != dst.threads:
+        return None
+    # The lowest holder in the same warp.  Warps must agree, as they run the same instructions.
+    wanted = np.stack(dst.table)  # (rank, warps, 32, registers)
+    found: Ints | None = None
+    for w in range(src.warps):
+        held = np.full((*src.shape, 2), -1, np.int64)
+        mine = [c[w].reshape(-1)[::-1] for c in src.table]
+        lane, reg = (
+            x[::-1] for x in np.unravel_index(np.arange(32 * src.registers), (32, src.registers))
+        )
+        held[tuple(mine)] = np.stack([lane, reg], axis=-1)
+        take = held[tuple(wanted[:, w])]  # (32, registers, 2)
+        if (take < 0).any() or (found is not None and not np.array_equal(found, take)):
+            return None
+        found = take
+    assert found is not None
+    lanes, registers = found[..., 0], found[..., 1]
+    if (registers != registers[:1]).any():
+        return None
+    base = lanes[0]
+    matrix = tuple(int(lanes[1 << b, 0] ^ base[0]) for b in range(5))
+    affine = np.zeros(32, np.int64)
+    for b in range(5):
+        affine ^= ((np.arange(32) >> b) & 1) * matrix[b]
+    if not np.array_equal(lanes, affine[:, None] ^ base[None, :]):
+        return None
+    return Shuffle(tuple(map(int, registers[0])), tuple(map(int, base)), matrix)
+
+
+# ---- ldmatrix and stmatrix
+
+
+@dataclass(frozen=True)
+class MatrixForm:
+    """ldmatrix/stmatrix .m8n8.b16 fits between a register layout and a slot.
+
+    One instruction moves `count` (1, 2 or 4) 8×8 matrices of 16-bit units; its j-th 32-bit register
+    operand is the j-th of `count` consecutive words (4 bytes of consecutive registers) of each thread.  PTX
+    ISA, ldmatrix: lane 8·j + i gives the address of row i (16 bytes) of matrix j; lane l holds the two
+    units 2·(l mod 4) and +1 of row l/4, with .trans of column l/4.
+    """
+
+    trans: bool
+    count: int
+    elements: int  # of one 32-bit word
+
+    def row(self, lane: int) -> tuple[int, int]:
+        """What `lane` has to give the address of: (register, counted from the instruction's first; lane)
+        whose element starts that row."""
+        matrix, i = (lane // 8) % self.count, lane % 8
+        first = matrix * self.elements
+        return (first + i % 2, i // 2) if self.trans else (first, 4 * i)
+
+
+@lru_cache(maxsize=1024)
+def matrix_form(layout: Layout, geometry: Geometry) -> MatrixForm | None:
+    """The form in which ldmatrix or stmatrix moves a whole tile of `layout` to or from the slot (or an
+    equally laid out part of it); None where it doesn't fit.  Every 16-byte row must be one lane group's."""
+    if layout.overhangs or layout.is_replicated or geometry.row_bytes % UNIT_BYTES:
+        return None
+    elements = 4 // geometry.itemsize  # of a word
+    if elements == 0 or layout.registers % elements:
+        return None
+    words = layout.registers // elements
+    count = next(c for c in (4, 2, 1) if words % c == 0)
+    inner = geometry.inner
+    for trans in (False, True) if geometry.itemsize == 2 else (False,):
+        form = MatrixForm(trans, count, elements)
+        # Take the rows' elements from the thread that the instruction would take them from, and look whether
+        # they lie there: element e of a row starting at (register, lane).
+        reg, lane, along = _fragment(form, layout.registers)
+        at = layout.coords(reg, lane, np.arange(layout.warps)[:, None, None, None])
+        start = [c[..., :1] for c in at]
+        good = np.array_equal(at[inner], start[inner] + along)
+        good &= not (start[inner] % (UNIT_BYTES // geometry.itemsize)).any()
+        good &= all(
+            np.array_equal(c, np.broadcast_to(s, c.shape))
+            for a, (c, s) in enumerate(zip(at, start, strict=True))
+            if a != inner
+        )
+        if good:
+            return form
+    return None
+
+
+def _fragment(form: MatrixForm, registers: int) -> tuple[Ints, Ints, Ints]:
+    """(register, lane) of every element of every row, shape (words, 8 rows, elements of a row), and the
+    element's index in its row."""
+    word = np.arange(registers // form.elements)[:, None, None]
+    i = np.arange(8)[None, :, None]
+    e = np.arange(4 * form.elements)[None, None, :]
+    if form.trans:  # row i is unit i mod 2 of lanes i/2, i/2 + 4, …
+        reg, lane = word * 2 + i % 2, i // 2 + 4 * e
+    else:
+        reg, lane = word * form.elements + e % form.elements, 4 * i + e // form.elements
+    shape = np.broadcast_shapes(reg.shape, lane.shape)
+    return np.broadcast_to(reg, shape), np.broadcast_to(lane, shape), e
+
+
+# ---- addresses
+
+
+def displacements(offsets: Ints, period: int = 1024) -> tuple[tuple[int, int], ...] | None:
+    """How a thread's addresses follow from its first one.
+
+    offsets: (threads, accesses) in bytes.  Gives for each access (x, a) with
+    offset = (offset of access 0 ^ x) + a in every thread, x below `period` and a a multiple of it; None where
+    there is no such pair (the caller then computes each address in full).
+    """
+    high, low = offsets // period, offsets % period
+    add, flip = high - high[:, :1], low ^ low[:, :1]
+    if (add != add[:1]).any() or (flip != flip[:1]).any():
+        return None
+    return tuple((int(x), int(a) * period) for x, a in zip(flip[0], add[0], strict=True))
+
+
+def thread_offsets(layout: Layout, geometry: Geometry) -> Ints:
+    """Byte offset in the slot of every element: shape (warps, 32, registers).  Meaningless on overhang."""
+    return byte_offset(geometry, layout.table)

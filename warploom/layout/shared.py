@@ -1,0 +1,103 @@
+"""Where a tile's elements live in a slot of shared memory.
+
+The inner axis (adjacent in memory) is cut into *panels* of `swizzle` bytes, one after the other; a panel
+holds, for every other coordinate (row-major over the remaining axes), a *row* of that many bytes.  Inside a
+row, 16-byte units are permuted: bits 4.. of the address are exclusive-ored with as many bits from bit 7
+up.  That is what TMA's swizzle modes do and what wgmma's descriptors expect (PTX ISA, "Swizzling modes" of
+tensors; wgmma, "Canonical layouts": Swizzle<1|2|3, 4, 3>).  The hardware permutes by *absolute* shared
+addresses: slots are aligned to 1024 bytes, so that offsets in a slot permute alike.
+
+With swizzle 0 there is one panel, whose rows are the whole inner axis, unpermuted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+UNIT_BYTES = 16  # what swizzling moves
+SLOT_ALIGN_BYTES = 1024  # of swizzled slots: 8 rows of 128 bytes, the period of the widest pattern
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A slot: `shape` in elements of `itemsize` bytes, `inner` axis, `swizzle` 0, 32, 64 or 128 bytes.
+
+    For `ir.types.Shared` s: Geometry(s.box, s.dtype.bytes, s.inner, s.swizzle).
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    inner: int
+    swizzle: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of a panel."""
+        return self.swizzle or self.shape[self.inner] * self.itemsize
+
+    @property
+    def row_elements(self) -> int:
+        """Elements of the inner axis in one panel."""
+        return self.row_bytes // self.itemsize
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel."""
+        return math.prod(n for a, n in enumerate(self.shape) if a != self.inner)
+
+    @property
+    def panel_bytes(self) -> int:
+        """From one panel to the next."""
+        return self.rows * self.row_bytes
+
+    @property
+    def panels(self) -> int:
+        return self.shape[self.inner] // self.row_elements
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the slot."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def unit_mask(self) -> int:
+        """Which bits of an address, shifted right by 7, are exclusive-ored into its bits from 4 up."""
+        return self.swizzle // UNIT_BYTES - 1 if self.swizzle else 0
+
+    @property
+    def period_bytes(self) -> int:
+        """The permutation repeats after so many bytes: 1024, 512 or 256; 16 without one."""
+        return 8 * self.swizzle if self.swizzle else UNIT_BYTES
+
+    @property
+    def row_strides(self) -> tuple[int, ...]:
+        """For each axis the rows from one coordinate to the next; 0 for the inner axis."""
+        strides, step = [0] * len(self.shape), 1
+        for axis in reversed(range(len(self.shape))):
+            if axis != self.inner:
+                strides[axis] = step
+                step *= self.shape[axis]
+        return tuple(strides)
+
+    def permute(self, offset: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The byte offset (from a 1024-aligned slot) where the byte of unpermuted offset `offset` lies.  Its
+        own inverse."""
+        return offset ^ (((offset >> 7) & self.unit_mask) << 4)
+
+
+def byte_offset(
+    geometry: Geometry, coords: Sequence[int | npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
+    """Byte offsets in the slot of the elements at `coords` (one integer or array an axis, broadcasting)."""
+    row: npt.NDArray[np.int64] | int = 0
+    for c, stride in zip(coords, geometry.row_strides, strict=True):
+        row = row + np.asarray(c, np.int64) * stride
+    at = np.asarray(coords[geometry.inner], np.int64) * geometry.itemsize
+    panel, column = at // geometry.row_bytes, at % geometry.row_bytes
+    linear = panel * geometry.panel_bytes + row * geometry.row_bytes + column
+    return geometry.permute(np.asarray(linear, np.int64))
