@@ -31,10 +31,14 @@ class Knobs:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """One task: its role, warps a replica, replicas (the data split's groups), registers a thread."""
+    """One task: its role, warps a replica, replicas (the data split's groups), registers a thread.
+
+    An "inline" task is a producer of a uniform kernel: it has no warps of its own (warps 0), its code is
+    fused into the "main" task, some iterations ahead of it.
+    """
 
     name: str
-    role: str  # "producer" | "consumer" | "main" (uniform)
+    role: str  # "producer" | "consumer" | "main" (uniform) | "inline"
     warps: int
     replicas: int
     registers: int | None

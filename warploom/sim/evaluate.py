@@ -200,6 +200,12 @@ def _reshape(o: Op, x: Any) -> Any:
     return np.reshape(x, o.attrs["shape"])
 
 
+@_pure(task.slice_block)
+def _slice_block(o: Op, x: Any, *block: Any) -> Any:
+    shape = o.attrs["shape"]
+    return x[tuple(slice(int(i) * n, (int(i) + 1) * n) for i, n in zip(block, shape, strict=True))]
+
+
 @_pure(tile.slice_tile)
 def _slice_tile(o: Op, x: Any) -> Any:
     offset, shape = o.attrs["offset"], o.attrs["shape"]

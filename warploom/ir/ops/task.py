@@ -69,6 +69,16 @@ def consumer_release(c: Channel, slot: Scalar) -> None:
     """This task has read the slot's items."""
 
 
+@op(levels=frozenset({Level.TASK, Level.CHANNEL}))
+def slice_block(x: Tile, *block: Scalar, shape: tuple[int, ...]) -> Tile:
+    """The part of x that starts at block[i]·shape[i] on each axis i (i32 operands): what one replica
+    needs of a tile that a channel brings whole.  On an item of a channel it becomes a shared_slice."""
+    require(len(block) == len(shape) == len(x.shape), f"slice_block {shape} of {x}")
+    for n, m in zip(shape, x.shape, strict=True):
+        require(m % n == 0, f"blocks of {shape} do not divide {x}")
+    return Tile(shape, x.elem, x.layout)
+
+
 # ---- WARP and PLACED
 
 
