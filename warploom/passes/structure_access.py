@@ -430,7 +430,7 @@ def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
             rest = rest - starts[d] * strides[d]
     # what no mask explains goes to the axis whose stride divides it, the rarer strides first
     free = [d for d in range(len(shape)) if extents[d] is None]
-    for d in sorted(free, key=lambda d: (c := strides[d].constant) is not None and -c):
+    for d in sorted(free, key=lambda d: _rarity(strides[d])):
         moving_part, fixed_part = rest.split(lambda m: not invariant(m))
         quotient, left = moving_part.divide(strides[d])
         starts[d] = starts[d] + quotient
@@ -444,6 +444,11 @@ def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
     if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
         raise NoBoxError("a lower bound without an upper one")
     return Box(a.base, rest, tuple(starts), tuple(extents), strides)
+
+
+def _rarity(stride: Poly) -> tuple[bool, int]:
+    """Symbolic strides before constants, larger constants before smaller ones."""
+    return stride.constant is not None, -abs(stride.constant or 0)
 
 
 def _bounds(an: _Analysis, mask: Value | None) -> dict[int, list[Bound]]:
