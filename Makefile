@@ -1,0 +1,40 @@
+# Everything works on a fresh machine with Python >= 3.11; no GPU and no CUDA toolkit needed,
+# but for test-gpu and bench.
+# The first interpreter that runs and is new enough (a version manager's shim may exist and not run).
+BASE_PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+WORKERS ?= auto
+
+.PHONY: demo test test-gpu check mutants bench clean
+
+demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
+	$(PYTHON) -m warploom demo --out out
+
+test: $(VENV)/.ready  ## all tests that need no GPU
+	$(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+
+test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
+	$(PYTHON) -m pytest -m gpu
+
+check: $(VENV)/.ready  ## style and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+mutants: $(VENV)/.ready  ## every mutant of the WARP-level GEMM through the checker; rewrites the table
+	$(PYTHON) -m tests.mutants --all --out docs/mutants.md
+
+bench: $(VENV)/.ready  ## GEMM beside its peers (needs a GPU, torch and triton)
+	$(PYTHON) -m warploom bench gemm --out out/gemm.json
+
+# Built again whenever the dependencies may have changed.
+$(VENV)/.ready: pyproject.toml
+	@test -n "$(BASE_PYTHON)" || { echo "No Python >= 3.11 found: make BASE_PYTHON=/path/to/it"; exit 1; }
+	test -x $(PYTHON) || $(BASE_PYTHON) -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
