@@ -1,0 +1,135 @@
+"""Facts of IR, computed when asked for and never stored: plain functions that return dicts and sets.
+
+They know control flow (`for`, `while`, `if`) and nothing else about particular ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from warploom.ir.core import Effect, Op, Region, Value, walk
+from warploom.ir.ops import control
+
+
+def definitions(region: Region) -> dict[Value, Op]:
+    """The op that defines each value inside a region, nested ones too.  Region parameters are absent."""
+    return {v: o for o in walk(region) for v in o.results}
+
+
+def uses(region: Region) -> dict[Value, list[Op]]:
+    """The ops that take each value as an operand, in program order; yields are uses.  Values that nothing
+    uses are absent."""
+    found: dict[Value, list[Op]] = {}
+    for o in walk(region):
+        for v in dict.fromkeys(o.operands):
+            found.setdefault(v, []).append(o)
+    return found
+
+
+def parents(region: Region) -> dict[Op, Op | None]:
+    """The op whose region holds each op directly; None for the ops of `region` itself."""
+    found: dict[Op, Op | None] = dict.fromkeys(region.ops)
+    for o in walk(region):
+        for inner in o.regions:
+            found.update(dict.fromkeys(inner.ops, o))
+    return found
+
+
+def loops(region: Region) -> dict[Op, tuple[Op, ...]]:
+    """The loops (`for`, `while`) around each op, outermost first; a loop is not around itself."""
+    found: dict[Op, tuple[Op, ...]] = {}
+
+    def visit(region: Region, around: tuple[Op, ...]) -> None:
+        for o in region.ops:
+            found[o] = around
+            inside = (*around, o) if o.kind in (control.for_, control.while_) else around
+            for inner in o.regions:
+                visit(inner, inside)
+
+    visit(region, ())
+    return found
+
+
+def effects(o: Op) -> Effect:
+    """What the op and everything inside its regions does."""
+    effect = o.kind.effect
+    for region in o.regions:
+        for inner in region.ops:
+            effect |= effects(inner)
+    return effect
+
+
+def is_pure(o: Op) -> bool:
+    """Whether the op only computes its results, so that it may be dropped, cloned or merged.  A `while`
+    is not (it may not end), nor is a yield."""
+    if o.kind is control.while_ or o.kind is control.yield_ or o.kind.effect is not Effect.NONE:
+        return False
+    return all(is_pure(i) for r in o.regions for i in r.ops[:-1])
+
+
+def free_values(region: Region) -> tuple[Value, ...]:
+    """Values that a region uses and does not define, in the order of their first use."""
+    bound: set[Value] = set()
+    found: dict[Value, None] = {}
+
+    def visit(region: Region) -> None:
+        bound.update(region.params)
+        for o in region.ops:
+            found.update(dict.fromkeys(v for v in o.operands if v not in bound))
+            for inner in o.regions:
+                visit(inner)
+            bound.update(o.results)
+
+    visit(region)
+    return tuple(found)
+
+
+def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
+    """The values that each value inside a region is computed from directly.
+
+    Control flow is followed value by value: a carried value comes from its initial value, from what its
+    loop yields for it and from what decides the trip count; a result of an `if` from both arms and the
+    condition; the results of any other op with regions from everything that those regions yield.
+    """
+    found: dict[Value, tuple[Value, ...]] = {}
+    for o in walk(region):
+        if o.kind is control.for_:
+            bounds, init, (body,) = o.operands[:3], o.operands[3:], o.regions
+            found[body.params[0]] = bounds
+            for i, start in enumerate(init):
+                found[body.params[i + 1]] = found[o.results[i]] = (start, body.yielded[i], *bounds)
+        elif o.kind is control.while_:
+            condition, body = o.regions
+            decides, kept = condition.yielded[0], condition.yielded[1:]
+            for i, start in enumerate(o.operands):
+                found[condition.params[i]] = (start, body.yielded[i], decides)
+                found[body.params[i]] = found[o.results[i]] = (kept[i], decides)
+        elif o.kind is control.if_:
+            then, other = o.regions
+            for i, v in enumerate(o.results):
+                found[v] = (o.operands[0], then.yielded[i], other.yielded[i])
+        else:
+            inner = tuple(v for r in o.regions for v in r.yielded)
+            found.update(dict.fromkeys(o.results, (*o.operands, *inner)))
+    return found
+
+
+def backward_slice(
+    roots: Iterable[Value],
+    sources: dict[Value, tuple[Value, ...]],
+    stop: Callable[[Value], bool] = lambda v: False,
+) -> set[Value]:
+    """All values that `roots` are computed from, the roots included.
+
+    `sources` is what the function of that name returns.  A value for which `stop` holds is part of the
+    slice, but what it is computed from is not.  Map the slice through `definitions` to get ops.
+    """
+    found: set[Value] = set()
+    pending = list(roots)
+    while pending:
+        v = pending.pop()
+        if v not in found:
+            found.add(v)
+            if not stop(v):
+                pending.extend(sources.get(v, ()))
+    return found

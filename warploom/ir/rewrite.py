@@ -1,0 +1,92 @@
+"""Building changed IR: substitution, local rewriting, cloning, inlining.
+
+IR is frozen: everything here returns new regions and shares the ops and values that did not change, so
+that the dumps before and after a pass differ only where the program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import overload
+
+from warploom.ir.core import Builder, Func, Op, Region, Value
+
+Env = dict[Value, Value]
+Rule = Callable[[Op, Builder], Sequence[Value] | None]
+
+
+@overload
+def rewrite(target: Func, rule: Rule) -> Func: ...
+@overload
+def rewrite(target: Region, rule: Rule) -> Region: ...
+def rewrite(target: Func | Region, rule: Rule) -> Func | Region:
+    """One walk over a function or region in program order, the regions of an op before the op itself.
+
+    rule(op, builder) sees each op with its operands and regions already rewritten.  It returns None to
+    keep it, or the values that replace the op's results (one each, of the same type), having built what
+    computes them with the builder, which stands where the op stood and has its location and tasks.  What
+    it built stays in front of the op even where it keeps it.  A rule is not applied to what it built.
+    """
+    if isinstance(target, Func):
+        return target.with_(body=_rewrite(target.body, rule, {}))
+    return _rewrite(target, rule, {})
+
+
+def _rewrite(region: Region, rule: Rule, env: Env) -> Region:
+    b = Builder()
+    for old in region.ops:
+        o = substitute_operands(old, env)
+        regions = tuple(_rewrite(r, rule, env) for r in o.regions)
+        if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
+            o = o.with_(regions=regions)
+        with b.at(o):
+            values = rule(o, b)
+        if values is None:
+            b.append(o)
+        else:
+            env.update(zip(o.results, values, strict=True))
+    if len(b.ops) == len(region.ops) and all(
+        n is o for n, o in zip(b.ops, region.ops, strict=True)
+    ):
+        return region
+    return b.region(region.params)
+
+
+def substitute_operands(o: Op, env: Mapping[Value, Value]) -> Op:
+    """The op with its own operands (not those inside its regions) replaced through `env`."""
+    if any(v in env for v in o.operands):
+        return o.with_(operands=tuple(env.get(v, v) for v in o.operands))
+    return o
+
+
+def substitute(region: Region, env: Mapping[Value, Value]) -> Region:
+    """The region with every use of a value in `env` replaced, nested uses too."""
+    return _rewrite(region, lambda o, b: None, dict(env)) if env else region
+
+
+def clone_op(o: Op, env: Env) -> Op:
+    """A copy with fresh results (and fresh values inside its regions).  Operands go through `env`, which
+    learns what each old value became; ids, tasks and locations are kept."""
+    operands = tuple(env.get(v, v) for v in o.operands)
+    regions = tuple(clone_region(r, env) for r in o.regions)
+    results = tuple(Value(v.type, v.hint) for v in o.results)
+    env.update(zip(o.results, results, strict=True))
+    return o.with_(operands=operands, results=results, regions=regions)
+
+
+def clone_region(region: Region, env: Env) -> Region:
+    """A copy with fresh parameters and values; `env` maps values from outside, and learns the others."""
+    params = tuple(Value(v.type, v.hint) for v in region.params)
+    env.update(zip(region.params, params, strict=True))
+    return Region(params, tuple(clone_op(o, env) for o in region.ops))
+
+
+def inline(
+    b: Builder, region: Region, arguments: Sequence[Value], env: Env | None = None
+) -> tuple[Value, ...]:
+    """Appends a copy of the region's ops with `arguments` for its parameters; returns what it yields."""
+    env = dict(env or {})
+    env.update(zip(region.params, arguments, strict=True))
+    for o in region.ops[:-1]:
+        b.append(clone_op(o, env))
+    return tuple(env.get(v, v) for v in region.yielded)
