@@ -76,11 +76,15 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why: `subject` is an op id, a task or channel name, or 'kernel'."""
+    """Why: `subject` is an op id, a task or channel name, or 'kernel'.
+
+    `warn`: the decision goes against what the user asked for, who has to be told.
+    """
 
     subject: str
     decision: str
     because: str
+    warn: bool = False
 
 
 @dataclass(frozen=True)
