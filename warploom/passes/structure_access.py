@@ -13,8 +13,9 @@ through splats, broadcasts, loops that advance pointers and nested loops, and re
              %x = load_box(%v, %start0, %start1)
 
 Legal only where base, strides and extents are launch-invariant, every start is not negative (or the
-mask says so), masked-off elements are zero, and the mask constrains whole axes.  An axis without a
-bound gets the largest extent.  Anything else stays as it is; func.attrs["access_notes"], pairs of
+mask says so), masked-off elements are zero, and the mask constrains whole axes.  `% M` on an index is a bound
+where all that is loaded beyond it is masked off by the same bound before it reaches memory.  An axis
+without a bound gets the largest extent.  Anything else stays as it is; func.attrs["access_notes"], pairs of
 (op id, reason), says why.  A divisor in index arithmetic is taken to be positive.  Integer parameters
 taken to be non-negative are listed in func.attrs["nonnegative"] (indices): a launch with a negative
 one uses a variant compiled without this pass.
@@ -23,9 +24,9 @@ one uses a variant compiled without this pass.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value
+from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of
@@ -42,6 +43,16 @@ class Affine:
     start: Poly
     coefs: tuple[Poly, ...]
     base: Value | None = None
+    wraps: tuple[Wrap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """`(start + index) % modulus` along an axis: the same as no wrap below the modulus."""
+
+    axis: int
+    start: Poly
+    modulus: Poly
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,10 @@ class _Analysis:
     loops: dict[Value, Op] = field(default_factory=dict)  # induction variable -> its loop
     assumed: set[Value] = field(default_factory=set)  # parameters taken to be non-negative
     notes: dict[str, str] = field(default_factory=dict)
+    uses: dict[Value, list[tuple[Op, int]]] = field(default_factory=dict)
+    parents: dict[Op, Op] = field(
+        default_factory=dict
+    )  # of each yield, the op whose region it ends
 
     def number(self, values: Iterable[Hashable]) -> None:
         for v in values:
@@ -126,7 +141,8 @@ class _Analysis:
             return Affine(x.start, (Poly(),) * len(o.attrs["shape"]), x.base)
         if kind is tile.expand_dims:
             axis = o.attrs["axis"]
-            return Affine(x.start, (*x.coefs[:axis], Poly(), *x.coefs[axis:]), x.base)
+            wraps = tuple(replace(w, axis=w.axis + (w.axis >= axis)) for w in x.wraps)
+            return Affine(x.start, (*x.coefs[:axis], Poly(), *x.coefs[axis:]), x.base, wraps)
         if kind is tile.broadcast:
             # an axis of size 1 has index 0 only: whatever its coefficient, repeated it has none
             old = shape_of(o.operands[0].type)
@@ -134,9 +150,13 @@ class _Analysis:
                 c if n == m else Poly()
                 for c, n, m in zip(x.coefs, old, o.attrs["shape"], strict=True)
             )
-            return Affine(x.start, coefs, x.base)
+            return Affine(x.start, coefs, x.base, x.wraps)
         if kind is tile.transpose:
-            return Affine(x.start, tuple(x.coefs[p] for p in o.attrs["perm"]), x.base)
+            perm = o.attrs["perm"]
+            wraps = tuple(replace(w, axis=perm.index(w.axis)) for w in x.wraps)
+            return Affine(x.start, tuple(x.coefs[p] for p in perm), x.base, wraps)
+        if kind is arith.rem and args[1] is not None:
+            return _wrapped(x, args[1])
         if kind is arith.cast and o.attrs["dtype"].kind == "int" and x.base is None:
             return x
         if kind in (arith.add, arith.sub, arith.mul, arith.addptr):
@@ -340,11 +360,21 @@ class _Analysis:
         return False
 
 
+def _wrapped(x: Affine, modulus: Affine) -> Affine | None:
+    """x % modulus, where x steps by one along one axis and the modulus is the same everywhere."""
+    moving = [d for d, c in enumerate(x.coefs) if c]
+    if len(moving) != 1 or any(modulus.coefs) or x.wraps or x.base is not None:
+        return None
+    if x.coefs[moving[0]] != Poly.const(1):
+        return None
+    return replace(x, wraps=(Wrap(moving[0], x.start, modulus.start),))
+
+
 def _combine(o: Op, x: Affine, y: Affine) -> Affine | None:
     if o.kind is arith.sub:
         if y.base is not None:
             return None
-        return _sum(x, Affine(-y.start, tuple(-c for c in y.coefs)))
+        return _sum(x, Affine(-y.start, tuple(-c for c in y.coefs), None, y.wraps))
     if o.kind in (arith.add, arith.addptr):
         return _sum(x, y)
     # a product of two that both move along an axis is no affine function of the index
@@ -352,7 +382,7 @@ def _combine(o: Op, x: Affine, y: Affine) -> Affine | None:
         return None
     if any(y.coefs):
         x, y = y, x
-    return Affine(x.start * y.start, tuple(c * y.start for c in x.coefs))
+    return Affine(x.start * y.start, tuple(c * y.start for c in x.coefs), None, x.wraps + y.wraps)
 
 
 def _sum(x: Affine, y: Affine) -> Affine:
@@ -362,6 +392,7 @@ def _sum(x: Affine, y: Affine) -> Affine:
         x.start + y.start,
         tuple(a + b for a, b in zip(xs, ys, strict=True)),
         x.base if x.base is not None else y.base,
+        x.wraps + tuple(w for w in y.wraps if w not in x.wraps),
     )
 
 
@@ -392,8 +423,9 @@ class Box:
     strides: tuple[Poly, ...]
 
 
-def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
+def _find_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
     """The box of an access; NoBoxError with the reason where there is none."""
+    pointer = o.operands[0]
     a = an.of(pointer)
     if a is None or a.base is None:
         raise NoBoxError("its addresses are not base + Σ index·stride")
@@ -412,12 +444,17 @@ def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
     # an axis of one element needs no stride: one that satisfies every alignment rule
     strides = tuple(c if c else Poly.const(16) for c in a.coefs)
     bounds = _bounds(an, mask)
+    for w in a.wraps:
+        bound = Bound(w.axis, w.start, w.modulus)
+        if o.kind is not tile.load or not _only_used_below(an, o.result, bound):
+            raise NoBoxError(f"it wraps around along axis {w.axis}, and what wraps may be used")
+        bounds.setdefault(w.axis, []).append(bound)
     starts: list[Poly] = [Poly()] * len(shape)
     extents: list[Poly | None] = [None if c else Poly.const(1) for c in a.coefs]
     rest = a.start
     guarded = set()
-    for d, bound in bounds.items():
-        for b in bound:
+    for d, along in bounds.items():
+        for b in along:
             if b.extent is None:
                 guarded.add((d, b.start))
                 continue
@@ -444,6 +481,53 @@ def _find_box(an: _Analysis, pointer: Value, mask: Value | None) -> Box:
     if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
         raise NoBoxError("a lower bound without an upper one")
     return Box(a.base, rest, tuple(starts), tuple(extents), strides)
+
+
+def _only_used_below(an: _Analysis, loaded: Value, bound: Bound) -> bool:
+    """Whether what a tile holds at and above `bound` can reach memory: every way from it to a store
+    keeps the axis, and the store is masked by the same bound."""
+    work = [(loaded, bound.axis)]
+    seen = set(work)
+    while work:
+        value, axis = work.pop()
+        for o, i in an.uses.get(value, ()):
+            if o.kind is tile.store:
+                here = replace(bound, axis=axis)
+                masks = an.masks.get(o.operands[2], ()) if len(o.operands) > 2 else ()
+                if i != 1 or here not in masks:
+                    return False
+                continue
+            reached = _next_uses(an, o, i, axis)
+            if reached is None:
+                return False
+            work += [r for r in reached if r not in seen]
+            seen.update(reached)
+    return True
+
+
+def _next_uses(an: _Analysis, o: Op, i: int, axis: int) -> list[tuple[Value, int]] | None:
+    """Where an axis of operand i of o goes: (value, axis) pairs; None where it is mixed or escapes."""
+    if o.kind in arith.ELEMENTWISE and o.kind is not arith.addptr:
+        return [(o.result, axis)]
+    if o.kind is tile.broadcast:
+        return [(o.result, axis)]
+    if o.kind is tile.expand_dims:
+        return [(o.result, axis + (axis >= o.attrs["axis"]))]
+    if o.kind is tile.transpose:
+        return [(o.result, o.attrs["perm"].index(axis))]
+    if o.kind is tile.reduce and axis != o.attrs["axis"]:
+        return [(o.result, axis - (axis > o.attrs["axis"]))]
+    if o.kind is tile.dot and (i, axis) in ((0, 0), (1, 1), (2, 0), (2, 1)):
+        return [(o.result, axis)]
+    if o.kind is control.for_ and i >= 3:
+        return [(o.regions[0].params[i - 2], axis), (o.results[i - 3], axis)]
+    if o.kind is control.yield_:
+        parent = an.parents[o]
+        out = [(parent.results[i], axis)] if parent.kind in (control.for_, control.if_) else None
+        if out and parent.kind is control.for_:
+            out.append((parent.regions[0].params[i + 1], axis))
+        return out
+    return None
 
 
 def _rarity(stride: Poly) -> tuple[bool, int]:
@@ -492,7 +576,7 @@ class _Rewriter:
             raise NoBoxError("it is volatile")
         if len(rest) > 1 and not self.is_zero(rest[1]):
             raise NoBoxError("masked-off elements are not zero (`other`)")
-        box = _find_box(self.an, o.operands[0], rest[0] if rest else None)
+        box = _find_box(self.an, o, rest[0] if rest else None)
         with self.preamble.at(o):
             view = self.view(box)
         with b.at(o):
@@ -595,6 +679,10 @@ def structure_access(func: Func, schedule: Schedule | None, target: Target) -> F
     an.number(func.params)
     an.invariant.update(func.params)
     an.walk(func.body)
+    for o in walk(func.body):
+        for i, v in enumerate(o.operands):
+            an.uses.setdefault(v, []).append((o, i))
+        an.parents.update({r.ops[-1]: o for r in o.regions})
     rewriter = _Rewriter(an)
     ops: list[Op] = []
     for o in func.body.ops:
