@@ -1,0 +1,374 @@
+"""Loading and launching: the only file that calls the CUDA driver on the launch path.
+
+It uses cuda-bindings' driver API rather than cuda-core's `launch`: the parameter block of a prepared
+launch is built once and its address handed to the driver each time, where cuda-core converts every
+argument at every call; and cuda-core leaves the dynamic shared-memory limit to us.
+
+Kernels are loaded as libraries (cuLibraryLoadData), which belong to no context: a launch takes the
+context of its stream, and only the default stream needs the device to be current.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Protocol
+
+from warploom.errors import LaunchError
+from warploom.runtime.plan import BlockLayout, LaunchPlan, MapKey, MapParam, make_binder
+
+STATIC_SHARED_LIMIT = 48 * 1024  # more must be asked for (CUDA C++ Programming Guide, 9.0 features)
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
+MAPS_KEPT = 4096  # encoded tensor maps that a kernel remembers: 128 bytes each
+
+
+class Driver(Protocol):
+    """What launching needs of a GPU driver; tests have one of their own."""
+
+    device_count: int
+    launch: Callable[..., Any]  # cuLaunchKernel: truthy first item of the result on failure
+
+    def load(self, cubin: bytes, name: str) -> Any:
+        """A handle that `launch` takes, good for all devices."""
+
+    def prepare(self, function: Any, device: int, shared_bytes: int) -> None:
+        """Make `function` ready on a device: loaded there, its shared-memory limit raised."""
+
+    def encode(self, m: MapParam, key: MapKey) -> bytes:
+        """The 128 bytes of a tensor map.  Raises LaunchError where the driver refuses."""
+
+    def stream(self, handle: int) -> Any:
+        """A raw stream handle as `launch` takes it."""
+
+    def is_capturing(self, stream: int) -> bool: ...
+
+    def using(self, device: int) -> Any:
+        """Context manager: the device's primary context is current."""
+
+    def device_of(self, pointer: int) -> int:
+        """The ordinal of the device that owns an address."""
+
+    def architecture(self, device: int) -> tuple[int, int]:
+        """Compute capability, (major, minor)."""
+
+    def check(self, result: Any, what: str) -> None:
+        """Raises LaunchError unless `result` says success."""
+
+
+class CudaDriver:
+    """The real one, through cuda.bindings.  Raises LaunchError where there is no driver or GPU."""
+
+    def __init__(self) -> None:
+        try:
+            from cuda.bindings import driver
+        except ImportError as e:
+            raise LaunchError("no-driver", f"cuda-bindings does not import: {e}") from e
+        self._cu: Any = driver
+        try:
+            (result,) = driver.cuInit(0)
+        except RuntimeError as e:
+            raise LaunchError(
+                "no-driver",
+                f"no CUDA driver was found on this machine: {e}",
+                help="pass NumPy arrays or CPU tensors to run the kernel on the CPU",
+            ) from e
+        self.check(result, "cuInit")
+        self.device_count = int(self._call(driver.cuDeviceGetCount))
+        self.launch = driver.cuLaunchKernel
+        self._contexts: dict[int, Any] = {}
+        self._streams: dict[int, Any] = {}
+        self._success = driver.CUresult.CUDA_SUCCESS
+
+    def _call(self, function: Any, *args: Any) -> Any:
+        result, *values = function(*args)
+        self.check(result, function.__name__)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def check(self, result: Any, what: str) -> None:
+        if not result:
+            return
+        _, name = self._cu.cuGetErrorName(result)
+        _, text = self._cu.cuGetErrorString(result)
+        found = f"{(name or b'?').decode()}: {(text or b'?').decode()}"
+        raise LaunchError("driver", f"{what} failed with {found}", help=_ADVICE.get(int(result)))
+
+    def context(self, device: int) -> Any:
+        """The device's primary context, the one that torch and every other library use."""
+        if device not in self._contexts:
+            handle = self._call(self._cu.cuDeviceGet, device)
+            self._contexts[device] = self._call(self._cu.cuDevicePrimaryCtxRetain, handle)
+        return self._contexts[device]
+
+    @contextmanager
+    def using(self, device: int) -> Iterator[None]:
+        self._call(self._cu.cuCtxPushCurrent, self.context(device))
+        try:
+            yield
+        finally:
+            self._call(self._cu.cuCtxPopCurrent)
+
+    def load(self, cubin: bytes, name: str) -> Any:
+        cu = self._cu
+        with self._relaxed():
+            library = self._call(cu.cuLibraryLoadData, cubin, [], [], 0, [], [], 0)
+            kernel = self._call(cu.cuLibraryGetKernel, library, name.encode())
+        return cu.CUfunction(
+            int(kernel)
+        )  # a CUkernel launches in its place (cuLaunchKernel's notes)
+
+    def prepare(self, function: Any, device: int, shared_bytes: int) -> None:
+        cu = self._cu
+        kernel = cu.CUkernel(int(function))
+        with self._relaxed(), self.using(device):
+            self._call(cu.cuKernelGetFunction, kernel)  # loads now, not at a captured launch
+            if shared_bytes > STATIC_SHARED_LIMIT:
+                limit = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                ordinal = self._call(cu.cuDeviceGet, device)
+                self._call(cu.cuKernelSetAttribute, limit, shared_bytes, kernel, ordinal)
+
+    @contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Lets this thread load code while a stream of it is being captured."""
+        relaxed = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self._call(self._cu.cuThreadExchangeStreamCaptureMode, relaxed)
+        try:
+            yield
+        finally:
+            self._call(self._cu.cuThreadExchangeStreamCaptureMode, before)
+
+    def encode(self, m: MapParam, key: MapKey) -> bytes:
+        cu, (base, dims, strides) = self._cu, key
+        kind = cu.CUtensorMapDataType
+        swizzle = getattr(
+            cu.CUtensorMapSwizzle,
+            f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE",
+        )
+        result, made = cu.cuTensorMapEncodeTiled(
+            getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}"),
+            len(dims),
+            base,
+            [cu.cuuint64_t(n) for n in dims],
+            [cu.cuuint64_t(n) for n in strides],
+            [cu.cuuint32_t(n) for n in m.box],
+            [cu.cuuint32_t(1)] * len(dims),
+            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzle,
+            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        if result:
+            raise LaunchError(
+                "tensor-map",
+                f"the driver refuses a TMA descriptor of {m.dtype} at {base:#x}, dims {dims}, "
+                f"strides {strides} bytes, box {m.box}, swizzle {m.swizzle}: {result!r}",
+                help="base and strides must be multiples of 16 bytes, dims at most 2^32, "
+                "strides below 2^40",
+            )
+        return ctypes.string_at(made.getPtr(), 128)
+
+    def stream(self, handle: int) -> Any:
+        if handle not in self._streams:
+            self._streams[handle] = self._cu.CUstream(handle)
+        return self._streams[handle]
+
+    def is_capturing(self, stream: int) -> bool:
+        status = self._call(self._cu.cuStreamIsCapturing, self.stream(stream))
+        return bool(status != self._cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+    def device_of(self, pointer: int) -> int:
+        ordinal = self._cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self._call(self._cu.cuPointerGetAttribute, ordinal, pointer))
+
+    def architecture(self, device: int) -> tuple[int, int]:
+        attribute = self._cu.CUdevice_attribute
+        handle = self._call(self._cu.cuDeviceGet, device)
+        major, minor = (
+            int(self._call(self._cu.cuDeviceGetAttribute, a, handle))
+            for a in (
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+        return major, minor
+
+
+# IR dtype -> TMA's (CUDA driver API, cuTensorMapEncodeTiled).  Only the size and the fill matter: bytes
+# stand for fp8, unsigned for signed where TMA has no signed type.
+MAP_TYPES = {
+    "i1": "UINT8",
+    "i8": "UINT8",
+    "u8": "UINT8",
+    "f8e4m3": "UINT8",
+    "f8e5m2": "UINT8",
+    "i16": "UINT16",
+    "u16": "UINT16",
+    "f16": "FLOAT16",
+    "bf16": "BFLOAT16",
+    "i32": "INT32",
+    "u32": "UINT32",
+    "f32": "FLOAT32",
+    "i64": "INT64",
+    "u64": "UINT64",
+    "f64": "FLOAT64",
+}
+
+# What to say for a CUresult (CUDA driver API, CUresult).
+_ADVICE = {
+    1: "the grid may exceed the device's limits (2^31-1 along axis 0, 65535 along 1 and 2)",
+    209: "the cubin is for another architecture: warploom compiles for sm_90a (H100, H200)",
+    700: "an earlier kernel made an illegal access; the process must restart.  "
+    "compiled.check() and compiled.simulate() find such accesses on the CPU",
+    719: "an earlier kernel failed (a trap of a debug=True build, perhaps); restart the process",
+    901: "an operation that a stream capture does not allow",
+}
+
+
+@cache
+def driver() -> Driver:
+    """The process's driver."""
+    return CudaDriver()
+
+
+def current_stream(device: int) -> int:
+    """torch's current stream where torch is in use in this process, else the default stream."""
+    getter = _torch_stream_getter()
+    return getter(device) if getter is not None else 0
+
+
+def _torch_stream_getter() -> Callable[[int], int] | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:  # what torch's own compiler calls; ten times faster than the public road
+        getter: Callable[[int], int] = raw
+        return getter
+    return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+
+
+class Prepared:
+    """One kernel with its arguments in place: call it to launch on a device's current stream."""
+
+    __slots__ = (
+        "_address",
+        "_block",
+        "_driver",
+        "_function",
+        "_guarded",
+        "_launch",
+        "_pointers",
+        "_stream_of",
+        "cluster",
+        "device",
+        "grid",
+        "name",
+        "shared_bytes",
+        "threads",
+    )
+
+    def __init__(self, kernel: LoadedKernel, device: int, grid: tuple[int, int, int]) -> None:
+        plan = kernel.plan
+        self.name, self.threads, self.cluster = plan.name, plan.threads, plan.cluster
+        self.shared_bytes, self.device, self.grid = plan.shared_bytes, device, grid
+        self._driver = kernel.driver
+        self._launch = kernel.driver.launch
+        self._function = kernel.function
+        self._guarded = kernel.driver.device_count > 1
+        self._stream_of: Callable[[int], int] | None = None
+        size = kernel.layout.packer.size
+        self._block = ctypes.create_string_buffer(size + 64)
+        start = -ctypes.addressof(self._block) % 64
+        addresses = [ctypes.addressof(self._block) + start + o for o in kernel.layout.offsets]
+        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        self._address = ctypes.addressof(self._pointers)
+
+    def fill(self, packer: BlockLayout, maps: list[bytes], scalars: tuple[Any, ...]) -> None:
+        start = -ctypes.addressof(self._block) % 64
+        packer.packer.pack_into(self._block, start, *maps, *scalars)
+
+    def __call__(self, stream: int | None = None) -> None:
+        """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
+        self.launch(*self.grid, stream)
+
+    def launch(self, x: int, y: int, z: int, stream: int | None = None) -> None:
+        """Launch x × y × z programs.  A grid with a zero launches nothing."""
+        if stream is None:
+            getter = self._stream_of
+            if getter is None:
+                getter = self._stream_of = _torch_stream_getter()
+            stream = 0 if getter is None else getter(self.device)
+        if not (x and y and z):
+            return
+        if self._guarded and not stream:  # a default stream belongs to the current device
+            return self._on_device(x, y, z, stream)
+        result = self._issue(x, y, z, stream)
+        if result:
+            if int(result) == INVALID_CONTEXT:  # this thread has not used the device yet
+                return self._on_device(x, y, z, stream)
+            self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
+
+    def _issue(self, x: int, y: int, z: int, stream: int) -> Any:
+        return self._launch(
+            self._function,
+            x * self.cluster,
+            y,
+            z,
+            self.threads,
+            1,
+            1,
+            self.shared_bytes,
+            self._driver.stream(stream),
+            self._address,
+            0,
+        )[0]
+
+    def _on_device(self, x: int, y: int, z: int, stream: int) -> None:
+        with self._driver.using(self.device):
+            result = self._issue(x, y, z, stream)
+        self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
+
+
+class LoadedKernel:
+    """A cubin in a driver, and the encoded tensor maps that its launches used."""
+
+    def __init__(self, driver: Driver, cubin: bytes, plan: LaunchPlan) -> None:
+        self.driver, self.plan = driver, plan
+        self.function = driver.load(cubin, plan.name)
+        self.layout = BlockLayout.of(plan)
+        self._bind = make_binder(plan)
+        self._ready: set[int] = set()
+        self._maps: dict[tuple[int, MapKey], bytes] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self, device: int, grid: tuple[int, int, int], args: tuple[Any, ...]) -> Prepared:
+        """A launch of `args` (numbers, and addresses for pointers) on a device.
+
+        Raises LaunchError where a number doesn't fit its parameter or a tensor map is refused.
+        """
+        if device not in self._ready:
+            with self._lock:
+                self.driver.prepare(self.function, device, self.plan.shared_bytes)
+                self._ready.add(device)
+        scalars, keys = self._bind(*args)
+        maps = [
+            self._map(i, m, k) for i, (m, k) in enumerate(zip(self.plan.maps, keys, strict=True))
+        ]
+        made = Prepared(self, device, grid)
+        made.fill(self.layout, maps, scalars)
+        return made
+
+    def map_keys(self, args: tuple[Any, ...]) -> tuple[MapKey, ...]:
+        """What the tensor maps of a launch would describe: (base, dims, strides) of each."""
+        return self._bind(*args)[1]
+
+    def _map(self, index: int, m: MapParam, key: MapKey) -> bytes:
+        data = self._maps.get((index, key))
+        if data is None:
+            if len(self._maps) >= MAPS_KEPT:
+                self._maps.clear()
+            data = self._maps[index, key] = self.driver.encode(m, key)
+        return data
