@@ -1,0 +1,122 @@
+"""The predicted timeline as rows of boxes: what a drawing or a trace viewer needs, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from warploom.sim.report import Event, SimReport
+
+WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class Box:
+    """`label` (an op) held `unit` from `start` to `end`, in cycles since the program's start.
+
+    Where `unit` is "wait", nothing was done; `cause` names what was waited for.
+    """
+
+    start: float
+    end: float
+    unit: str
+    label: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Boxes of one agent that never overlap, in order of time."""
+
+    agent: str
+    unit: str  # "" for the agent's own row: its waits and what it does itself
+    boxes: tuple[Box, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent} · {self.unit}" if self.unit else self.agent
+
+    def busy(self) -> float:
+        """Cycles in which this row was not waiting."""
+        return sum(box.end - box.start for box in self.boxes if box.unit != WAIT)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One simulated program.  `cycles`: until its last event."""
+
+    title: str
+    rows: tuple[Row, ...]
+    cycles: float
+
+    def window(self, start: float, end: float) -> Timeline:
+        """The part between two times, boxes clipped; times stay those of the whole."""
+        rows = []
+        for row in self.rows:
+            boxes = tuple(
+                replace(box, start=max(box.start, start), end=min(box.end, end))
+                for box in row.boxes
+                if box.end > start and box.start < end
+            )
+            rows.append(replace(row, boxes=boxes))
+        return replace(self, rows=tuple(rows))
+
+    def utilisation(self, unit: str) -> float:
+        """The share of the cycles during which `unit` worked for at least one agent, 0 to 1."""
+        spans = sorted((b.start, b.end) for row in self.rows for b in row.boxes if b.unit == unit)
+        busy, reached = 0.0, 0.0
+        for start, end in spans:
+            busy += max(0.0, end - max(start, reached))
+            reached = max(reached, end)
+        return busy / self.cycles if self.cycles else 0.0
+
+
+def from_report(report: SimReport, title: str, program: int = 0) -> Timeline:
+    """The timeline of one program of a simulation.
+
+    An agent has a row of its own, with its waits and what it does itself, and one more for each
+    engine that works for it meanwhile (TMA, tensor core).  That an engine works meanwhile is seen from
+    the events: a unit whose boxes overlap the agent's other boxes gets its own row.
+    """
+    events = [e for e in report.events if e.program == program and e.end > e.start]
+    rows: list[Row] = []
+    for agent in dict.fromkeys(e.agent for e in events):
+        mine = [e for e in events if e.agent == agent]
+        own = [e for e in mine if e.unit == WAIT]
+        apart: list[Row] = []
+        for unit in dict.fromkeys(e.unit for e in mine if e.unit != WAIT):
+            using = [e for e in mine if e.unit == unit]
+            if _disjoint(own + using):
+                own += using
+            else:
+                apart += [Row(agent, unit, lane) for lane in _lanes(using)]
+        if own:
+            rows.append(Row(agent, "", _boxes(own)))
+        rows += apart
+    return Timeline(title, tuple(rows), max((e.end for e in events), default=0.0))
+
+
+def _boxes(events: Iterable[Event]) -> tuple[Box, ...]:
+    ordered = sorted(events, key=lambda e: (e.start, e.end))
+    return tuple(Box(e.start, e.end, e.unit, e.op, e.cause) for e in ordered)
+
+
+def _disjoint(events: Iterable[Event]) -> bool:
+    reached = float("-inf")
+    for event in sorted(events, key=lambda e: (e.start, e.end)):
+        if event.start < reached:
+            return False
+        reached = event.end
+    return True
+
+
+def _lanes(events: Iterable[Event]) -> list[tuple[Box, ...]]:
+    """As few rows as hold the boxes without overlap, each box in the first row that is free."""
+    lanes: list[list[Box]] = []
+    for box in _boxes(events):
+        free = next((lane for lane in lanes if lane[-1].end <= box.start), None)
+        if free is None:
+            lanes.append([box])
+        else:
+            free.append(box)
+    return [tuple(lane) for lane in lanes]
