@@ -1,0 +1,408 @@
+"""What must hold of a function at its level, checked after every pass.
+
+Structure and type rules first (the ops' own rules, asked again), then the invariants of the level: one
+function each, listed in `INVARIANTS`.  A violation is a bug of ours: InternalError with op, location, rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from warploom.errors import InternalError
+from warploom.ir.analysis import backward_slice, definitions, effects, sources
+from warploom.ir.core import KINDS, Effect, Func, Level, Op, Region, RuleError, Value, walk
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.printer import print_op
+from warploom.ir.types import InFlight, Shared, Tile
+from warploom.layout.shared import SLOT_ALIGN_BYTES
+from warploom.target import SM_90A, Target
+
+MBARRIER_BYTES = 8  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
+WARPS_OF_GROUP = (
+    4  # PTX ISA, wgmma: a warpgroup is four contiguous warps, the first rank a multiple of 4
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken rule, and the op that breaks it (None: the function as a whole)."""
+
+    op: Op | None
+    rule: str
+
+
+def verify(func: Func, target: Target = SM_90A) -> None:
+    """Raises InternalError that names op, location and rule where `func` is not what its level promises.
+
+    The limits of `target` count from PLACED on, except the number of warps and registers (from WARP on).
+    """
+    problem = next(_violations(func, target), None)
+    if problem is None:
+        return
+    where = f"in @{func.name} at level {func.level.name}"
+    if problem.op is None:
+        raise InternalError(f"invalid IR {where}\n  rule: {problem.rule}")
+    line = print_op(problem.op).split("\n", 1)[0]
+    named = f" #{problem.op.id}" if problem.op.id else ""
+    at = f"\n  at: {problem.op.loc}" if problem.op.loc is not None else ""
+    raise InternalError(
+        f"invalid IR {where}: {problem.op.kind.name}{named}\n  op: {line}{at}\n  rule: {problem.rule}"
+    )
+
+
+def _violations(func: Func, target: Target) -> Iterator[Violation]:
+    yield from _structure(func)
+    for levels, invariant in INVARIANTS:
+        if func.level in levels:
+            yield from invariant(func, target)
+
+
+# ---- structure: every level
+
+
+def _structure(func: Func) -> Iterator[Violation]:
+    bound: set[Value] = set()
+
+    def bind(values: tuple[Value, ...], scope: set[Value], o: Op | None) -> Iterator[Violation]:
+        for v in values:
+            if v in bound:
+                yield Violation(o, f"%{v.hint}: {v.type} is defined twice")
+        bound.update(values)
+        scope.update(values)
+
+    def region(r: Region, outer: set[Value], owner: Op | None) -> Iterator[Violation]:
+        scope = set(outer)
+        yield from bind(r.params, scope, owner)
+        if not r.ops or r.ops[-1].kind is not control.yield_:
+            yield Violation(owner, "a region ends in a yield")
+        for o in r.ops:
+            if KINDS.get(o.kind.name) is not o.kind:
+                yield Violation(o, "the op's kind is declared in ir/ops")
+            if func.level not in o.kind.levels:
+                legal = ", ".join(level.name for level in sorted(o.kind.levels))
+                yield Violation(o, f"{o.kind.name} is legal at {legal} only")
+            if o.kind is control.yield_ and o is not r.ops[-1]:
+                yield Violation(o, "a yield stands at the end of its region")
+            for v in o.operands:
+                if v not in scope:
+                    yield Violation(o, f"%{v.hint}: {v.type} is used outside its scope")
+            for inner in o.regions:
+                yield from region(inner, scope, o)
+            yield from _types(o)
+            yield from bind(o.results, scope, o)
+
+    yield from region(func.body, set(), None)
+    if func.body.yielded:
+        yield Violation(func.body.ops[-1], "a function yields nothing")
+
+
+def _types(o: Op) -> Iterator[Violation]:
+    found = tuple(v.type for v in o.results)
+    try:
+        expected = o.kind.infer(o.operands, o.attrs, o.regions)
+    except RuleError as e:
+        yield Violation(o, str(e))
+    except (TypeError, ValueError, AttributeError, LookupError) as e:
+        # A rule reads its operands' types as declared; on others it fails as Python does.
+        yield Violation(o, f"operands or attributes do not fit {o.kind.name}: {e}")
+    else:
+        if expected != found:
+            shown = ", ".join(map(str, expected)) or "nothing"
+            yield Violation(o, f"by its rule {o.kind.name} gives {shown}")
+
+
+# ---- TASK and CHANNEL
+
+
+def _has_tasks(func: Func, _: Target) -> Iterator[Violation]:
+    for o in walk(func.body):
+        if not o.tasks and o.kind is not control.yield_:
+            yield Violation(o, "from TASK on every op says which tasks run it")
+
+
+def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
+    """What an op reads is computed by every task that runs the op.  (The values that control flow carries
+    belong to some of its tasks only.)"""
+    made_by = definitions(func.body)
+    controls = {control.for_: 3, control.while_: 0, control.if_: 1}
+    for o in walk(func.body):
+        if o.kind is control.yield_:
+            continue
+        for v in o.operands[: controls.get(o.kind)]:
+            maker = made_by.get(v)
+            if maker is not None and maker.kind not in controls and not o.tasks <= maker.tasks:
+                missing = ", ".join(sorted(o.tasks - maker.tasks))
+                yield Violation(
+                    o, f"%{v.hint} is not computed in {missing}: values cross by channels"
+                )
+
+
+# ---- WARP and PLACED
+
+_DECLARATIONS = (hopper.tensor_map, hopper.shared_alloc, hopper.mbarrier_alloc)
+_USER_CHECKS = (control.assume, control.device_assert, control.device_print)
+
+
+def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
+    last = func.body.ops[-2] if len(func.body.ops) > 1 else None
+    if last is None or last.kind is not task.tasks:
+        yield Violation(None, "the last op before the yield is `tasks`")
+    for o in walk(func.body):
+        if o.kind is task.tasks and o is not last:
+            yield Violation(o, "there is one `tasks`, the last op of the function but the yield")
+
+
+def _entry(func: Func, _: Target) -> Iterator[Violation]:
+    """What stands before `tasks`, and what stands only there."""
+    for o in func.body.ops[:-2]:
+        if effects(o) & (Effect.WRITE | Effect.SYNC) and o.kind not in _USER_CHECKS:
+            yield Violation(o, "before `tasks` nothing is written and nothing synchronises")
+        if any(isinstance(v.type, Tile) for v in o.results):
+            yield Violation(o, "before `tasks` there are scalars and declarations, no tiles")
+    entry = set(func.body.ops)
+    for o in walk(func.body):
+        if o.kind in _DECLARATIONS and o not in entry:
+            yield Violation(o, f"{o.kind.name} stands before `tasks`, outside control flow")
+
+
+def _launch_invariant_maps(func: Func, _: Target) -> Iterator[Violation]:
+    made_by, comes_from = definitions(func.body), sources(func.body)
+    for o in func.body.ops:
+        if o.kind is hopper.tensor_map:
+            for v in backward_slice(o.operands, comes_from):
+                maker = made_by.get(v)
+                if maker is not None and (maker.kind is tile.program_id or effects(maker)):
+                    yield Violation(
+                        o, f"the host encodes the map, but it depends on {maker.kind.name}"
+                    )
+
+
+def _names(func: Func, _: Target) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for o in func.body.ops:
+        if o.kind in (hopper.shared_alloc, hopper.mbarrier_alloc):
+            if o.attrs["name"] in seen:
+                yield Violation(o, f"{o.attrs['name']} names two allocations")
+            seen.add(o.attrs["name"])
+
+
+_ONE_THREAD = frozenset(
+    (
+        hopper.tma_load,
+        hopper.tma_store,
+        hopper.tma_store_commit,
+        hopper.tma_store_wait,
+        hopper.mbarrier_expect,
+    )
+)
+_ALL_THREADS = frozenset(
+    (
+        hopper.wgmma_fence,
+        hopper.wgmma_commit,
+        hopper.wgmma_wait,
+        hopper.cp_async,
+        hopper.cp_async_arrive,
+        hopper.group_sync,
+        hopper.named_barrier,
+        task.elect,
+    )
+)
+
+
+def _elected(func: Func, _: Target) -> Iterator[Violation]:
+    def visit(region: Region, elected: bool) -> Iterator[Violation]:
+        for o in region.ops:
+            if o.kind in _ONE_THREAD and not elected:
+                yield Violation(o, f"{o.kind.name} is run by one thread: inside elect")
+            if elected and o.kind in _ALL_THREADS:
+                yield Violation(
+                    o, f"{o.kind.name} is run by all threads of the replica: outside elect"
+                )
+            if elected and any(
+                isinstance(v.type, (Tile, InFlight)) for v in (*o.operands, *o.results)
+            ):
+                yield Violation(o, "inside elect there is one thread, and no tile")
+            for r in o.regions:
+                yield from visit(r, elected or o.kind is task.elect)
+
+    yield from visit(func.body, False)
+
+
+def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
+    for o in walk(func.body):
+        for i, v in enumerate(o.operands):
+            if not isinstance(v.type, InFlight):
+                continue
+            match o.kind:
+                case control.yield_ | hopper.wgmma_wait:
+                    continue
+                case hopper.wgmma if i == 2:
+                    continue
+                case control.for_ | control.while_:
+                    continue
+                case arith.select if i > 0 and not isinstance(o.operands[0].type, Tile):
+                    continue
+            yield Violation(o, f"%{v.hint} is in flight: only wgmma and wgmma_wait may use it")
+
+
+def _resources(func: Func, target: Target) -> Iterator[Violation]:
+    """Warps and registers.  The pool that setmaxnreg moves registers in is what the launch gives:
+    threads × entry registers, a multiple of 8 (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
+    o = func.body.ops[-2]
+    plan = list(zip(o.attrs["warps"], o.attrs["replicas"], o.attrs["registers"], strict=True))
+    warps = sum(w * n for w, n, _ in plan)
+    if warps > target.max_warps:
+        yield Violation(o, f"{warps} warps are more than {target.max_warps}")
+    first = 0
+    for region, (w, n, budget) in zip(o.regions, plan, strict=True):
+        whole = w % WARPS_OF_GROUP == 0 and first % WARPS_OF_GROUP == 0
+        if any(i.kind is hopper.wgmma for i in walk(region)) and (w != WARPS_OF_GROUP or not whole):
+            yield Violation(
+                o, "a replica with wgmma is one warp group: 4 warps from a multiple of 4"
+            )
+        if budget is not None:
+            if not whole:
+                yield Violation(o, "setmaxnreg takes whole warp groups")
+            if budget % 8 or not 24 <= budget <= 256:
+                yield Violation(
+                    o, f"{budget} registers: setmaxnreg takes multiples of 8, 24 to 256"
+                )
+        first += w * n
+    if any(budget is not None for *_, budget in plan):
+        entry = (
+            min(target.registers_per_sm // (32 * warps), target.max_registers_per_thread) // 8 * 8
+        )
+        asked = sum(32 * w * n * (budget or entry) for w, n, budget in plan)
+        if asked > 32 * warps * entry:
+            has = 32 * warps * entry
+            yield Violation(o, f"the tasks ask for {asked} registers, the launch has {has}")
+
+
+def _indices(func: Func, _: Target) -> Iterator[Violation]:
+    """Constant indices of slots and barriers are in range."""
+    made_by = definitions(func.body)
+
+    def outside(index: Value, n: int) -> bool:
+        maker = made_by.get(index)
+        return maker is not None and maker.kind is arith.const and not 0 <= maker.attrs["value"] < n
+
+    barriers = {
+        hopper.tma_load: (2, 3),
+        hopper.cp_async_arrive: (0, 1),
+        hopper.mbarrier_wait: (0, 1),
+    }
+    barriers |= {hopper.mbarrier_arrive: (0, 1), hopper.mbarrier_expect: (0, 1)}
+    for o in walk(func.body):
+        if o.kind in barriers:
+            array, index = (o.operands[i] for i in barriers[o.kind])
+            if outside(index, array.type.n):  # type: ignore[attr-defined]
+                yield Violation(o, f"the index is outside {array.type}")
+        elif o.kind is hopper.shared_slot:
+            slots = o.operands[0].type
+            assert isinstance(slots, Shared)
+            if any(outside(v, n) for v, n in zip(o.operands[1:], slots.lead, strict=True)):
+                yield Violation(o, f"the index is outside {slots}")
+
+
+# ---- PLACED
+
+
+def _layouts(func: Func, _: Target) -> Iterator[Violation]:
+    for o in walk(func.body):
+        for v in (*o.results, *(p for r in o.regions for p in r.params)):
+            held = v.type.tile if isinstance(v.type, InFlight) else v.type
+            if isinstance(held, Tile) and held.layout is None:
+                yield Violation(o, f"%{v.hint}: {v.type} has no layout")
+
+
+@dataclass(frozen=True)
+class _Block:
+    op: Op
+    name: str
+    start: int
+    end: int
+    root: str  # of the chain of aliases
+
+
+def allocated_bytes(o: Op) -> int:
+    """Bytes of a shared_alloc or mbarrier_alloc: slots are contiguous, swizzled ones padded to 1024."""
+    if o.kind is hopper.mbarrier_alloc:
+        return MBARRIER_BYTES * int(o.attrs["n"])
+    t = o.result.type
+    assert isinstance(t, Shared)
+    slot = t.slot_bytes
+    if t.swizzle:
+        slot = -(-slot // SLOT_ALIGN_BYTES) * SLOT_ALIGN_BYTES
+    slots = 1
+    for n in t.lead:
+        slots *= n
+    return slot * slots
+
+
+def _memory(func: Func, target: Target) -> Iterator[Violation]:
+    blocks: list[_Block] = []
+    roots: dict[str, str] = {}
+    for o in func.body.ops:
+        if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
+            continue
+        name, start, alias = o.attrs["name"], o.attrs.get("offset"), o.attrs.get("alias")
+        if start is None:
+            yield Violation(o, "from PLACED on an allocation has an offset")
+            continue
+        if alias is not None and alias not in roots:
+            yield Violation(o, f"{alias} is no allocation before this one")
+        roots[name] = roots.get(alias, name) if alias is not None else name
+        align = MBARRIER_BYTES
+        if o.kind is hopper.shared_alloc:
+            align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else 16
+        if start < 0 or start % align:
+            yield Violation(o, f"offset {start} is not aligned to {align} bytes")
+        blocks.append(_Block(o, name, start, start + allocated_bytes(o), roots[name]))
+    for i, x in enumerate(blocks):
+        if x.end > target.shared_bytes:
+            yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")
+        for y in blocks[:i]:
+            if x.start < y.end and y.start < x.end and x.root != y.root:
+                yield Violation(x.op, f"{x.name} overlaps {y.name} and is no alias of it")
+
+
+def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
+    """Barrier 0 is the CTA's; each replica that syncs, and each task that syncs as a whole, takes one."""
+    o = func.body.ops[-2]
+    ids: set[object] = {0}
+    for name, replicas, region in zip(
+        o.attrs["names"], o.attrs["replicas"], o.regions, strict=True
+    ):
+        for i in walk(region):
+            if i.kind is hopper.group_sync and i.attrs["scope"] == "task":
+                ids.add(name)
+            elif i.kind is hopper.group_sync and i.attrs["scope"] == "replica":
+                ids.update((name, replica) for replica in range(replicas))
+            elif i.kind is hopper.named_barrier:
+                ids.add(i.attrs["id"])
+    if len(ids) > target.max_named_barriers:
+        yield Violation(o, f"{len(ids)} named barriers are more than {target.max_named_barriers}")
+
+
+_SPLIT = frozenset({Level.TASK, Level.CHANNEL})
+_CHANNEL = frozenset({Level.CHANNEL})
+_HARDWARE = frozenset({Level.WARP, Level.PLACED})
+_PLACED = frozenset({Level.PLACED})
+
+# In this order: a later invariant may rely on the earlier ones.
+INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Violation]]], ...] = (
+    (_SPLIT, _has_tasks),
+    (_CHANNEL, _crosses_by_channels),
+    (_HARDWARE, _one_tasks_op),
+    (_HARDWARE, _entry),
+    (_HARDWARE, _launch_invariant_maps),
+    (_HARDWARE, _names),
+    (_HARDWARE, _elected),
+    (_HARDWARE, _in_flight),
+    (_HARDWARE, _resources),
+    (_HARDWARE, _indices),
+    (_PLACED, _layouts),
+    (_PLACED, _memory),
+    (_PLACED, _named_barriers),
+)
