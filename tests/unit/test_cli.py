@@ -1,0 +1,94 @@
+"""The command line: exit codes, what goes to which stream, kernels by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warploom.cli import kernel, main, parser
+from warploom.cli.console import EXIT, UsageError
+from warploom.cli.doctor import REQUIRED
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == EXIT.usage
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == EXIT.ok
+    text = capsys.readouterr().out
+    for command in ("demo", "explain", "check", "compile", "bench", "doctor"):
+        assert command in text
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere.py:f", "there is no file"),
+        ("nocolon.py", "write path.py:function"),
+        ("kernels.py:plain", "is not a kernel"),
+        ("kernels.py:absent", "does not exist"),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_a_usage_error(
+    name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kernels.py").write_text("def plain(): pass\n")
+    assert main(["explain", str(tmp_path / name)]) == EXIT.usage
+    captured = capsys.readouterr()
+    assert says in captured.err.replace("\n", " ") and captured.out == ""
+
+
+def test_a_kernel_file_may_be_called_as_a_package_is(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("x = 1\n")
+    with pytest.raises(UsageError, match="it has no kernel"):
+        kernel.load(f"{tmp_path / 'numpy.py'}:x")
+    import numpy
+
+    assert numpy.zeros(1)[0] == 0
+
+
+def test_signature_and_constexprs_are_read() -> None:
+    assert kernel.signature("*bf16:16, i32:16 i32=1") == ("*bf16:16", "i32:16", "i32=1")
+    assert kernel.constexprs(["BLOCK_M=128", "SCALE=0.5", "MODE=fast", "ON=True"]) == {
+        "BLOCK_M": 128,
+        "SCALE": 0.5,
+        "MODE": "fast",
+        "ON": True,
+    }
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        kernel.constexprs(["BLOCK_M"])
+
+
+def test_every_knob_is_an_option_and_only_given_ones_count() -> None:
+    args = parser().parse_args(
+        ["explain", "k.py:f", "--num-consumer-groups", "0", "--strict", "--num-warps", "8"]
+    )
+    assert kernel.knobs(args) == {"num_consumer_groups": 0, "strict": True, "num_warps": 8}
+
+
+def test_doctor_finds_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == EXIT.ok
+    text = capsys.readouterr().out
+    for package in REQUIRED:
+        assert package in text
+    assert "compiles for sm_90a" in text
+
+
+def test_doctor_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("warploom.cli.doctor.REQUIRED", (*REQUIRED, "no-such-package"))
+    assert main(["doctor"]) == EXIT.lacking
+    assert "cannot work here: no-such-package" in capsys.readouterr().out
+
+
+def test_no_colours_in_a_pipe() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "warploom", "doctor"], capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in done.stdout and "NVRTC" in done.stdout

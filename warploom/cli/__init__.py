@@ -1,0 +1,67 @@
+"""The command line: arguments, exit codes, and what becomes of errors.
+
+| code | meaning |
+|---|---|
+| 0 | done, nothing found |
+| 1 | done, and it found something: a failed check, a wrong result, a missed bar |
+| 2 | the command line is wrong: an unknown option, no such file, no such kernel |
+| 3 | the kernel doesn't compile as asked |
+| 4 | this machine lacks what the command needs (a GPU, a package) |
+| 70 | a bug of warploom |
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from warploom import errors
+from warploom.cli import bench, demo, doctor, inspect
+from warploom.cli.console import EXIT, UsageError, stderr
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands; each module adds its own."""
+    top = argparse.ArgumentParser(
+        prog="warploom",
+        description="Tile kernels to warp-specialized GPU kernels: "
+        "compiled, simulated, checked and explained.",
+        epilog="exit codes: 0 done, 1 something was found wrong, 2 usage, 3 the kernel does not "
+        "compile, 4 this machine lacks something, 70 a bug of warploom",
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (demo, inspect, bench, doctor):
+        module.add_commands(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code.  `argv`: without the program's name."""
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed what is wrong
+        return stop.code if isinstance(stop.code, int) else EXIT.usage
+    try:
+        code: int = args.run(args)
+        return code
+    except UsageError as error:
+        stderr().print(f"warploom: {error}", style="red", markup=False)
+        return EXIT.usage
+    except errors.CompileError as error:
+        stderr().print(str(error), markup=False, soft_wrap=True)
+        return EXIT.compile
+    except errors.LaunchError as error:
+        stderr().print(str(error), markup=False, soft_wrap=True)
+        return EXIT.lacking
+    except errors.InternalError as error:
+        stderr().print(f"warploom: internal error: {error}", style="red", markup=False)
+        return EXIT.bug
+    except errors.WarploomError as error:
+        stderr().print(str(error), markup=False, soft_wrap=True)
+        return EXIT.found
+    except BrokenPipeError:  # the reader of our output went away: head, less
+        sys.stderr.close()
+        return EXIT.ok
+    except KeyboardInterrupt:
+        return 130  # 128 + SIGINT, as shells have it

@@ -1,0 +1,90 @@
+"""`demo`: one GEMM on the whole road, on any machine: compiled, simulated, checked, explained, drawn."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warploom.cli.console import EXIT, stdout, working
+
+M, N, K = 256, 512, 512  # four tiles for one program: loads of the next tile run during a store
+TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16}
+VARIANTS: dict[str, dict[str, int]] = {
+    "uniform": {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3},
+    "specialized": {"num_consumer_groups": 2, "num_buffers_warp_spec": 3},
+}
+TOLERANCE = 6e-3  # of the norm; rounding to bf16 gives 1.7e-3
+
+
+def add_commands(commands: Any) -> None:
+    demo = commands.add_parser(
+        "demo", help="simulate, check, explain and draw a specialized GEMM (needs no GPU)"
+    )
+    demo.add_argument("--out", type=Path, default=Path("out"), help="folder (default: out)")
+    demo.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Leaves in `out`: timeline.svg, .png and .json, and of each variant CUDA and explanation."""
+    from warploom.kernels.gemm import gemm
+    from warploom.timeline.model import Timeline, from_report
+    from warploom.timeline.render import draw, write_trace
+
+    console = stdout()
+    out: Path = args.out
+    out.mkdir(parents=True, exist_ok=True)
+    a, b, arguments = _arguments()
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    timelines: list[Timeline] = []
+    right = True
+    for name, knobs in VARIANTS.items():
+        start = time.perf_counter()
+        with working(f"{name}: compiling"):
+            compiled = gemm.compile_for(*arguments, grid=(1,), **TILE, **knobs)
+            cuda = compiled.cuda
+        resources = compiled.resources
+        console.print(
+            f"{name}: compiled in {time.perf_counter() - start:.2f} s, "
+            f"{resources.registers} registers, {resources.spill_bytes} bytes of spills",
+            markup=False,
+        )
+        c = arguments[2]
+        c.fill(np.nan)
+        start = time.perf_counter()
+        with working(f"{name}: simulating"):
+            report = compiled.simulate(*arguments, grid=(1,))
+        error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
+        right &= bool(error < TOLERANCE)
+        console.print(
+            f"{name}: simulated in {time.perf_counter() - start:.2f} s, predicted "
+            f"{report.cycles:,.0f} cycles, relative error {error:.1e}",
+            markup=False,
+        )
+        with working(f"{name}: checking"):
+            checked = compiled.check()
+        right &= checked.ok
+        console.print(f"{name}: {checked}", markup=False)
+        timelines.append(from_report(report, name))
+        (out / f"{name}.cu").write_text(cuda)
+        (out / f"{name}.txt").write_text(compiled.explain() + "\n")
+    with working("drawing"):
+        for suffix in (".svg", ".png"):
+            draw(timelines, out / f"timeline{suffix}")
+        write_trace(timelines, out / "timeline.json")
+    files = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
+    console.print(f"in {out}/: {files}", markup=False)
+    return EXIT.ok if right else EXIT.found
+
+
+def _arguments() -> tuple[Any, Any, tuple[Any, ...]]:
+    """Random A and B, and the kernel's arguments: C = A·Bᵀ of bf16 arrays stored row by row."""
+    import ml_dtypes
+
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((M, K), (N, K)))
+    c = np.empty((M, N), ml_dtypes.bfloat16)
+    return a, b.T, (a, b, c, M, N, K, K, 1, 1, K, N)

@@ -1,0 +1,128 @@
+"""`doctor`: what was found on this machine, what is missing, and what that means."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+from warploom.cli.console import EXIT, stdout, working
+
+REQUIRED = ("numpy", "ml_dtypes", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "rich")
+OPTIONAL = {
+    "matplotlib": "timelines as pictures",
+    "torch": "launches on its tensors; the benchmarks",
+    "triton": "the benchmarks",
+    "cupy": "launches on its arrays",
+    "jax": "launches on its arrays",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.  `missing` says what does not work without it; `needed`: nothing does."""
+
+    subject: str
+    found: str
+    missing: str = ""
+    needed: bool = False
+
+
+def add_commands(commands: Any) -> None:
+    doctor = commands.add_parser("doctor", help="what this machine has, and what is missing")
+    doctor.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    with working("looking around"):
+        findings = [*packages(), nvrtc(), *gpus()]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for f in findings:
+        mark = (
+            "[green]ok[/]" if not f.missing else "[red]missing[/]" if f.needed else "[yellow]-[/]"
+        )
+        table.add_row(mark, f.subject, f.found, f"without it: {f.missing}" if f.missing else "")
+    console = stdout()
+    console.print(table)
+    lacking = [f.subject for f in findings if f.missing and f.needed]
+    if lacking:
+        console.print(f"warploom cannot work here: {', '.join(lacking)}", style="red")
+        return EXIT.lacking
+    if any(f.subject == "GPU" and f.missing for f in findings):
+        console.print("No GPU: kernels compile, and run in the simulator.")
+    return EXIT.ok
+
+
+def packages() -> list[Finding]:
+    """Python, warploom, and the packages it needs or can use."""
+
+    def version(name: str) -> str:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+
+    own = version("warploom") or "not installed (run from its folder)"
+    found = [Finding("Python", platform.python_version()), Finding("warploom", own)]
+    for name in REQUIRED:
+        found.append(Finding(name, version(name), "" if version(name) else "everything", True))
+    for name, purpose in OPTIONAL.items():
+        found.append(Finding(name, version(name), "" if version(name) else purpose))
+    return found
+
+
+def nvrtc() -> Finding:
+    """The compiler, tried on an empty kernel."""
+    from warploom.errors import WarploomError
+    from warploom.runtime.nvrtc import compile_cuda, compiler_version
+    from warploom.target import SM_90A
+
+    try:
+        source = 'extern "C" __global__ void nothing() {}'
+        build = compile_cuda(source, name="nothing", target=SM_90A)
+    except (WarploomError, ImportError, RuntimeError, OSError) as error:
+        return Finding("NVRTC", f"does not work: {error}", "no kernel compiles", True)
+    return Finding("NVRTC", f"{compiler_version()}, compiles for sm_90a in {build.seconds:.2f} s")
+
+
+def gpus() -> list[Finding]:
+    """The driver and each GPU, by the driver's own account."""
+    without = "kernels run in the simulator alone"
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        return [Finding("GPU", f"cuda-bindings does not import: {error}", without)]
+
+    def ask(function: Any, *args: Any) -> Any:
+        status, *values = function(*args)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{function.__name__}: {status.name}")
+        return values[0] if values else None
+
+    try:
+        ask(driver.cuInit, 0)
+        version = ask(driver.cuDriverGetVersion)
+        found = [Finding("CUDA driver", f"for CUDA {version // 1000}.{version % 1000 // 10}")]
+        attribute = driver.CUdevice_attribute
+        for ordinal in range(ask(driver.cuDeviceGetCount)):
+            device = ask(driver.cuDeviceGet, ordinal)
+            name = ask(driver.cuDeviceGetName, 128, device).split(b"\0")[0].decode()
+            major, minor, sms = (
+                ask(driver.cuDeviceGetAttribute, a, device)
+                for a in (
+                    attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                    attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                    attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                )
+            )
+            hopper = (major, minor) == (9, 0)
+            says = f"{name}, compute capability {major}.{minor}, {sms} SMs"
+            found.append(Finding("GPU", says, "" if hopper else f"{without} (not 9.0: no Hopper)"))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        return [Finding("GPU", f"no CUDA driver that answers: {reason}", without)]
+    if len(found) == 1:
+        found.append(Finding("GPU", "none", without))
+    return found

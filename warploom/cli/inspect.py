@@ -1,0 +1,93 @@
+"""`explain`, `check` and `compile`: one kernel, looked at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from warploom.cli import kernel
+from warploom.cli.console import EXIT, UsageError, stderr, stdout, working
+
+
+def add_commands(commands: Any) -> None:
+    explain = commands.add_parser(
+        "explain", help="the source line by line: tasks, boxes, buffers, barriers, registers"
+    )
+    kernel.add_arguments(explain)
+    explain.set_defaults(run=run_explain)
+
+    check = commands.add_parser("check", help="look for deadlocks and races; say what was proved")
+    kernel.add_arguments(check)
+    check.set_defaults(run=run_check)
+
+    compile_ = commands.add_parser("compile", help="write one of the forms of a kernel")
+    kernel.add_arguments(compile_)
+    compile_.add_argument("--emit", choices=("ir", "cuda", "ptx", "cubin"), default="cuda")
+    compile_.add_argument(
+        "--level",
+        help="with --emit ir: TILE, TASK, CHANNEL, WARP or PLACED (default: all)",
+    )
+    compile_.add_argument("-o", "--out", type=Path, help="a file (default: standard output)")
+    compile_.set_defaults(run=run_compile)
+
+
+def run_explain(args: argparse.Namespace) -> int:
+    with working("compiling"):
+        text = kernel.compiled(args).explain()
+    stdout().print(text, markup=False, soft_wrap=True)
+    return EXIT.ok
+
+
+def run_check(args: argparse.Namespace) -> int:
+    compiled = _compiled(args)
+    with working("checking"):
+        report = compiled.check()
+    stdout().print(str(report), markup=False, soft_wrap=True)
+    return EXIT.ok if report.ok else EXIT.found
+
+
+def run_compile(args: argparse.Namespace) -> int:
+    compiled = _compiled(args)
+    if args.emit == "cubin":
+        _write_bytes(compiled.cubin, args.out)
+    else:
+        _write_text(_text(compiled, args), args.out)
+    if args.emit in ("ptx", "cubin"):
+        stderr().print(str(compiled.resources), markup=False)
+    return EXIT.ok
+
+
+def _compiled(args: argparse.Namespace) -> Any:
+    with working("compiling"):
+        return kernel.compiled(args)
+
+
+def _text(compiled: Any, args: argparse.Namespace) -> str:
+    if args.emit == "cuda":
+        return str(compiled.cuda)
+    if args.emit == "ptx":
+        return str(compiled.ptx)
+    levels: dict[str, str] = compiled.ir
+    if args.level is None:
+        return "\n".join(levels.values())
+    if args.level.upper() not in levels:
+        raise UsageError(f"no level {args.level}: this kernel has {', '.join(levels)}")
+    return levels[args.level.upper()]
+
+
+def _write_text(text: str, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    else:
+        out.write_text(text)
+
+
+def _write_bytes(data: bytes, out: Path | None) -> None:
+    if out is not None:
+        out.write_bytes(data)
+    elif sys.stdout.isatty():
+        raise UsageError("a cubin is no text: name a file with --out")
+    else:
+        sys.stdout.buffer.write(data)

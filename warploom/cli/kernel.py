@@ -1,0 +1,106 @@
+"""Kernels named on the command line: `path.py:function` with its signature, constants and knobs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from warploom.cli.console import UsageError
+from warploom.schedule.model import Knobs
+from warploom.target import SM_90A, TARGETS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say which kernel, for which types, with which constants and knobs."""
+    parser.add_argument("kernel", metavar="PATH.py:FUNCTION", help="a function under @wl.jit")
+    parser.add_argument(
+        "--signature",
+        metavar="TYPES",
+        default="",
+        help="types of the arguments that are no constexprs, in order, by blanks or commas: "
+        "'*bf16:16' (pointer, aligned to 16 bytes), 'i32:16' (divisible by 16), 'i32=1'",
+    )
+    parser.add_argument(
+        "--constexpr",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a constexpr argument; may be given several times",
+    )
+    parser.add_argument("--target", choices=sorted(TARGETS), default=SM_90A.name)
+    knobs = parser.add_argument_group("knobs")
+    for knob in dataclasses.fields(Knobs):
+        flag = "--" + knob.name.replace("_", "-")
+        if knob.type == "bool":
+            knobs.add_argument(flag, action="store_true", default=None)
+        else:
+            knobs.add_argument(flag, type=int, metavar="N")
+
+
+def load(name: str) -> Any:
+    """The kernel `path.py:function`.  Raises UsageError where there is none."""
+    path_text, colon, attribute = name.rpartition(":")
+    path = Path(path_text)
+    if not colon or not attribute:
+        raise UsageError(f"'{name}' names no kernel: write path.py:function")
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    module_name = f"_kernels_of_{path.stem}"  # not the bare stem: the file may be called numpy.py
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    sys.path.insert(0, str(path.parent.resolve()))  # as `python path.py` would have it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    kernel = getattr(module, attribute, None)
+    if hasattr(kernel, "compile_for"):
+        return kernel
+    kernels = [key for key, value in vars(module).items() if hasattr(value, "compile_for")]
+    known = f"its kernels: {', '.join(kernels)}" if kernels else "it has no kernel"
+    wrong = "is not a kernel (@wl.jit)" if kernel is not None else "does not exist"
+    raise UsageError(f"{attribute} in {path} {wrong}; {known}")
+
+
+def signature(text: str) -> tuple[str, ...]:
+    """'*bf16:16, i32' -> ('*bf16:16', 'i32')."""
+    return tuple(text.replace(",", " ").split())
+
+
+def constexprs(entries: list[str]) -> dict[str, Any]:
+    """['BLOCK_M=128', 'MODE=fast'] -> {'BLOCK_M': 128, 'MODE': 'fast'}; values are Python literals."""
+    result: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--constexpr '{entry}': write NAME=VALUE")
+        try:
+            result[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            result[name] = value  # a word stands for itself
+    return result
+
+
+def knobs(args: argparse.Namespace) -> dict[str, Any]:
+    """The knobs that were given; the chooser decides on the others."""
+    given = {knob.name: getattr(args, knob.name) for knob in dataclasses.fields(Knobs)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def compiled(args: argparse.Namespace) -> Any:
+    """The kernel that the arguments name, compiled."""
+    kernel = load(args.kernel)
+    return kernel.compile(
+        signature=signature(args.signature),
+        constexprs=constexprs(args.constexpr),
+        target=args.target,
+        **knobs(args),
+    )
