@@ -38,14 +38,13 @@ def add_commands(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with working("looking around"):
         findings = [*packages(), nvrtc(), *gpus()]
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for f in findings:
-        mark = (
-            "[green]ok[/]" if not f.missing else "[red]missing[/]" if f.needed else "[yellow]-[/]"
-        )
-        table.add_row(mark, f.subject, f.found, f"without it: {f.missing}" if f.missing else "")
     console = stdout()
-    console.print(table)
+    for f in findings:
+        mark, style = ("ok", "green") if not f.missing else ("--", "red" if f.needed else "yellow")
+        console.print(mark, style=style, end="  ")
+        without = f"  (without it: {f.missing})" if f.missing else ""
+        line = f"{f.subject:18} {f.found}{without}"
+        console.print(line, markup=False, soft_wrap=True)
     lacking = [f.subject for f in findings if f.missing and f.needed]
     if lacking:
         console.print(f"warploom cannot work here: {', '.join(lacking)}", style="red")
