@@ -3,6 +3,7 @@ instructions.  Everything is answered by enumeration: a layout is at most some t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,6 +34,21 @@ def wavefronts(addresses: Ints, width: int) -> int:
         words = np.unique((part[:, None] + np.arange(0, max(width, 4), 4)) // 4)
         total += int(np.bincount(words % 32).max())
     return total
+
+
+def sector_ratio(layout: Layout, inner: int, itemsize: int, vector: int) -> float:
+    """How many times more 32-byte sectors of global memory one access of a warp touches than its bytes fill.
+
+    `vector`: adjacent elements of one access at most; `inner`: the axis adjacent in memory.  1 is perfectly
+    coalesced; 8 (f32) to 16 (16 bits) is every lane in a sector of its own.
+    """
+    width = min(vector, layout.contiguous(inner))
+    at = layout.coords(np.arange(width)[None, :], np.arange(32)[:, None])
+    elements = np.unique(np.stack([c.reshape(-1) for c in at]), axis=1)
+    sectors = elements.copy()
+    sectors[inner] = sectors[inner] * itemsize // 32
+    touched = int(np.unique(sectors, axis=1).shape[1])
+    return touched / float(-(-elements.shape[1] * itemsize // 32))
 
 
 # ---- conversions
@@ -102,6 +118,46 @@ def _shuffle(src: Layout, dst: Layout) -> Shuffle | None:
     if not np.array_equal(lanes, affine[:, None] ^ base[None, :]):
         return None
     return Shuffle(tuple(map(int, registers[0])), tuple(map(int, base)), matrix)
+
+
+@lru_cache(maxsize=1024)
+def scratch_geometry(src: Layout, dst: Layout, itemsize: int) -> Geometry:
+    """How a conversion through shared memory lays the tile out: of the inner axes and swizzles that fit the
+    one with the fewest bank conflicts."""
+    best, least = None, float("inf")
+    for inner in reversed(range(len(src.shape))):
+        row = src.shape[inner] * itemsize
+        for swizzle in (0, 128, 64, 32):
+            if swizzle and row % swizzle:
+                continue
+            geometry = Geometry(src.shape, itemsize, inner, swizzle)
+            cost = float(_accesses(src, geometry) + _accesses(dst, geometry))
+            if cost < least:
+                best, least = geometry, cost
+    assert best is not None
+    return best
+
+
+def _accesses(layout: Layout, geometry: Geometry) -> int:
+    """Wavefronts for moving the tile between the registers of warp 0 and the slot."""
+    width = vector_elements(layout, geometry)
+    first = np.arange(0, layout.registers, width)
+    at = layout.coords(first[:, None], np.arange(32)[None, :])
+    inside = [np.minimum(c, n - 1) for c, n in zip(at, layout.shape, strict=True)]
+    offsets = byte_offset(geometry, inside)
+    return sum(wavefronts(o, width * geometry.itemsize) for o in offsets)
+
+
+def reduce_scratch(layout: Layout, axis: int, itemsize: int) -> int:
+    """Bytes of scratch shared memory for a reduction along `axis`: one partial result a warp and element of
+    the result where warps share the axis, else 0.
+
+    Partial p of element e (row-major in the result's shape) stands at (p · elements + e) · itemsize; p
+    counts the warps along the axis: the bits of the warp's index whose vector has a part on the axis.
+    """
+    across = sum(1 for v in layout.warp if v[axis])
+    elements = math.prod(n for a, n in enumerate(layout.shape) if a != axis)
+    return (1 << across) * elements * itemsize if across else 0
 
 
 # ---- ldmatrix and stmatrix

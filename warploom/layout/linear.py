@@ -320,6 +320,34 @@ class Layout:
         shape = tuple(n * c for n, c in zip(self.shape, counts, strict=True))
         return Layout(shape, self.reg, self.lane, self.warp, self.repeats + more)
 
+    def reshape(self, shape: Sequence[int]) -> Layout | None:
+        """The same threads holding the same elements of the tile in row-major order under another shape; None
+        where that is no layout."""
+        sizes = tuple(shape)
+        strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
+        mine = [math.prod(self.shape[a + 1 :]) for a in range(len(self.shape))]
+
+        def vector(v: Vector) -> Vector:
+            flat = sum(x * s for x, s in zip(v, mine, strict=True))
+            return tuple(flat // s % n for s, n in zip(strides, sizes, strict=True))
+
+        repeats: list[tuple[int, int, int]] = []
+        for axis, count, step in self.repeats:
+            flat = step * mine[axis]
+            while count > 1:  # cut where the repeat runs over the end of a new axis
+                at = next((a for a, s in enumerate(strides) if s <= flat), len(sizes) - 1)
+                room = max(1, sizes[at] * strides[at] // max(1, flat))
+                here = count if at == 0 else math.gcd(count, room)
+                if flat % strides[at] or (here == 1 and count > 1):
+                    return None
+                repeats.append((at, here, flat // strides[at]))
+                flat, count = flat * here, count // here
+        lane, warp, reg = (tuple(map(vector, vs)) for vs in (self.lane, self.warp, self.reg))
+        out = Layout(sizes, reg, lane, warp, tuple(repeats))
+        inside = self._inside()
+        same = np.array_equal(out._inside(), inside)
+        return out if same and np.array_equal(out._flat()[inside], self._flat()[inside]) else None
+
     def slice(
         self, offset: Sequence[int], shape: Sequence[int]
     ) -> tuple[Layout, tuple[int, ...]] | None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 UNIT_BYTES = 16  # what swizzling moves
 SLOT_ALIGN_BYTES = 1024  # of swizzled slots: 8 rows of 128 bytes, the period of the widest pattern
+PLAIN_ALIGN_BYTES = 128  # of others: PTX ISA, cp.async.bulk.tensor, address in shared memory
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,16 @@ class Geometry:
     def bytes(self) -> int:
         """Bytes of the slot."""
         return math.prod(self.shape) * self.itemsize
+
+    @property
+    def align_bytes(self) -> int:
+        """Where slots start."""
+        return SLOT_ALIGN_BYTES if self.swizzle else PLAIN_ALIGN_BYTES
+
+    @property
+    def slot_stride(self) -> int:
+        """Bytes from one slot of an array of slots to the next."""
+        return -(-self.bytes // self.align_bytes) * self.align_bytes
 
     @property
     def unit_mask(self) -> int:

@@ -1,0 +1,187 @@
+"""Gives shared memory and mbarriers their byte offsets: WARP → PLACED.
+
+Order: last, after assign_layouts, whose conversions and reductions may need scratch.
+
+Slots come first (those that start at multiples of 1024 bytes before the others), then scratch, then
+mbarriers of 8 bytes.  An allocation with `alias` takes the place of the one that it names.  Sets the function
+attributes
+  "shared_bytes"    int              dynamic shared memory of the kernel
+  "threads"         int              threads of a CTA
+  "scratch_offset"  tuple[int, ...]  for each task, in the order of `tasks`, where the scratch of replica 0
+                                     starts; replica r's is r · scratch_bytes further; absent where no task
+                                     needs any
+  "scratch_bytes"   tuple[int, ...]  scratch of one replica (0: the task needs none)
+Scratch serves one op at a time: whoever uses it synchronises the replica before and after.
+
+    before:  %s = shared_alloc() {name="s", lead=(2,), shape=(64, 64), dtype=bf16, inner=1, swizzle=128}
+             %f = mbarrier_alloc() {name="f", n=2, count=1}
+    after:   %s = shared_alloc() {name="s", …, swizzle=128, offset=0}
+             %f = mbarrier_alloc() {name="f", n=2, count=1, offset=16384}
+
+Refuses (CompileError `shared-memory`) what doesn't fit in the target's shared memory, and says what to
+change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from warploom.errors import CompileError, InternalError, Note
+from warploom.ir.core import Func, Level, Op, Region, walk
+from warploom.ir.ops import hopper, task, tile
+from warploom.ir.types import Pointer, Shared, Tile
+from warploom.layout.choose import conversion, reduce_scratch, scratch_geometry
+from warploom.layout.shared import PLAIN_ALIGN_BYTES, Geometry
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+MBARRIER_BYTES = 8  # PTX ISA, mbarrier object: size and alignment
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    """What takes shared memory: bytes, and how it is called in messages."""
+
+    bytes: int
+    what: str
+    op: Op | None = None
+
+
+def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    allocations = [o for o in func.body.ops if o.kind is hopper.shared_alloc]
+    offsets, top, consumers = _slots(allocations)
+    (tasks,) = (o for o in func.body.ops if o.kind is task.tasks)
+
+    scratch = tuple(_align(_scratch(r), PLAIN_ALIGN_BYTES) for r in tasks.regions)
+    starts = []
+    replicas = tasks.attrs["replicas"]
+    for name, size, n in zip(tasks.attrs["names"], scratch, replicas, strict=True):
+        starts.append(top)
+        top += size * n
+        if size:
+            consumers.append(_Consumer(size * n, f"scratch of {name}'s conversions and reductions"))
+
+    barriers = [o for o in func.body.ops if o.kind is hopper.mbarrier_alloc]
+    for o in barriers:
+        offsets[o] = top
+        top += MBARRIER_BYTES * o.attrs["n"]
+    if barriers:
+        consumers.append(
+            _Consumer(sum(MBARRIER_BYTES * o.attrs["n"] for o in barriers), "mbarriers")
+        )
+
+    if top > target.shared_bytes:
+        raise _too_much(func, top, consumers, target)
+    ops = tuple(
+        o.with_(attrs={**o.attrs, "offset": offsets[o]}) if o in offsets else o
+        for o in func.body.ops
+    )
+    warps = sum(w * n for w, n in zip(tasks.attrs["warps"], replicas, strict=True))
+    attrs = {**func.attrs, "shared_bytes": top, "threads": 32 * warps}
+    if any(scratch):
+        attrs |= {"scratch_offset": tuple(starts), "scratch_bytes": scratch}
+    return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
+
+
+def _geometry(o: Op) -> Geometry:
+    t = o.result.type
+    assert isinstance(t, Shared)
+    return Geometry(t.box, t.dtype.bytes, t.inner, t.swizzle)
+
+
+def _slots(allocations: list[Op]) -> tuple[dict[Op, int], int, list[_Consumer]]:
+    """Offsets of the allocations, the first free byte behind them, and who takes how much."""
+    named = {o.attrs["name"]: o for o in allocations}
+    if len(named) != len(allocations):
+        raise InternalError("allocate_shared: two allocations of one name")
+
+    def owner(o: Op) -> Op:
+        seen = {o}
+        while o.attrs.get("alias") is not None:
+            o = named[o.attrs["alias"]]
+            if o in seen:
+                raise InternalError(f"allocate_shared: {o.attrs['name']} is an alias of itself")
+            seen.add(o)
+        return o
+
+    groups: dict[Op, list[Op]] = {}
+    for o in allocations:
+        groups.setdefault(owner(o), []).append(o)
+    offsets: dict[Op, int] = {}
+    consumers = []
+    top = 0
+    align = {head: max(_geometry(o).align_bytes for o in group) for head, group in groups.items()}
+    for head, group in sorted(groups.items(), key=lambda g: -align[g[0]]):
+        top = _align(top, align[head])
+        size = max(math.prod(o.attrs["lead"]) * _geometry(o).slot_stride for o in group)
+        offsets.update(dict.fromkeys(group, top))
+        consumers.append(_Consumer(size, _described(head), head))
+        top += size
+    return offsets, top, consumers
+
+
+def _described(o: Op) -> str:
+    slots, a = math.prod(o.attrs["lead"]), o.attrs
+    dims = "x".join(map(str, a["shape"]))
+    return f"{a['name']} ({slots} slot{'s' * (slots != 1)} of {dims}x{a['dtype']})"
+
+
+def _align(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _scratch(region: Region) -> int:
+    """Bytes that the most demanding conversion or reduction of a task needs, for one replica."""
+    return max((_needed(o) for o in walk(region)), default=0)
+
+
+def _needed(o: Op) -> int:
+    if o.kind not in (tile.convert_layout, tile.reduce):
+        return 0
+    t = o.operands[0].type
+    assert isinstance(t, Tile)
+    size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
+    if o.kind is tile.reduce:
+        return reduce_scratch(t.layout, o.attrs["axis"], size)
+    layout = o.attrs["layout"]
+    if conversion(t.layout, layout).kind != "shared":
+        return 0
+    return scratch_geometry(t.layout, layout, size).bytes
+
+
+def _too_much(func: Func, total: int, consumers: list[_Consumer], target: Target) -> CompileError:
+    limit = target.shared_bytes
+    over = total - limit
+    ranked = sorted(consumers, key=lambda c: -c.bytes)
+    notes = tuple(
+        Note(f"{c.bytes} bytes: {c.what}", c.op.loc if c.op is not None else None)
+        for c in ranked[:4]
+    )
+    return CompileError(
+        "shared-memory",
+        f"the kernel needs {total} bytes of shared memory, {over} more than the {limit} that a CTA may use "
+        f"on {target.name}",
+        func.loc,
+        notes,
+        _advice(ranked, over),
+    )
+
+
+def _advice(ranked: list[_Consumer], over: int) -> str:
+    """Which knob frees enough: rings are as many slots deep as num_buffers_warp_spec says."""
+    blocks = "use smaller BLOCK_M, BLOCK_N or BLOCK_K"
+    depths = {
+        c.op.attrs["lead"][0] for c in ranked if c.op is not None and len(c.op.attrs["lead"]) == 1
+    }
+    if not depths or max(depths) < 2:
+        return blocks
+    depth = max(depths)
+    a_slot = sum(
+        c.bytes // depth for c in ranked if c.op is not None and c.op.attrs["lead"] == (depth,)
+    )
+    fits = depth - -(-over // a_slot)
+    if fits < 1:
+        return f"even one slot a ring is too much: {blocks}"
+    return f"lower num_buffers_warp_spec from {depth} to {fits}, or {blocks}"

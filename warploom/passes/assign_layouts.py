@@ -1,0 +1,561 @@
+"""Gives every tile of a task a layout, and makes conversions explicit.
+
+Order: after everything that makes or moves ops at WARP, before allocate_shared, which finishes PLACED (the
+level stays WARP here, as offsets are missing).
+
+Some layouts are given: wgmma's accumulators and register operands, and what makes access to global memory
+coalesced.  From these *anchors*, strongest first, layouts flow through the ops that keep or derive them
+(elementwise, loops, reductions, axes); what has a layout keeps it.  Where two flows meet, a convert_layout
+stands after the value's definition.  Cheap values (pure functions of scalars and constants: index
+arithmetic, splats, masks) have no layout of their own: they are computed once for each layout in which
+they are needed.
+
+    before:  %x = wgmma_wait(%acc) {pending=0} : tile<64x64xf32>
+             %z = splat(%c) {shape=(64, 64)} : tile<64x64xf32>
+             %y = add(%x, %z) : tile<64x64xf32>
+    after:   %x = wgmma_wait(%acc) {pending=0} : tile<64x64xf32, wgmma_acc(64x64)>
+             %z = splat(%c) {shape=(64, 64), layout=wgmma_acc(64x64)} : tile<64x64xf32, wgmma_acc(64x64)>
+             %y = add(%x, %z) : tile<64x64xf32, wgmma_acc(64x64)>
+
+Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from warploom.errors import InternalError
+from warploom.ir.analysis import definitions, sources
+from warploom.ir.build import constant_of
+from warploom.ir.core import Func, Op, Region, Type, Value, walk
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
+from warploom.layout.choose import sector_ratio
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+Flow = Callable[[Layout], Layout | None]
+
+# A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
+# its bytes fill.  4: a wgmma accumulator stored directly (2) stays, every lane on its own (8, 16) converts.
+WORST_SECTOR_RATIO = 4.0
+
+_CHEAP_SHAPE = frozenset({tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
+_MEMORY = frozenset({tile.load, tile.store, tile.atomic})
+_LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
+
+
+def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    facts = _Facts(definitions(func.body), sources(func.body))
+    ops = []
+    for o in func.body.ops:
+        if o.kind is task.tasks:
+            regions = tuple(
+                _Task(r, w, facts).placed()
+                for r, w in zip(o.regions, o.attrs["warps"], strict=True)
+            )
+            o = o.with_(regions=regions)
+        elif any(_tile(v.type) for v in (*o.operands, *o.results)):
+            raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
+        ops.append(o)
+    return func.with_(body=Region(func.body.params, tuple(ops)))
+
+
+def _tile(t: Type) -> Tile | None:
+    """The tile that a value of the type keeps in registers."""
+    return t.tile if isinstance(t, InFlight) else t if isinstance(t, Tile) else None
+
+
+def _shape(v: Value) -> tuple[int, ...]:
+    t = _tile(v.type)
+    assert t is not None
+    return t.shape
+
+
+def _with_layout(t: Type, layout: Layout) -> Type:
+    match t:
+        case Tile():
+            return Tile(t.shape, t.elem, layout)
+        case InFlight(tile=inner):
+            return InFlight(Tile(inner.shape, inner.elem, layout))
+    return t
+
+
+def _itemsize(t: Type) -> int:
+    inner = _tile(t)
+    assert inner is not None
+    return 8 if isinstance(inner.elem, Pointer) else inner.elem.bytes
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
+    aligned to `align` bytes; `vector` elements at most move at once."""
+
+    inner: int
+    align: int
+    itemsize: int
+
+    @property
+    def vector(self) -> int:
+        return max(1, min(16, self.align) // self.itemsize)
+
+    def layout(self, shape: tuple[int, ...], warps: int) -> Layout:
+        return coalesced(shape, self.inner, self.itemsize, warps, self.align)
+
+    def accepts(self, layout: Layout) -> bool:
+        ratio = sector_ratio(layout, self.inner, self.itemsize, self.vector)
+        return ratio <= WORST_SECTOR_RATIO
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the whole function says of views and pointers."""
+
+    definition: dict[Value, Op]
+    sources: dict[Value, tuple[Value, ...]]
+
+    def of_view(self, view: Value, itemsize: int) -> _Memory:
+        o = self.definition.get(view)
+        rank = view.type.rank  # type: ignore[attr-defined]
+        if o is None or o.kind is not tile.make_view:
+            return _Memory(rank - 1, itemsize, itemsize)
+        strides = o.operands[1 + rank :]
+        unit = [a for a, s in enumerate(strides) if constant_of(self.definition.get(s)) == 1]
+        if not unit:
+            return _Memory(rank - 1, itemsize, itemsize)
+        inner = unit[-1]
+        base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
+        align = min([base, *(d * itemsize for a, d in enumerate(rows) if a != inner)])
+        return _Memory(inner, align, itemsize)
+
+    def of_pointers(self, p: Value, itemsize: int) -> _Memory:
+        """Elements behind a tile of pointers move one at a time: nothing proves that they are aligned."""
+        steps = self._steps(p)
+        unit = [a for a, s in enumerate(steps) if s == "next"]
+        return _Memory(unit[-1] if unit else len(steps) - 1, itemsize, itemsize)
+
+    def _steps(self, v: Value) -> tuple[str, ...]:
+        """For each axis what one coordinate more adds to the value: nothing ('same'), one element ('next')
+        or something else ('')."""
+        rank = len(_shape(v))
+        unknown = ("",) * rank
+        o = self.definition.get(v)
+        if o is None or o.kind in (control.for_, control.while_, control.if_):
+            start = self.sources.get(
+                v, ()
+            )  # a carried value moves as a whole: look at how it starts
+            skip = 1 if o is not None and o.kind is control.if_ else 0
+            return (
+                self._steps(start[skip]) if len(start) > skip and start[skip] is not v else unknown
+            )
+        tiles = [self._steps(x) for x in o.operands if isinstance(x.type, Tile)]
+        match o.kind:
+            case tile.splat:
+                return ("same",) * rank
+            case tile.arange:
+                return ("next",)
+            case tile.expand_dims:
+                axis = o.attrs["axis"]
+                return (*tiles[0][:axis], "same", *tiles[0][axis:])
+            case tile.broadcast:
+                old = _shape(o.operands[0])
+                return tuple("same" if n == 1 else s for n, s in zip(old, tiles[0], strict=True))
+            case tile.transpose:
+                return tuple(tiles[0][p] for p in o.attrs["perm"])
+            case arith.cast:
+                return tiles[0]
+            case arith.add | arith.addptr if len(tiles) == 2:
+                pairs = [{a, b} for a, b in zip(*tiles, strict=True)]
+                sums = {frozenset({"same"}): "same", frozenset({"same", "next"}): "next"}
+                return tuple(sums.get(frozenset(p), "") for p in pairs)
+        if o.kind in arith.ELEMENTWISE:
+            return tuple("same" if set(s) == {"same"} else "" for s in zip(*tiles, strict=True))
+        return unknown
+
+
+@dataclass
+class _Task:
+    """One task's region on its way to layouts."""
+
+    region: Region
+    warps: int
+    facts: _Facts
+    cheap: set[Value] = field(default_factory=set)
+    flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
+    accepts: dict[Value, Callable[[Layout], bool]] = field(default_factory=dict)
+    anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
+    layout: dict[Value, Layout] = field(default_factory=dict)
+    wanted: dict[Value, dict[Layout, Value]] = field(default_factory=dict)
+
+    def placed(self) -> Region:
+        for o in walk(self.region):
+            self._relate(o)
+        self._spread()
+        return self._rebuild(self.region, ())
+
+    # ---- deciding: anchors and flows
+
+    def _relate(self, o: Op) -> None:
+        """Notes the op's anchors, and how layouts flow through it."""
+        tiles = [v for v in (*o.operands, *o.results) if _tile(v.type)]
+        if not tiles and not o.regions:
+            return
+        match o.kind:
+            case tile.splat | tile.arange:
+                self.cheap.update(o.results)
+            case k if k in arith.ELEMENTWISE or k in _CHEAP_SHAPE:
+                if all(v in self.cheap for v in o.operands if _tile(v.type)) and not isinstance(
+                    o.result.type, InFlight
+                ):
+                    self.cheap.update(o.results)
+                elif k in arith.ELEMENTWISE:
+                    self._equal(*tiles)
+                else:
+                    self._axes(o)
+            case tile.reduce:
+                axis = o.attrs["axis"]
+                if _tile(o.result.type):
+                    self._flow(o.operands[0], o.result, lambda x: x.drop(axis))
+            case tile.slice_tile:
+                offset, shape = o.attrs["offset"], o.attrs["shape"]
+                self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
+            case control.for_:
+                (body,) = o.regions
+                self._carried(o.operands[3:], body.params[1:], body.yielded, o.results)
+            case control.while_:
+                condition, body = o.regions
+                self._carried(o.operands, condition.params, body.yielded, o.results)
+                self._carried(condition.yielded[1:], body.params)
+                self._carried(condition.params, body.params)
+            case control.if_:
+                self._carried(o.results, *(r.yielded for r in o.regions))
+            case k if k in _MEMORY:
+                self._equal(*tiles)
+                memory = self._memory(o)
+                anchored = o.result if k is not tile.store else o.operands[1]
+                self._anchor(2 if k in _LOADS else 3, anchored, memory)
+            case tile.load_box:
+                self._anchor(2, o.result, self._memory(o))
+            case tile.store_box:
+                self._anchor(3, o.operands[1], self._memory(o))
+            case hopper.shared_load:
+                inner, size = o.operands[0].type.inner, _itemsize(o.result.type)  # type: ignore[attr-defined]
+                self._anchor(3, o.result, _Memory(inner, 16, size))
+            case hopper.no_acc | hopper.in_flight | hopper.wgmma_wait:
+                self._equal(*tiles)
+                for v in tiles:
+                    self.anchors.append((0, 0, v, self._wgmma(wgmma_acc, _shape(v))))
+            case hopper.wgmma:
+                a, _, acc, _ = o.operands
+                for v in (acc, o.result):
+                    self.anchors.append((0, 0, v, self._wgmma(wgmma_acc, _shape(v))))
+                if isinstance(a.type, Tile):
+                    self.anchors.append((1, 0, a, self._a_fragment(a)))
+
+    def _equal(self, *values: Value) -> None:
+        for v, w in pairwise(values):
+            self._flow(v, w, lambda x: x)
+            self._flow(w, v, lambda x: x)
+        if len(values) > 2:
+            self._equal(values[0], values[-1])
+
+    def _carried(self, *edges: tuple[Value, ...]) -> None:
+        for same in zip(*edges, strict=True):
+            if _tile(same[0].type):
+                for v in same[1:]:
+                    self._equal(same[0], v)
+
+    def _axes(self, o: Op) -> None:
+        """Layouts through an op on axes."""
+        (x,), y = o.operands, o.result
+        old, new = _shape(x), _shape(y)
+        match o.kind:
+            case tile.expand_dims:
+                axis = o.attrs["axis"]
+                self._flow(x, y, lambda t: t.insert(axis))
+                self._flow(y, x, lambda t: t.drop(axis))
+            case (
+                tile.broadcast
+            ):  # forwards a layout would fill registers with copies: only backwards
+                self._flow(y, x, lambda t: t.unbroadcast(old))
+            case tile.transpose:
+                perm = o.attrs["perm"]
+                self._flow(x, y, lambda t: t.permute(perm))
+                self._flow(y, x, lambda t: t.permute(_inverse(perm)))
+            case tile.reshape:
+                self._flow(x, y, lambda t: t.reshape(new))
+                self._flow(y, x, lambda t: t.reshape(old))
+
+    def _flow(self, a: Value, b: Value, how: Flow) -> None:
+        self.flows.setdefault(a, []).append((b, how))
+
+    def _anchor(self, priority: int, v: Value, memory: _Memory) -> None:
+        t = _tile(v.type)
+        if t is None:
+            return
+        self.anchors.append((priority, -t.size, v, memory.layout(t.shape, self.warps)))
+        if priority == 2:
+            self.accepts[v] = memory.accepts
+
+    def _memory(self, o: Op) -> _Memory:
+        """How the tile that a memory op moves lies in global memory."""
+        stored = o.kind in (tile.store, tile.store_box)
+        size = _itemsize(o.operands[1].type if stored else o.result.type)
+        if o.kind in (tile.load_box, tile.store_box):
+            return self.facts.of_view(o.operands[0], size)
+        return self.facts.of_pointers(o.operands[0], size)
+
+    def _wgmma(self, fragment: Callable[..., Layout], *arguments: Any) -> Layout:
+        if self.warps != 4:
+            raise InternalError(f"assign_layouts: wgmma in a task of {self.warps} warps a replica")
+        return fragment(*arguments)
+
+    def _a_fragment(self, a: Value) -> Layout:
+        return self._wgmma(wgmma_a, _shape(a), 8 * _itemsize(a.type))
+
+    def _spread(self) -> None:
+        """Decides: every anchor in order of strength flows as far as nothing has been decided."""
+        for _, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
+            self._flood(v, layout)
+        rest = [v for v in _values(self.region) if _tile(v.type) and v not in self.cheap]
+        for v in sorted(rest, key=lambda v: -_tile(v.type).size):  # type: ignore[union-attr]
+            self._flood(v, self._default(v))
+
+    def _flood(self, v: Value, layout: Layout) -> None:
+        if v in self.cheap or v in self.layout:
+            return
+        self.layout[v] = layout
+        pending = [v]
+        for v in pending:
+            for w, how in self.flows.get(v, ()):
+                if w in self.cheap or w in self.layout:
+                    continue
+                there = how(self.layout[v])
+                accepts = self.accepts.get(w)
+                if there is not None and (accepts is None or accepts(there)):
+                    self.layout[w] = there
+                    pending.append(w)
+
+    def _default(self, v: Value) -> Layout:
+        shape = _shape(v)
+        return coalesced(shape, len(shape) - 1, _itemsize(v.type), self.warps)
+
+    # ---- applying: from the last op to the first, so that every need is known at a definition
+
+    def _need(self, v: Value, layout: Layout) -> Value:
+        """The value in a layout; made where `v` is defined."""
+        forms = self.wanted.setdefault(v, {})
+        if layout not in forms:
+            forms[layout] = Value(_with_layout(v.type, layout), v.hint)
+        return forms[layout]
+
+    def _settled(self, v: Value, natural: Layout) -> tuple[Value, list[Op]]:
+        """The value as defined (in its natural layout), and the conversions that stand after it."""
+        made = self._need(v, natural)
+        conversions = []
+        for layout, form in self.wanted[v].items():
+            if layout == natural:
+                continue
+            if isinstance(v.type, InFlight):
+                raise InternalError(
+                    f"assign_layouts: {v.type} in flight needs {natural} and {layout}"
+                )
+            conversions.append(Op(tile.convert_layout, (made,), {"layout": layout}, (form,)))
+        return made, conversions
+
+    def _rebuild(self, region: Region, yields: tuple[Layout | None, ...]) -> Region:
+        """The region with layouts, its yield's operands in the given ones."""
+        backwards: list[Op] = []
+        for o in reversed(region.ops):
+            if o.kind is control.yield_:
+                backwards.append(o.with_(operands=self._operands(o, yields)))
+            elif o.results and o.results[0] in self.cheap:
+                backwards += reversed([self._copy(o, x) for x in self.wanted.get(o.result, {})])
+            else:
+                backwards += reversed(self._op(o))
+        params: list[Value] = []
+        conversions: list[Op] = []
+        for v in region.params:
+            if _tile(v.type):
+                v, more = self._settled(v, self.layout[v])
+                conversions += more
+            params.append(v)
+        return Region(tuple(params), (*conversions, *reversed(backwards)))
+
+    def _operands(self, o: Op, layouts: tuple[Layout | None, ...]) -> tuple[Value, ...]:
+        return tuple(
+            v if x is None else self._need(v, x) for v, x in zip(o.operands, layouts, strict=True)
+        )
+
+    def _copy(self, o: Op, layout: Layout) -> Op:
+        """A cheap op in one of the layouts that are needed."""
+        operands, attrs = self._under(o, layout)
+        return o.with_(
+            operands=self._operands(o, operands),
+            attrs={**o.attrs, **attrs},
+            results=(self._need(o.result, layout),),
+        )
+
+    def _under(self, o: Op, layout: Layout) -> tuple[tuple[Layout | None, ...], dict[str, Any]]:
+        """For an elementwise op or one on axes whose result has `layout`: its operands' layouts, and
+        attributes."""
+        if o.kind in arith.ELEMENTWISE:
+            return tuple(layout if _tile(v.type) else None for v in o.operands), {}
+        attrs = {"layout": layout}
+        match o.kind:
+            case tile.splat | tile.arange:
+                return (None,) * len(o.operands), attrs
+            case tile.expand_dims:
+                return (layout.drop(o.attrs["axis"]),), attrs
+            case tile.broadcast:
+                return (layout.unbroadcast(_shape(o.operands[0])),), attrs
+            case tile.transpose:
+                return (layout.permute(_inverse(o.attrs["perm"])),), attrs
+            case tile.reshape:
+                old = layout.reshape(_shape(o.operands[0]))
+                if old is not None:
+                    return (old,), attrs
+        raise InternalError(f"assign_layouts: no layout for {o.kind.name} to {layout}")
+
+    def _op(self, o: Op) -> list[Op]:
+        """The op with layouts, and the conversions of its results."""
+        if not _touches(o):
+            return [o]
+        results: tuple[Layout | None, ...] = tuple(self.layout.get(v) for v in o.results)
+        operands: tuple[Layout | None, ...] = (None,) * len(o.operands)
+        attrs: dict[str, Any] = {}
+        yields: list[tuple[Layout | None, ...]] = [()] * len(o.regions)
+        match o.kind:
+            case control.for_:
+                carried = self._layouts(o.regions[0].params[1:])
+                operands, results, yields = (None, None, None, *carried), carried, [carried]
+            case control.while_:
+                first, carried = (self._layouts(r.params) for r in o.regions)
+                operands, results, yields = first, carried, [(None, *carried), first]
+            case control.if_:
+                yields = [results, results]
+            case tile.reduce:
+                (x,) = operands = (self._layout(o.operands[0]),)
+                if results[0] is not None:
+                    results = (x.drop(o.attrs["axis"]),)
+                    attrs = {"layout": results[0]}
+            case tile.slice_tile:
+                x, part = self._cut(o)
+                operands, results, attrs = (x,), (part,), {"layout": part}
+            case tile.reshape:
+                x, whole = self._reshaped(o)
+                operands, results, attrs = (x,), (whole,), {"layout": whole}
+            case tile.load | tile.atomic:
+                operands = tuple(results[0] if _tile(v.type) else None for v in o.operands)
+            case tile.store:
+                at = self._stored(o)
+                operands = tuple(at if _tile(v.type) else None for v in o.operands)
+            case tile.store_box:
+                operands = (None, self._stored(o), *operands[2:])
+            case tile.load_box | hopper.shared_load | hopper.no_acc:
+                attrs = {"layout": results[0]}
+            case hopper.wgmma:
+                a, acc = o.operands[0], wgmma_acc(_shape(o.result))
+                operands = (self._a_fragment(a) if _tile(a.type) else None, None, acc, None)
+                results = (acc,)
+            case hopper.in_flight | hopper.wgmma_wait:
+                operands = results = tuple(wgmma_acc(_shape(v)) for v in o.results) or operands
+            case k if k in arith.ELEMENTWISE or k in _CHEAP_SHAPE:
+                assert results[0] is not None
+                operands, attrs = self._under(o, results[0])
+            case _:  # stores into shared memory, prints, asserts: any layout will do
+                operands = self._layouts(o.operands)
+        made: list[Value] = []
+        conversions: list[Op] = []
+        for v, natural in zip(o.results, results, strict=True):
+            if natural is not None:
+                v, more = self._settled(v, natural)
+                conversions += more
+            made.append(v)
+        regions = tuple(self._rebuild(r, y) for r, y in zip(o.regions, yields, strict=True))
+        new = o.with_(
+            operands=self._operands(o, operands),
+            attrs={**o.attrs, **attrs},
+            results=tuple(made),
+            regions=regions,
+        )
+        place = {"loc": o.loc, "tasks": o.tasks}
+        return [new, *(c.with_(**place) for c in conversions)]
+
+    def _layouts(self, values: tuple[Value, ...]) -> tuple[Layout | None, ...]:
+        return tuple(self._layout(v) if _tile(v.type) else None for v in values)
+
+    def _layout(self, v: Value) -> Layout:
+        """The layout of a value, or one for a cheap value that has none."""
+        return self.layout.get(v) or self._default(v)
+
+    def _stored(self, o: Op) -> Layout:
+        """The value's layout, unless memory would suffer from it."""
+        value, memory = o.operands[1], self._memory(o)
+        layout = self.layout.get(value)
+        if layout is not None and memory.accepts(layout):
+            return layout
+        return memory.layout(_shape(value), self.warps)
+
+    def _cut(self, o: Op) -> tuple[Layout, Layout]:
+        """Layouts of a slice's operand and result."""
+        x, offset, shape = o.operands[0], o.attrs["offset"], o.attrs["shape"]
+        whole = _shape(x)
+        inner = len(shape) - 1
+        part = self.layout[o.result]
+        counts = [n // m for n, m in zip(whole, shape, strict=True)]
+        candidates = [self._layout(x)]
+        if all(n % m == 0 for n, m in zip(whole, shape, strict=True)):
+            plain = blocked(shape, inner, 1, self.warps)
+            candidates += [y.product(counts) for y in (part, plain) if not y.overhangs]
+        for y in candidates:
+            found = _part(y, offset, shape)
+            if found is not None:
+                return y, found
+        raise InternalError(
+            f"assign_layouts: no layout lets {shape} at {offset} be cut from {x.type}"
+        )
+
+    def _reshaped(self, o: Op) -> tuple[Layout, Layout]:
+        """Layouts of a reshape's operand and result."""
+        (x,), y = o.operands, o.result
+        back = self.layout[y].reshape(_shape(x))
+        if back is not None:
+            return back, self.layout[y]
+        plain = blocked(_shape(x), len(_shape(x)) - 1, 1, self.warps)
+        for old in (self._layout(x), plain):
+            new = old.reshape(_shape(y))
+            if new is not None:
+                return old, new
+        raise InternalError(f"assign_layouts: no layout for {x.type} as {y.type}")
+
+
+def _values(region: Region) -> Iterator[Value]:
+    """Every value that is defined in a region."""
+    yield from region.params
+    for o in region.ops:
+        yield from o.results
+        for r in o.regions:
+            yield from _values(r)
+
+
+def _touches(o: Op) -> bool:
+    """Does the op, or one inside it, deal with tiles?"""
+    return any(_tile(v.type) for v in (*o.operands, *o.results)) or any(
+        _touches(i) for r in o.regions for i in r.ops
+    )
+
+
+def _part(x: Layout, offset: tuple[int, ...], shape: tuple[int, ...]) -> Layout | None:
+    found = x.slice(offset, shape)
+    return None if found is None else found[0]
+
+
+def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(perm.index(i) for i in range(len(perm)))
