@@ -167,8 +167,10 @@ class Shared(Type):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one allocated slot."""
-        return math.prod(self.box) * self.dtype.bytes
+        """Bytes from one allocated slot to the next: the tile's, rounded up to where a slot may start (1024
+        bytes where swizzled, 128 otherwise: PTX ISA, cp.async.bulk.tensor)."""
+        align = 1024 if self.swizzle else 128
+        return -(-math.prod(self.box) * self.dtype.bytes // align) * align
 
     @property
     def tile_bytes(self) -> int:

@@ -66,16 +66,6 @@ class Geometry:
         return math.prod(self.shape) * self.itemsize
 
     @property
-    def align_bytes(self) -> int:
-        """Where slots start."""
-        return SLOT_ALIGN_BYTES if self.swizzle else PLAIN_ALIGN_BYTES
-
-    @property
-    def slot_stride(self) -> int:
-        """Bytes from one slot of an array of slots to the next."""
-        return -(-self.bytes // self.align_bytes) * self.align_bytes
-
-    @property
     def unit_mask(self) -> int:
         """Which bits of an address, shifted right by 7, are exclusive-ored into its bits from 4 up."""
         return self.swizzle // UNIT_BYTES - 1 if self.swizzle else 0

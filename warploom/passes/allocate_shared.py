@@ -32,7 +32,7 @@ from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Pointer, Shared, Tile
 from warploom.layout.choose import conversion, reduce_scratch, scratch_geometry
-from warploom.layout.shared import PLAIN_ALIGN_BYTES, Geometry
+from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -85,10 +85,10 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
 
 
-def _geometry(o: Op) -> Geometry:
+def _shared(o: Op) -> Shared:
     t = o.result.type
     assert isinstance(t, Shared)
-    return Geometry(t.box, t.dtype.bytes, t.inner, t.swizzle)
+    return t
 
 
 def _slots(allocations: list[Op]) -> tuple[dict[Op, int], int, list[_Consumer]]:
@@ -112,10 +112,13 @@ def _slots(allocations: list[Op]) -> tuple[dict[Op, int], int, list[_Consumer]]:
     offsets: dict[Op, int] = {}
     consumers = []
     top = 0
-    align = {head: max(_geometry(o).align_bytes for o in group) for head, group in groups.items()}
+    align = {
+        head: SLOT_ALIGN_BYTES if any(o.attrs["swizzle"] for o in group) else PLAIN_ALIGN_BYTES
+        for head, group in groups.items()
+    }
     for head, group in sorted(groups.items(), key=lambda g: -align[g[0]]):
         top = _align(top, align[head])
-        size = max(math.prod(o.attrs["lead"]) * _geometry(o).slot_stride for o in group)
+        size = max(math.prod(o.attrs["lead"]) * _shared(o).slot_bytes for o in group)
         offsets.update(dict.fromkeys(group, top))
         consumers.append(_Consumer(size, _described(head), head))
         top += size

@@ -52,8 +52,8 @@ def shared_alloc(
 ) -> Shared:
     """Shared memory for slots `lead` of tiles `shape`; `offset` in bytes from PLACED on.
 
-    Slots are contiguous, row-major over lead, each aligned to 1024 bytes where swizzled (1024 % slot
-    bytes otherwise).  alias: name of the allocation whose bytes this one reuses.
+    Slots are row-major over lead, Shared.slot_bytes apart (aligned to 1024 bytes where swizzled, to 128
+    otherwise).  alias: name of the allocation whose bytes this one reuses.
     """
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
     t = Shared(lead, shape, dtype, inner, swizzle, shape)
