@@ -95,3 +95,12 @@ def test_trace_opens_in_perfetto(timeline: Timeline, tmp_path: Path) -> None:
     names = {e["tid"]: e["args"]["name"] for e in data["traceEvents"] if e["name"] == "thread_name"}
     wait = next(e for e in spans if e["name"] == "wait: full[0]")
     assert names[wait["tid"]] == "consumer[0]" and wait["dur"] == 0.06
+
+
+def test_save_goes_by_the_suffix(timeline: Timeline, tmp_path: Path) -> None:
+    timeline.save(tmp_path / "t.json")
+    timeline.save(str(tmp_path / "t.svg"))
+    assert "traceEvents" in (tmp_path / "t.json").read_text()
+    assert "<svg" in (tmp_path / "t.svg").read_text()
+    with pytest.raises(ValueError, match=r"not 't\.gif'"):
+        timeline.save(tmp_path / "t.gif")

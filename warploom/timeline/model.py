@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from warploom.sim.report import Event, SimReport
 
@@ -48,6 +49,12 @@ class Timeline:
     title: str
     rows: tuple[Row, ...]
     cycles: float
+
+    def save(self, path: Path | str) -> None:
+        """Writes a picture (.svg, .png) or a trace for Perfetto (.json), as the suffix says."""
+        from warploom.timeline.render import save
+
+        save([self], Path(path))
 
     def window(self, start: float, end: float) -> Timeline:
         """The part between two times, boxes clipped; times stay those of the whole."""

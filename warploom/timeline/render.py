@@ -15,6 +15,16 @@ _MAX_LABELLED = 400  # boxes with text; more of them would only be a smudge
 _ROW_INCHES, _WIDTH_INCHES, _LABEL_POINTS = 0.42, 9.0, 6.5
 
 
+def save(timelines: Sequence[Timeline], path: Path) -> None:
+    """`draw` or `write_trace`, as the suffix says.  Raises ValueError on any but .svg, .png and .json."""
+    if path.suffix == ".json":
+        write_trace(timelines, path)
+    elif path.suffix in (".svg", ".png"):
+        draw(timelines, path)
+    else:
+        raise ValueError(f"a timeline is saved as .svg, .png or .json, not '{path.name}'")
+
+
 def draw(timelines: Sequence[Timeline], path: Path) -> None:
     """Writes the timelines side by side, on one scale, as `path`'s suffix says (.svg or .png).
 
