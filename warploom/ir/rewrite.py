@@ -26,10 +26,12 @@ def rewrite(target: Func | Region, rule: Rule) -> Func | Region:
     keep it, or the values that replace the op's results (one each, of the same type), having built what
     computes them with the builder, which stands where the op stood and has its location and tasks.  What
     it built stays in front of the op even where it keeps it.  A rule is not applied to what it built.
+    Where nothing changes, the result is `target` itself.
     """
-    if isinstance(target, Func):
-        return target.with_(body=_rewrite(target.body, rule, {}))
-    return _rewrite(target, rule, {})
+    if isinstance(target, Region):
+        return _rewrite(target, rule, {})
+    body = _rewrite(target.body, rule, {})
+    return target if body is target.body else target.with_(body=body)
 
 
 def _rewrite(region: Region, rule: Rule, env: Env) -> Region:

@@ -1,0 +1,210 @@
+"""Removing what is not needed: equal computations, dead code, invariant computations in loops.
+
+Three plain functions on functions.  Each keeps what it does not change and returns `func` itself where
+nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from warploom.ir.analysis import effects, is_pure
+from warploom.ir.core import Effect, Func, Op, Region, Type, Value
+from warploom.ir.ops import control
+from warploom.ir.printer import print_attrs
+from warploom.ir.rewrite import Env, substitute_operands
+from warploom.ir.simplify import MIRRORED
+from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
+from warploom.ir.types import Scalar as ScalarType
+
+# ---- equal computations
+
+
+def merge_equal(func: Func) -> Func:
+    """Of pure ops that compute the same from the same operands in the same tasks, the first remains, for
+    all uses in its scope.  Ops with regions and accumulators (each is a register array of its own) stay.
+    """
+    body = _merge(func.body, {}, {}, {})
+    return func if body is func.body else func.with_(body=body)
+
+
+_Key = tuple[object, ...]
+
+
+def _merge(region: Region, seen: dict[_Key, Op], env: Env, order: dict[Value, int]) -> Region:
+    for v in region.params:
+        order[v] = len(order)
+    kept: list[Op] = []
+    for old in region.ops:
+        o = substitute_operands(old, env)
+        regions = tuple(_merge(r, {**seen}, env, order) for r in o.regions)
+        if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
+            o = o.with_(regions=regions)
+        for v in o.results:
+            order[v] = len(order)
+        if o.results and not o.regions and _may_merge(o):
+            operands = o.operands
+            if o.kind in MIRRORED and MIRRORED[o.kind] is o.kind:
+                operands = tuple(sorted(operands, key=order.__getitem__))
+            key = (
+                o.kind,
+                operands,
+                print_attrs(o.attrs),
+                tuple(v.type for v in o.results),
+                o.tasks,
+            )
+            first = seen.setdefault(key, o)
+            if first is not o:
+                env.update(zip(o.results, first.results, strict=True))
+                continue
+        kept.append(o)
+    return _with_ops(region, kept)
+
+
+def _may_merge(o: Op) -> bool:
+    return is_pure(o) and not any(isinstance(v.type, InFlight) for v in o.results)
+
+
+def _with_ops(region: Region, ops: list[Op]) -> Region:
+    if len(ops) == len(region.ops) and all(n is o for n, o in zip(ops, region.ops, strict=True)):
+        return region
+    return Region(region.params, tuple(ops))
+
+
+# ---- dead code
+
+
+def drop_dead(func: Func) -> Func:
+    """Drops ops that write nothing, synchronise nothing and whose results nothing uses; values that a
+    loop carries for nobody but themselves; results of an `if` that nothing uses."""
+    body = _live(func.body, set(func.body.yielded))
+    return func if body is func.body else func.with_(body=body)
+
+
+def is_droppable(o: Op) -> bool:
+    """Whether the op may go where nothing uses its results."""
+    if o.kind in (control.while_, control.yield_) or o.attrs.get("volatile"):
+        return False
+    if o.kind.effect & (Effect.WRITE | Effect.SYNC):
+        return False
+    return all(is_droppable(i) for r in o.regions for i in r.ops[:-1])
+
+
+def _live(region: Region, needed: set[Value]) -> Region:
+    """The region without its dead ops; `needed` are the values that must stay (its last op's operands
+    among them), and learns what the kept ops use."""
+    kept: list[Op] = []
+    for o in reversed(region.ops[:-1]):
+        if is_droppable(o) and not any(v in needed for v in o.results):
+            continue
+        if o.kind is control.for_:
+            o = _live_for(o, needed)
+        elif o.kind is control.if_:
+            o = _live_if(o, needed)
+        elif o.regions:
+            o = _live_regions(o, [set(r.yielded) for r in o.regions], needed)
+        needed.update(o.operands)
+        kept.append(o)
+    return _with_ops(region, [*reversed(kept), region.ops[-1]])
+
+
+def _live_regions(o: Op, wanted: list[set[Value]], needed: set[Value]) -> Op:
+    regions = []
+    for r, inner in zip(o.regions, wanted, strict=True):
+        regions.append(_live(r, inner))
+        needed |= inner
+    if all(new is old for new, old in zip(regions, o.regions, strict=True)):
+        return o
+    return o.with_(regions=tuple(regions))
+
+
+def _live_for(o: Op, needed: set[Value]) -> Op:
+    (body,) = o.regions
+    carried = body.params[1:]
+    live = {i for i, v in enumerate(o.results) if v in needed}
+    while True:  # a carried value lives where a live computation of the body uses it
+        inner = {body.yielded[i] for i in live}
+        kept_body = _live(body, inner)
+        used = {i for i, v in enumerate(carried) if v in inner}
+        if used <= live:
+            break
+        live |= used
+    needed |= inner
+    if len(live) == len(carried):
+        return o if kept_body is body else o.with_(regions=(kept_body,))
+    kept = sorted(live)
+    ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
+    params = (body.params[0], *(carried[i] for i in kept))
+    return o.with_(
+        operands=(*o.operands[:3], *(o.operands[3 + i] for i in kept)),
+        results=tuple(o.results[i] for i in kept),
+        regions=(Region(params, (*kept_body.ops[:-1], ending)),),
+    )
+
+
+def _live_if(o: Op, needed: set[Value]) -> Op:
+    kept = [i for i, v in enumerate(o.results) if v in needed]
+    if len(kept) < len(o.results):
+        arms = []
+        for r in o.regions:
+            ending = r.ops[-1].with_(operands=tuple(r.yielded[i] for i in kept))
+            arms.append(Region((), (*r.ops[:-1], ending)))
+        o = o.with_(results=tuple(o.results[i] for i in kept), regions=tuple(arms))
+    return _live_regions(o, [set(r.yielded) for r in o.regions], needed)
+
+
+# ---- loop-invariant code
+
+
+def hoist_invariant(func: Func) -> Func:
+    """Moves pure scalar and address computations out of the loops in which nothing they use is defined.
+
+    Tiles move where they hold integers or pointers (addresses); others would only occupy registers.  Ops
+    leave a loop's own body, not an `if` inside it.
+    """
+    body = _hoist(func.body)
+    return func if body is func.body else func.with_(body=body)
+
+
+def _hoist(region: Region) -> Region:
+    ops: list[Op] = []
+    for o in region.ops:
+        if o.regions:
+            regions = tuple(_hoist(r) for r in o.regions)
+            if o.kind in (control.for_, control.while_):
+                parts = [_split_invariant(r) for r in regions]
+                ops.extend(i for moved, _ in parts for i in moved)
+                regions = tuple(rest for _, rest in parts)
+            if any(new is not old for new, old in zip(regions, o.regions, strict=True)):
+                o = o.with_(regions=regions)
+        ops.append(o)
+    return _with_ops(region, ops)
+
+
+def _split_invariant(region: Region) -> tuple[list[Op], Region]:
+    inside: set[Value] = set(region.params)
+    moved: list[Op] = []
+    kept: list[Op] = []
+    for o in region.ops:
+        if _may_hoist(o) and not any(v in inside for v in o.operands):
+            moved.append(o)
+        else:
+            inside.update(o.results)
+            kept.append(o)
+    return moved, _with_ops(region, kept)
+
+
+def _may_hoist(o: Op) -> bool:
+    if not o.results or o.regions or effects(o):
+        return False
+    return all(_is_address(t) for t in _types((*o.operands, *o.results)))
+
+
+def _types(values: Iterable[Value]) -> Iterable[Type]:
+    return (v.type for v in values)
+
+
+def _is_address(t: Type) -> bool:
+    if isinstance(t, Tile):
+        return isinstance(t.elem, Pointer) or t.elem.is_int
+    return isinstance(t, (ScalarType, Pointer, View, TensorMap, Shared, Barriers))

@@ -1,0 +1,351 @@
+"""Local simplification: constants, algebraic identities, splats, known control flow.
+
+`Simplifier` is a rule for `ir/rewrite.py`.  Every step makes the function smaller or moves a constant to the
+right, so repeating it ends.  Identities on integers hold under wrapping; on floats only those are
+used that hold for NaN, infinities and signed zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from warploom.ir.core import Builder, Op, OpKind, Type, Value
+from warploom.ir.fold import Number, fold, wrap
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.rewrite import substitute
+from warploom.ir.types import DType, Tile, dtype_of, i1
+
+Replacement = Sequence[Value] | None
+
+# An op with exchanged operands that means the same.
+MIRRORED: dict[OpKind, OpKind] = {
+    **{k: k for k in (arith.add, arith.mul, arith.and_, arith.or_, arith.xor, arith.eq, arith.ne)},
+    arith.lt: arith.gt,
+    arith.gt: arith.lt,
+    arith.le: arith.ge,
+    arith.ge: arith.le,
+}
+# Combining (x op c1) op c2 into x op (c1 op c2); exact under wrapping.
+_ASSOCIATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor)
+_NEGATED: dict[OpKind, OpKind] = {
+    arith.lt: arith.ge,
+    arith.ge: arith.lt,
+    arith.gt: arith.le,
+    arith.le: arith.gt,
+    arith.eq: arith.ne,
+    arith.ne: arith.eq,
+}
+
+
+class Simplifier:
+    """One walk's memory: what defines each value seen so far."""
+
+    def __init__(self) -> None:
+        self.made: dict[Value, Op] = {}
+
+    def __call__(self, o: Op, b: Builder) -> Replacement:
+        first = len(b.ops)
+        values = self._simplify(o, b)
+        for new in b.ops[first:]:
+            self.made.update(dict.fromkeys(new.results, new))
+        if values is None:
+            self.made.update(dict.fromkeys(o.results, o))
+        return values
+
+    # -- what is known of a value
+
+    def maker(self, v: Value, kind: OpKind) -> Op | None:
+        """The op that defines v, where it is of that kind."""
+        o = self.made.get(v)
+        return o if o is not None and o.kind is kind else None
+
+    def number(self, v: Value) -> Number | None:
+        """The constant that v is, or that a tile v is full of."""
+        splat = self.maker(v, tile.splat)
+        constant = self.maker(splat.operands[0] if splat else v, arith.const)
+        if constant is None:
+            return None
+        value: Number = constant.attrs["value"]
+        return value
+
+    # -- making values
+
+    def constant(self, b: Builder, value: Number, t: Type, hint: str = "") -> Value:
+        """A scalar constant, or a tile full of it, of type t."""
+        dtype = dtype_of(t)
+        number = bool(value) if dtype == i1 else float(value) if dtype.is_float else int(value)
+        scalar: Value = arith.const(b, value=number, dtype=dtype, hint=hint)
+        return self.splat(b, scalar, t, hint) if isinstance(t, Tile) else scalar
+
+    def splat(self, b: Builder, v: Value, t: Tile, hint: str = "") -> Value:
+        layout = {} if t.layout is None else {"layout": t.layout}
+        full: Value = tile.splat(b, v, shape=t.shape, hint=hint, **layout)
+        return full
+
+    # -- rules
+
+    def _simplify(self, o: Op, b: Builder) -> Replacement:
+        if o.kind in arith.ELEMENTWISE:
+            return self._fold(o, b) or self._scalarize(o, b) or self._identity(o, b)
+        if o.kind in _SHAPE:
+            return self._shape(o, b)
+        if o.kind in (tile.load, tile.store):
+            return self._access(o, b)
+        if o.kind is control.if_:
+            return self._if(o, b)
+        if o.kind is control.for_:
+            return self._for(o, b)
+        if o.kind in (control.assume, control.device_assert) and self.number(o.operands[0]) is True:
+            return ()
+        return None
+
+    def _fold(self, o: Op, b: Builder) -> Replacement:
+        values = [self.number(v) for v in o.operands]
+        if o.kind in (arith.addptr, arith.bitcast) or not values:
+            return None
+        known = [v for v in values if v is not None]
+        if o.kind is arith.select and values[0] is not None:
+            return (o.operands[1 if values[0] else 2],)
+        if len(known) < len(values):
+            return None
+        value = fold(o.kind, known, dtype_of(o.operands[-1].type), o.attrs.get("dtype"))
+        return None if value is None else (self.constant(b, value, o.result.type, o.result.hint),)
+
+    def _scalarize(self, o: Op, b: Builder) -> Replacement:
+        """An op on splats is the splat of the op on scalars."""
+        t = o.result.type
+        if not isinstance(t, Tile):
+            return None
+        scalars: list[Value] = []
+        for v in o.operands:
+            splat = self.maker(v, tile.splat)
+            if isinstance(v.type, Tile) and splat is None:
+                return None
+            scalars.append(splat.operands[0] if splat else v)
+        value: Value = o.kind(b, *scalars, hint=o.result.hint, **o.attrs)
+        return (self.splat(b, value, t, o.result.hint),)
+
+    def _identity(self, o: Op, b: Builder) -> Replacement:
+        if o.kind is arith.addptr:
+            return self._addptr(o, b)
+        if o.kind is arith.cast:
+            return self._cast(o)
+        if o.kind is arith.not_:
+            return self._not(o, b)
+        if o.kind is arith.select:
+            _, x, y = o.operands
+            return (x,) if x is y else None
+        if o.kind not in arith.BINARY:
+            return None
+        x, y = o.operands
+        dtype, t = dtype_of(x.type), o.result.type
+        m, n = self.number(x), self.number(y)
+        if m is not None and n is None and o.kind in MIRRORED:
+            return (MIRRORED[o.kind](b, y, x, hint=o.result.hint),)
+        if dtype.is_float:
+            one = n == 1 and o.kind in (arith.mul, arith.div)
+            zero = n == 0 and o.kind is arith.sub and math.copysign(1, n) == 1
+            return (x,) if one or zero else None
+        same = _on_same(o.kind, x, dtype) if x is y else None
+        found = same if same is not None else _on_constant(o.kind, x, n, dtype)
+        if found is not None:
+            return (found if isinstance(found, Value) else self.constant(b, found, t),)
+        return None if n is None else self._reassociate(o, b, int(n), dtype)
+
+    def _reassociate(self, o: Op, b: Builder, n: int, dtype: DType) -> Replacement:
+        """(x op c1) op c2, for the kinds where that is x op c; subtraction counts as adding -c."""
+        x, t = o.operands[0], o.result.type
+        inner = self.made.get(x)
+        additive = (arith.add, arith.sub)
+        if inner is None or dtype.kind == "bool" or inner.kind not in (*_ASSOCIATIVE, arith.sub):
+            return None
+        m = self.number(inner.operands[1])
+        if m is None:
+            return None
+        if o.kind in additive and inner.kind in additive:
+            total = (n if o.kind is arith.add else -n) + (
+                int(m) if inner.kind is arith.add else -int(m)
+            )
+            return (arith.add(b, inner.operands[0], self.constant(b, wrap(total, dtype), t)),)
+        if o.kind is inner.kind and o.kind in _ASSOCIATIVE:
+            value = fold(o.kind, (m, n), dtype)
+            assert value is not None
+            return (o.kind(b, inner.operands[0], self.constant(b, value, t), hint=o.result.hint),)
+        return None
+
+    def _addptr(self, o: Op, b: Builder) -> Replacement:
+        p, offset = o.operands
+        n = self.number(offset)
+        if n == 0:
+            return (p,)
+        inner = self.maker(p, arith.addptr)
+        m = self.number(inner.operands[1]) if inner else None
+        if inner is None or n is None or m is None or inner.operands[1].type != offset.type:
+            return None
+        total, dtype = int(n) + int(m), dtype_of(offset.type)
+        if wrap(total, dtype) != total:
+            return None
+        return (arith.addptr(b, inner.operands[0], self.constant(b, total, offset.type)),)
+
+    def _cast(self, o: Op) -> Replacement:
+        (x,) = o.operands
+        if x.type == o.result.type:
+            return (x,)
+        inner = self.maker(x, arith.cast)
+        if inner is None or inner.operands[0].type != o.result.type:
+            return None
+        return (inner.operands[0],) if _keeps(dtype_of(o.result.type), dtype_of(x.type)) else None
+
+    def _not(self, o: Op, b: Builder) -> Replacement:
+        inner = self.made.get(o.operands[0])
+        if inner is None:
+            return None
+        if inner.kind is arith.not_:
+            return (inner.operands[0],)
+        if inner.kind in _NEGATED and not dtype_of(inner.operands[0].type).is_float:
+            return (_NEGATED[inner.kind](b, *inner.operands, hint=o.result.hint),)
+        return None
+
+    def _shape(self, o: Op, b: Builder) -> Replacement:
+        (x,) = o.operands
+        t = o.result.type
+        splat = self.maker(x, tile.splat)
+        if splat is not None and isinstance(t, Tile):
+            return (self.splat(b, splat.operands[0], t, o.result.hint),)
+        if x.type != t:
+            inner = self.maker(x, o.kind)
+            if inner is not None and o.kind in (tile.broadcast, tile.reshape):
+                return (o.kind(b, inner.operands[0], hint=o.result.hint, **o.attrs),)
+            return None
+        moves = o.kind is tile.transpose and o.attrs["perm"] != tuple(range(len(o.attrs["perm"])))
+        return None if moves else (x,)
+
+    def _access(self, o: Op, b: Builder) -> Replacement:
+        """Masks that are known, and an `other` that is what masked-off elements get anyway."""
+        needed = 1 if o.kind is tile.load else 2
+        if len(o.operands) == needed:
+            return None
+        mask = self.number(o.operands[needed])
+        kept = o.operands
+        if mask is True:
+            kept = o.operands[:needed]
+        elif mask is False and not o.attrs.get("volatile"):
+            if o.kind is tile.store:
+                return ()
+            return o.operands[2:] or (self.constant(b, 0, o.result.type),)
+        elif o.kind is tile.load and len(o.operands) == 3:
+            other = self.number(o.operands[2])
+            if other is not None and other == 0 and math.copysign(1, other) == 1:
+                kept = o.operands[:2]
+        if kept is o.operands:
+            return None
+        if o.kind is tile.store:
+            tile.store(b, *kept)
+            return ()
+        b.append(o.with_(operands=kept))
+        return o.results
+
+    def _if(self, o: Op, b: Builder) -> Replacement:
+        then, other = o.regions
+        condition = self.number(o.operands[0])
+        if condition is not None:
+            taken = then if condition else other
+            b.ops.extend(taken.ops[:-1])
+            return taken.yielded
+        pairs = list(zip(then.yielded, other.yielded, strict=True))
+        kept = [i for i, (x, y) in enumerate(pairs) if x is not y]
+        if len(kept) == len(pairs):
+            return None
+        return keep_results(o, b, kept, {i: x for i, (x, _) in enumerate(pairs) if i not in kept})
+
+    def _for(self, o: Op, b: Builder) -> Replacement:
+        lo, hi = (self.number(v) for v in o.operands[:2])
+        init, (body,) = o.operands[3:], o.regions
+        if lo is not None and hi is not None and lo >= hi:
+            return init
+        constant = {
+            i: start
+            for i, start in enumerate(init)
+            if body.yielded[i] is start or body.yielded[i] is body.params[i + 1]
+        }
+        if not constant:
+            return None
+        env = {body.params[i + 1]: start for i, start in constant.items()}
+        loop = o.with_(regions=(substitute(body, env),))
+        return keep_results(loop, b, [i for i in range(len(init)) if i not in constant], constant)
+
+
+def keep_results(o: Op, b: Builder, kept: Sequence[int], known: dict[int, Value]) -> list[Value]:
+    """Appends a `for` or `if` reduced to the results `kept` (and their carries).
+
+    Returns the old op's results with those of `known` in place.
+    """
+    results = tuple(o.results[i] for i in kept)
+    operands, regions = o.operands, o.regions
+    if o.kind is control.for_:
+        operands = (*operands[:3], *(operands[3 + i] for i in kept))
+    reduced = []
+    for r in regions:
+        last = r.ops[-1]
+        params = r.params
+        if o.kind is control.for_:
+            params = (params[0], *(params[1 + i] for i in kept))
+        ending = last.with_(operands=tuple(last.operands[i] for i in kept))
+        reduced.append(type(r)(params, (*r.ops[:-1], ending)))
+    b.append(o.with_(operands=operands, results=results, regions=tuple(reduced)))
+    return [known.get(i, v) for i, v in enumerate(o.results)]
+
+
+def _on_same(kind: OpKind, x: Value, dtype: DType) -> Value | Number | None:
+    """x op x on integers."""
+    if kind in (arith.and_, arith.or_, arith.minimum, arith.maximum):
+        return x
+    if kind is arith.xor or (kind is arith.sub and dtype.kind != "bool"):
+        return 0
+    if kind in arith.COMPARE:
+        return kind in (arith.le, arith.ge, arith.eq)
+    return None
+
+
+def _on_constant(kind: OpKind, x: Value, n: Number | None, dtype: DType) -> Value | Number | None:
+    """x op n on integers."""
+    if n is None:
+        return None
+    ones = True if dtype.kind == "bool" else wrap(-1, dtype)
+    if n == 0 and kind in (arith.add, arith.sub, arith.or_, arith.xor, arith.shl, arith.shr):
+        return x
+    if n == 0 and kind in (arith.mul, arith.and_):
+        return 0
+    if n == ones and kind is arith.and_:
+        return x
+    if n == ones and kind is arith.or_:
+        return n
+    if dtype.kind == "bool":
+        keeps = (kind is arith.eq and n) or (kind is arith.ne and not n)
+        return x if keeps else None
+    if n == 1 and kind in (arith.mul, arith.idiv):
+        return x
+    if n == 1 and kind is arith.rem:
+        return 0
+    return None
+
+
+def _keeps(narrow: DType, wide: DType) -> bool:
+    """Whether every value survives narrow → wide → narrow."""
+    if narrow.is_float and wide.is_float:
+        return wide.bits > narrow.bits and wide.bits >= 32
+    both = narrow.kind in ("int", "uint") and wide.kind in ("int", "uint")
+    return (both or narrow.kind == "bool") and wide.is_int and wide.bits >= narrow.bits
+
+
+_SHAPE = frozenset(
+    (
+        tile.expand_dims,
+        tile.broadcast,
+        tile.transpose,
+        tile.reshape,
+        tile.slice_tile,
+        tile.convert_layout,
+    )
+)

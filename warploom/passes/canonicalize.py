@@ -1,0 +1,101 @@
+"""Brings a function into the form that analyses expect: constants folded, nothing computed twice or in vain.
+
+Order: first after the frontend, and again after structure_access, which leaves the pointer arithmetic behind
+that it made superfluous.  `number_ops` then gives the ids that a schedule names.
+
+    before:  %n = const() {value=4, dtype=i32} : i32
+             %a = mul(%n, %n) : i32
+             %b = add(%a, %x) : i32
+             %c = add(%x, %a) : i32
+    after:   %a = const() {value=16, dtype=i32} : i32
+             %b = add(%x, %a) : i32                      and %c's uses are %b's
+
+Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from warploom.errors import InternalError
+from warploom.ir.cleanup import drop_dead, hoist_invariant, merge_equal
+from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
+from warploom.ir.ops import arith, control
+from warploom.ir.rewrite import rewrite, substitute
+from warploom.ir.simplify import Simplifier
+from warploom.ir.types import Scalar
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
+
+
+def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
+    func = specialize(func)
+    for _ in range(ROUNDS):
+        before = func
+        for step in (_simplify, merge_equal, hoist_invariant, drop_dead):
+            func = step(func)
+        if func is before:
+            return func
+    raise InternalError(f"canonicalize still changes @{func.name} after {ROUNDS} rounds")
+
+
+def _simplify(func: Func) -> Func:
+    return rewrite(func, Simplifier())
+
+
+def specialize(func: Func) -> Func:
+    """Parameters whose value the launch fixed (`Fact.value`) become constants in the body."""
+    facts: tuple[Fact, ...] = func.attrs.get("facts", ())
+    b = Builder(loc=func.loc)
+    env: dict[Value, Value] = {}
+    for param, fact in zip(func.params, facts, strict=False):
+        if fact.value is not None and isinstance(param.type, Scalar):
+            env[param] = arith.const(b, value=fact.value, dtype=param.type.dtype, hint=param.hint)
+    body = substitute(func.body, env)
+    if body is func.body:
+        return func
+    return func.with_(body=Region(body.params, (*b.ops, *body.ops)))
+
+
+def number_ops(func: Func) -> Func:
+    """Gives every op but the yields an id: the path of what encloses it, and a counter of its kind.
+
+    `loop0/dot1` is the second dot directly in the first loop; `loop0.1` the second loop inside that loop;
+    `loop0.if0.then/load0` stands in an arm.  Ids depend on the canonical function alone.
+    """
+    return func.with_(body=_number(func.body, "", in_loop=False))
+
+
+def _number(region: Region, path: str, in_loop: bool) -> Region:
+    count: Counter[str] = Counter()
+    ops = []
+    for o in region.ops:
+        if o.kind is control.yield_:
+            ops.append(o)
+            continue
+        is_loop = o.kind in (control.for_, control.while_)
+        name = "loop" if is_loop else o.kind.name
+        n, count[name] = count[name], count[name] + 1
+        if o.regions:
+            name = str(n) if is_loop and in_loop else f"{name}{n}"
+            op_id = f"{path}.{name}" if path else name
+        else:
+            op_id = f"{path}/{name}{n}" if path else f"{name}{n}"
+        regions = tuple(
+            _number(r, f"{op_id}{part}", is_loop)
+            for r, part in zip(o.regions, _parts(o), strict=True)
+        )
+        ops.append(o.with_(id=op_id, regions=regions))
+    return Region(region.params, tuple(ops))
+
+
+def _parts(o: Op) -> tuple[str, ...]:
+    """What distinguishes an op's regions in a path."""
+    if o.kind is control.if_:
+        return (".then", ".else")
+    if o.kind is control.while_:
+        return (".condition", "")
+    return tuple(f".{i}" if i else "" for i in range(len(o.regions)))
