@@ -1,0 +1,556 @@
+"""What lowering functions write through: names, variables, lines, threads.
+
+An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say what each op becomes, `emit.py`
+builds the frame around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from warploom.codegen import host
+from warploom.codegen.formula import thread_formula
+from warploom.codegen.registers import Array, Regs, c_type, map_lines, splat
+from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
+from warploom.errors import CompileError, InternalError, Loc
+from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
+from warploom.ir.ops import control, hopper, tile
+from warploom.ir.types import Pointer, Tile
+from warploom.layout import Layout
+from warploom.layout.choose import conversion
+from warploom.target import Target
+
+INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Address:
+    """A place in shared memory: the C variable `base` plus constant bytes."""
+
+    base: str
+    offset: int = 0
+
+    def plus(self, text: str = "", offset: int = 0) -> Address:
+        return Address(f"{self.base} + {text}" if text else self.base, self.offset + offset)
+
+    def __str__(self) -> str:
+        return f"{self.base} + {self.offset}" if self.offset else self.base
+
+
+@dataclass(frozen=True)
+class ViewRef:
+    """A view on the device: its make_view op."""
+
+    op: Op
+
+
+@dataclass(frozen=True)
+class TaskFrame:
+    """The task being emitted.  `index` of `names`, first warp of the CTA, warps of a replica, replicas."""
+
+    name: str
+    first_warp: int
+    warps: int
+    replicas: int
+
+
+class Emitter:
+    """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
+
+    def __init__(
+        self, func: Func, target: Target, table: Mapping[OpKind, Lowering], threads: int
+    ) -> None:
+        self.func, self.target, self.table, self.threads = func, target, table, threads
+        self.debug = bool(func.attrs.get("debug"))
+        self.definitions: dict[Value, Op] = {
+            v: o for o in walk(func.body) for v in o.results
+        }
+        self.needed = _needed(func, self.debug)
+        self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
+        self.program = host.Program(func.params, self.definitions)
+        self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
+        self.constants: dict[Value, int | float | bool] = {}
+        self.out: list[tuple[int, str, Loc | None]] = []
+        self.depth = 0
+        self.loc: Loc | None = None
+        self.shown: Loc | None = None
+        self.scopes: list[set[str]] = [set(RESERVED)]
+        self.top: dict[str, str] = {}  # constants at the top: name -> value
+        self.made: dict[str, str] = {}  # generated instructions: name -> definition
+        self.frame: TaskFrame | None = None
+        self.wanted: set[str] = set()  # of a task's variables
+        self.elected = False
+        self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
+        self.scratch_bytes = 0  # of all tasks so far, after the allocated bytes
+        self.task_scratch = 0
+        self.allocated = 0
+        self.replicas_of: dict[str, int] = {}
+        self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
+        self.task_scope: set[str] = set()
+        self.sole_elect: Op | None = None
+
+    # ---- lines
+
+    def line(self, text: str) -> None:
+        if self.loc is not None and self.loc != self.shown and not text.startswith(("}", "#")):
+            if self.shown is None or (self.loc.file, self.loc.line) != (self.shown.file, self.shown.line):
+                self.out.append((self.depth, f"// {Path(self.loc.file).name}:{self.loc.line}", self.loc))
+            self.shown = self.loc
+        self.out.append((self.depth, text, self.loc))
+
+    def lines(self, texts: Iterable[tuple[int, str]]) -> None:
+        for extra, text in texts:
+            self.depth += extra
+            self.line(text)
+            self.depth -= extra
+
+    @contextmanager
+    def block(self, header: str, tail: str = "}") -> Iterator[None]:
+        """`header {` … `}` with a scope of its own."""
+        self.line(f"{header} {{" if header else "{")
+        self.depth += 1
+        self.scopes.append(set())
+        yield
+        self.scopes.pop()
+        self.depth -= 1
+        self.out.append((self.depth, tail, None))
+
+    # ---- names
+
+    def name(self, hint: str, otherwise: str = "x") -> str:
+        """A name that is new in the visible scopes."""
+        stem = re.sub(r"\W", "_", hint).strip("_") or otherwise
+        if stem[0].isdigit():
+            stem = f"{otherwise}{stem}"
+        candidate, n = stem, 1
+        while any(candidate in s for s in self.scopes):
+            n += 1
+            candidate = f"{stem}{n}" if not stem[-1].isdigit() else f"{stem}_{n}"
+        self.scopes[-1].add(candidate)
+        return candidate
+
+    def name_in(self, scope: set[str], hint: str) -> str:
+        """A name for the head of the task: new in every scope visible now."""
+        name = self.name(hint)
+        self.scopes[-1].discard(name)
+        scope.add(name)
+        return name
+
+    def constant(self, name: str, value: int | str) -> str:
+        """A named constant at the top of the source."""
+        wanted, n = name, 1
+        while self.top.get(wanted, str(value)) != str(value):
+            n += 1
+            wanted = f"{name}_{n}"
+        self.top[wanted] = str(value)
+        return wanted
+
+    def use(self, what: str) -> str:
+        """`lane`, `warp`, `thread`, `leader` or `replica`: declared at the head of the task."""
+        self.wanted.add(what)
+        return what
+
+    # ---- values
+
+    def scalar(self, v: Value) -> str:
+        """A scalar or pointer operand: a name or a literal."""
+        text = self.env[v]
+        assert isinstance(text, str)
+        return text
+
+    def regs(self, v: Value) -> Regs:
+        r = self.env[v]
+        assert isinstance(r, Regs)
+        return r
+
+    def shared(self, v: Value) -> Address:
+        a = self.env[v]
+        assert isinstance(a, Address)
+        return a
+
+    def const(self, v: Value) -> int | None:
+        """The value of a scalar that is an integer constant."""
+        value = self.constants.get(v)
+        return int(value) if isinstance(value, int) else None
+
+    def is_declared(self, variable: Variable) -> bool:
+        return bool(variable.name)
+
+    def declare(self, variable: Variable) -> None:
+        """Declares without a value."""
+        v = variable.values[0]
+        t = registers_of(v)
+        assert t is not None
+        variable.name = self.name(variable.hint, "tile" if isinstance(t, Tile) else "x")
+        if isinstance(t, Tile):
+            self.line(f"{array_of(variable).declaration};")
+        else:
+            self.line(f"{c_type(scalar_elem(t))} {variable.name};")
+        self.bind(variable)
+
+    def bind(self, variable: Variable) -> None:
+        for v in variable.values:
+            t = registers_of(v)
+            self.env[v] = array_of(variable).whole if isinstance(t, Tile) else variable.name
+
+    def define(self, v: Value, text: str) -> None:
+        """A scalar result: `const int row = …;`, or an assignment to a variable of several values."""
+        variable = self.storage.variables[v]
+        if self.is_declared(variable):
+            if text != variable.name:
+                self.line(f"{variable.name} = {text};")
+            return
+        variable.name = self.name(variable.hint)
+        t = registers_of(v)
+        assert t is not None
+        const = "" if variable.is_mutable else "const "
+        kind = c_type(scalar_elem(t))
+        if const and isinstance(t, Pointer):
+            kind, const = f"{kind} const", ""
+        self.line(f"{const}{kind} {variable.name} = {text};")
+        self.bind(variable)
+
+    def define_mutable(self, v: Value, text: str) -> None:
+        """As define, but the variable will be changed in place."""
+        variable = self.storage.variables[v]
+        if self.is_declared(variable):
+            self.define(v, text)
+            return
+        variable.name = self.name(variable.hint)
+        t = registers_of(v)
+        assert t is not None
+        self.line(f"{c_type(scalar_elem(t))} {variable.name} = {text};")
+        self.bind(variable)
+
+    def array(self, v: Value) -> Array:
+        """The array of a tile result, declared if need be."""
+        variable = self.storage.variables[v]
+        if not self.is_declared(variable):
+            self.declare(variable)
+        return array_of(variable)
+
+    def assign(self, v: Value, source: Value) -> None:
+        """Makes v's variable hold `source` (a copy only where they are different)."""
+        if not isinstance(registers_of(v), Tile):
+            self.define(v, self.scalar(source))
+            return
+        self.copy(self.array(v), self.regs(source))
+
+    def copy(self, dst: Array, source: Regs) -> None:
+        if dst.whole != source:
+            self.lines(map_lines(dst, [source], lambda x: x))
+
+    def parallel_assign(self, pairs: list[tuple[Value, Value]]) -> None:
+        """All assignments at once, as a yield means them: a variable is read before it is overwritten."""
+        todo = [(a, b) for a, b in pairs if not self._same(a, b)]
+        while todo:
+            ready = next(
+                (
+                    i
+                    for i, (a, _) in enumerate(todo)
+                    if not any(self._reads(b, a) for j, (_, b) in enumerate(todo) if j != i)
+                ),
+                None,
+            )
+            if ready is None:  # a cycle: keep one source aside
+                a, b = todo[0]
+                if isinstance(registers_of(b), Tile):
+                    source = self.regs(b)
+                    kept = Array(self.name("kept"), source.elem, len(source.elements))
+                    self.line(f"{kept.declaration};")
+                    self.copy(kept, source)
+                    fresh = Value(b.type, b.hint)
+                    self.env[fresh] = kept.whole
+                else:
+                    t = registers_of(b)
+                    assert t is not None
+                    name = self.name("kept")
+                    self.line(f"const {c_type(scalar_elem(t))} {name} = {self.scalar(b)};")
+                    fresh = Value(b.type, b.hint)
+                    self.env[fresh] = name
+                todo[0] = (a, fresh)
+                continue
+            a, b = todo.pop(ready)
+            self.assign(a, b)
+
+    def _same(self, a: Value, b: Value) -> bool:
+        return a is b or (a in self.env and self.env[a] == self.env.get(b))
+
+    def _reads(self, source: Value, target: Value) -> bool:
+        """Does reading `source` read target's variable?"""
+        mine, theirs = self.env[source], self.storage.variables[target].name
+        if isinstance(mine, Regs):
+            return any(
+                (e.array is not None and e.array.name == theirs) or e.text == theirs
+                for e in mine.elements
+            )
+        return bool(mine == theirs)
+
+    # ---- regions
+
+    def region(self, r: Region) -> None:
+        """The ops of a region but its yield."""
+        for o in r.ops:
+            if o.kind is control.yield_ or o not in self.needed:
+                continue
+            self.loc = o.loc or self.loc
+            for variable in self.storage.declare_before.get(o, ()):
+                self.declare(variable)
+            if o.kind not in self.table:
+                raise InternalError(f"codegen: {o.kind.name} has no lowering (level {self.func.level.name})")
+            self.table[o.kind](self, o)
+
+    def scratch(self, size: int) -> Address:
+        """`size` bytes of the replica for exchanges between its warps."""
+        frame = self.frame
+        assert frame is not None
+        size = -(-size // 16) * 16
+        self.wanted.add("scratch")
+        self.task_scratch = max(self.task_scratch, size)
+        return Address("scratch")
+
+    def named_barrier(self, scope: str) -> int:
+        """First id of the barriers of a task's scope ('replica': one a replica; 'task': one)."""
+        frame = self.frame
+        assert frame is not None
+        key = (frame.name, scope)
+        if key not in self.barriers:
+            taken = {o.attrs["id"] for o in walk(self.func.body) if o.kind is hopper.named_barrier}
+            count = frame.replicas if scope == "replica" else 1
+            for (name, kind), first in self.barriers.items():
+                size = self.replicas_of[name] if kind == "replica" else 1
+                taken |= set(range(first, first + size))
+            limit = self.target.max_named_barriers
+            free = [
+                first
+                for first in range(1, limit - count + 1)
+                if not taken & set(range(first, first + count))
+            ]
+            if not free:
+                raise CompileError(
+                    "named-barriers",
+                    f"the kernel needs more than the {limit} named barriers of a program",
+                    loc=self.func.loc,
+                    help="fewer tasks or consumer groups",
+                )
+            self.barriers[key] = free[0]
+        return self.barriers[key]
+
+    def sync_replica(self) -> None:
+        """A barrier of the replica's threads."""
+        frame = self.frame
+        assert frame is not None
+        if frame.warps == 1:
+            self.line("__syncwarp();")
+        elif frame.warps * frame.replicas * 32 == self.threads:
+            self.line("__syncthreads();")
+        else:
+            first = self.named_barrier("replica")
+            which = f"{first} + {self.use('replica')}" if frame.replicas > 1 else str(first)
+            self.line(f"named_sync({which}, {32 * frame.warps});")
+
+    # ---- threads
+
+    def electing(self, o: Op) -> str:
+        """The condition that only the elected thread of the replica passes.
+
+        A task that is one elect has its warp converged there, so elect.sync names a thread (and ptxas
+        knows that it is one).  Elsewhere it is thread 0.
+        """
+        assert self.frame is not None
+        if self.sole_elect is o:
+            return "elect_one()" if self.frame.warps == 1 else f"{self.use('warp')} == 0 && elect_one()"
+        return self.use("leader")
+
+    def thread_value(self, table: npt.NDArray[np.int64], hint: str) -> str:
+        """C for a number that depends on the thread alone (table: one a warp and lane): a constant, or a
+        variable at the head of the task."""
+        text, reads = thread_formula(table)
+        if not reads:
+            return text
+        if text not in self.heads:
+            for name in reads:
+                self.use(name)
+            self.heads[text] = self.name_in(self.task_scope, hint)
+        return self.heads[text]
+
+    def coordinate(self, layout: Layout, axis: int, register: int) -> str:
+        """C for the coordinate along an axis of what the thread holds in a register."""
+        table = layout.table[axis]
+        first = np.ascontiguousarray(table[..., 0])
+        name = self.thread_value(first, f"at{axis}")
+        return displaced(name, first.reshape(-1), table[..., register].reshape(-1))
+
+    def inside(self, t: Tile, register: int) -> str:
+        """C for "the element exists" (its coordinates are inside the tile's shape); "" where it always does."""
+        layout = t.layout
+        tests = [
+            f"{self.coordinate(layout, axis, register)} < {n}"
+            for axis, n in enumerate(t.shape)
+            if int(layout.table[axis][..., register].max()) >= n
+        ]
+        return " && ".join(tests)
+
+    def guarded(self, t: Tile, register: int, text: str, otherwise: str) -> str:
+        """`text` where the element exists, else `otherwise`."""
+        test = self.inside(t, register)
+        return f"({test} ? {text} : {otherwise})" if test else text
+
+
+def displaced(
+    name: str, first: npt.NDArray[np.int64], other: npt.NDArray[np.int64]
+) -> str:
+    """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
+    more = other - first
+    if (more == more[0]).all():
+        n = int(more[0])
+        if name.isdigit():
+            return str(int(name) + n)
+        return f"{name} + {n}" if n else name
+    flip = other ^ first
+    if (flip == flip[0]).all():
+        return f"({name} ^ {int(flip[0])})"
+    low = (1 << 10) - 1  # swizzles permute bits below the period of 1024 bytes
+    x, a = (first & low) ^ (other & low), (other & ~low) - (first & ~low)
+    if (x == x[0]).all() and (a == a[0]).all():
+        return f"({name} ^ {int(x[0])}) + {int(a[0])}"
+    raise InternalError(f"codegen: no common displacement from {name}")
+
+
+def array_of(variable: Variable) -> Array:
+    t = registers_of(variable.values[0])
+    assert isinstance(t, Tile)
+    return Array(variable.name, t.elem, t.layout.registers)
+
+
+def scalar_elem(t: Any) -> Any:
+    """The element of a scalar or pointer type."""
+    return t if isinstance(t, Pointer) else t.dtype
+
+
+def uniform(t: Tile, text: str) -> Regs:
+    """A tile full of one value."""
+    return splat(t.elem, text, t.layout.registers)
+
+
+def _upper(name: str) -> str:
+    return re.sub(r"\W", "_", name).upper()
+
+
+def _is_used(name: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
+# ---- what is emitted at all
+
+
+def is_view(o: Op) -> bool:
+    """Is the op's result another name of its operand's registers?"""
+    if o.kind in VIEWS:
+        return True
+    if o.kind is tile.convert_layout:
+        source, result = o.operands[0].type, o.result.type
+        assert isinstance(source, Tile) and isinstance(result, Tile)
+        return conversion(source.layout, result.layout).kind == "free"
+    return False
+
+
+def _needed(func: Func, debug: bool) -> set[Op]:
+    """Ops with effects, and what they need on the device.  A tensor map needs nothing there: its view is
+    the host's."""
+    needed: set[Op] = set()
+    wanted: set[Value] = set()
+
+    def visit(r: Region, keep_yield: bool) -> None:
+        for o in reversed(r.ops):
+            if o.kind is control.yield_:
+                wanted.update(o.operands if keep_yield else ())
+                continue
+            if o.kind is control.assume or (o.kind is control.device_assert and not debug):
+                continue
+            inside = any(_has_effect(i, debug) for sub in o.regions for i in walk(sub))
+            keep = _has_effect(o, debug) or inside or any(v in wanted for v in o.results)
+            if not keep:
+                continue
+            needed.add(o)
+            if o.kind is not hopper.tensor_map:
+                wanted.update(o.operands)
+            for sub in reversed(o.regions):
+                visit(sub, True)
+
+    visit(func.body, False)
+    return needed
+
+
+def _has_effect(o: Op, debug: bool) -> bool:
+    if o.kind is control.assume or (o.kind is control.device_assert and not debug):
+        return False
+    if o.kind is tile.load and o.attrs.get("volatile"):
+        return True
+    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC))
+
+
+# ---- the prelude
+
+_DEFINED = re.compile(r"^(?:template <[^>]*> )?(?:DEV|struct|typedef|extern|#define)\b.*?(\w+)(?=\(|;| \{| __)", re.M)
+
+
+@cache
+def _paragraphs() -> tuple[tuple[str, str, str], ...]:
+    """(section, name defined, text) of every definition in prelude.cuh."""
+    text = (Path(__file__).parent / "prelude.cuh").read_text()
+    out = []
+    for paragraph in text.split("\n\n")[1:]:
+        paragraph = paragraph.strip("\n")
+        code = "\n".join(x for x in paragraph.split("\n") if not x.startswith("//"))
+        if code.startswith("typedef"):
+            name = re.findall(r"\w+", code)[-1]
+        elif code.startswith("struct"):
+            name = re.findall(r"(\w+) \{", code)[0]
+        elif code.startswith("#define"):
+            name = "DEV"
+        else:
+            name = re.findall(r"(\w+)\(", code.replace("__align__(", ""))[0]
+        section = "types" if code.startswith(("typedef", "struct")) else "functions"
+        out.append((section, name, paragraph))
+    return tuple(out)
+
+
+def prelude(text: str) -> dict[str, list[str]]:
+    """The definitions that `text` uses, transitively, in the prelude's order, by section."""
+    found: set[str] = set()
+    pending = [text]
+    while pending:
+        now = pending.pop()
+        words = set(re.findall(r"\w+", now))
+        for _, name, paragraph in _paragraphs():
+            if name in words and name not in found:
+                found.add(name)
+                pending.append(paragraph)
+    sections: dict[str, list[str]] = {"types": [], "functions": []}
+    for section, name, paragraph in _paragraphs():
+        if name in found:
+            sections[section].append(paragraph)
+    return sections
+
+
+# Names that the emitted source has already.
+RESERVED: frozenset[str] = frozenset(
+    "group warp_id smem memory i blockIdx threadIdx gridDim blockDim min max abs int float double char"
+    " short long unsigned signed bool const if else for while do switch case default return break continue"
+    " struct class template typename this new delete true false void auto register volatile static inline"
+    " extern goto sizeof union enum operator namespace using public private protected try catch throw"
+    " constexpr printf THREADS DEV asm and or not xor".split()
+) | {name for _, name, _ in _paragraphs()}
+
+
+Lowering: TypeAlias = Callable[[Emitter, Op], None]

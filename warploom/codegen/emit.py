@@ -1,0 +1,310 @@
+"""PLACED → CUDA C++: one self-contained, readable source a kernel.
+
+Reading order: types, constants, instructions, the kernel; in the kernel shared-memory addresses, scalars
+that every thread computes, barriers, and one branch a task.  This file builds that frame.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from warploom.codegen import host
+from warploom.codegen.context import (
+    INDENT,
+    Address,
+    Emitter,
+    TaskFrame,
+    _is_used,
+    _upper,
+    prelude,
+    scalar_elem,
+)
+from warploom.codegen.lower import LOWER
+from warploom.codegen.lower_hopper import BARRIER_BYTES, instruction_box
+from warploom.codegen.registers import c_type
+from warploom.errors import CompileError, InternalError, Loc
+from warploom.ir.core import Func, Level, Op, Region, walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
+from warploom.target import Target
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A kernel's source and what a launch needs to know of it.
+
+    params: the kernel's parameters in order.  lines: for each line of the source (index 0: line 1) the
+    user's location that it came from, or None.
+    """
+
+    source: str
+    name: str
+    threads: int
+    shared_bytes: int
+    params: tuple[host.Param, ...]
+    lines: tuple[Loc | None, ...]
+
+
+def emit(func: Func, target: Target) -> Emitted:
+    """The CUDA C++ of a function at PLACED (`attrs["debug"]`: bounded waits that trap, device asserts).
+
+    Raises CompileError where the kernel exceeds a limit of the target, InternalError on IR that no
+    earlier pass should have let through.
+    """
+    if func.level != Level.PLACED:
+        raise InternalError(f"codegen: {func.name} is at {func.level.name}, not PLACED")
+    return _Kernel(func, target).run()
+
+
+class _Kernel(Emitter):
+    """The frame of a kernel."""
+
+    def __init__(self, func: Func, target: Target) -> None:
+        mains = [o for o in func.body.ops if o.kind is task.tasks]
+        if len(mains) != 1:
+            raise InternalError(f"codegen: {func.name} has {len(mains)} tasks ops")
+        self.main = mains[0]
+        warps, replicas = self.main.attrs["warps"], self.main.attrs["replicas"]
+        self.total_warps = sum(w * n for w, n in zip(warps, replicas, strict=True))
+        self.inits: list[tuple[str, int, int]] = []  # barriers: name, how many, arrivals
+        super().__init__(func, target, LOWER, 32 * self.total_warps)
+
+    def run(self) -> Emitted:
+        func, main, total_warps, threads = self.func, self.main, self.total_warps, self.threads
+        if total_warps > self.target.max_warps:
+            raise CompileError(
+                "too-many-warps",
+                f"{total_warps} warps are more than the {self.target.max_warps} of a program",
+                loc=func.loc,
+                help="reduce num_warps or num_consumer_groups",
+            )
+        self.depth = 1
+        params = self._parameters()
+        self._shared_memory()
+        prologue = [o for o in func.body.ops if o is not main]
+        self.region(Region((), tuple(prologue)))
+        self._init_barriers()
+        self.loc = None
+        self._tasks()
+        name = func.name
+        used = "".join(text for _, text, _ in self.out)
+        params = tuple(p for p in params if _is_used(p.name, used))
+        shared_bytes = self.allocated + self.scratch_bytes
+        if shared_bytes > self.target.shared_bytes:
+            raise CompileError(
+                "shared-memory",
+                f"the kernel needs {shared_bytes} bytes of shared memory, {self.target.name} has"
+                f" {self.target.shared_bytes}",
+                loc=func.loc,
+                help="fewer buffers (num_stages, num_buffers_warp_spec) or smaller blocks",
+            )
+        return self._assemble(name, threads, shared_bytes, params)
+
+    def _parameters(self) -> tuple[host.Param, ...]:
+        params: list[host.Param] = []
+        for o in self.func.body.ops:
+            if o.kind is hopper.tensor_map and o in self.needed:
+                name = self.name(o.result.hint, "map")
+                box, order = instruction_box(o.result.type, self.target.tma_box_limit)
+                params.append(
+                    host.tensor_map_param(name, o, [box[a] for a in order], order, self.program)
+                )
+                self.env[o.result] = name
+        for i, v in enumerate(self.func.params):
+            name = self.name(v.hint, f"arg{i}")
+            self.env[v] = name
+            if isinstance(v.type, Pointer):
+                params.append(host.PointerParam(name, i))
+            elif isinstance(v.type, Scalar):
+                params.append(host.ScalarParam(name, i, v.type.dtype.name))
+            else:
+                raise InternalError(f"codegen: a kernel parameter of type {v.type}")
+        return tuple(params)
+
+    def _shared_memory(self) -> None:
+        """Names and addresses of allocations and barriers; nothing but constants is emitted."""
+        end = 0
+        for o in walk(self.func.body):
+            if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
+                continue
+            offset = o.attrs.get("offset")
+            if offset is None:
+                raise InternalError(f"codegen: {o.attrs['name']} has no offset: allocate_shared didn't run")
+            constant = self.constant(f"{_upper(o.attrs['name'])}_AT", offset)
+            t = o.result.type
+            if isinstance(t, Shared):
+                size = t.slot_bytes
+                for n in t.lead:
+                    size *= n
+            else:
+                assert isinstance(t, Barriers)
+                size = BARRIER_BYTES * t.n
+            end = max(end, offset + size)
+            if o in self.needed:
+                name = self.name(o.result.hint or o.attrs["name"])
+                self.line(f"const u32 {name} = smem + {constant};")
+                self.env[o.result] = Address(name)
+                if isinstance(t, Barriers):
+                    self.inits.append((name, t.n, o.attrs["count"]))
+        self.allocated = -(-end // 16) * 16
+
+    def _init_barriers(self) -> None:
+        self.loc = None
+        if not self.inits:
+            return
+        self.line("")
+        with self.block("if (threadIdx.x == 0)"):
+            for name, n, count in self.inits:
+                each = f"mbarrier_init({name}{' + 8 * i' if n > 1 else ''}, {count});"
+                self.line(f"for (int i = 0; i < {n}; ++i) {each}" if n > 1 else each)
+            self.line("mbarrier_init_fence();")
+        self.line("__syncthreads();")
+
+    def _tasks(self) -> None:
+        """One branch a task."""
+        o = self.main
+        names, warps, replicas = (o.attrs[k] for k in ("names", "warps", "replicas"))
+        self.replicas_of = dict(zip(names, replicas, strict=True))
+        by_group = all(w * n % 4 == 0 for w, n in zip(warps, replicas, strict=True))
+        unit, which = (4, "group") if by_group else (1, "warp_id")
+        first = 0
+        self.line("")
+        for i, (name, w, n) in enumerate(zip(names, warps, replicas, strict=True)):
+            frame = TaskFrame(name, first, w, n)
+            end = first + w * n
+            if len(names) == 1:
+                header = ""
+            elif i == len(names) - 1:
+                header = "else"
+            else:
+                test = f"{which} < {end // unit}"
+                header = f"if ({test})" if i == 0 else f"else if ({test})"
+            title = f"// ==== {name}: {w} warp{'s' * (w > 1)}" + (f" x {n}" if n > 1 else "")
+            self._task(frame, header, title, o.attrs["registers"][i], o.regions[i], unit)
+            first = end
+
+    def _task(
+        self,
+        frame: TaskFrame,
+        header: str,
+        title: str,
+        registers: int | None,
+        region: Region,
+        unit: int,
+    ) -> None:
+        entry = 65536 // self.threads // 8 * 8
+        self.frame, self.wanted, self.task_scratch, self.heads = frame, set(), 0, {}
+        elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
+        self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
+        self.loc = self.shown = None
+        if header.startswith("else"):  # join the closing brace of the branch before
+            depth, _, loc = self.out.pop()
+            header = "} " + header
+        with self.block(header):
+            depth, text, loc = self.out[-1]
+            self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
+            if registers is not None:
+                change = "dec" if registers < entry else "inc"
+                self.line(f"registers_{change}<{self.constant(f'{_upper(frame.name)}_REGISTERS', registers)}>();")
+            at = len(self.out)
+            self.task_scope = self.scopes[-1]
+            self.scopes[-1] |= {"lane", "warp", "thread", "leader", "replica", "scratch"}
+            self.region(region)
+            head = self._task_variables(frame, unit)
+            self.out[at:at] = [(self.depth, text, None) for text in head]
+        self.frame = None
+
+    def _task_variables(self, frame: TaskFrame, unit: int) -> list[str]:
+        """Declarations of what the task's body asked for."""
+        want = self.wanted
+        which = "group" if unit == 4 else "warp_id"
+        size, first = 32 * frame.warps, frame.first_warp
+        single = frame.warps * frame.replicas * 32 == self.threads
+        if "scratch" in want and frame.replicas > 1:
+            want.add("replica")
+        out = []
+        if "replica" in want:
+            base = f"{which} - {first // unit}" if first else which
+            per = frame.warps // unit
+            if frame.replicas == 1:
+                out.append("const int replica = 0;")
+            else:
+                out.append(f"const int replica = {f'({base}) / {per}' if per > 1 else base};")
+        if frame.warps & (frame.warps - 1) == 0 and first % frame.warps == 0:
+            thread = "threadIdx.x" if single and frame.replicas == 1 else f"threadIdx.x % {size}"
+        else:
+            thread = f"(threadIdx.x - {32 * first}) % {size}" if first else f"threadIdx.x % {size}"
+        if "thread" in want:
+            out.append(f"const int thread = {thread};")
+        if "leader" in want:
+            out.append(f"const bool leader = {thread} == 0;")
+        if "lane" in want:
+            out.append("const int lane = threadIdx.x % 32;")
+        if "warp" in want:
+            value = "0" if frame.warps == 1 else f"threadIdx.x / 32 % {frame.warps}"
+            if "%" in thread and first % frame.warps:
+                value = f"({thread}) / 32"
+            out.append(f"const int warp = {value};")
+        if "scratch" in want:
+            at = self.allocated + self.scratch_bytes
+            constant = self.constant(f"{_upper(frame.name)}_SCRATCH_AT", at)
+            more = f" + replica * {self.task_scratch}" if frame.replicas > 1 else ""
+            out.append(f"const u32 scratch = smem + {constant}{more};")
+            self.scratch_bytes += self.task_scratch * frame.replicas
+        out += [f"const int {name} = {text};" for text, name in self.heads.items()]
+        return out
+
+    def _assemble(
+        self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
+    ) -> Emitted:
+        body = [(INDENT * d + text if text else "", loc) for d, text, loc in self.out]
+        used = "\n".join(text for text, _ in body)
+        which = "group" if re.search(r"\bgroup\b", used) else "warp_id"
+        first = []
+        if re.search(rf"\b{which}\b", used):
+            per = 128 if which == "group" else 32
+            first.append(
+                f"const int {which} = __shfl_sync(~0u, threadIdx.x / {per}, 0);"
+                "  // uniform, so that it stays in a uniform register"
+            )
+        if re.search(r"\bsmem\b", used):
+            first.append("extern __shared__ __align__(1024) char memory[];")
+            first.append("const u32 smem = (u32)__cvta_generic_to_shared(memory);")
+        declared = ", ".join(_declaration(p, self.func) for p in params)
+        kernel = [
+            (f'extern "C" __global__ void __launch_bounds__({self.constant("THREADS", threads)}, 1)', None),
+            (f"{name}({declared}) {{", None),
+            *((INDENT + text, None) for text in first),
+            *body,
+            ("}", None),
+        ]
+        made = [d for n, d in self.made.items() if _is_used(n, used)]
+        instructions = prelude(used + "".join(made) + declared)
+        text = [
+            f"// {name}: {threads} threads, {shared_bytes} bytes of shared memory.",
+            *instructions["types"],
+            "",
+            "// ---- constants of this instance",
+            *(f"constexpr int {k} = {v};" for k, v in self.top.items()),
+            "",
+            "// ---- instructions",
+            *instructions["functions"],
+            *made,
+            "",
+            "// ---- the kernel",
+        ]
+        head = "\n".join(text).split("\n")
+        source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
+        lines = (*(None for _ in head), *(loc for _, loc in kernel))
+        return Emitted(source, name, threads, shared_bytes, params, lines)
+
+
+
+def _declaration(p: host.Param, func: Func) -> str:
+    match p:
+        case host.TensorMapParam():
+            return f"const __grid_constant__ TensorMap {p.name}"
+        case host.PointerParam():
+            return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"
+    return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"

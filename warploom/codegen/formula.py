@@ -1,0 +1,89 @@
+"""C expressions for what depends on the thread: from a table of values, one a warp and lane.
+
+Coordinates and (swizzled) addresses of a layout are sums or exclusive ors of one constant a bit of the
+thread's number.  Finding those constants in the table of values needs no case for each layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warploom.errors import InternalError
+
+
+def thread_formula(table: npt.NDArray[np.int64]) -> tuple[str, set[str]]:
+    """C for table[warp, lane] and which of the variables `lane`, `warp` it reads.
+
+    Raises InternalError where the values are neither linear over F2 nor over the integers.
+    """
+    warps = table.shape[0]
+    bits = [("lane", b) for b in range(5)] + [("warp", b) for b in range(warps.bit_length() - 1)]
+    base = int(table[0, 0])
+    ones = [int(table[0, 1 << b] if name == "lane" else table[1 << b, 0]) for name, b in bits]
+    for combine, xor in ((np.add, False), (np.bitwise_xor, True)):
+        parts = [v ^ base if xor else v - base for v in ones]
+        if _rebuild(base, parts, bits, table.shape, combine, xor, table):
+            text = _text(base, parts, bits, warps, xor)
+            return text, {name for (name, _), v in zip(bits, parts, strict=True) if v}
+    raise InternalError("codegen: no formula for the threads' addresses")
+
+
+def _rebuild(
+    base: int,
+    parts: list[int],
+    bits: list[tuple[str, int]],
+    shape: tuple[int, ...],
+    combine: Any,
+    xor: bool,
+    table: npt.NDArray[np.int64],
+) -> bool:
+    index = {"lane": np.arange(shape[1])[None, :], "warp": np.arange(shape[0])[:, None]}
+    total = np.full(shape, base, np.int64)
+    for (name, b), v in zip(bits, parts, strict=True):
+        total = combine(total, ((index[name] >> b) & 1) * v)
+    return bool(np.array_equal(total, table))
+
+
+def _text(base: int, parts: list[int], bits: list[tuple[str, int]], warps: int, xor: bool) -> str:
+    terms: list[str] = []
+    i = 0
+    while i < len(bits):
+        name, b = bits[i]
+        v = parts[i]
+        n = 1
+        while i + n < len(bits) and bits[i + n][0] == name and v and parts[i + n] == v << n:
+            n += 1
+        # Bits of the products must not meet, or the sum of a run would differ from its exclusive or.
+        if xor:
+            n = next(m for m in range(n, 0, -1) if _disjoint(v, m))
+        if v:
+            terms.append(_run(name, b, n, v, 5 if name == "lane" else warps.bit_length() - 1))
+        i += n
+    if base:
+        terms.append(str(base))
+    if not terms:
+        return "0"
+    return (" ^ " if xor else " + ").join(terms)
+
+
+def _disjoint(v: int, n: int) -> bool:
+    return all(not (v << i) & (v << j) for i in range(n) for j in range(i))
+
+
+def _run(name: str, bit: int, n: int, v: int, width: int) -> str:
+    """v · (bits bit … bit + n - 1 of the variable)."""
+    whole = bit == 0 and n == width
+    field = name
+    if not whole:
+        if bit == 0:
+            field = f"{name} % {1 << n}"
+        elif bit + n == width:
+            field = f"{name} / {1 << bit}"
+        else:
+            field = f"{name} / {1 << bit} % {1 << n}"
+    if v == 1:
+        return field if whole else f"({field})"
+    return f"{field} * {v}"

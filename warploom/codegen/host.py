@@ -1,0 +1,199 @@
+"""What the host computes at launch: tensor maps, from launch arguments by tiny programs.
+
+An expression is closed, picklable data: ("arg", i) is argument i of the kernel as its user passes it (for
+a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith on
+integers of that dtype.  `compile_expressions` turns expressions into one Python function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warploom.errors import CompileError, InternalError
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import Pointer, Scalar, dtype_of
+
+Expr: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class PointerParam:
+    """Kernel parameter: the address in argument `arg`."""
+
+    name: str
+    arg: int
+    kind: str = "pointer"
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """Kernel parameter: argument `arg` as `dtype` (16- and 8-bit floats are passed as f32)."""
+
+    name: str
+    arg: int
+    dtype: str
+    kind: str = "scalar"
+
+
+@dataclass(frozen=True)
+class TensorMapParam:
+    """Kernel parameter: a CUtensorMap, 128 bytes.  All tuples have the innermost dimension first.
+
+    base: address in bytes; extents in elements; strides in bytes, of every dimension but the innermost;
+    box in elements: what one copy instruction moves; swizzle in bytes; dtype by its IR name.
+    Elements out of bounds read as zeros.
+    """
+
+    name: str
+    base: Expr
+    extents: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    dtype: str
+    kind: str = "tensor_map"
+
+
+Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam
+
+
+def tensor_map_param(
+    name: str, o: Op, box: Sequence[int], order: Sequence[int], program: Program
+) -> TensorMapParam:
+    """The parameter for a tensor_map op.  `order`: tile axes, innermost dimension first; `box` in that order.
+
+    Raises InternalError where the view isn't made of launch arguments.
+    """
+    view = program.definition(o.operands[0])
+    if view.kind is not tile.make_view:
+        raise InternalError("codegen: the view of a tensor_map must come from make_view")
+    base, *sizes = view.operands
+    rank = len(sizes) // 2
+    dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
+    extents = tuple(program.expression(sizes[a]) for a in order)
+    strides = tuple(
+        ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes)) for a in order[1:]
+    )
+    swizzle = o.attrs["swizzle"]
+    return TensorMapParam(
+        name, program.expression(base), extents, strides, tuple(box), swizzle, dtype.name
+    )
+
+
+class Program:
+    """Expressions of values that depend on launch arguments alone."""
+
+    def __init__(self, params: Sequence[Value], definitions: Mapping[Value, Op]) -> None:
+        self._args = {v: i for i, v in enumerate(params)}
+        self._definitions = definitions
+
+    def definition(self, v: Value) -> Op:
+        if v not in self._definitions:
+            raise InternalError(f"codegen: {v.hint or v.type} has no definition that the host can follow")
+        return self._definitions[v]
+
+    def expression(self, v: Value) -> Expr:
+        if v in self._args:
+            return ("arg", self._args[v])
+        o = self.definition(v)
+        if o.kind is arith.const:
+            return ("const", o.attrs["value"])
+        operands = [self.expression(x) for x in o.operands]
+        if o.kind is arith.addptr:
+            assert isinstance(v.type, Pointer)
+            size = ("const", v.type.dtype.bytes)
+            return ("add", "i64", operands[0], ("mul", "i64", operands[1], size))
+        if o.kind not in PYTHON or not isinstance(v.type, Scalar):
+            raise CompileError(
+                "tensor-map-variant",
+                f"the host can't compute {v.hint or v.type} of a tensor map at launch: it comes from"
+                f" {o.kind.name}",
+                loc=o.loc,
+                help="extents, strides and base of a TMA view must follow from the kernel's arguments",
+            )
+        return (o.kind.name, dtype_of(o.operands[0].type).name, *operands, *_extra(o))
+
+
+def _extra(o: Op) -> tuple[str, ...]:
+    return (o.attrs["dtype"].name,) if o.kind is arith.cast else ()
+
+
+def _quotient(x: int, y: int) -> int:
+    """C's x / y."""
+    q = abs(x) // abs(y)
+    return q if (x < 0) == (y < 0) else -q
+
+
+def _remainder(x: int, y: int) -> int:
+    """C's x % y."""
+    return x - y * _quotient(x, y)
+
+
+# How Python spells an op on integers before it is wrapped to its dtype.
+PYTHON: dict[OpKind, str] = {
+    arith.add: "({} + {})",
+    arith.sub: "({} - {})",
+    arith.mul: "({} * {})",
+    arith.idiv: "_quotient({}, {})",
+    arith.rem: "_remainder({}, {})",
+    arith.minimum: "min({}, {})",
+    arith.maximum: "max({}, {})",
+    arith.and_: "({} & {})",
+    arith.or_: "({} | {})",
+    arith.xor: "({} ^ {})",
+    arith.shl: "({} << {})",
+    arith.shr: "({} >> {})",
+    arith.lt: "({} < {})",
+    arith.le: "({} <= {})",
+    arith.gt: "({} > {})",
+    arith.ge: "({} >= {})",
+    arith.eq: "({} == {})",
+    arith.ne: "({} != {})",
+    arith.neg: "(-{})",
+    arith.not_: "(~{})",
+    arith.abs_: "abs({})",
+    arith.select: "({1} if {0} else {2})",
+    arith.cast: "{}",
+}
+_BY_NAME = {k.name: text for k, text in PYTHON.items()}
+_WRAPS = frozenset({"add", "sub", "mul", "shl", "neg", "abs", "not"})
+
+
+def _python(e: Expr) -> str:
+    match e:
+        case ("arg", i):
+            return f"a[{i}]"
+        case ("const", n):
+            return f"({int(n)})"
+        case ("cast", source, x, str(dtype)):
+            widens = int(dtype[1:]) > int(source[1:]) and not (source[0] == "i" and dtype[0] == "u")
+            return _python(x) if widens or dtype == source else _wrap(_python(x), dtype)
+        case (kind, dtype, *operands):
+            text = _BY_NAME[kind].format(*map(_python, operands))
+            return _wrap(text, dtype) if kind in _WRAPS and dtype != "i64" else text
+    raise InternalError(f"codegen: no host expression is {e!r}")
+
+
+def _wrap(text: str, dtype: str) -> str:
+    bits = int(dtype[1:])
+    if dtype == "i1":
+        return f"bool({text})"
+    mask = (1 << bits) - 1
+    if dtype[0] == "u":
+        return f"({text} & {mask})"
+    half = 1 << (bits - 1)
+    return f"((({text} + {half}) & {mask}) - {half})"
+
+
+def compile_expressions(expressions: Sequence[Expr]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """A function from the kernel's arguments (integers; addresses for pointers) to the values of all
+    expressions, in order."""
+    body = ", ".join(map(_python, expressions))
+    code = f"lambda a: ({body}{',' if len(expressions) == 1 else ''})"
+    made: Callable[[Sequence[int]], tuple[int, ...]] = eval(
+        code, {"_quotient": _quotient, "_remainder": _remainder}
+    )
+    return made

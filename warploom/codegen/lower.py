@@ -1,0 +1,18 @@
+"""The table: what each op kind that is legal at PLACED becomes in C++.
+
+A lowering function takes the emitter and the op, reads operands through the emitter's readers and writes lines.
+"""
+
+from __future__ import annotations
+
+from warploom.codegen import lower_arith, lower_control, lower_hopper, lower_memory, lower_tiles
+from warploom.codegen.context import Lowering
+from warploom.ir.core import OpKind
+
+LOWER: dict[OpKind, Lowering] = {
+    **lower_arith.LOWER,
+    **lower_control.LOWER,
+    **lower_hopper.LOWER,
+    **lower_memory.LOWER,
+    **lower_tiles.LOWER,
+}

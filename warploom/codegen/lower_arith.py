@@ -1,0 +1,240 @@
+"""Elementwise arithmetic: one C expression an element, on scalars and tiles alike."""
+
+from __future__ import annotations
+
+import math
+
+from warploom.codegen.context import Emitter, Lowering, scalar_elem, uniform
+from warploom.codegen.registers import Regs, c_type, is_packed, map_lines, per_word, word
+from warploom.codegen.storage import registers_of
+from warploom.errors import InternalError
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.types import DType, InFlight, Pointer, Scalar, Tile, dtype_of, elem_of
+
+LOG2_E = "1.44269504088896341f"
+UNSIGNED = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
+
+OPERATORS = {
+    arith.add: "+", arith.sub: "-", arith.mul: "*", arith.div: "/", arith.idiv: "/", arith.rem: "%",
+    arith.and_: "&", arith.or_: "|", arith.xor: "^", arith.shl: "<<", arith.shr: ">>",
+    arith.lt: "<", arith.le: "<=", arith.gt: ">", arith.ge: ">=", arith.eq: "==", arith.ne: "!=",
+}  # fmt: skip
+
+# Functions of NVRTC's own on float; the double ones lose the f.
+FUNCTIONS = {
+    arith.exp2: "exp2_approx", arith.log: "logf", arith.log2: "log2f", arith.sqrt: "sqrtf",
+    arith.rsqrt: "rsqrtf", arith.sin: "sinf", arith.cos: "cosf", arith.tanh: "tanhf", arith.erf: "erff",
+    arith.floor: "floorf", arith.ceil: "ceilf", arith.abs_: "fabsf",
+}  # fmt: skip
+DOUBLE = {"exp2_approx": "exp2", **{f: f[:-1] for f in FUNCTIONS.values() if f.endswith("f")}}
+
+
+def literal(value: int | float | bool, elem: DType) -> str:
+    """A constant of the C type that `elem` is computed with."""
+    if elem.is_float:
+        x = float(value)
+        if elem.bits < 64:
+            x = float(elem.numpy.type(x))
+        suffix = "" if elem.bits == 64 else "f"
+        if math.isnan(x):
+            return "__longlong_as_double(0x7ff8000000000000ll)" if not suffix else "__int_as_float(0x7fffffff)"
+        if math.isinf(x):
+            one = "__longlong_as_double(0x7ff0000000000000ll)" if not suffix else "__int_as_float(0x7f800000)"
+            return one if x > 0 else f"-{one}"
+        return f"{x!r}{suffix}" if x >= 0 and "-0" not in f"{x!r}"[:2] else f"({x!r}{suffix})"
+    if elem.name == "i1":
+        return "true" if value else "false"
+    n = int(value)
+    suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(elem.name, "")
+    if n == -(1 << 31) and elem.name == "i32":
+        return "(-2147483647 - 1)"
+    if n == -(1 << 63):
+        return "(-9223372036854775807ll - 1)"
+    return f"{n}{suffix}" if n >= 0 else f"({n}{suffix})"
+
+
+def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, wraps: bool = False) -> str:
+    """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.
+
+    wraps: signed overflow is computed on unsigned integers, where C defines it.  Scalars (indices and
+    counts) go without, for the reader's sake.
+    """
+    real, wide = elem.is_float, elem.bits == 64
+    if kind in OPERATORS:
+        if kind is arith.rem and real:
+            return f"{'fmod' if wide else 'fmodf'}({x}, {y})"
+        text = f"{x} {OPERATORS[kind]} {y}"
+        if kind in arith.COMPARE:
+            return text
+        if wraps and elem.name in UNSIGNED and kind in (arith.add, arith.sub, arith.mul, arith.shl):
+            u = UNSIGNED[elem.name]
+            return f"({c_type(elem)})(({u}){x} {OPERATORS[kind]} ({u}){y})"
+        return f"({c_type(elem)})({text})" if elem.bits < 32 and not real else text
+    if kind in (arith.minimum, arith.maximum):
+        name = "min" if kind is arith.minimum else "max"
+        if real:
+            return f"f{name}{'' if wide else 'f'}({x}, {y})"
+        return f"({c_type(elem)}){name}({x}, {y})" if elem.bits < 32 else f"{name}({x}, {y})"
+    if kind is arith.neg:
+        return f"-{x}" if real else f"({c_type(elem)})(0 - {x})"
+    if kind is arith.abs_ and not real:
+        return x if elem.kind == "uint" else f"({c_type(elem)})abs({x})"
+    if kind is arith.not_:
+        return f"!{x}" if elem.name == "i1" else f"({c_type(elem)})~{x}"
+    if kind is arith.exp:
+        return f"exp({x})" if wide else f"exp2_approx({x} * {LOG2_E})"
+    if kind in FUNCTIONS:
+        name = FUNCTIONS[kind]
+        return f"{DOUBLE[name] if wide else name}({x})"
+    raise InternalError(f"codegen: no expression for {kind.name} on {elem}")
+
+
+def rounded(text: str, elem: DType | Pointer) -> str:
+    """A scalar of a 16- or 8-bit float is a C float that holds such a value."""
+    return f"round_{elem}({text})" if is_packed(elem) else text
+
+
+def converted(text: str, source: DType, to: DType) -> str:
+    """C for cast: `text` of dtype `source` as `to`, not yet rounded to a packed float."""
+    if to.name == "i1":
+        return f"({text} != 0)"
+    return text if c_type(source) == c_type(to) else f"({c_type(to)}){paren(text)}"
+
+
+def paren(text: str) -> str:
+    return text if text.replace("_", "").replace(".", "").isalnum() or text.endswith(("]", ")")) else f"({text})"
+
+
+def _operation(e: Emitter, o: Op) -> None:
+    """Unary and binary ops."""
+    elem = dtype_of(o.operands[0].type)
+    result = o.result
+    if isinstance(result.type, Scalar):
+        x = [e.scalar(v) for v in o.operands]
+        text = expression(o.kind, elem, *x)
+        e.define(result, rounded(text, elem) if o.kind not in arith.COMPARE else text)
+        return
+    sources = [e.regs(v) for v in o.operands]
+    dst = e.array(result)
+    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, wraps=True)))
+
+
+def _const(e: Emitter, o: Op) -> None:
+    e.constants[o.result] = o.attrs["value"]
+    e.env[o.result] = literal(o.attrs["value"], o.attrs["dtype"])
+
+
+def _select(e: Emitter, o: Op) -> None:
+    c, x, y = o.operands
+    t = registers_of(o.result)
+    if not isinstance(t, Tile):
+        e.define(o.result, f"{e.scalar(c)} ? {e.scalar(x)} : {e.scalar(y)}")
+    elif isinstance(c.type, Tile):
+        dst = e.array(o.result)
+        sources = [e.regs(v) for v in o.operands]
+        e.lines(map_lines(dst, sources, lambda c, x, y: f"{c} ? {x} : {y}"))
+    else:
+        # One of the two is in place already where it shares the result's array.
+        in_place = e.storage.variables.get(y) is e.storage.variables[o.result]
+        kept, other = (y, x) if in_place else (x, y)
+        dst = e.array(o.result)
+        e.copy(dst, e.regs(kept))
+        with e.block(f"if ({'' if in_place else '!'}{e.scalar(c)})"):
+            e.copy(dst, e.regs(other))
+
+
+def _cast(e: Emitter, o: Op) -> None:
+    (x,) = o.operands
+    source, to = dtype_of(x.type), o.attrs["dtype"]
+    if isinstance(o.result.type, Scalar):
+        if x in e.constants and not to.is_float:
+            e.constants[o.result] = e.constants[x]
+        text = converted(e.scalar(x), source, to)
+        e.define(o.result, rounded(text, to) if to.bits < source.bits or not source.is_float else text)
+        return
+    e.lines(map_lines(e.array(o.result), [e.regs(x)], lambda v: converted(v, source, to)))
+
+
+def _bitcast(e: Emitter, o: Op) -> None:
+    (x,) = o.operands
+    source, to = dtype_of(x.type), o.attrs["dtype"]
+    if isinstance(o.result.type, Scalar):
+        e.define(o.result, same_bits(e.scalar(x), source, to))
+        return
+    r, dst = e.regs(x), e.array(o.result)
+    if source.bits < 32 and is_packed(to):  # word by word
+        n = per_word(to)
+        for w in range(dst.words):
+            e.line(f"{dst.name}[{w}] = {word(r, w * n)};")
+        return
+    if source.bits < 32:
+        n = 32 // source.bits
+        for i in range(dst.count):
+            part = word(r, i // n * n)
+            e.line(f"{dst.name}[{i}] = ({c_type(to)})({part} >> {source.bits * (i % n)});")
+        return
+    e.lines(map_lines(dst, [r], lambda v: same_bits(v, source, to)))
+
+
+def same_bits(text: str, source: DType, to: DType) -> str:
+    """C for a bitcast of one element."""
+    if source == to or source.is_int and to.is_int:
+        return text if source == to else f"({c_type(to)}){paren(text)}"
+    if source.bits == 64:
+        if source.is_float:
+            return f"({c_type(to)})__double_as_longlong({text})"
+        return f"__longlong_as_double((i64){paren(text)})"
+    if source.bits == 32:
+        if source.is_float:
+            return f"({c_type(to)})__float_as_int({text})"
+        return f"__int_as_float((int){paren(text)})"
+    # A 16- or 8-bit float scalar lives as a float: its bits are those of its packed form.
+    if is_packed(source):
+        others = ", 0.0f" * (per_word(source) - 1)
+        bits = f"pack_{source}({text}{others})"
+        return same_bits_of_word(bits, to)
+    return same_bits_of_word(f"(u32){paren(text)}", to)
+
+
+def same_bits_of_word(bits: str, to: DType) -> str:
+    """The lowest element of a 32-bit word as `to`."""
+    if not is_packed(to):
+        return f"({c_type(to)}){paren(bits)}"
+    return f"{to}_lo({bits})" if to.bits == 16 else f"{to}_at<0>({bits})"
+
+
+def _addptr(e: Emitter, o: Op) -> None:
+    p, offset = o.operands
+    if isinstance(o.result.type, Pointer):
+        e.define(o.result, f"{e.scalar(p)} + {e.scalar(offset)}")
+        return
+    dst = e.array(o.result)
+    e.lines(map_lines(dst, [e.regs(p), e.regs(offset)], lambda x, y: f"{x} + {y}"))
+
+
+def _splat(e: Emitter, o: Op) -> None:
+    assert isinstance(o.result.type, Tile)
+    e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
+
+
+def scalar_type(v: Value) -> str:
+    return c_type(scalar_elem(v.type))
+
+
+def zeros(e: Emitter, t: Tile) -> Regs:
+    elem = elem_of(t)
+    assert isinstance(elem, DType)
+    return uniform(t, literal(0, elem))
+
+
+LOWER: dict[OpKind, Lowering] = {
+    **dict.fromkeys(arith.UNARY | arith.BINARY, _operation),
+    arith.const: _const,
+    arith.select: _select,
+    arith.cast: _cast,
+    arith.bitcast: _bitcast,
+    arith.addptr: _addptr,
+    tile.splat: _splat,
+}
+_ = (InFlight, hopper)

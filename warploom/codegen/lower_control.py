@@ -1,0 +1,180 @@
+"""Structured control flow, tasks and rings."""
+
+from __future__ import annotations
+
+from warploom.codegen.context import Emitter, Lowering, scalar_elem
+from warploom.codegen.registers import c_type
+from warploom.ir.core import Effect, Op, OpKind, Region, walk
+from warploom.ir.ops import control, task, tile
+from warploom.ir.types import Scalar
+
+
+def _for(e: Emitter, o: Op) -> None:
+    lo, hi, step, *init = o.operands
+    (body,) = o.regions
+    iv, *carried = body.params
+    e.parallel_assign(list(zip(carried, init, strict=True)))
+    unroll = o.attrs.get("unroll")
+    trips_known = all(e.const(v) is not None for v in (lo, hi, step))
+    waits = any(i.kind.effect & Effect.SYNC for i in walk(body))
+    if unroll is not None:
+        e.line(f"#pragma unroll {unroll}")
+    elif trips_known and waits:
+        e.line("#pragma unroll 1")
+    kind = c_type(scalar_elem(iv.type))
+    e.scopes.append(set())
+    variable = e.storage.variables[iv]
+    variable.name = name = e.name(iv.hint, "i")
+    e.bind(variable)
+    advance = f"++{name}" if e.const(step) == 1 else f"{name} += {e.scalar(step)}"
+    with e.block(f"for ({kind} {name} = {e.scalar(lo)}; {name} < {e.scalar(hi)}; {advance})"):
+        e.region(body)
+        e.parallel_assign(list(zip(carried, body.yielded, strict=True)))
+    e.scopes.pop()
+
+
+def _while(e: Emitter, o: Op) -> None:
+    condition, body = o.regions
+    e.parallel_assign(list(zip(condition.params, o.operands, strict=True)))
+    with e.block("while (true)"):
+        e.region(condition)
+        go, *carried = condition.yielded
+        e.parallel_assign(list(zip(condition.params, carried, strict=True)))
+        e.line(f"if (!{e.scalar(go)}) break;")
+        e.region(body)
+        e.parallel_assign(list(zip(condition.params, body.yielded, strict=True)))
+
+
+def _if(e: Emitter, o: Op) -> None:
+    then, other = o.regions
+    c = e.scalar(o.operands[0])
+
+    def arm(r: Region) -> None:
+        e.region(r)
+        e.parallel_assign(list(zip(o.results, r.yielded, strict=True)))
+
+    before = len(e.out)
+    with e.block(f"if ({c})"):
+        start = len(e.out)
+        arm(then)
+        is_empty = len(e.out) == start
+    if is_empty:
+        del e.out[before:]
+        with e.block(f"if (!{c})"):
+            start = len(e.out)
+            arm(other)
+            is_empty = len(e.out) == start
+        if is_empty:
+            del e.out[before:]
+        return
+    end = len(e.out)
+    e.out.pop()
+    with e.block("} else"):
+        start = len(e.out)
+        arm(other)
+        is_empty = len(e.out) == start
+    if is_empty:
+        del e.out[end:]
+        e.out[end - 1] = (e.depth, "}", None)
+
+
+def _device_assert(e: Emitter, o: Op) -> None:
+    (c,) = o.operands
+    where = f"{o.loc.file}:{o.loc.line}: " if o.loc else ""
+    message = f"{where}{o.attrs['message']}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    failed = f'{{ printf("assertion failed: {message}\\n"); __trap(); }}'
+    if isinstance(c.type, Scalar):
+        e.line(f"if (!{e.scalar(c)}) {failed}")
+        return
+    from warploom.codegen.registers import read
+
+    r = e.regs(c)
+    t = c.type
+    for i, element in enumerate(r.elements):
+        e.line(f"if (!{e.guarded(t, i, read(element, r.elem), 'true')}) {failed}")
+
+
+PRINT = {"bool": "%d", "signed char": "%d", "short": "%d", "int": "%d", "i64": "%lld", "u8": "%u",
+         "u16": "%u", "u32": "%u", "u64": "%llu", "float": "%g", "double": "%g"}  # fmt: skip
+
+
+def _device_print(e: Emitter, o: Op) -> None:
+    from warploom.codegen.registers import read
+
+    prefix = o.attrs["prefix"].replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    for v in o.operands:
+        name = v.hint or "value"
+        elem = scalar_elem(v.type) if not hasattr(v.type, "elem") else v.type.elem
+        form = PRINT.get(c_type(elem), "%p")
+        if not hasattr(v.type, "elem"):
+            e.line(
+                f'if ({e.use("thread")} == 0) printf("(%d, %d, %d) {prefix}{name}: {form}\\n",'
+                f" blockIdx.x, blockIdx.y, blockIdx.z, {e.scalar(v)});"
+            )
+            continue
+        r = e.regs(v)
+        for i, element in enumerate(r.elements):
+            at = [e.coordinate(v.type.layout, axis, i) for axis in range(len(v.type.shape))]
+            indices = ", ".join(["%d"] * len(at))
+            e.line(
+                f'printf("(%d, %d, %d) {prefix}{name}[{indices}]: {form}\\n", blockIdx.x, blockIdx.y,'
+                f" blockIdx.z, {', '.join(at)}, {read(element, r.elem)});"
+            )
+
+
+
+def _elect(e: Emitter, o: Op) -> None:
+    assert e.frame is not None
+    (body,) = o.regions
+    e.elected = True
+    with e.block(f"if ({e.electing(o)})"):
+        e.region(body)
+    e.elected = False
+
+
+def _replica_id(e: Emitter, o: Op) -> None:
+    assert e.frame is not None
+    if e.frame.replicas == 1:
+        e.constants[o.result] = 0
+        e.env[o.result] = "0"
+    else:
+        e.env[o.result] = e.use("replica")
+
+
+def _ring_next(e: Emitter, o: Op) -> None:
+    slot, phase = o.operands
+    next_slot, next_phase = o.results
+    depth = o.attrs["depth"]
+    if depth == 1:
+        e.define(next_slot, "0")
+        e.define(next_phase, f"{e.scalar(phase)} ^ 1")
+        return
+    e.define_mutable(next_slot, f"{e.scalar(slot)} + 1")
+    e.define_mutable(next_phase, e.scalar(phase))
+    s, p = e.scalar(next_slot), e.scalar(next_phase)
+    with e.block(f"if ({s} == {depth})"):
+        e.line(f"{s} = 0;")
+        e.line(f"{p} ^= 1;")
+
+
+def _program_id(e: Emitter, o: Op) -> None:
+    e.define(o.result, f"blockIdx.{'xyz'[o.attrs['axis']]}")
+
+
+def _num_programs(e: Emitter, o: Op) -> None:
+    e.define(o.result, f"gridDim.{'xyz'[o.attrs['axis']]}")
+
+
+LOWER: dict[OpKind, Lowering] = {
+    tile.program_id: _program_id,
+    tile.num_programs: _num_programs,
+    control.for_: _for,
+    control.while_: _while,
+    control.if_: _if,
+    control.device_assert: _device_assert,
+    control.device_print: _device_print,
+
+    task.replica_id: _replica_id,
+    task.elect: _elect,
+    task.ring_next: _ring_next,
+}

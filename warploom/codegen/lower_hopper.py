@@ -1,0 +1,362 @@
+"""Shared memory, mbarriers, TMA, wgmma.
+
+Facts: PTX ISA, "wgmma", matrix descriptors: bits 0-13 start, 16-29 leading, 32-45 stride byte offset, each in
+units of 16 bytes, 62-63 swizzle mode (1: 128, 2: 64, 3: 32 bytes).  With swizzled layouts:
+
+    K-major    stride: from 8 rows of M or N to the next; leading: unused (1)
+    MN-major   leading: from one panel (swizzle bytes of M or N) to the next; stride: from 8 of K to the next
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from warploom.codegen import ptx
+from warploom.codegen.context import Address, Emitter, Lowering
+from warploom.codegen.registers import Regs, per_word, word
+from warploom.errors import InternalError
+from warploom.ir.core import Op, OpKind
+from warploom.ir.ops import hopper
+from warploom.ir.types import InFlight, Shared, TensorMap, Tile
+from warploom.layout import Layout, wgmma_a, wgmma_acc
+from warploom.layout.shared import Geometry, byte_offset
+
+SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
+BARRIER_BYTES = 8
+
+
+def geometry(s: Shared | TensorMap) -> Geometry:
+    """Of the allocated slot (a slice's addresses follow the slot's strides)."""
+    return Geometry(s.box, s.dtype.bytes, s.inner, s.swizzle)
+
+
+def declared(e: Emitter, o: Op) -> None:
+    """Allocations and tensor maps: the frame has declared them."""
+
+
+# ---- shared memory
+
+
+def _shared_slot(e: Emitter, o: Op) -> None:
+    s, *index = o.operands
+    t = s.type
+    assert isinstance(t, Shared)
+    at = e.shared(s)
+    strides = [math.prod(t.lead[i + 1 :]) * t.slot_bytes for i in range(len(t.lead))]
+    e.env[o.result] = _moved(e, o, at, list(zip(index, strides, strict=True)))
+
+
+def _shared_slice(e: Emitter, o: Op) -> None:
+    s, *block = o.operands
+    t = s.type
+    assert isinstance(t, Shared)
+    g = geometry(t)
+    strides = []
+    for axis, n in enumerate(o.attrs["shape"]):
+        if axis == t.inner and t.swizzle:
+            strides.append(n // g.row_elements * g.panel_bytes)
+        elif axis == t.inner:
+            strides.append(n * g.itemsize)
+        else:
+            strides.append(n * g.row_strides[axis] * g.row_bytes)
+    e.env[o.result] = _moved(e, o, e.shared(s), list(zip(block, strides, strict=True)))
+
+
+def _moved(e: Emitter, o: Op, at: Address, terms: list) -> Address:  # type: ignore[type-arg]
+    """`at` plus Σ index·stride, in a variable of its own where that isn't constant."""
+    text, offset = [], 0
+    for index, stride in terms:
+        known = e.const(index)
+        if known is not None:
+            offset += known * stride
+        elif stride:
+            text.append(f"{e.scalar(index)} * {stride}")
+    if not text:
+        return at.plus(offset=offset)
+    name = e.name(o.result.hint, "slot")
+    e.line(f"const u32 {name} = {' + '.join([at.base, *text])};")
+    return Address(name, at.offset + offset)
+
+
+def _shared_transpose(e: Emitter, o: Op) -> None:
+    e.env[o.result] = e.shared(o.operands[0])
+
+
+# ---- synchronisation
+
+
+def _fence_async(e: Emitter, o: Op) -> None:
+    e.line("fence_async();")
+
+
+def _group_sync(e: Emitter, o: Op) -> None:
+    frame = e.frame
+    scope = o.attrs["scope"]
+    if frame is None or scope == "cta":
+        e.line("__syncthreads();")
+    elif scope == "replica" or frame.replicas == 1:
+        e.sync_replica()
+    else:
+        e.line(f"named_sync({e.named_barrier('task')}, {32 * frame.warps * frame.replicas});")
+
+
+def _named_barrier(e: Emitter, o: Op) -> None:
+    what = "named_arrive" if o.attrs["arrive"] else "named_sync"
+    e.line(f"{what}({o.attrs['id']}, {o.attrs['threads']});")
+
+
+def _barrier(e: Emitter, o: Op, at: int = 0) -> str:
+    """Address of the mbarrier that operands at, at + 1 name."""
+    bar, index = o.operands[at : at + 2]
+    known = e.const(index)
+    base = e.shared(bar)
+    if known is not None:
+        return str(base.plus(offset=known * BARRIER_BYTES))
+    return f"{base} + {BARRIER_BYTES} * {e.scalar(index)}"
+
+
+def _mbarrier_wait(e: Emitter, o: Op) -> None:
+    bar, phase = _barrier(e, o), e.scalar(o.operands[2])
+    if not e.debug:
+        e.line(f"mbarrier_wait({bar}, {phase});")
+        return
+    name = e.definitions[o.operands[0]].attrs["name"]
+    frame = e.frame.name if e.frame else "entry"
+    index = e.scalar(o.operands[1])
+    e.line(f'mbarrier_wait_bounded({bar}, {phase}, "{name}", {index}, "{frame}");')
+
+
+def _mbarrier_arrive(e: Emitter, o: Op) -> None:
+    arrive = f"mbarrier_arrive({_barrier(e, o)});"
+    by = o.attrs.get("by", "warp")
+    if e.elected or by == "thread":
+        e.line(arrive)
+    elif by == "one":
+        e.line(f"if ({e.use('leader')}) {arrive}")
+    else:
+        e.line("__syncwarp();")
+        e.line(f"if ({e.use('lane')} == 0) {arrive}")
+
+
+def _mbarrier_expect(e: Emitter, o: Op) -> None:
+    e.line(f"mbarrier_expect({_barrier(e, o)}, {o.attrs['bytes']});")
+
+
+# ---- TMA
+
+
+def instruction_box(t: TensorMap, limit: int = 256) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(box of one copy instruction in tile axis order, the axes innermost dimension first).
+
+    An instruction moves one panel (its rows are `swizzle` bytes) or less: at most `limit` elements an axis
+    (PTX ISA, "Bounding box"), and a part that is contiguous in the slot.
+    """
+    others = [a for a in range(len(t.box)) if a != t.inner]
+    box = [1] * len(t.box)
+    row = geometry(t).row_elements
+    box[t.inner] = _divisor(t.box[t.inner], min(row, limit))
+    split = box[t.inner] != row  # then a row is no whole row, and only one row is contiguous
+    for axis in reversed(others):
+        if split:
+            break
+        box[axis] = _divisor(t.box[axis], limit)
+        split = box[axis] != t.box[axis]
+    return tuple(box), (t.inner, *reversed(others))
+
+
+def _divisor(n: int, limit: int) -> int:
+    """The largest divisor of n up to limit (of those that are multiples of 8, if there are)."""
+    candidates = [d for d in range(1, min(n, limit) + 1) if n % d == 0]
+    return max(candidates, key=lambda d: (d % 8 == 0, d))
+
+
+def _copies(e: Emitter, t: TensorMap, offsets: list[str], at: Address) -> list[tuple[str, str]]:
+    """(coordinates innermost first, shared address) of every instruction of a box."""
+    box, order = instruction_box(t, e.target.tma_box_limit)
+    g = geometry(t)
+    out = []
+    ranges = [range(0, n, step) for n, step in zip(t.box, box, strict=True)]
+    for start in itertools.product(*ranges):
+        text = ", ".join(_plus(offsets[a], start[a]) for a in order)
+        out.append((text, str(at.plus(offset=int(byte_offset(g, start))))))
+    return out
+
+
+def _plus(text: str, n: int) -> str:
+    if n == 0:
+        return text
+    return str(int(text) + n) if text.isdigit() else f"{text} + {n}"
+
+
+def _tma_load(e: Emitter, o: Op) -> None:
+    m, dst, _, _, *offsets = o.operands
+    assert isinstance(m.type, TensorMap)
+    name, definition = ptx.tma_load(len(m.type.box))
+    e.made[name] = definition
+    bar = _barrier(e, o, 2)
+    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(dst)):
+        e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar});")
+
+
+def _tma_store(e: Emitter, o: Op) -> None:
+    m, src, *offsets = o.operands
+    assert isinstance(m.type, TensorMap)
+    name, definition = ptx.tma_store(len(m.type.box))
+    e.made[name] = definition
+    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(src)):
+        e.line(f"{name}(&{e.env[m]}, {coordinates}, {address});")
+
+
+def _tma_store_commit(e: Emitter, o: Op) -> None:
+    e.line("tma_commit();")
+
+
+def _tma_store_wait(e: Emitter, o: Op) -> None:
+    e.line(f"tma_wait{'_read' if o.attrs.get('read', True) else ''}<{o.attrs['pending']}>();")
+
+
+# ---- wgmma
+
+
+def _in_flight(e: Emitter, o: Op) -> None:
+    e.assign(o.result, o.operands[0])
+
+
+def _no_acc(e: Emitter, o: Op) -> None:
+    e.array(o.result)
+
+
+def _wgmma_fence(e: Emitter, o: Op) -> None:
+    e.line("wgmma_fence();")
+
+
+def _wgmma_commit(e: Emitter, o: Op) -> None:
+    e.line("wgmma_commit();")
+
+
+def _wgmma_wait(e: Emitter, o: Op) -> None:
+    e.line(f"wgmma_wait<{o.attrs['pending']}>();")
+    for v, result in zip(o.operands, o.results, strict=True):
+        e.assign(result, v)
+        e.line(f"wgmma_result({e.array(result).name});")
+
+
+def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]:
+    """Defines the matrix descriptor of a shared operand's start; returns its name and geometry."""
+    v = o.operands[which]
+    t = v.type
+    assert isinstance(t, Shared)
+    if t.swizzle not in SWIZZLE_MODE:
+        raise InternalError(f"codegen: wgmma reads swizzled shared memory, not {t}")
+    g = geometry(t)
+    mn_major = t.inner == which  # a is (m, k), b is (k, n)
+    leading = g.panel_bytes if mn_major else 16
+    name = e.name(f"{v.hint or hint}_desc")
+    e.line(
+        f"const u64 {name} = wgmma_desc<{leading}, {8 * g.row_bytes}, {SWIZZLE_MODE[t.swizzle]}>"
+        f"({e.shared(v)});"
+    )
+    return name, g
+
+
+def _wgmma(e: Emitter, o: Op) -> None:
+    a, b, acc, use = o.operands
+    bt = b.type
+    assert isinstance(bt, Shared) and isinstance(acc.type, InFlight)
+    in_registers = isinstance(a.type, Tile)
+    a_dtype = a.type.dtype  # type: ignore[attr-defined]
+    m, n = acc.type.tile.shape
+    k = bt.shape[0]
+    if acc.type.tile.layout != wgmma_acc((m, n)):
+        raise InternalError(f"codegen: wgmma accumulates in wgmma_acc({m}x{n}), not {acc.type.tile.layout}")
+    e.assign(o.result, acc)
+    d = e.array(o.result)
+    pieces = _pieces(n, e.target.wgmma_max_n)
+    k_step = 32 // bt.dtype.bytes
+
+    fragment: Regs | None = None
+    a_desc, a_geometry = "", None
+    if in_registers:
+        assert isinstance(a.type, Tile)
+        if a.type.layout != wgmma_a((m, k), a_dtype.bits):
+            raise InternalError(f"codegen: wgmma's A in registers is laid out as {a.type.layout}")
+        fragment = e.regs(a)
+    else:
+        a_desc, a_geometry = descriptor(e, o, 0, "a")
+    b_desc, b_geometry = descriptor(e, o, 1, "b")
+
+    known = e.constants.get(use)
+    for m_at in range(0, m, e.target.wgmma_m):
+        for n_at, width in pieces:
+            form = ptx.Wgmma(
+                width,
+                a_dtype,
+                bt.dtype,
+                not in_registers and a.type.inner == 0,  # type: ignore[attr-defined]
+                bt.inner == 1,
+                in_registers,
+            )
+            e.made[form.name] = form.definition()
+            first = (m_at // 64 * n + n_at) // 2  # this instruction's first accumulator
+            registers = d.name if first == 0 else f"{d.name} + {first}"
+            for k_at in range(0, k, k_step):
+                if fragment is not None:
+                    n_words = 4
+                    per = 4 // a_dtype.bytes
+                    start = (m_at // 64 * (k // k_step) + k_at // k_step) * n_words * per
+                    given = ", ".join(word(fragment, start + per * i) for i in range(n_words))
+                else:
+                    assert a_geometry is not None
+                    given = _stepped(a_desc, a_geometry, (m_at, k_at))
+                other = _stepped(b_desc, b_geometry, (k_at, n_at))
+                if k_at:
+                    used = "1"
+                else:
+                    used = str(int(bool(known))) if known is not None else e.scalar(use)
+                e.line(f"{form.name}({registers}, {given}, {other}, {used});")
+
+
+def _stepped(desc: str, g: Geometry, at: tuple[int, int]) -> str:
+    """A descriptor moved to the element at `at`: the start address advances, unswizzled, as the hardware
+    permutes the bits of the address that it computes."""
+    plain = Geometry(g.shape, g.itemsize, g.inner, g.swizzle)
+    linear = int(plain.permute(np.asarray(byte_offset(plain, at), np.int64)))
+    return f"{desc} + {linear >> 4}" if linear else desc
+
+
+def _pieces(n: int, limit: int) -> list[tuple[int, int]]:
+    """Columns (start, width) of each instruction: as few and as equal as multiples of 8 allow."""
+    count = -(-n // limit)
+    while n % count or n // count % 8:
+        count += 1
+    return [(i * (n // count), n // count) for i in range(count)]
+
+
+LOWER: dict[OpKind, Lowering] = {
+    hopper.tensor_map: declared,
+    hopper.shared_alloc: declared,
+    hopper.mbarrier_alloc: declared,
+    hopper.shared_slot: _shared_slot,
+    hopper.shared_slice: _shared_slice,
+    hopper.shared_transpose: _shared_transpose,
+    hopper.fence_async: _fence_async,
+    hopper.group_sync: _group_sync,
+    hopper.named_barrier: _named_barrier,
+    hopper.mbarrier_wait: _mbarrier_wait,
+    hopper.mbarrier_arrive: _mbarrier_arrive,
+    hopper.mbarrier_expect: _mbarrier_expect,
+    hopper.tma_load: _tma_load,
+    hopper.tma_store: _tma_store,
+    hopper.tma_store_commit: _tma_store_commit,
+    hopper.tma_store_wait: _tma_store_wait,
+    hopper.in_flight: _in_flight,
+    hopper.no_acc: _no_acc,
+    hopper.wgmma_fence: _wgmma_fence,
+    hopper.wgmma: _wgmma,
+    hopper.wgmma_commit: _wgmma_commit,
+    hopper.wgmma_wait: _wgmma_wait,
+}
+_ = (Layout, per_word)

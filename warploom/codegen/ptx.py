@@ -1,0 +1,112 @@
+"""Instructions whose text depends on shapes: made here as device functions, one generator each.
+
+Everything of fixed form is in prelude.cuh.  Facts: PTX ISA, "wgmma.mma_async", "cp.async.bulk.tensor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from warploom.errors import InternalError
+from warploom.ir.types import DType
+
+# Names of element types in PTX.
+PTX_TYPES = {"f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}
+
+
+@dataclass(frozen=True)
+class Wgmma:
+    """One wgmma.mma_async m64nNk(32 bytes) with f32 accumulators.  `a_registers`: A from registers."""
+
+    n: int
+    a: DType
+    b: DType
+    a_mn_major: bool
+    b_mn_major: bool
+    a_registers: bool
+
+    @property
+    def k(self) -> int:
+        return 32 // self.b.bytes
+
+    @property
+    def name(self) -> str:
+        """The device function's: its operands' majorness as letters, k or m/n, r for registers."""
+        a = "r" if self.a_registers else "m" if self.a_mn_major else "k"
+        b = "n" if self.b_mn_major else "k"
+        types = str(self.a) if self.a == self.b else f"{self.a}_{self.b}"
+        return f"wgmma_m64n{self.n}k{self.k}_{types}_{a}{b}"
+
+    def definition(self) -> str:
+        """The device function: (float* d, A, u64 b, int use_acc), d and A's registers in the fragment's
+        order.  Raises InternalError on operands that the instruction can't take."""
+        if {self.a.name, self.b.name} - PTX_TYPES.keys() or self.n % 8 or not 8 <= self.n <= 256:
+            raise InternalError(f"codegen: no wgmma is {self}")
+        if self.b.bits == 8 and (self.a_mn_major or self.b_mn_major):
+            raise InternalError(f"codegen: 8-bit wgmma operands are K-major: {self}")
+        count = self.n // 2
+        a = [f"%{count + i}" for i in range(4)] if self.a_registers else [f"%{count}"]
+        b = f"%{count + len(a)}"
+        use = f"%{count + len(a) + 1}"
+        # 8-bit types have no immediates for the majorness; a register A has none for itself.
+        major = [] if self.b.bits == 8 else [int(self.b_mn_major)]
+        if major and not self.a_registers:
+            major.insert(0, int(self.a_mn_major))
+        immediates = "".join(f", {i}" for i in (1, 1, *major))
+        a_text = braces(a) if self.a_registers else a[0]
+        shape = f"m64n{self.n}k{self.k}.f32.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
+        parameters = ", ".join(f"u32 a{i}" for i in range(4)) if self.a_registers else "u64 a"
+        inputs = [f'"r"(a{i})' for i in range(4)] if self.a_registers else ['"l"(a)']
+        lines = [
+            f"DEV void {self.name}(float* d, {parameters}, u64 b, int use_acc) {{",
+            f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, {use}, 0;\\n"',
+            f'               "wgmma.mma_async.sync.aligned.{shape} {{"',
+            *(f'               "{row}"' for row in rows([f"%{i}" for i in range(count)], 16)),
+            f'               "}}, {a_text}, {b}, p{immediates}; }}"',
+        ]
+        ties = rows([f'"+f"(d[{i}])' for i in range(count)], 8)
+        lines += [f"               {': ' if i == 0 else '  '}{row}" for i, row in enumerate(ties)]
+        lines.append(f'               : {", ".join(inputs)}, "l"(b), "r"(use_acc) : "memory");')
+        return "\n".join([*lines, "}"])
+
+
+def tma_load(rank: int) -> tuple[str, str]:
+    """(name, device function) of a TMA copy global → shared: (dst, map, coordinates innermost first, bar)."""
+    at, declared, given = _coordinates(rank, first=2)
+    text = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        f" [%0], [%1, {at}], [%{rank + 2}];"
+    )
+    return f"tma_load_{rank}d", (
+        f"DEV void tma_load_{rank}d(u32 dst, const TensorMap* map, {declared}, u32 bar) {{\n"
+        f'  asm volatile("{text}"\n'
+        f'               :: "r"(dst), "l"(map), {given}, "r"(bar) : "memory");\n}}'
+    )
+
+
+def tma_store(rank: int) -> tuple[str, str]:
+    """(name, device function) of a TMA copy shared → global: (map, coordinates innermost first, src)."""
+    at, declared, given = _coordinates(rank, first=1)
+    text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {at}], [%{rank + 1}];"
+    return f"tma_store_{rank}d", (
+        f"DEV void tma_store_{rank}d(const TensorMap* map, {declared}, u32 src) {{\n"
+        f'  asm volatile("{text}"\n'
+        f'               :: "l"(map), {given}, "r"(src) : "memory");\n}}'
+    )
+
+
+def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
+    at = braces([f"%{first + i}" for i in range(rank)])
+    declared = ", ".join(f"int c{i}" for i in range(rank))
+    return at, declared, ", ".join(f'"r"(c{i})' for i in range(rank))
+
+
+def braces(items: Iterable[str]) -> str:
+    return "{" + ", ".join(items) + "}"
+
+
+def rows(items: Sequence[str], width: int) -> list[str]:
+    """The items joined by commas, `width` a row; every row but the last ends in a comma."""
+    parts = [", ".join(items[i : i + width]) for i in range(0, len(items), width)]
+    return [p + ("," if i < len(parts) - 1 else "") for i, p in enumerate(parts)]

@@ -1,0 +1,307 @@
+"""Which values share one C variable.
+
+In SSA a loop-carried tile has four names: its initial value, the loop's parameter, the value yielded and
+the loop's result.  They have to be one array: a copy of an accumulator costs a register and a move an element,
+and a copy of one that the tensor core is writing serialises wgmma.  So values that copies would connect are
+merged (union-find), unless they are alive at the same time, in which case a copy is right.
+
+Liveness is by intervals over a numbering of the ops in program order: reads of op p happen at 2p, its
+writes at 2p + 1.  A value from outside a loop that is read inside lives to the loop's end.  Values that are
+only other names of a tile's registers (slices, transposes) lengthen the life of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from warploom.errors import InternalError
+from warploom.ir.core import Func, Op, Region, Value
+from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.types import InFlight, Pointer, Scalar, Tile
+
+# Results that are other names of their first operand's registers (convert_layout where it is free).
+VIEWS = frozenset(
+    {tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape}
+)
+# The result is the operand's array after the instruction.
+CHAINS = frozenset({hopper.in_flight, hopper.wgmma_wait})
+
+
+@dataclass
+class Variable:
+    """One C variable: the values that it holds at different times."""
+
+    values: list[Value] = field(default_factory=list)
+    live: list[tuple[int, int]] = field(default_factory=list)
+    name: str = ""  # given by the emitter at the declaration
+
+    @property
+    def hint(self) -> str:
+        """The first value's that has one; loop parameters come first in `values`' order of definition."""
+        return next((v.hint for v in self.values if v.hint), "")
+
+    @property
+    def is_mutable(self) -> bool:
+        return len(self.values) > 1
+
+
+@dataclass
+class Storage:
+    """variables: for every value that has one (not constants, splats, views, declarations).
+    declare_before: variables whose first value is defined deeper than their scope, by the op before which
+    they must be declared."""
+
+    variables: dict[Value, Variable]
+    declare_before: dict[Op, list[Variable]]
+
+
+def registers_of(v: Value) -> Tile | Scalar | Pointer | None:
+    """The type of what a value keeps in registers; None for declarations (shared memory, views, …)."""
+    match v.type:
+        case InFlight(tile=t):
+            return t
+        case Tile() | Scalar() | Pointer():
+            return v.type
+    return None
+
+
+def assign_storage(
+    func: Func, needed: Callable[[Op], bool], is_view: Callable[[Op], bool]
+) -> Storage:
+    """Variables of all values that the needed ops define.  Raises InternalError where an accumulator in
+    flight would have to be copied inside a loop."""
+    scan = _Scan(needed, is_view)
+    scan.region(func.body, [])
+    scan.extend_views()
+    merged = _merge(scan)
+    return Storage(merged, _scopes(merged, scan))
+
+
+class _Scan:
+    """One walk in program order: intervals, copy edges and places."""
+
+    def __init__(self, needed: Callable[[Op], bool], is_view: Callable[[Op], bool]) -> None:
+        self.needed, self.is_view = needed, is_view
+        self.at = 1
+        self.start: dict[Value, int] = {}
+        self.end: dict[Value, int] = {}
+        self.loops: dict[Value, list[Op]] = {}  # loops around the definition
+        self.loop_end: dict[Op, int] = {}
+        self.late: list[tuple[Value, Op]] = []  # reads inside a loop of values from outside
+        self.roots: dict[Value, Value] = {}  # views -> what they are views of
+        self.edges: list[tuple[int, Value, Value]] = []  # (priority, a, b)
+        self.place: dict[Value, tuple[Op, ...]] = {}
+        self.stack: list[Op] = []
+        self.order: list[Value] = []
+        self.immediate: set[Value] = set()
+
+    def define(self, v: Value, time: int, loops: list[Op], o: Op) -> None:
+        if registers_of(v) is None:
+            return
+        self.start[v] = self.end[v] = time
+        self.loops[v] = list(loops)
+        self.place[v] = (*self.stack, o)
+        self.order.append(v)
+
+    def read(self, v: Value, time: int, loops: list[Op]) -> None:
+        v = self.roots.get(v, v)
+        if v not in self.start:
+            return
+        self.end[v] = max(self.end[v], time)
+        outside = self.loops[v]
+        if len(loops) > len(outside):
+            self.late.append((v, loops[len(outside)]))
+
+    def region(self, r: Region, loops: list[Op]) -> None:
+        for o in r.ops:
+            if o.kind is not control.yield_ and not self.needed(o):
+                continue
+            self.op(o, loops)
+
+    def op(self, o: Op, loops: list[Op]) -> None:
+        self.at += 1
+        p = self.at
+        if self.is_view(o):
+            source = o.operands[0]
+            self.roots[o.result] = self.roots.get(source, source)
+            return
+        if o.kind in (arith.const, tile.splat):
+            for v in o.operands:
+                # A splat is its scalar's expression wherever it is used.
+                self.roots[o.result] = self.roots.get(v, v)
+            self.immediate.add(o.result)
+            return
+        in_place = self._in_place(o)
+        for v in o.operands:
+            self.read(v, 2 * p if in_place else 2 * p + 1, loops)
+        if o.kind is hopper.wgmma and isinstance(o.operands[0].type, Tile):
+            self.pinned(o.operands[0], loops)
+        match o.kind:
+            case control.for_:
+                self.for_(o, loops)
+            case control.while_:
+                self.while_(o, loops)
+            case control.if_:
+                self.if_(o, loops)
+            case _:
+                for r in o.regions:
+                    self.stack.append(o)
+                    self.region(r, loops)
+                    self.stack.pop()
+                for v in o.results:
+                    self.define(v, 2 * p + 1 if in_place else 2 * p, loops, o)
+                self._op_edges(o)
+
+    def pinned(self, v: Value, loops: list[Op]) -> None:
+        """A register operand of a wgmma stays untouched to the end of the loop (or function) around it."""
+        root = self.roots.get(v, v)
+        if root in self.start:
+            if loops:
+                self.late.append((root, loops[-1]))
+            else:
+                self.end[root] = 1 << 60
+
+    def _in_place(self, o: Op) -> bool:
+        """May a result overwrite an operand's array?  Where element i of the one needs only element i of the
+        other, and operands aren't other orders of their registers."""
+        if o.kind in CHAINS or o.kind in (hopper.wgmma, control.for_, control.while_, control.if_):
+            return True
+        tiles = [v for v in o.operands if isinstance(v.type, Tile)]
+        if not tiles and not any(isinstance(v.type, Tile) for v in o.results):
+            return True
+        same = all(per_element(v) == per_element(o.results[0]) for v in tiles) if o.results else True
+        views = any(v in self.roots and v not in self.immediate for v in tiles)
+        return o.kind in arith.ELEMENTWISE and same and not views
+
+    def _op_edges(self, o: Op) -> None:
+        if o.kind is hopper.wgmma:
+            self.edges.append((0, o.result, o.operands[2]))
+        elif o.kind in CHAINS:
+            for a, b in zip(o.operands, o.results, strict=True):
+                self.edges.append((0 if o.kind is hopper.wgmma_wait else 1, b, a))
+        elif o.kind is arith.select and isinstance(o.operands[0].type, Scalar):
+            if registers_of(o.result) != o.result.type or isinstance(o.result.type, Tile):
+                self.edges += [(2, o.result, v) for v in o.operands[1:]]
+
+    def for_(self, o: Op, loops: list[Op]) -> None:
+        (body,) = o.regions
+        inner = [*loops, o]
+        start = self.at
+        for v in body.params:
+            self.define(v, 2 * start + 1, inner, o)
+        self.stack.append(o)
+        self.region(body, inner)
+        self.stack.pop()
+        self.at += 1
+        self.loop_end[o] = self.at
+        carried = body.params[1:]
+        for init, param, after, result in zip(
+            o.operands[3:], carried, body.yielded, o.results, strict=True
+        ):
+            self.define(result, 2 * self.at + 1, loops, o)
+            self.edges.append((0, param, result))
+            self.edges.append((1, param, after))
+            self.edges.append((1, param, init))
+
+    def while_(self, o: Op, loops: list[Op]) -> None:
+        condition, body = o.regions
+        inner = [*loops, o]
+        for v in condition.params:
+            self.define(v, 2 * self.at + 1, inner, o)
+        self.stack.append(o)
+        self.region(condition, inner)
+        for v in body.params:
+            self.define(v, 2 * self.at + 1, inner, o)
+        self.region(body, inner)
+        self.stack.pop()
+        self.at += 1
+        self.loop_end[o] = self.at
+        for init, first, checked, param, after, result in zip(
+            o.operands,
+            condition.params,
+            condition.yielded[1:],
+            body.params,
+            body.yielded,
+            o.results,
+            strict=True,
+        ):
+            self.define(result, 2 * self.at + 1, loops, o)
+            self.edges += [(0, first, result), (0, first, param)]
+            self.edges += [(1, first, checked), (1, first, after), (1, first, init)]
+
+    def if_(self, o: Op, loops: list[Op]) -> None:
+        then, other = o.regions
+        self.stack.append(o)
+        self.region(then, loops)
+        self.region(other, loops)
+        self.stack.pop()
+        self.at += 1
+        for result, a, b in zip(o.results, then.yielded, other.yielded, strict=True):
+            self.define(result, 2 * self.at + 1, loops, o)
+            self.edges += [(1, result, a), (1, result, b)]
+
+    def extend_views(self) -> None:
+        for v, loop in self.late:
+            self.end[v] = max(self.end[v], 2 * self.loop_end[loop])
+
+
+def per_element(v: Value) -> int:
+    """Bits of an array entry's element, 0 for what isn't a tile of numbers."""
+    t = registers_of(v)
+    if not isinstance(t, Tile):
+        return 0
+    return 64 if isinstance(t.elem, Pointer) else t.elem.bits
+
+
+def _merge(scan: _Scan) -> dict[Value, Variable]:
+    variables: dict[Value, Variable] = {}
+    for v in scan.order:
+        variables[v] = Variable([v], [(scan.start[v], scan.end[v])])
+    for _, a, b in sorted(scan.edges, key=lambda e: (e[0], not _in_flight(e[1]))):
+        if a not in variables or b not in variables or variables[a] is variables[b]:
+            continue
+        x, y = variables[a], variables[b]
+        if registers_of(a) != registers_of(b) or _overlap(x.live, y.live):
+            if _in_flight(a) and _in_flight(b):
+                raise InternalError(
+                    f"codegen: the accumulator in flight {a.hint or 'without a name'} would have to be copied:"
+                    f" {a.type} and {b.type} are alive at the same time"
+                )
+            continue
+        x.values += y.values
+        x.live += y.live
+        for v in y.values:
+            variables[v] = x
+    return variables
+
+
+def _in_flight(v: Value) -> bool:
+    return isinstance(v.type, InFlight)
+
+
+def _overlap(x: Iterable[tuple[int, int]], y: Iterable[tuple[int, int]]) -> bool:
+    y = list(y)
+    return any(a < d and c < b for a, b in x for c, d in y)
+
+
+def _scopes(variables: dict[Value, Variable], scan: _Scan) -> dict[Op, list[Variable]]:
+    """Variables of several values live in the innermost scope around all of them; where the first value is
+    defined deeper, they are declared before the op of that scope which contains it."""
+    out: dict[Op, list[Variable]] = {}
+    seen: set[int] = set()
+    order = {v: i for i, v in enumerate(scan.order)}
+    for v in scan.order:
+        variable = variables[v]
+        if id(variable) in seen or not variable.is_mutable:
+            continue
+        seen.add(id(variable))
+        variable.values.sort(key=order.__getitem__)
+        paths = [scan.place[x] for x in variable.values]
+        depth = 0
+        while all(len(p) > depth + 1 for p in paths) and len({p[depth] for p in paths}) == 1:
+            depth += 1
+        first = paths[0]
+        if first and len(first) > depth + 1:
+            out.setdefault(first[depth], []).append(variable)
+    return out
