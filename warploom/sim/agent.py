@@ -1,0 +1,272 @@
+"""An agent: one replica of a task, as a generator over its region.
+
+All its warps run in step; what they know of others is kept warp by warp (order.py), so that a missing
+synchronisation inside the replica is seen all the same.  A step is one op; ops that block yield a
+`Block` until it is ready, and synchronising ops yield once so that others may run in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warploom.errors import InternalError
+from warploom.ir.core import Op, OpKind, Region, Value
+from warploom.ir.types import Scalar, Tile
+from warploom.sim.barriers import MBarrier, Party
+from warploom.sim.engines import BulkStores, WgmmaQueue
+from warploom.sim.evaluate import PURE
+from warploom.sim.order import Access, Array
+from warploom.sim.report import Event, ProtocolError
+from warploom.sim.shared import Place
+
+if TYPE_CHECKING:
+    from warploom.sim.machine import Cta
+
+Steps = Generator["Block | None", None, Any]
+
+
+class NeedsData(Exception):
+    """A skeleton run met control flow that depends on tile data."""
+
+
+@dataclass(eq=False)
+class Block:
+    """Why an agent can't go on: `ready` says when it can; the rest is for the deadlock report."""
+
+    ready: Callable[[], bool]
+    op: Op
+    what: str  # "full[1], phase 3 (parity 1)"
+    found: Callable[[], str]
+    cause: Callable[[], str]
+
+
+class Agent:
+    """One replica of a task.  `clock` is (warps, 2·D), see order.py."""
+
+    def __init__(
+        self,
+        cta: Cta,
+        name: str,
+        replica: int,
+        replicas: int,
+        warps: int,
+        first_warp: int,
+        index: int,
+    ) -> None:
+        self.cta, self.name, self.replica, self.replicas = cta, name, replica, replicas
+        self.warps, self.index = warps, index
+        self.label = f"{name}[{replica}]" if replicas > 1 else name
+        own = np.arange(first_warp, first_warp + warps)
+        self.program_order = own + cta.warp_components.start
+        self.queue_order = own + cta.queue_components.start
+        self.copy_order = own + cta.copy_components.start
+        self.bulk_order = cta.bulk_components.start + index
+        self.clock: Array = np.zeros((warps, cta.width), np.int64)
+        self.clock[np.arange(warps), self.program_order] = 1
+        self.env: dict[Value, Any] = dict(cta.env)
+        self.made: dict[Value, int] = {}  # op count at which a tile came into registers
+        self.count = 0  # of ops run
+        self.time = 0.0
+        self.is_solo = False  # inside elect
+        self.loops: list[tuple[str, int]] = []
+        self.block: Block | None = None
+        self.is_done = False
+        self.target = -1  # full phase of the mbarrier wait that blocks it
+        self.wgmma = WgmmaQueue()
+        self.bulk = BulkStores()
+        self.copies = 0  # cp.asyncs issued
+
+    # ---- who and what it knows
+
+    @property
+    def rows(self) -> Array:
+        """What the executing threads know: one row a warp, the first alone inside elect."""
+        return self.clock[:1] if self.is_solo else self.clock
+
+    @property
+    def who(self) -> str:
+        at = ", ".join(f"{name}={i}" for name, i in self.loops)
+        return f"{self.label} ({at})" if at else self.label
+
+    def party(self, o: Op) -> Party:
+        return Party(self.who, o)
+
+    def released(self) -> None:
+        """After a release: what the executing warps do from now on is not covered by it."""
+        n = len(self.rows)
+        self.clock[np.arange(n), self.program_order[:n]] += 1
+
+    def epochs(self) -> Array:
+        """The executing warps' own positions."""
+        n = len(self.rows)
+        found: Array = self.clock[np.arange(n), self.program_order[:n]]
+        return found
+
+    def access(self, o: Op, what: str, components: Array, epochs: Array, generic: bool) -> Access:
+        return Access(self.who, what, o, components, epochs, generic)
+
+    def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
+        return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)
+
+    def lane(self, kind: str, warp: int = 0) -> tuple[str, int, int]:
+        return (kind, self.index, warp)
+
+    # ---- time
+
+    def spend(self, unit: str, cycles: float, name: str) -> None:
+        """Holds a unit for so many cycles, after whoever holds it now."""
+        start = max(self.time, self.cta.free[unit]) if cycles else self.time
+        self.time = start + cycles
+        if cycles:
+            self.cta.free[unit] = self.time
+            self.emit(unit, name, start, self.time)
+
+    def stall(self, until: float, o: Op, cause: str) -> None:
+        if until > self.time:
+            self.emit("wait", name_of(o), self.time, until, cause)
+            self.time = until
+        self.time += self.cta.cost.sync
+
+    def emit(self, unit: str, name: str, start: float, end: float, cause: str = "") -> None:
+        self.cta.emit(Event(self.cta.number, self.label, unit, name, start, end, cause))
+
+    # ---- running
+
+    def run(self, region: Region) -> Steps:
+        yield from self.region(region)
+        yield from self.settle(region.ops[-1])
+        self.finish(region)
+        self.is_done = True
+
+    def region(self, region: Region) -> Steps:
+        for o in region.ops[:-1]:
+            yield from self.op(o)
+        return tuple(self.env[v] for v in region.yielded)
+
+    def op(self, o: Op) -> Steps:
+        self.count += 1
+        operands = [self.env[v] for v in o.operands]
+        fn = PURE.get(o.kind)
+        if fn is not None:
+            out = self.pure(o, fn, operands)
+        else:
+            step = STEPS.get(o.kind)
+            if step is None:
+                raise InternalError(f"the simulator has no meaning for {o.kind.name}")
+            out = step(self, o, *operands)
+            if isinstance(out, Generator):
+                out = yield from out
+        if len(o.results) == 1:
+            self.bind(o.results[0], out)
+        else:
+            for v, x in zip(o.results, out or (), strict=True):
+                self.bind(v, x)
+
+    def bind(self, v: Value, x: Any) -> None:
+        self.env[v] = x
+        if isinstance(v.type, Tile):
+            self.made[v] = self.count
+
+    def pure(self, o: Op, fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        unit, cycles = self.cta.cost.elementwise(o)
+        if any(isinstance(v.type, Tile) for v in o.results):
+            self.spend(unit, cycles, name_of(o))
+            if not self.cta.has_data:
+                return None
+        else:
+            self.time += cycles
+            if not self.cta.has_data and any(x is None for x in operands):
+                return None if len(o.results) == 1 else (None,) * len(o.results)
+        return fn(o, *operands)
+
+    def number(self, x: Any) -> int:
+        """A scalar that control flow or an address needs."""
+        if x is None:
+            raise NeedsData
+        return int(x)
+
+    def numbers(self, xs: Sequence[Any]) -> list[int]:
+        return [self.number(x) for x in xs]
+
+    def wait_until(self, block: Block) -> Steps:
+        """Blocks until ready; always gives others a turn first."""
+        self.block = block
+        yield block
+        while not block.ready():
+            yield block
+        self.block = None
+
+    def settle(self, o: Op) -> Steps:
+        """Lets the replica's lagging warps catch up."""
+        lanes = [self.lane("lag", w) for w in range(1, self.warps)]
+        engine = self.cta.engine
+        if not any(engine.pending(lane) for lane in lanes):
+            return
+        yield from self.wait_until(
+            Block(
+                lambda: not any(engine.pending(lane) for lane in lanes),
+                o,
+                "its other warps",
+                lambda: "they lag",
+                lambda: "",
+            )
+        )
+
+    def lag(self, warp: int, run: Callable[[], None]) -> None:
+        """What a warp other than the first does, perhaps later than the first does."""
+        if warp == 0 or self.is_solo or not self.cta.lets_warps_lag:
+            run()
+        else:
+            self.cta.engine.issue("lagging warp", run, self.time, self.lane("lag", warp))
+
+    def finish(self, region: Region) -> None:
+        """Checks at the end of the task that nothing of its own is still going on."""
+        last = region.ops[-1]
+        if self.bulk.open or self.bulk.known < self.bulk.committed:
+            raise self.error(
+                "exit-store",
+                "ends while its TMA stores may still read shared memory",
+                self.bulk.last_op or last,
+                "wait with tma_store_wait() {pending=0} before the task ends",
+            )
+        if self.wgmma.unfinished or self.wgmma.known < self.wgmma.committed:
+            raise self.error("exit-wgmma", "ends with wgmmas that it never waited for", last)
+
+    # ---- operands
+
+    def barrier(self, o: Op, barriers: list[MBarrier], index: Any) -> MBarrier:
+        i = self.number(index)
+        if not 0 <= i < len(barriers):
+            raise self.error("barrier-index", f"barrier {i} of an array of {len(barriers)}", o)
+        return barriers[i]
+
+    def place(self, o: Op, fn: Callable[[], Place]) -> Place:
+        try:
+            return fn()
+        except IndexError as e:
+            raise self.error("slot-index", str(e), o) from None
+
+
+def name_of(o: Op) -> str:
+    return o.id or o.kind.name
+
+
+def is_scalar(v: Value) -> bool:
+    return isinstance(v.type, Scalar)
+
+
+STEPS: dict[OpKind, Callable[..., Any]] = {}
+
+
+def step(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers what an agent does for an op: a function, or a generator where it can block."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        STEPS[kind] = fn
+        return fn
+
+    return register

@@ -1,0 +1,277 @@
+"""mbarriers with full phase counters behind their parity, and counted (named) barriers.
+
+PTX ISA, "mbarrier": a phase completes when its pending arrivals and its transaction count are both zero;
+the next one begins at once.  A wait tests parity only; the counter here tells a wait that is a whole phase
+off from one that is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warploom.errors import Note
+from warploom.ir.core import Op
+from warploom.sim.order import Array
+from warploom.sim.report import ProtocolError
+
+if TYPE_CHECKING:
+    from warploom.sim.agent import Agent
+
+TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count of mbarrier object")
+
+
+@dataclass(frozen=True, eq=False)
+class Party:
+    """Who did something to a barrier, where, and in which iteration."""
+
+    who: str
+    op: Op
+
+    def note(self, what: str) -> Note:
+        return Note(f"{what} by {self.who}", self.op.loc)
+
+
+@dataclass(frozen=True, eq=False)
+class Waiter:
+    """A wait that passed: the components and epochs that prove it is over."""
+
+    party: Party
+    components: Array
+    epochs: Array
+
+
+@dataclass(eq=False)
+class MBarrier:
+    """One mbarrier.  `phases` counts completed phases: the running one has that index.
+
+    `component` is its number in the clocks; `stamp` what the arrivals of the running phase released,
+    `done` what those of the last completed one did."""
+
+    name: str
+    count: int
+    component: int
+    width: int  # of a stamp: 2·D
+    tracked: bool
+    phases: int = 0
+    pending: int = 0
+    bytes: int = 0
+    in_flight: int = 0  # bytes of copies issued and not landed
+    stamp: Array = field(init=False)
+    done: Array = field(init=False)
+    time: float = 0.0  # of the running phase's latest arrival
+    done_time: float = 0.0
+    arrivals: list[Party] = field(default_factory=list)
+    waited: list[Waiter] = field(default_factory=list)  # on the last completed phase
+    blocked: dict[Agent, Party] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pending = self.count
+        self.stamp = np.zeros(self.width, np.int64)
+        self.done = np.zeros(self.width, np.int64)
+
+    # ---- changes
+
+    def arrive(self, party: Party, stamp: Array, time: float, rows: Array | None = None) -> None:
+        """One arrival.  `rows`: what the arriving threads know, to prove which phase it counts in."""
+        if rows is not None:
+            self.bind(party, rows, "arrives")
+        if self.pending == 0:
+            raise ProtocolError(
+                "over-arrival",
+                f"{party.who} arrives at {self.name}, whose phase {self.phases} has all its "
+                f"{self.count} arrivals and waits for {self.bytes} bytes",
+                party.op.loc,
+                self._arrival_notes(),
+                help=f"the barrier was made for {self.count} arrivals a phase",
+            )
+        self.pending -= 1
+        np.maximum(self.stamp, stamp, out=self.stamp)
+        self.time = max(self.time, time)
+        self.arrivals.append(party)
+        self._advance(party)
+
+    def expect(self, party: Party, n: int) -> None:
+        """expect-tx: the running phase waits for n more bytes."""
+        self._transact(party, n)
+
+    def land(self, party: Party, n: int, phase: int, stamp: Array, time: float) -> None:
+        """complete-tx by a copy that was issued in `phase`."""
+        self.in_flight -= n
+        if self.tracked and phase != self.phases:
+            raise ProtocolError(
+                "late-copy",
+                f"{party.who}: a copy issued for phase {phase} of {self.name} lands in phase {self.phases}",
+                party.op.loc,
+                help="the barrier expects fewer bytes than its copies bring",
+            )
+        np.maximum(self.stamp, stamp, out=self.stamp)
+        self.time = max(self.time, time)
+        self._transact(party, -n)
+        self._advance(party)
+
+    def _transact(self, party: Party, n: int) -> None:
+        self.bytes += n
+        if abs(self.bytes) > TX_LIMIT:
+            raise ProtocolError(
+                "tx-overflow",
+                f"the transaction count of {self.name} reaches {self.bytes}, outside ±{TX_LIMIT}",
+                party.op.loc,
+            )
+
+    def _advance(self, party: Party) -> None:
+        if self.pending or self.bytes:
+            return
+        if self.tracked:
+            self._check_waiters(party)
+            half = self.width // 2
+            self.stamp[[self.component, self.component + half]] = self.phases + 1
+        self.done, self.done_time = self.stamp, self.time
+        self.stamp = np.zeros(self.width, np.int64)
+        self.phases += 1
+        self.pending = self.count
+        self.arrivals, self.waited = [], []
+
+    # ---- binding arrivals and waits to full phases
+
+    def bind(self, party: Party, rows: Array, verb: str) -> None:
+        """Proof that an arrival (or a copy's expectation) can't fall into an earlier phase: whoever makes it
+        knows that all earlier ones are complete."""
+        known = int(rows[:, self.component].min())
+        if known < self.phases:
+            raise ProtocolError(
+                "unbound-arrival",
+                f"{party.who} {verb} at {self.name} in phase {self.phases}, but knows only of "
+                f"{known} completed: in another order it counts in phase {known}",
+                party.op.loc,
+                self._arrival_notes(),
+                help="it must wait for what the earlier phase guards before it arrives again",
+            )
+
+    def target(self, party: Party, rows: Array, parity: int) -> int:
+        """The full phase that a wait for `parity` means to whoever makes it: the first that it does
+        not know to be complete, or the one before (then it passes at once)."""
+        known = rows[:, self.component]
+        targets = np.where(known % 2 == parity, known, known - 1)
+        if targets.min() != targets.max():
+            raise ProtocolError(
+                "unbound-wait",
+                f"{party.who} waits for parity {parity} of {self.name}, which means phase {targets.min()} "
+                f"to one of its warps and {targets.max()} to another",
+                party.op.loc,
+            )
+        target = int(targets[0])
+        if self.phases > target + 1:
+            raise self._late(party, target, ())
+        return target
+
+    def _late(self, party: Party, target: int, notes: tuple[Note, ...]) -> ProtocolError:
+        return ProtocolError(
+            "late-wait",
+            f"{party.who} waits for phase {target} of {self.name} (parity {target & 1}), which can be a "
+            f"whole phase further by then: parity can't tell, and it hangs or passes by luck",
+            party.op.loc,
+            notes,
+            help="the next phase must not complete before every waiter has seen this one",
+        )
+
+    def _check_waiters(self, party: Party) -> None:
+        """The running phase completes: every wait for the previous one must be over before."""
+        for w in self.waited:
+            if (self.stamp[w.components] < w.epochs).any():
+                raise self._late(
+                    w.party, self.phases - 1, (party.note("the next phase is completed"),)
+                )
+        for agent, waiting in self.blocked.items():
+            if agent.target == self.phases - 1:
+                raise self._late(
+                    waiting, agent.target, (party.note("the next phase is completed"),)
+                )
+
+    # ---- words
+
+    def _arrival_notes(self) -> tuple[Note, ...]:
+        return tuple(p.note(f"arrival {i + 1}") for i, p in enumerate(self.arrivals[-3:]))
+
+    def outstanding(self) -> str:
+        """What the running phase still lacks."""
+        parts = []
+        if self.pending:
+            parts.append(f"{self.pending} of {self.count} arrivals")
+        if self.bytes > 0:
+            parts.append(f"{self.bytes} bytes ({self.in_flight} of them on their way)")
+        elif self.bytes < 0:
+            parts.append(f"an expectation of {-self.bytes} bytes that came already")
+        return " and ".join(parts) or "nothing"
+
+    def cause(self) -> str:
+        """The likely reason why the running phase does not complete."""
+        if self.bytes and not self.pending and self.bytes != self.in_flight:
+            return f"expect-tx and the copies differ by {self.bytes - self.in_flight} bytes"
+        if self.pending == self.count:
+            return "nothing arrives: a missing release or expect, or a phase that is off by one"
+        if self.pending:
+            return f"only {self.count - self.pending} of {self.count} arrivals come: wrong count"
+        return "copies that never land"
+
+
+@dataclass(eq=False)
+class CountedBarrier:
+    """bar.sync and bar.arrive: `threads` arrivals make a generation."""
+
+    name: str
+    component: int
+    width: int
+    tracked: bool
+    threads: int = 0
+    arrived: int = 0
+    generation: int = 0
+    stamp: Array = field(init=False)
+    done: Array = field(init=False)
+    time: float = 0.0
+    done_time: float = 0.0
+    parties: list[Party] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stamp = np.zeros(self.width, np.int64)
+        self.done = np.zeros(self.width, np.int64)
+
+    def arrive(self, party: Party, n: int, threads: int, rows: Array, time: float) -> int:
+        """n threads arrive at a barrier of `threads`; gives the generation that they arrive in."""
+        if self.tracked and int(rows[:, self.component].min()) < self.generation:
+            raise ProtocolError(
+                "unbound-arrival",
+                f"{party.who} arrives at {self.name} in generation {self.generation} without knowing that "
+                "the one before is complete",
+                party.op.loc,
+            )
+        if self.arrived and threads != self.threads:
+            raise ProtocolError(
+                "barrier-count",
+                f"{party.who} arrives at {self.name} for {threads} threads, others for {self.threads}",
+                party.op.loc,
+                tuple(p.note("earlier arrival") for p in self.parties),
+            )
+        mine, self.threads = self.generation, threads
+        self.arrived += n
+        np.maximum(self.stamp, rows.max(axis=0), out=self.stamp)
+        self.time = max(self.time, time)
+        self.parties.append(party)
+        if self.arrived > threads:
+            raise ProtocolError(
+                "over-arrival",
+                f"{self.arrived} threads arrive at {self.name}, which expects {threads}",
+                party.op.loc,
+                tuple(p.note("arrival") for p in self.parties),
+            )
+        if self.arrived == threads:
+            self.generation += 1
+            if self.tracked:
+                half = self.width // 2
+                self.stamp[[self.component, self.component + half]] = self.generation
+            self.done, self.done_time = self.stamp, self.time
+            self.stamp = np.zeros(self.width, np.int64)
+            self.arrived, self.parties = 0, []
+        return mine

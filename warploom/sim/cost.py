@@ -1,0 +1,82 @@
+"""How long each op holds which unit, in cycles of one SM: the clock of the predicted timeline.
+
+Sources, for sm_90:
+  tensor   dense f16/bf16: 2048 multiply-adds a cycle and SM (NVIDIA H100 whitepaper: 989 TFLOPS on 132 SMs at
+           1.83 GHz), 8-bit: twice that
+  alu      128 float32 lanes a cycle and SM (CUDA C++ Programming Guide, "Arithmetic Instructions"), 64 for
+           conversions; sfu: 16 (same table)
+  shared   32 banks of 4 bytes a cycle (same guide, "Shared Memory")
+  tma      64 bytes a cycle and SM from L2 (NVIDIA A100 whitepaper; unchanged on H100), and the latency of a
+           load that misses L1: about 600 cycles (measured on H100 by public microbenchmarks)
+  sync     barrier instructions: about 20 cycles (same)
+They are there to be calibrated; nothing but the timeline depends on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.ir.core import Op, Type
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import Tile
+
+UNITS = ("alu", "sfu", "shared", "tensor", "tma", "sync")
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """One chip's numbers: rates a cycle and SM, latencies in cycles."""
+
+    tensor_macs_16bit: int
+    alu_lanes: int
+    convert_lanes: int
+    sfu_lanes: int
+    shared_bytes: int
+    tma_bytes: int
+    tma_latency: int
+    sync: int
+    scalar: int
+
+    def elementwise(self, o: Op) -> tuple[str, float]:
+        """(unit, cycles) of a pure op; no unit is held by ops that cost nothing (shape, registers)."""
+        size = max((_size(v.type) for v in (*o.results, *o.operands)), default=0)
+        if size == 0:
+            return "alu", float(self.scalar)
+        if o.kind in _FREE:
+            return "alu", 0.0
+        if o.kind in _SFU:
+            return "sfu", size / self.sfu_lanes
+        lanes = self.convert_lanes if o.kind is arith.cast else self.alu_lanes
+        return "alu", size / lanes
+
+    def wgmma(self, m: int, n: int, k: int, bits: int) -> float:
+        """Cycles of the tensor cores for an m×n×k product of `bits`-wide operands."""
+        return m * n * k / (self.tensor_macs_16bit * 16 / bits)
+
+    def transfer(self, size: int) -> float:
+        """Cycles that TMA (or cp.async) takes to move `size` bytes, without the latency."""
+        return size / self.tma_bytes
+
+
+def _size(t: Type) -> int:
+    return t.size if isinstance(t, Tile) else 0
+
+
+_SFU = frozenset(
+    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt)
+) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf, arith.div))
+_FREE = frozenset(
+    (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
+)
+
+SM_90A = CostTable(
+    tensor_macs_16bit=2048,
+    alu_lanes=128,
+    convert_lanes=64,
+    sfu_lanes=16,
+    shared_bytes=128,
+    tma_bytes=64,
+    tma_latency=600,
+    sync=20,
+    scalar=1,
+)

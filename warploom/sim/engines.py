@@ -1,0 +1,111 @@
+"""The asynchronous engines: actions that were issued and happen some time later.
+
+An action stands in a lane; lanes are first-in first-out (one agent's wgmmas, its cp.asyncs), and nothing
+orders one lane against another: every TMA copy has a lane of its own.  When an action runs is the
+scheduler's choice, within what waits and barriers force.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from warploom.ir.core import Op
+from warploom.sim.shared import Place
+
+
+@dataclass(eq=False)
+class Action:
+    """Something that an engine will do.  `time`: when it is finished on the predicted timeline."""
+
+    kind: str  # "tma_load", "tma_store", "cp_async", "wgmma", "lagging warp"
+    run: Callable[[], None]
+    time: float
+    serial: int
+
+
+class Engine:
+    """All pending actions of one CTA."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[Hashable, deque[Action]] = {}
+        self.serial = 0
+
+    def issue(
+        self, kind: str, run: Callable[[], None], time: float, lane: Hashable = None
+    ) -> Action:
+        """Queues an action; without a lane it is ordered against nothing."""
+        self.serial += 1
+        action = Action(kind, run, time, self.serial)
+        self.lanes.setdefault(self.serial if lane is None else lane, deque()).append(action)
+        return action
+
+    def heads(self) -> list[tuple[Hashable, Action]]:
+        """What may happen next."""
+        return [(lane, queue[0]) for lane, queue in self.lanes.items()]
+
+    def perform(self, lane: Hashable) -> Action:
+        """Runs a lane's first action."""
+        queue = self.lanes[lane]
+        action = queue.popleft()
+        if not queue:
+            del self.lanes[lane]
+        action.run()
+        return action
+
+    def pending(self, lane: Hashable) -> bool:
+        return lane in self.lanes
+
+
+@dataclass(eq=False)
+class Fresh:
+    """An accumulator that no wgmma has written: from a tile, or without contents (value None)."""
+
+    value: Any
+    born: int  # the agent's op count when its registers were last touched
+
+
+@dataclass(eq=False)
+class Product:
+    """One issued wgmma op; its accumulator is poison until it is done."""
+
+    op: Op
+    a: Place | Any
+    b: Place
+    acc: Fresh | Product
+    use_acc: bool
+    group: int
+    value: Any = None
+    is_done: bool = False
+    end: float = 0.0
+
+
+@dataclass
+class WgmmaQueue:
+    """One warp group's wgmmas: `committed` groups; products issued and not done."""
+
+    committed: int = 0
+    unfinished: deque[Product] = field(default_factory=deque)
+    last_fence: int = -1  # the agent's op count at its last wgmma.fence
+    known: int = 0  # groups that a wait has covered
+
+    def finished(self, group: int) -> bool:
+        return all(p.group > group for p in self.unfinished)
+
+
+@dataclass
+class BulkStores:
+    """One thread's bulk groups of TMA stores, counted from 1."""
+
+    committed: int = 0
+    open: int = 0  # stores not yet committed
+    unread: dict[int, int] = field(default_factory=dict)  # group -> stores still reading
+    unwritten: dict[int, int] = field(default_factory=dict)
+    known: int = 0  # groups that a wait has covered
+    last_op: Op | None = None
+
+    @staticmethod
+    def over(left: dict[int, int], group: int) -> bool:
+        return all(g > group or n == 0 for g, n in left.items())

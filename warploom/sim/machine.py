@@ -1,0 +1,412 @@
+"""The simulator of WARP and PLACED: tasks as agents on one thread, asynchronous engines beside them.
+
+`simulate` runs each program (CTA) of a grid by itself.  A scheduler picks what happens next: an agent's
+next step or an engine's action.  `order` says how: "late" lets engines act only when no agent can,
+"early" at once, "seeded" by random priorities that change now and then, "timed" by the cost table's
+clock.  With `track` (the default) vector clocks prove for the run's trip counts what no single order
+could show: every access ordered, every arrival and wait bound to one full phase (see order.py,
+barriers.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
+from warploom.errors import InternalError, Note
+from warploom.ir.core import HARDWARE, Func, Op, Region, Value, walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.types import Shared
+from warploom.sim.agent import Agent, Steps, name_of
+from warploom.sim.barriers import CountedBarrier, MBarrier, Party
+from warploom.sim.cost import SM_90A, UNITS, CostTable
+from warploom.sim.engines import Action, Engine
+from warploom.sim.memory import GlobalMemory, bind, grid_of
+from warploom.sim.order import Array, Components, Footprints
+from warploom.sim.report import Deadlock, Event, ProtocolError, SimReport
+from warploom.sim.shared import (
+    GRANULE,
+    Place,
+    SharedMemory,
+    allocate,
+    element_addresses,
+    slot_pitch,
+)
+
+ORDERS = ("seeded", "late", "early", "timed")
+REGISTER_FILE = 65_536  # 32-bit registers of an SM
+_NAMED = 16  # hardware barriers of a CTA
+
+
+def simulate(
+    func: Func,
+    args: Sequence[Any],
+    grid: int | Sequence[int],
+    *,
+    seed: int | None = None,
+    order: str = "seeded",
+    trace: Callable[[Event], None] | None = None,
+    track: bool = True,
+    data: bool = True,
+) -> SimReport:
+    """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
+
+    args, grid: as for the oracle.  seed, order: see the module's docstring.  trace: called with each
+    event of the timeline.  track=False leaves the happens-before proof out and lets warps of one replica
+    drift apart instead, so that only what goes wrong by itself is reported.  data=False runs the protocol
+    alone: no tile is computed or moved (agent.NeedsData where control flow depends on one).
+    Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
+    if func.level not in HARDWARE:
+        raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
+    if order not in ORDERS:
+        raise ValueError(f"order is one of {ORDERS}, not {order}")
+    memory, params = bind(func, args)
+    sizes = grid_of(grid)
+    report = SimReport()
+
+    def emit(event: Event) -> None:
+        report.events.append(event)
+        if trace is not None:
+            trace(event)
+
+    ids = itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0]))
+    for number, (z, y, x) in enumerate(ids):
+        rng = random.Random(hash((seed or 0, number)))
+        settings = Settings(track, data, not track and order != "timed", SM_90A)
+        cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit)
+        cta.run(Scheduler(order, rng))
+        report.cycles = max(report.cycles, cta.cycles)
+        report.programs += 1
+    report.events.sort(key=lambda e: (e.program, e.start))
+    return report
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a CTA is run; see `simulate`."""
+
+    is_tracked: bool
+    has_data: bool
+    lets_warps_lag: bool
+    cost: CostTable
+
+
+class Cta:
+    """One program: its shared memory, barriers, engines and agents."""
+
+    def __init__(
+        self,
+        func: Func,
+        memory: GlobalMemory,
+        params: dict[Value, Any],
+        ids: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        number: int,
+        settings: Settings,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
+        self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
+        self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
+        self.env = dict(params)
+        self.engine = Engine()
+        self.free = dict.fromkeys(UNITS, 0.0)
+        self.cycles = 0.0
+        self.loads: dict[MBarrier, tuple[int, Party]] = {}
+        self.barriers: list[MBarrier] = []
+        self.agents: list[Agent] = []
+        (self.tasks,) = [o for o in func.body.ops if o.kind is task.tasks]
+        self._number_components()
+        self._lay_out_shared()
+
+    def _number_components(self) -> None:
+        a = self.tasks.attrs
+        self.warps = sum(w * n for w, n in zip(a["warps"], a["replicas"], strict=True))
+        agents = sum(a["replicas"])
+        mbarriers = sum(
+            o.attrs["n"] for o in walk(self.func.body) if o.kind is hopper.mbarrier_alloc
+        )
+        parts = Components()
+        self.warp_components = parts.take(self.warps)
+        self.queue_components = parts.take(self.warps)
+        self.copy_components = parts.take(self.warps)
+        self.bulk_components = parts.take(agents)
+        self.barrier_components = iter(parts.take(mbarriers))
+        named, synced = parts.take(_NAMED), parts.take(1 + len(a["names"]))
+        self.width = 2 * parts.size
+        self.named_barriers = [
+            CountedBarrier(f"named barrier {i}", c, self.width, self.is_tracked)
+            for i, c in enumerate(named)
+        ]
+        self._syncs = {
+            name: CountedBarrier(
+                f"the barrier of {name or 'the CTA'}", c, self.width, self.is_tracked
+            )
+            for name, c in zip((None, *a["names"]), synced, strict=True)
+        }
+
+    def _lay_out_shared(self) -> None:
+        allocations: dict[str, tuple[Shared, int | None, str | None]] = {}
+        for o in walk(self.func.body):
+            if o.kind is hopper.shared_alloc:
+                kind = o.result.type
+                assert isinstance(kind, Shared)
+                allocations[o.attrs["name"]] = (
+                    kind,
+                    o.attrs.get("offset"),
+                    o.attrs.get("alias"),
+                )
+        self.addresses, size = allocate(allocations)
+        self.shared = SharedMemory(size)
+        units = [GRANULE, *self.addresses.values()]
+        units += [slot_pitch(kind) for kind, _, _ in allocations.values()]
+        granule = int(np.gcd.reduce(units))
+        readers = 2 * sum(self.tasks.attrs["replicas"])
+        self.footprints = Footprints(size, granule, 2 * readers, self.width // 2)
+        self._granules: dict[Hashable, Array] = {}
+
+    def make_barriers(self, o: Op) -> list[MBarrier]:
+        name, n = o.attrs["name"], o.attrs["n"]
+        made = [
+            MBarrier(
+                f"{name}[{i}]" if n > 1 else name,
+                o.attrs["count"],
+                next(self.barrier_components),
+                self.width,
+                self.is_tracked,
+            )
+            for i in range(n)
+        ]
+        self.barriers += made
+        return made
+
+    def sync_barrier(self, name: str | None) -> CountedBarrier:
+        return self._syncs[name]
+
+    def sync_threads(self, a: Agent, scope: str) -> int:
+        return 32 * (a.warps * a.replicas if scope == "task" else self.warps)
+
+    # ---- accesses to shared memory, tracked
+
+    def _at(self, s: Place, addresses: Array | None) -> Array:
+        key = (s, None if addresses is None else id(addresses))
+        found = self._granules.get(key)
+        if found is None:
+            found = self.footprints.granules(
+                element_addresses(s) if addresses is None else addresses
+            )
+            self._granules[key] = found
+        return found
+
+    def read(
+        self,
+        a: Agent,
+        o: Op,
+        what: str,
+        s: Place,
+        components: Array,
+        epochs: Array,
+        is_async: bool,
+        addresses: Array | None = None,
+    ) -> None:
+        """A read of a tile, over for whoever knows `epochs` of `components`."""
+        if self.is_tracked:
+            now = a.access(o, what, components, epochs, False)
+            kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
+            self.footprints.read(now, self._at(s, addresses), 4 * a.index + kind, a.rows, is_async)
+
+    def write(
+        self,
+        a: Agent,
+        o: Op,
+        what: str,
+        s: Place,
+        components: Array,
+        epochs: Array,
+        is_async: bool,
+        is_generic: bool,
+    ) -> None:
+        """A write of a tile."""
+        if self.is_tracked:
+            now = a.access(o, what, components, epochs, is_generic)
+            self.footprints.write(now, self._at(s, None), a.rows, is_async)
+
+    # ---- time
+
+    def transfer(self, a: Agent, o: Op, size: int) -> float:
+        """TMA moves `size` bytes; gives the time when they are there."""
+        start = max(a.time, self.free["tma"])
+        end = start + self.cost.transfer(size)
+        self.free["tma"] = end
+        self.emit(Event(self.number, a.label, "tma", name_of(o), start, end))
+        a.time += self.cost.sync
+        return end + self.cost.tma_latency
+
+    def multiply(self, a: Agent, o: Op, cycles: float) -> float:
+        """The tensor cores work for so long; gives the time when they are done."""
+        start = max(a.time, self.free["tensor"])
+        self.free["tensor"] = start + cycles
+        self.emit(Event(self.number, a.label, "tensor", name_of(o), start, start + cycles))
+        a.time += self.cost.scalar
+        return start + cycles
+
+    # ---- the run
+
+    def run(self, scheduler: Scheduler) -> None:
+        """Runs the program to its end."""
+        self._prologue()
+        a = self.tasks.attrs
+        self._check_registers()
+        running: list[tuple[Agent, Steps]] = []
+        first_warp = 0
+        per_task = zip(a["names"], a["warps"], a["replicas"], self.tasks.regions, strict=True)
+        for name, warps, replicas, region in per_task:
+            for r in range(replicas):
+                agent = Agent(self, name, r, replicas, warps, first_warp, len(running))
+                first_warp += warps
+                running.append((agent, agent.run(region)))
+        self.agents = [agent for agent, _ in running]
+        scheduler.run(self, running)
+        self._check_exit()
+        self.cycles = max((agent.time for agent in self.agents), default=0.0)
+
+    def _prologue(self) -> None:
+        """The ops before `tasks`, which every thread runs."""
+        ops = self.func.body.ops
+        entry = Agent(self, "entry", 0, 1, 1, 0, 0)
+        before = Region((), (*ops[: ops.index(self.tasks)], ops[-1]))
+        for block in entry.region(before):
+            if block is not None:
+                raise ProtocolError("blocks", "nothing before `tasks` may wait", block.op.loc)
+        self.env = entry.env
+
+    def _check_registers(self) -> None:
+        """setmaxnreg's pool: threads × entry registers; asking for more blocks for ever."""
+        a = self.tasks.attrs
+        if all(r is None for r in a["registers"]):
+            return
+        threads = 32 * self.warps
+        entry = min(REGISTER_FILE // threads // 8 * 8, 256)
+        asked = 0
+        for name, warps, replicas, registers in zip(
+            a["names"], a["warps"], a["replicas"], a["registers"], strict=True
+        ):
+            n = entry if registers is None else registers
+            if registers is not None and (n % 8 or not 24 <= n <= 240):
+                raise ProtocolError(
+                    "setmaxnreg",
+                    f"{name} asks for {n} registers: a multiple of 8, 24 to 240",
+                    self.tasks.loc,
+                )
+            if registers is not None and warps * replicas % 4:
+                raise ProtocolError(
+                    "setmaxnreg",
+                    f"{name} has {warps} warps: setmaxnreg takes whole warp groups",
+                    self.tasks.loc,
+                )
+            asked += 32 * warps * replicas * n
+        if asked > threads * entry:
+            raise Deadlock(
+                "setmaxnreg",
+                f"the tasks ask for {asked} registers, {asked - threads * entry} more than the "
+                f"{threads} × {entry} that the launch holds: setmaxnreg blocks for ever",
+                self.tasks.loc,
+                help="lower a task's registers",
+            )
+
+    def _check_exit(self) -> None:
+        """No copy may still be on its way into shared memory when the CTA ends."""
+        known = np.max([agent.clock.max(axis=0) for agent in self.agents], axis=0)
+        for b, (phase, party) in self.loads.items():
+            is_over = known[b.component] > phase if self.is_tracked else b.in_flight == 0
+            if not is_over:
+                raise ProtocolError(
+                    "exit-load",
+                    f"the program ends without waiting for phase {phase} of {b.name}: a copy by "
+                    f"{party.who} may still write shared memory",
+                    party.op.loc,
+                )
+
+    def deadlock(self) -> Deadlock:
+        """No agent can go on: who waits for what."""
+        notes, causes = [], []
+        for a in self.agents:
+            if a.is_done:
+                notes.append(Note(f"{a.label} has ended"))
+            elif a.block is not None:
+                notes.append(
+                    Note(f"{a.who} waits for {a.block.what}: {a.block.found()}", a.block.op.loc)
+                )
+                causes.append(f"{a.block.what}: {a.block.cause()}")
+        first = next(a for a in self.agents if not a.is_done and a.block is not None)
+        assert first.block is not None
+        return Deadlock(
+            "deadlock",
+            f"no task of program {self.ids} can go on",
+            first.block.op.loc,
+            tuple(notes),
+            help="likely cause: " + "; ".join(dict.fromkeys(causes)),
+        )
+
+
+class Scheduler:
+    """Picks what happens next."""
+
+    def __init__(self, order: str, rng: random.Random) -> None:
+        self.order, self.rng = order, rng
+        self.priorities: dict[Hashable, float] = {}
+        self.turn = 0
+
+    def run(self, cta: Cta, running: list[tuple[Agent, Steps]]) -> None:
+        """Runs agents and engines until all agents have ended and all actions are done."""
+        going = dict(running)
+        while True:
+            ready = [a for a in going if a.block is None or a.block.ready()]
+            heads = cta.engine.heads()
+            if not ready and not heads:
+                if going:
+                    raise cta.deadlock()
+                return
+            if not going and not cta.is_tracked:
+                cta._check_exit()
+            choice = self.pick(ready, heads)
+            if isinstance(choice, Agent):
+                try:
+                    next(going[choice])
+                except StopIteration:
+                    del going[choice]
+            else:
+                cta.engine.perform(choice)
+
+    def pick(self, ready: list[Agent], heads: list[tuple[Hashable, Action]]) -> Agent | Hashable:
+        """An agent, or the lane of an action."""
+        self.turn += 1
+        match self.order:
+            case "late":
+                if ready:
+                    return ready[0]
+                return max(heads, key=lambda h: h[1].serial)[0]
+            case "early":
+                if heads:
+                    return min(heads, key=lambda h: h[1].serial)[0]
+                return ready[self.turn % len(ready)]
+            case "timed":
+                times: list[tuple[float, int, int, Agent | Hashable]]
+                times = [(a.time, 1, a.index, a) for a in ready]
+                times += [(h[1].time, 0, h[1].serial, h[0]) for h in heads]
+                return min(times, key=lambda t: t[:3])[3]
+        if self.rng.random() < 0.02:
+            self.priorities.clear()
+        options: list[Agent | Hashable] = [*ready, *(lane for lane, _ in heads)]
+        return max(options, key=self._priority)
+
+    def _priority(self, option: Hashable) -> float:
+        if option not in self.priorities:
+            self.priorities[option] = self.rng.random()
+        return self.priorities[option]

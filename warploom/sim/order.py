@@ -1,0 +1,123 @@
+"""Happens-before: vector clocks of warps and asynchronous engines, and who last touched which bytes.
+
+A clock has one component for each thing whose progress others can know:
+
+  warp w                 counts its releases (its program order)
+  wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
+  cp.async of warp w     copies that have landed
+  bulk reads of agent a  groups of TMA stores that have finished reading shared memory
+  barrier b              phases that are complete (and so the bytes that they counted)
+  named barrier n        generations that are complete
+
+What a thread knows is one row of 2·D numbers: the clock, and the clock as of its last proxy fence.  An
+ordinary write is ordered before an access of the async proxy (TMA, wgmma) only where the fenced half
+covers it.  Barriers carry both halves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warploom.errors import Note
+from warploom.ir.core import Op
+from warploom.sim.report import MemoryFault, Race
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Components:
+    """Numbers for the components, given out before a run."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, n: int = 1) -> range:
+        first = self.size
+        self.size += n
+        return range(first, self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access to shared memory.  It is over for whoever knows `epochs` of `components`."""
+
+    who: str  # agent, and the loop iterations that it was in
+    what: str  # the op in words
+    op: Op
+    components: Array
+    epochs: Array
+    is_generic_write: bool
+
+    def note(self, verb: str) -> Note:
+        return Note(f"{verb} by {self.who}: {self.what}", self.op.loc)
+
+
+class Footprints:
+    """For every granule of shared memory the last write, and each reader's last read since."""
+
+    def __init__(self, size: int, granule: int, readers: int, components: int) -> None:
+        self.granule = granule
+        self.components = components
+        self.last_write = np.full(-(-size // granule), -1, np.int32)
+        self.last_reads = np.full((self.last_write.size, readers), -1, np.int32)
+        self.accesses: list[Access] = []
+
+    def granules(self, addresses: Array) -> Array:
+        """The granules that byte addresses (of elements) fall into."""
+        found: Array = np.unique(addresses // self.granule)
+        return found
+
+    def _is_over(self, earlier: Access, rows: Array, is_async: bool) -> bool:
+        shift = self.components if is_async and earlier.is_generic_write else 0
+        known = rows[:, earlier.components + shift].min(axis=0)
+        return bool((known >= earlier.epochs).all())
+
+    def _race(self, now: Access, earlier: Access, verbs: tuple[str, str], fence: bool) -> Race:
+        kind = "proxy-fence" if fence else "race"
+        how = "is not made visible to the async proxy before" if fence else "is not ordered before"
+        return Race(
+            kind,
+            f"{earlier.who}: {earlier.what} {how} {now.what} by {now.who}, which touches the same bytes",
+            now.op.loc,
+            (earlier.note(f"earlier {verbs[0]}"), now.note(f"later {verbs[1]}")),
+            help=(
+                "the writers need a fence_async before the barrier that publishes their data"
+                if fence
+                else "a barrier must stand between the two"
+            ),
+        )
+
+    def _check(
+        self, now: Access, ids: Array, rows: Array, is_async: bool, verbs: tuple[str, str]
+    ) -> None:
+        for i in np.unique(ids).tolist():
+            if i < 0:
+                continue
+            earlier = self.accesses[i]
+            if not self._is_over(earlier, rows, is_async):
+                only_fence = is_async and self._is_over(earlier, rows, False)
+                raise self._race(now, earlier, verbs, only_fence)
+
+    def read(self, now: Access, at: Array, reader: int, rows: Array, is_async: bool) -> None:
+        """A read that begins now, with the knowledge of `rows` (one a warp that takes part).
+
+        Raises Race, or MemoryFault where nothing ever wrote the bytes."""
+        writes = self.last_write[at]
+        if (writes < 0).any():
+            raise MemoryFault(
+                "uninitialised", f"{now.who}: {now.what} reads bytes that nothing wrote", now.op.loc
+            )
+        self._check(now, writes, rows, is_async, ("write", "read"))
+        self.last_reads[at, reader] = len(self.accesses)
+        self.accesses.append(now)
+
+    def write(self, now: Access, at: Array, rows: Array, is_async: bool) -> None:
+        """A write that may happen from now on.  Raises Race."""
+        self._check(now, self.last_write[at], rows, is_async, ("write", "write"))
+        self._check(now, self.last_reads[at], rows, is_async, ("read", "write"))
+        self.last_write[at] = len(self.accesses)
+        self.last_reads[at] = -1
+        self.accesses.append(now)

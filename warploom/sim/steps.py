@@ -1,0 +1,643 @@
+"""What an agent does for each op that is not pure: control flow, memory, and Hopper's machinery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from warploom.ir.core import Op
+from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
+from warploom.sim.agent import Agent, Block, Steps, name_of, step
+from warploom.sim.barriers import CountedBarrier, MBarrier, Waiter
+from warploom.sim.engines import BulkStores, Fresh, Product
+from warploom.sim.evaluate import multiply
+from warploom.sim.memory import ViewValue
+from warploom.sim.order import Array
+from warploom.sim.report import MemoryFault, SimError
+from warploom.sim.shared import LayoutError, Place, element_addresses, operand_addresses
+
+# ---- control flow
+
+
+@step(control.for_)
+def _for(a: Agent, o: Op, lo: Any, hi: Any, by: Any, *init: Any) -> Steps:
+    (body,) = o.regions
+    number = dtype_of(o.operands[0].type).numpy.type
+    first, stop, stride = a.numbers((lo, hi, by))
+    if stride <= 0:
+        raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
+    carried = init
+    for i in range(first, stop, stride):
+        a.loops.append((body.params[0].hint or "i", i))
+        a.env.update(zip(body.params, (number(i), *carried), strict=True))
+        carried = yield from a.region(body)
+        a.loops.pop()
+    return _results(o, carried)
+
+
+@step(control.while_)
+def _while(a: Agent, o: Op, *init: Any) -> Steps:
+    condition, body = o.regions
+    carried = init
+    turn = 0
+    while True:
+        a.env.update(zip(condition.params, carried, strict=True))
+        go, *rest = yield from a.region(condition)
+        if not a.number(go):
+            return _results(o, tuple(rest))
+        a.loops.append(("turn", turn))
+        a.env.update(zip(body.params, rest, strict=True))
+        carried = yield from a.region(body)
+        a.loops.pop()
+        turn += 1
+
+
+@step(control.if_)
+def _if(a: Agent, o: Op, c: Any) -> Steps:
+    then, other = o.regions
+    return _results(o, (yield from a.region(then if a.number(c) else other)))
+
+
+def _results(o: Op, values: tuple[Any, ...]) -> Any:
+    return values[0] if len(o.results) == 1 else values
+
+
+@step(control.assume)
+def _assume(a: Agent, o: Op, c: Any) -> None:
+    if not a.number(c):
+        raise a.error("assume", "an assumption does not hold", o)
+
+
+@step(control.device_assert)
+def _device_assert(a: Agent, o: Op, c: Any) -> None:
+    if c is not None and not np.all(c):
+        raise a.error("device-assert", f"device_assert failed: {o.attrs['message']}", o)
+
+
+@step(control.device_print)
+def _device_print(a: Agent, o: Op, *values: Any) -> None:
+    if a.cta.has_data:
+        print(o.attrs["prefix"], a.label, *values)
+
+
+@step(task.elect)
+def _elect(a: Agent, o: Op) -> Steps:
+    if a.is_solo:
+        raise a.error("elect", "elect inside elect", o)
+    a.is_solo = True
+    yield from a.region(o.regions[0])
+    a.is_solo = False
+    return ()
+
+
+# ---- the program and global memory
+
+
+@step(tile.program_id)
+def _program_id(a: Agent, o: Op) -> Any:
+    return np.int32(a.cta.ids[o.attrs["axis"]])
+
+
+@step(tile.num_programs)
+def _num_programs(a: Agent, o: Op) -> Any:
+    return np.int32(a.cta.grid[o.attrs["axis"]])
+
+
+@step(task.replica_id)
+def _replica_id(a: Agent, o: Op) -> Any:
+    return np.int32(a.replica)
+
+
+@step(tile.make_view)
+def _make_view(a: Agent, o: Op, base: Any, *sizes: Any) -> ViewValue:
+    rank, numbers = len(sizes) // 2, a.numbers(sizes)
+    return ViewValue(int(base), tuple(numbers[:rank]), tuple(numbers[rank:]))
+
+
+def _skips(a: Agent, o: Op, *operands: Any) -> bool:
+    """A skeleton run leaves tiles alone."""
+    a.time += a.cta.cost.tma_latency
+    if a.cta.has_data:
+        return False
+    return any(isinstance(v.type, Tile) for v in (*o.operands, *o.results)) or any(
+        x is None for x in operands
+    )
+
+
+@step(tile.load)
+def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
+    if _skips(a, o, p):
+        return None
+    return a.cta.memory.load(dtype_of(o.result.type), p, mask, other, o.loc)
+
+
+@step(tile.store)
+def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
+    if not _skips(a, o, p, value):
+        a.cta.memory.store(p, value, mask, o.loc)
+
+
+@step(tile.atomic)
+def _atomic(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> Any:
+    if _skips(a, o, p, value):
+        return None
+    return a.cta.memory.atomic(o.attrs["fn"], p, value, mask, o.loc)
+
+
+@step(tile.load_box)
+def _load_box(a: Agent, o: Op, view: ViewValue, *offsets: Any) -> Any:
+    if _skips(a, o):
+        return None
+    kind = o.result.type
+    assert isinstance(kind, Tile)
+    return a.cta.memory.load_box(kind.dtype, view, a.numbers(offsets), kind.shape, o.loc)
+
+
+@step(tile.store_box)
+def _store_box(a: Agent, o: Op, view: ViewValue, value: Any, *offsets: Any) -> None:
+    if not _skips(a, o):
+        a.cta.memory.store_box(view, value, a.numbers(offsets), o.loc)
+
+
+# ---- declarations
+
+
+@step(hopper.tensor_map)
+def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
+    kind = o.result.type
+    assert isinstance(kind, TensorMap)
+    size = kind.dtype.bytes
+    if 0 not in view.extents:
+        for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
+            if axis == kind.inner and stride != 1 and extent > 1:
+                raise a.error(
+                    "tma-stride", f"axis {axis} of a tensor map has stride {stride}, not 1", o
+                )
+            if axis != kind.inner and extent > 1 and stride * size % 16:
+                raise a.error(
+                    "tma-stride",
+                    f"axis {axis} of a tensor map has a stride of {stride * size} bytes, no multiple of 16",
+                    o,
+                )
+    return view
+
+
+@step(hopper.shared_alloc)
+def _shared_alloc(a: Agent, o: Op) -> Place:
+    kind = o.result.type
+    assert isinstance(kind, Shared)
+    name = o.attrs["name"]
+    return Place(a.cta.addresses[name], kind, (0,) * len(kind.box), name)
+
+
+@step(hopper.mbarrier_alloc)
+def _mbarrier_alloc(a: Agent, o: Op) -> list[MBarrier]:
+    return a.cta.make_barriers(o)
+
+
+# ---- shared memory
+
+
+def _type(o: Op) -> Shared:
+    kind = o.result.type
+    assert isinstance(kind, Shared)
+    return kind
+
+
+@step(hopper.shared_slot)
+def _shared_slot(a: Agent, o: Op, s: Place, *index: Any) -> Place:
+    at = a.numbers(index)
+    return a.place(o, lambda: s.slot(at))
+
+
+@step(hopper.shared_slice)
+def _shared_slice(a: Agent, o: Op, s: Place, *block: Any) -> Place:
+    at = a.numbers(block)
+    return a.place(o, lambda: s.part(at, _type(o)))
+
+
+@step(hopper.shared_transpose)
+def _shared_transpose(a: Agent, o: Op, s: Place) -> Place:
+    return s.permuted(o.attrs["perm"], _type(o))
+
+
+def _what(o: Op, s: Place) -> str:
+    part = f" from {s.start}" if any(s.start) else ""
+    return f"{o.kind.name} of {s.name}{part}"
+
+
+@step(hopper.shared_load)
+def _shared_load(a: Agent, o: Op, s: Place) -> Any:
+    cta = a.cta
+    cta.read(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False)
+    a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
+    if not cta.has_data:
+        return None
+    at = element_addresses(s)
+    _need_written(a, o, at, s)
+    return cta.shared.read(at, s.type.dtype, False)
+
+
+def _need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
+    if not a.cta.shared.is_written(at, s.type.dtype):
+        raise MemoryFault(
+            "uninitialised", f"{a.who}: {_what(o, s)} reads bytes that nothing wrote", o.loc
+        )
+
+
+@step(hopper.shared_store)
+def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
+    cta = a.cta
+    cta.write(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False, True)
+    a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
+    if not cta.has_data:
+        return
+    at, n = element_addresses(s), len(a.rows)
+    for w in range(n):  # the warps share the rows; which has which does not matter
+        part = slice(w * at.shape[0] // n, (w + 1) * at.shape[0] // n)
+        a.lag(w, lambda part=part: cta.shared.write(at[part], value[part], s.type.dtype, False))  # type: ignore[misc]
+
+
+@step(hopper.fence_async)
+def _fence_async(a: Agent, o: Op) -> None:
+    rows, half = a.rows, a.cta.width // 2
+    np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
+    for w in range(len(rows)):
+        a.lag(w, a.cta.shared.fence)
+    a.time += a.cta.cost.sync
+
+
+# ---- barriers
+
+
+@step(hopper.group_sync)
+def _group_sync(a: Agent, o: Op) -> Steps:
+    if a.is_solo:
+        raise a.error("sync-in-elect", "one thread can't pass a barrier of its whole replica", o)
+    yield from a.settle(o)
+    scope = o.attrs["scope"]
+    if scope == "replica" or (scope == "task" and a.replicas == 1):
+        a.clock[:] = a.clock.max(axis=0)
+        a.released()
+        a.time += a.cta.cost.sync
+        return ()
+    barrier = a.cta.sync_barrier(a.name if scope == "task" else None)
+    return (yield from _counted(a, o, barrier, a.cta.sync_threads(a, scope), True))
+
+
+@step(hopper.named_barrier)
+def _named_barrier(a: Agent, o: Op) -> Steps:
+    if a.is_solo:
+        raise a.error("sync-in-elect", "a named barrier counts whole warps", o)
+    yield from a.settle(o)
+    barrier = a.cta.named_barriers[o.attrs["id"]]
+    return (yield from _counted(a, o, barrier, o.attrs["threads"], not o.attrs["arrive"]))
+
+
+def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
+    mine = barrier.arrive(a.party(o), 32 * a.warps, threads, a.clock, a.time)
+    a.released()
+    if not waits:
+        yield None
+        return ()
+    yield from a.wait_until(
+        Block(
+            lambda: barrier.generation > mine,
+            o,
+            f"{barrier.name}, generation {mine}",
+            lambda: f"{barrier.arrived} of {threads} threads arrived",
+            lambda: "not every warp that is counted comes to this barrier",
+        )
+    )
+    np.maximum(a.clock, barrier.done, out=a.clock)
+    a.stall(barrier.done_time, o, barrier.name)
+    return ()
+
+
+@step(hopper.mbarrier_wait)
+def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
+    b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
+    if parity not in (0, 1):
+        raise a.error("parity", f"waits for parity {parity} of {b.name}", o)
+    if a.cta.is_tracked:
+        target = b.target(party, a.rows, parity)
+        ready = lambda: b.phases > target  # noqa: E731
+    else:
+        target = b.phases - 1 if b.phases % 2 != parity else b.phases
+        ready = lambda: b.phases % 2 != parity  # noqa: E731
+    a.target = target
+    b.blocked[a] = party
+    yield from a.wait_until(
+        Block(
+            ready,
+            o,
+            f"phase {target} of {b.name} (parity {parity})",
+            lambda: f"phase {b.phases} still lacks {b.outstanding()}",
+            b.cause,
+        )
+    )
+    del b.blocked[a]
+    n = len(a.rows)
+    b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
+    if b.phases == target + 1 and target >= 0:
+        np.maximum(a.rows, b.done, out=a.rows)
+        a.stall(b.done_time, o, b.name)
+    return ()
+
+
+@step(hopper.mbarrier_arrive)
+def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+    b, party, by = a.barrier(o, barriers, index), a.party(o), o.attrs.get("by", "warp")
+    a.time += a.cta.cost.sync
+    warps = 1 if a.is_solo or by == "one" else a.warps
+    times = 32 if by == "thread" and not a.is_solo else 1
+    for w in range(warps):
+        row, time = a.clock[w].copy(), a.time
+
+        def run(row: Array = row, time: float = time) -> None:
+            rows = row[None] if a.cta.is_tracked else None
+            for _ in range(times):
+                b.arrive(party, row, time, rows)
+
+        a.lag(w, run)
+    a.released()
+    yield None
+    return ()
+
+
+@step(hopper.mbarrier_expect)
+def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+    b, party = a.barrier(o, barriers, index), a.party(o)
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would expect the bytes", o, "put it inside elect"
+        )
+    a.time += a.cta.cost.sync
+    b.expect(party, o.attrs["bytes"])
+    b.arrive(party, a.clock[0].copy(), a.time, a.rows if a.cta.is_tracked else None)
+    a.released()
+    yield None
+    return ()
+
+
+# ---- TMA
+
+
+@step(hopper.tma_load)
+def _tma_load(
+    a: Agent,
+    o: Op,
+    view: ViewValue,
+    dst: Place,
+    barriers: list[MBarrier],
+    index: Any,
+    *offsets: Any,
+) -> Steps:
+    cta, b, party = a.cta, a.barrier(o, barriers, index), a.party(o)
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
+        )
+    if cta.is_tracked:
+        b.bind(party, a.rows, "issues a copy that completes")
+    phase, size, at = b.phases, dst.type.tile_bytes, a.numbers(offsets)
+    component = np.array([b.component])
+    cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False)
+    b.in_flight += size
+    stamp = a.clock[0].copy()
+    end = cta.transfer(a, o, size)
+    cta.loads[b] = (phase, party)
+
+    def run() -> None:
+        if cta.has_data:
+            data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
+            cta.shared.write(element_addresses(dst), data, dst.type.dtype, True)
+        b.land(party, size, phase, stamp, end)
+
+    cta.engine.issue("tma_load", run, end)
+    a.released()
+    yield None
+    return ()
+
+
+@step(hopper.tma_store)
+def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> Steps:
+    cta, bulk = a.cta, a.bulk
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
+        )
+    group, at = bulk.committed + 1, a.numbers(offsets)
+    cta.read(a, o, _what(o, src), src, np.array([a.bulk_order]), np.array([group]), True)
+    bulk.open += 1
+    bulk.last_op = o
+    for left in (bulk.unread, bulk.unwritten):
+        left[group] = left.get(group, 0) + 1
+    end = cta.transfer(a, o, src.type.tile_bytes)
+
+    def read() -> None:
+        data = None
+        if cta.has_data:
+            addresses = element_addresses(src)
+            _need_written(a, o, addresses, src)
+            data = cta.shared.read(addresses, src.type.dtype, True)
+        bulk.unread[group] -= 1
+
+        def write() -> None:
+            if data is not None:
+                cta.memory.store_box(view, data, at, o.loc)
+            bulk.unwritten[group] -= 1
+
+        cta.engine.issue("tma_store", write, end)
+
+    cta.engine.issue("tma_store", read, end - cta.cost.tma_latency)
+    yield None
+    return ()
+
+
+@step(hopper.tma_store_commit)
+def _tma_store_commit(a: Agent, o: Op) -> None:
+    if not a.is_solo:
+        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    a.bulk.committed += 1
+    a.bulk.open = 0
+    a.bulk.last_op = o
+
+
+@step(hopper.tma_store_wait)
+def _tma_store_wait(a: Agent, o: Op) -> Steps:
+    if not a.is_solo:
+        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    bulk = a.bulk
+    group = max(0, bulk.committed - o.attrs["pending"])
+    left = bulk.unread if o.attrs.get("read", True) else bulk.unwritten
+    yield from a.wait_until(
+        Block(
+            lambda: BulkStores.over(left, group),
+            o,
+            f"its bulk group {group}",
+            lambda: "the stores are not over",
+            lambda: "",
+        )
+    )
+    bulk.known = max(bulk.known, group)
+    a.clock[0, a.bulk_order] = bulk.known
+    a.time += a.cta.cost.sync
+    return ()
+
+
+# ---- cp.async
+
+
+@step(hopper.cp_async)
+def _cp_async(a: Agent, o: Op, view: ViewValue, dst: Place, *offsets: Any) -> Steps:
+    cta, at, n = a.cta, a.numbers(offsets), len(a.rows)
+    a.copies += 1
+    epochs = np.full(n, a.copies)
+    cta.write(a, o, _what(o, dst), dst, a.copy_order[:n], epochs, False, True)
+    end = cta.transfer(a, o, dst.type.tile_bytes)
+
+    def run() -> None:
+        if cta.has_data:
+            data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
+            cta.shared.write(element_addresses(dst), data, dst.type.dtype, False)
+
+    cta.engine.issue("cp_async", run, end, a.lane("cp_async"))
+    yield None
+    return ()
+
+
+@step(hopper.cp_async_arrive)
+def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+    b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
+    stamps = a.rows.copy()
+    stamps[np.arange(n), a.copy_order[:n]] = a.copies
+    threads = 1 if a.is_solo else 32
+    time = a.time
+
+    def run() -> None:
+        for row in stamps:
+            for _ in range(threads):
+                b.arrive(party, row, time, row[None] if a.cta.is_tracked else None)
+
+    a.cta.engine.issue("cp_async", run, time, a.lane("cp_async"))
+    a.released()
+    yield None
+    return ()
+
+
+# ---- wgmma
+
+
+@step(hopper.in_flight)
+def _in_flight(a: Agent, o: Op, value: Any) -> Fresh:
+    return Fresh(value, a.count)
+
+
+@step(hopper.no_acc)
+def _no_acc(a: Agent, o: Op) -> Fresh:
+    return Fresh(None, a.count)
+
+
+@step(hopper.wgmma_fence)
+def _wgmma_fence(a: Agent, o: Op) -> None:
+    a.wgmma.last_fence = a.count
+
+
+@step(hopper.wgmma)
+def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any) -> Steps:
+    cta, queue = a.cta, a.wgmma
+    if a.is_solo or a.warps != 4:
+        raise a.error("wgmma-group", "wgmma is issued by one whole warp group", o)
+    yield from a.settle(o)
+    touched = [acc.born] if isinstance(acc, Fresh) else []
+    if not isinstance(x, Place):
+        touched.append(a.made.get(o.operands[0], 0))
+    if queue.last_fence < max(touched, default=queue.last_fence):
+        raise a.error(
+            "wgmma-fence",
+            "wgmma on registers that were touched after the last wgmma_fence",
+            o,
+            "put a wgmma_fence before it",
+        )
+    group = queue.committed + 1
+    for place, mn_axis in ((x, 0), (b, 1)):
+        if isinstance(place, Place):
+            try:
+                at = operand_addresses(place, mn_axis)
+            except LayoutError as e:
+                raise a.error("wgmma-layout", str(e), o) from None
+            cta.read(a, o, _what(o, place), place, a.queue_order, np.full(4, group), True, at)
+    product = Product(o, x, b, acc, bool(a.number(use_acc)), group)
+    queue.unfinished.append(product)
+    k, n = b.type.shape
+    m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
+    product.end = cta.multiply(a, o, cta.cost.wgmma(m, n, k, b.type.dtype.bits))
+    cta.engine.issue("wgmma", lambda: _perform(a, product), product.end, a.lane("wgmma"))
+    yield None
+    return product
+
+
+def _rows(o: Op) -> int:
+    kind = o.operands[0].type
+    assert isinstance(kind, Tile)
+    return kind.shape[0]
+
+
+def _perform(a: Agent, p: Product) -> None:
+    if a.cta.has_data:
+        left = _operand(a, p.op, p.a, 0) if isinstance(p.a, Place) else p.a
+        p.value = multiply(left, _operand(a, p.op, p.b, 1).T)
+        if p.use_acc:
+            start = p.acc.value
+            p.value = p.value + (np.float32(np.nan) if start is None else start)
+    p.is_done = True
+    a.wgmma.unfinished.remove(p)
+
+
+def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
+    at = operand_addresses(s, mn_axis)
+    _need_written(a, o, at, s)
+    return a.cta.shared.read(at, s.type.dtype, True)
+
+
+@step(hopper.wgmma_commit)
+def _wgmma_commit(a: Agent, o: Op) -> None:
+    a.wgmma.committed += 1
+
+
+@step(hopper.wgmma_wait)
+def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
+    queue = a.wgmma
+    group = max(0, queue.committed - o.attrs["pending"])
+    covered = [p for p in queue.unfinished if p.group <= group]
+    yield from a.wait_until(
+        Block(
+            lambda: queue.finished(group),
+            o,
+            f"its wgmma group {group}",
+            lambda: "the tensor core is not done",
+            lambda: "",
+        )
+    )
+    a.stall(max((p.end for p in covered), default=a.time), o, "wgmma")
+    queue.known = max(queue.known, group)
+    a.clock[np.arange(a.warps), a.queue_order] = queue.known
+    values = []
+    for v, acc in zip(o.results, accs, strict=True):
+        if isinstance(acc, Product) and acc.group > group:
+            raise a.error(
+                "in-flight",
+                f"the accumulator of wgmma group {acc.group} is read, the wait covers groups up to {group}",
+                o,
+                "commit the wgmma, and wait with fewer groups pending",
+            )
+        if acc.value is None and a.cta.has_data:
+            kind = v.type
+            assert isinstance(kind, Tile)
+            values.append(np.full(kind.shape, np.nan, np.float32))
+        else:
+            values.append(acc.value)
+    return _results(o, tuple(values))
