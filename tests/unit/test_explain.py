@@ -1,0 +1,105 @@
+"""explain(): buffers and barriers of the hand-written text; lines, reasons and resources by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warploom.errors import Loc
+from warploom.explain import Line, explain_parts
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.parser import parse_func
+from warploom.ir.types import Tile, View, bf16, i32
+from warploom.schedule.model import (
+    ChannelPlan,
+    Reason,
+    Schedule,
+    SplitPlan,
+    StorePlan,
+    TaskPlan,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir"
+
+
+def schedule() -> Schedule:
+    return Schedule(
+        tile_hash="",
+        specialized=True,
+        tasks=(
+            TaskPlan("consumer", "consumer", 4, 2, 232),
+            TaskPlan("producer", "producer", 4, 1, 40),
+        ),
+        assign={"load0": ("producer",), "store0": ("consumer",)},
+        split=SplitPlan("M", 2),
+        channels=(ChannelPlan("a", ("load0",), ("tma",), "producer", ("consumer",), 3),),
+        stores=(StorePlan("store0", "tma", (64, 64), 4),),
+        wgmma_in_flight=1,
+        reasons=(
+            Reason("load0", "filled by tma", "its rows are multiples of 16 bytes"),
+            Reason("kernel", "two consumer groups", "as asked"),
+            Reason("b", "2 slots", "3 don't fit", warn=True),
+        ),
+    )
+
+
+def kernel(file: Path) -> Func:
+    """A box copied, on lines 2 (in a helper called from there) and 4 of `file`."""
+    file.write_text("def f(a):\n    x = load(a)\n    # nothing\n    store(a, x)\n")
+    view = Value(View(2, bf16), "a")
+    helper = Loc(str(file.with_name("helper.py")), 99, caller=Loc(str(file), 2))
+    b = Builder(helper)
+    zero = arith.const(b, value=0, dtype=i32)
+    loaded = Value(Tile((128, 64), bf16), "x")
+    b.append(
+        Op(
+            tile.load_box,
+            (view, zero, zero),
+            {"shape": (128, 64)},
+            (loaded,),
+            loc=helper,
+            id="load0",
+        )
+    )
+    b.append(Op(tile.store_box, (view, loaded, zero, zero), loc=Loc(str(file), 4), id="store0"))
+    control.yield_(b)
+    return Func("f", Region((view,), tuple(b.ops)), Level.TILE, loc=Loc(str(file), 1))
+
+
+def test_buffers_and_barriers_of_the_hand_written_gemm(tmp_path: Path) -> None:
+    placed = parse_func(GOLDEN.read_text())
+    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), placed)
+    assert told.buffers[0].startswith("a: 3 × 128×64 bf16 = 49,152 bytes")
+    assert "filled by producer (TMA); read by consumer × 2" in told.buffers[1]
+    assert "filled by consumer × 2; read by consumer × 2 (TMA)" in told.buffers[5]
+    full, empty = told.barriers
+    assert "3 mbarriers, a phase is 1 arrival and 49,152 bytes" in full
+    assert "signalled by producer; waited for by consumer × 2" in full
+    assert "a phase is 8 arrivals; signalled by consumer × 2; waited for by producer" in empty
+
+
+def test_lines_tell_tasks_boxes_rings_and_reasons(tmp_path: Path) -> None:
+    placed = parse_func(GOLDEN.read_text())
+    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), placed)
+    assert [line.number for line in told.lines] == [1, 2, 3, 4]
+    load, store = told.lines[1], told.lines[3]
+    assert load.text == "    x = load(a)" and load.tasks == ("producer",)
+    assert load.notes == (  # found through the helper's call
+        "a box of 128×64 at (0, 0) of a",
+        "by TMA into ring a of 3 slots: producer → consumer",
+        "filled by tma: its rows are multiples of 16 bytes",
+    )
+    assert store.tasks == ("consumer",)
+    assert "leaves by TMA in chunks of 64×64, 4 buffered" in store.notes
+    assert told.lines[2] == Line(3, "    # nothing")
+
+
+def test_the_text_says_who_runs_and_what_went_against_a_request(tmp_path: Path) -> None:
+    placed = parse_func(GOLDEN.read_text())
+    text = str(explain_parts(kernel(tmp_path / "k.py"), schedule(), placed))
+    assert "f (" in text and "for sm_90a, specialized" in text
+    assert "consumer: 2 × 4 warps, 232 registers a thread" in text
+    assert "the tile is split along M among 2 groups" in text
+    assert "kernel: two consumer groups, because as asked" in text
+    assert "! b: 2 slots, because 3 don't fit" in text
+    assert all(line == line.rstrip() for line in text.splitlines())

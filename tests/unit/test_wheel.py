@@ -1,0 +1,55 @@
+"""The wheel holds all that is needed: built, installed in an empty environment, used from elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+KERNEL = """\
+import warploom as wl
+import warploom.language as tl
+
+
+@wl.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(x_ptr + at, x * 2.0, mask=at < n)
+
+
+import warploom
+assert "site-packages" in warploom.__file__, warploom.__file__
+compiled = scale.compile(signature=("*fp32:16", "i32"), constexprs={"BLOCK": 256})
+assert compiled.cubin[:4] == b"\\x7fELF"
+print("compiled", len(compiled.cubin))
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> None:
+    wheels, elsewhere = tmp_path / "wheels", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", wheels, ROOT, cwd=tmp_path
+    )  # fmt: skip
+    (wheel,) = wheels.glob("warploom-*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=elsewhere)
+    (elsewhere / "kernel.py").write_text(KERNEL)
+    assert "compiled" in run(python, "kernel.py", cwd=elsewhere)
+    assert "sm_90a" in run(tmp_path / "env" / "bin" / "warploom", "doctor", cwd=elsewhere)
