@@ -1,0 +1,280 @@
+"""Puts a ring between the task that loads and the tasks that use, with the four communication ops.
+
+Order: after partition_data; before partition_code, which takes the tasks apart.
+
+before:  %a = load_box(%v, %row, %k) @{producer}        %c = dot(%a, %b, %acc) @{consumer}
+after:   producer_acquire(%ring, %slot, %phase) @{producer}
+         produce(%ring, %slot, %v, %row, %k) {item=0} @{producer}
+         producer_commit(%ring, %slot) @{producer}
+         consumer_wait(%ring, %slot, %phase) @{consumer}
+         %a = take(%ring, %slot) {item=0} @{consumer}
+         %c = dot(%a, %b, %acc) @{consumer}
+         consumer_release(%ring, %slot) @{consumer}
+         %slot1, %phase1 = ring_next(%slot, %phase) {depth=3} @{consumer, producer}
+
+All of a channel's ops stand in the block of its loads, so every task that runs the block counts alike;
+a use deeper inside (in an `if`, a loop) waits and releases around the op that contains it.  The cursor
+(slot, phase) is threaded through every enclosing loop and both arms of every `if`.  Ops that only view
+an item (transpose, slice_block) move to where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.ir.ops import control, task, tile
+from warploom.ir.types import Scalar, Tile, i32
+from warploom.schedule import rings
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import ChannelPlan, Schedule
+from warploom.target import Target
+
+Cursor = tuple[Value, Value]
+
+
+def insert_channels(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    return _Inserter(func, schedule).function()
+
+
+@dataclass(eq=False)
+class _Ring:
+    """One channel at work: its loads, their block, and where in it the items are used."""
+
+    plan: ChannelPlan
+    loads: tuple[Op, ...]
+    block: Region
+    at: int  # index in the block of the last load: all items are produced there
+    first: int
+    last: int
+    tasks: frozenset[str]
+    channel: Value
+
+
+@dataclass(eq=False)
+class _Inserter:
+    func: Func
+    schedule: Schedule
+    rings: list[_Ring] = field(default_factory=list)
+    taken: dict[Value, Value] = field(default_factory=dict)  # item -> what `take` gave
+
+    def __post_init__(self) -> None:
+        self.structure = Structure(self.func.body)
+        self.views = {
+            o
+            for plan in self.schedule.channels
+            for i in plan.items
+            for o in self.view_ops(self.load(i).result)
+        }
+        for plan in self.schedule.channels:
+            self.rings.append(self.ring(plan))
+        self.items = {o.result for r in self.rings for o in r.loads}
+
+    def load(self, item: str) -> Op:
+        """The load that a schedule calls `item`."""
+        loads = (tile.load, tile.load_box)
+        found = [o for o in self.structure.ops if o.id == item and o.kind in loads]
+        if len(found) != 1:
+            raise InternalError(f"a channel carries {item}, of which there are {len(found)}")
+        return found[0]
+
+    def view_ops(self, v: Value) -> list[Op]:
+        """The ops that only view item v."""
+        found = []
+        for o in self.structure.users.get(v, ()):
+            if o.kind in rings.VIEWS:
+                found += [o, *self.view_ops(o.result)]
+        return found
+
+    def ring(self, plan: ChannelPlan) -> _Ring:
+        loads = tuple(self.load(i) for i in plan.items)
+        block = self.structure.block[loads[0]]
+        at = max(i for i, o in enumerate(block.ops) if o in loads)
+        spans = []
+        for o in loads:
+            span = rings.span(
+                self.structure, o.result, block, lambda u: bool(u.tasks & set(plan.consumers))
+            )
+            if span is not None:
+                spans.append(span)
+        if not spans or min(s[0] for s in spans) <= at:
+            raise InternalError(f"channel {plan.name} is not used after its last load")
+        items = tuple(o.result.type for o in loads)
+        assert all(isinstance(t, Tile) for t in items)
+        kind = task.channel.infer(
+            (), {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
+        )[0]
+        tasks = frozenset({plan.producer, *plan.consumers})
+        first, last = min(s[0] for s in spans), max(s[1] for s in spans)
+        return _Ring(plan, loads, block, at, first, last, tasks, Value(kind, plan.name))
+
+    # ---- rebuilding
+
+    def function(self) -> Func:
+        b = Builder()
+        body = self.func.body
+        cursors: dict[_Ring, Cursor] = {}
+        for r in self.rings:
+            plan = r.plan
+            items = tuple(o.result.type for o in r.loads)
+            attrs = {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
+            b.append(Op(task.channel, (), attrs, (r.channel,), (), r.tasks))
+        if self.rings:
+            b.tasks = frozenset(t for r in self.rings for t in r.tasks)
+            zero = build.const(b, 0)
+            cursors = dict.fromkeys(self.rings, (zero, zero))
+        self.ops(body, b, cursors)
+        self.end(body, b, cursors)
+        b.append(body.ops[-1])
+        return self.func.with_(body=b.region(body.params), level=Level.CHANNEL)
+
+    def inside(self, o: Op) -> list[_Ring]:
+        """The rings that turn inside an op's regions."""
+        return [r for r in self.rings if o in self.structure.enclosing(r.loads[0])]
+
+    def ops(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+        """Rebuilds all of a region but its yield; `cursors` moves on with the rings."""
+        here = [r for r in self.rings if r.block is region]
+        producing = {o for r in here for o in r.loads}
+        for i, o in enumerate(region.ops):
+            for r in here:
+                if r.first == i:
+                    self.begin_use(r, b, cursors[r])
+            if o in producing:
+                for r in here:
+                    if r.at == i:
+                        self.produce(r, b, cursors[r])
+            elif o is region.ops[-1]:
+                continue
+            elif o in self.views:
+                pass
+            elif o.regions:
+                self.control(o, b, cursors)
+            else:
+                with b.at(o):
+                    b.append(o.with_(operands=self.operands(o.operands, b)))
+            for r in here:
+                if r.last == i:
+                    self.end_use(r, b, cursors)
+
+    def end(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> tuple[Value, ...]:
+        """What the region's yield passes on.  An item among it was taken to registers, its slot is free."""
+        end = region.ops[-1]
+        with b.at(end):
+            values = self.operands(end.operands, b)
+        for r in self.rings:
+            if r.block is region and r.last == len(region.ops) - 1:
+                self.end_use(r, b, cursors)
+        return values
+
+    def operands(self, values: tuple[Value, ...], b: Builder) -> tuple[Value, ...]:
+        return tuple(self.operand(v, b) for v in values)
+
+    def operand(self, v: Value, b: Builder) -> Value:
+        """v, or the part of a taken item that it views, rebuilt here."""
+        if v in self.taken:
+            return self.taken[v]
+        o = self.structure.maker(v)
+        if o is None or o not in self.views:
+            return v
+        source = self.operand(o.operands[0], b)
+        with b.at(o):
+            operands = (source, *o.operands[1:])
+            new = Value(v.type, v.hint)
+            b.append(o.with_(operands=operands, results=(new,)))
+        return new
+
+    def produce(self, r: _Ring, b: Builder, cursor: Cursor) -> None:
+        slot, phase = cursor
+        with b.at(r.loads[0]):
+            b.tasks = frozenset({r.plan.producer})
+            task.producer_acquire(b, r.channel, slot, phase)
+            for n, (o, via) in enumerate(zip(r.loads, r.plan.via, strict=True)):
+                b.loc = o.loc
+                if via == "registers":
+                    b.append(o.with_(tasks=b.tasks))
+                    task.put(b, r.channel, slot, o.result, item=n)
+                else:
+                    ends = (r.channel, slot, *o.operands)
+                    b.append(Op(task.produce, ends, {"item": n}, (), (), b.tasks, o.loc, o.id))
+            task.producer_commit(b, r.channel, slot)
+
+    def begin_use(self, r: _Ring, b: Builder, cursor: Cursor) -> None:
+        slot, phase = cursor
+        with b.at(r.loads[0]):
+            b.tasks = frozenset(r.plan.consumers)
+            task.consumer_wait(b, r.channel, slot, phase)
+            for n, o in enumerate(r.loads):
+                if self.structure.users.get(o.result):
+                    hint = o.result.hint
+                    self.taken[o.result] = task.take(b, r.channel, slot, item=n, hint=hint)
+
+    def end_use(self, r: _Ring, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+        slot, phase = cursors[r]
+        with b.at(r.loads[0]):
+            b.tasks = frozenset(r.plan.consumers)
+            task.consumer_release(b, r.channel, slot)
+            b.tasks = r.tasks
+            cursors[r] = task.ring_next(b, slot, phase, depth=r.plan.depth)
+
+    # ---- control flow
+
+    def control(self, o: Op, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+        """A loop or an if that carries the cursors of the rings inside it."""
+        inside = self.inside(o)
+        new: dict[_Ring, Cursor] = {r: _cursor() for r in inside}
+        results = (*o.results, *_flat(new, inside))
+        operands = self.operands(o.operands, b)
+        if o.kind is control.if_:
+            regions = tuple(self.region(r, b, (), cursors, inside) for r in o.regions)
+            b.append(o.with_(operands=operands, results=results, regions=regions))
+        else:
+            turning = len(o.regions) - 1  # a while's condition only hands the cursors on
+            regions = tuple(
+                self.carrying(r, b, cursors, inside, turns=n == turning)
+                for n, r in enumerate(o.regions)
+            )
+            operands = (*operands, *_flat(cursors, inside))
+            b.append(o.with_(operands=operands, results=results, regions=regions))
+        cursors.update(new)
+
+    def carrying(
+        self,
+        r: Region,
+        b: Builder,
+        cursors: dict[_Ring, Cursor],
+        inside: list[_Ring],
+        turns: bool,
+    ) -> Region:
+        """A loop's region, with cursors as further parameters."""
+        if not turns and any(ring.block is r for ring in inside):
+            raise InternalError("a channel turns in the condition of a while")
+        params = {ring: _cursor() for ring in inside}
+        return self.region(r, b, _flat(params, inside), {**cursors, **params}, inside)
+
+    def region(
+        self,
+        r: Region,
+        b: Builder,
+        more: tuple[Value, ...],
+        cursors: Mapping[_Ring, Cursor],
+        inside: list[_Ring],
+    ) -> Region:
+        inner = b.nested()
+        own = dict(cursors)
+        self.ops(r, inner, own)
+        values = (*self.end(r, inner, own), *_flat(own, inside))
+        inner.append(r.ops[-1].with_(operands=values))
+        return inner.region((*r.params, *more))
+
+
+def _cursor() -> Cursor:
+    return Value(Scalar(i32), "slot"), Value(Scalar(i32), "phase")
+
+
+def _flat(cursors: Mapping[_Ring, Cursor], rings_: list[_Ring]) -> tuple[Value, ...]:
+    return tuple(v for r in rings_ for v in cursors[r])

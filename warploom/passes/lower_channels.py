@@ -1,0 +1,251 @@
+"""Channels as shared memory and mbarriers: the part of partition_code that knows rings.
+
+    producer_acquire   mbarrier_wait(empty[slot], phase ^ 1); TMA: mbarrier_expect(full[slot], bytes)
+    produce, put       tma_load (completes on full[slot]) | cp_async | load, shared_store
+    producer_commit    TMA: nothing | cp_async_arrive | fence_async, mbarrier_arrive
+    consumer_wait      mbarrier_wait(full[slot], phase); after cp.async: fence_async where wgmma reads
+    consumer_release   mbarrier_arrive(empty[slot]) by each warp; fence_async before, where ordinary loads
+                       read what TMA will overwrite
+
+Full barriers expect one arrival for TMA (with the bytes of all its items), one of every thread for
+cp.async, one of every warp for ordinary stores.  Empty ones expect every warp of every consumer replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.types import Channel, Shared, Tile
+from warploom.schedule import rings
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import Schedule, TaskPlan
+from warploom.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """A channel's declarations.  maps[i] is item i's tensor map, pieces[i] the bytes of its cp.async
+    copies; generic: does any consumer read it by ordinary loads?"""
+
+    via: tuple[str, ...]
+    items: tuple[Value, ...]
+    maps: tuple[Value | None, ...]
+    pieces: tuple[int, ...]
+    full: Value
+    empty: Value
+    generic: bool
+
+    @property
+    def expect_bytes(self) -> int:
+        """Bytes that TMA brings to one slot."""
+        types = [v.type for v, via in zip(self.items, self.via, strict=True) if via == "tma"]
+        return sum(t.tile_bytes for t in types if isinstance(t, Shared))
+
+    @property
+    def only_tma(self) -> bool:
+        return all(v == "tma" for v in self.via)
+
+
+def declare(
+    func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
+) -> dict[Value, Ring]:
+    """Declares every channel of the function in front of the tasks."""
+    accesses = Accesses(func, structure, target)
+    plans = {t.name: t for t in schedule.tasks}
+    names: set[str] = set()
+    found = {}
+    for o in structure.ops:
+        if o.kind is task.channel:
+            found[o.result] = _declare(o, schedule, accesses, plans, names, top)
+    return found
+
+
+def _declare(
+    o: Op,
+    schedule: Schedule,
+    accesses: Accesses,
+    plans: dict[str, TaskPlan],
+    names: set[str],
+    top: Builder,
+) -> Ring:
+    structure = accesses.structure
+    plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
+    channel = o.result.type
+    assert isinstance(channel, Channel)
+    users = structure.users.get(o.result, [])
+    items: list[Value] = []
+    maps: list[Value | None] = []
+    pieces: list[int] = []
+    for n, t in enumerate(channel.items):
+        via = plan.via[n]
+        fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
+        takes = [u.result for u in users if u.kind is task.take and u.attrs["item"] == n]
+        view = structure.maker(fills[0].operands[2]) if via != "registers" else None
+        memory_inner = _memory_inner(accesses, fills[0])
+        inner, swizzle = rings.item_layout(structure, takes[0], memory_inner)
+        hint = takes[0].hint or f"{plan.name}{n}"
+        items.append(
+            hopper.shared_alloc(
+                top,
+                name=_unique(hint, names),
+                lead=(plan.depth,),
+                shape=t.shape,
+                dtype=t.dtype,
+                inner=inner,
+                swizzle=swizzle,
+                hint=f"{hint}_smem",
+            )
+        )
+        maps.append(None)
+        pieces.append(0)
+        if via == "tma":
+            assert view is not None
+            maps[n] = hopper.tensor_map(
+                top, view.result, box=t.shape, inner=inner, swizzle=swizzle, hint=f"{hint}_map"
+            )
+        elif via == "cp_async":
+            fill = fills[0]
+            box = fill.with_(operands=(fill.operands[2], *fill.operands[3:]))
+            pieces[n] = accesses.piece_bytes(box, t.shape)
+            if not pieces[n]:
+                raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
+    producer = plans[plan.producer]
+    filling = producer.warps or next(iter(plans.values())).warps  # an inline task runs in the first
+    count = int("tma" in plan.via) + ("cp_async" in plan.via) * 32 * filling
+    count += ("registers" in plan.via) * filling
+    empty = sum(plans[c].warps * plans[c].replicas for c in plan.consumers)
+    suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
+    full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))
+    return Ring(
+        via=plan.via,
+        items=tuple(items),
+        maps=tuple(maps),
+        pieces=tuple(pieces),
+        full=hopper.mbarrier_alloc(top, name=full_name, n=plan.depth, count=count, hint=full_name),
+        empty=hopper.mbarrier_alloc(
+            top, name=empty_name, n=plan.depth, count=empty, hint=empty_name
+        ),
+        generic=any(needs_registers(structure, u.result) for u in users if u.kind is task.take),
+    )
+
+
+def _memory_inner(accesses: Accesses, fill: Op) -> int | None:
+    """The axis of an item that is adjacent in memory, where it comes from a view."""
+    if fill.kind is task.produce:
+        view = accesses.structure.maker(fill.operands[2])
+    else:
+        load = accesses.structure.maker(fill.operands[2])
+        boxed = load is not None and load.kind is tile.load_box
+        view = accesses.view(load) if load is not None and boxed else None
+    return accesses.inner_axis(view) if view is not None else None
+
+
+def _unique(name: str, names: set[str]) -> str:
+    n, candidate = 0, name
+    while candidate in names:
+        n += 1
+        candidate = f"{name}{n}"
+    names.add(candidate)
+    return candidate
+
+
+def needs_registers(structure: Structure, v: Value) -> bool:
+    """Is a taken item (or a view of it) used other than as an operand that a dot reads in place?"""
+    for o in structure.users.get(v, ()):
+        if o.kind in rings.VIEWS and o.operands[0] is v:
+            if needs_registers(structure, o.result):
+                return True
+        elif o.kind is not tile.dot or v is o.operands[2]:
+            return True
+    return False
+
+
+# ---- what the ops become.  `b` stands in the task; values are those of the task.
+
+
+def fill(
+    b: Builder,
+    ring: Ring,
+    slot: Value,
+    phase: Value,
+    boxes: Sequence[tuple[Value, ...]],
+    tiles: Sequence[Value | None],
+    elected: bool,
+) -> None:
+    """From acquire to commit.  boxes[i]: view and offsets of item i; tiles[i]: its value where it comes
+    from registers; elected: one thread runs this already."""
+
+    def wait(b: Builder) -> None:
+        free = arith.xor(b, phase, build.const(b, 1), hint="free")
+        hopper.mbarrier_wait(b, ring.empty, slot, free)
+
+    def copies(b: Builder) -> None:
+        hopper.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
+        for item, tensor_map, box in zip(ring.items, ring.maps, boxes, strict=True):
+            if tensor_map is not None:
+                place = hopper.shared_slot(b, item, slot, hint=item.hint.replace("_smem", "_slot"))
+                hopper.tma_load(b, tensor_map, place, ring.full, slot, *box[1:])
+
+    if ring.only_tma:
+        if elected:
+            wait(b)
+            copies(b)
+        else:
+
+            def body(inner: Builder) -> None:
+                wait(inner)
+                copies(inner)
+
+            build.elect(b, body)
+        return
+    wait(b)
+    if "tma" in ring.via:
+        build.elect(b, copies)
+    for n, via in enumerate(ring.via):
+        if via == "tma":
+            continue
+        place = hopper.shared_slot(b, ring.items[n], slot)
+        if via == "cp_async":
+            hopper.cp_async(b, boxes[n][0], place, *boxes[n][1:], bytes=ring.pieces[n])
+        else:
+            value = tiles[n]
+            assert value is not None
+            hopper.shared_store(b, place, value)
+    if "cp_async" in ring.via:
+        hopper.cp_async_arrive(b, ring.full, slot)
+    if "registers" in ring.via:
+        hopper.fence_async(b)
+        hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
+
+
+def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
+    """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
+    hopper.mbarrier_wait(b, ring.full, slot, phase)
+    if "cp_async" in ring.via:
+        hopper.fence_async(b)
+
+
+def release(b: Builder, ring: Ring, slot: Value) -> None:
+    """consumer_release."""
+    if ring.generic and "tma" in ring.via:
+        hopper.fence_async(b)
+    hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+
+
+def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
+    """A transpose or slice_block of an item, as a view of its slot."""
+    t = o.result.type
+    assert isinstance(t, Tile)
+    if o.kind is tile.transpose:
+        turned: Value = hopper.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
+        return turned
+    if o.kind is not task.slice_block:
+        raise InternalError(f"{o.kind.name} is no view")
+    part: Value = hopper.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
+    return part

@@ -1,0 +1,364 @@
+"""Takes the tasks apart: one region a task, each with its own copy of the control flow it needs.
+
+Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
+wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
+and stores by select_instructions.  Afterwards pipeline_wgmma, and fuse_tasks for uniform kernels.
+
+before:  one sequential function with the communication ops
+after:   declarations (tensor maps, shared memory, mbarriers), scalars that all tasks may compute
+         tasks() {names=("consumer", "producer"), …} do { … } do { … }
+
+A task's copy of a loop or an if carries only the values which that task uses.  A producer that does
+nothing but TMA is one `elect` around its whole body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
+from warploom.passes import lower_channels, select_instructions
+from warploom.schedule import rings
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Demand, Structure
+from warploom.schedule.model import Schedule, StorePlan, TaskPlan
+from warploom.target import Target
+
+_EFFECTS = Effect.WRITE | Effect.SYNC
+
+
+def partition_code(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    return _Partition(func, schedule, target).function()
+
+
+@dataclass(eq=False)
+class _Partition:
+    """What all tasks share."""
+
+    func: Func
+    schedule: Schedule
+    target: Target
+    top: Builder = field(default_factory=Builder)
+    maps: dict[str, Value] = field(default_factory=dict)  # store id -> tensor map
+    staging: dict[str, select_instructions.Staging] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.structure = Structure(self.func.body)
+        self.accesses = Accesses(self.func, self.structure, self.target)
+        self.aliased = self.accesses.aliased()
+        plain = [o for o in self.structure.ops if not o.regions and o.kind is not control.yield_]
+        self.demand = Demand(self.structure, {o: o.tasks for o in plain})
+        for o in plain:
+            if o.kind.effect & _EFFECTS and o.kind is not task.channel:
+                for t in sorted(o.tasks):
+                    self.demand.run(o, t)
+        if self.demand.crossings:
+            names = ", ".join(v.hint or "a value" for v in self.demand.crossings)
+            raise InternalError(f"{names} crosses tasks without a channel")
+        self.stores = {s.op: s for s in self.schedule.stores}
+
+    def function(self) -> Func:
+        common = self.common()
+        self.top.ops.extend(common)
+        self.rings = lower_channels.declare(
+            self.func, self.schedule, self.target, self.structure, self.top
+        )
+        plans = self.schedule.tasks
+        regions = tuple(self.region(plan, common) for plan in plans)
+        b = self.top
+        task.tasks(
+            b,
+            names=tuple(t.name for t in plans),
+            warps=tuple(t.warps or plans[0].warps for t in plans),
+            replicas=tuple(t.replicas for t in plans),
+            registers=tuple(t.registers for t in plans),
+            regions=regions,
+        )
+        control.yield_(b)
+        attrs = {k: v for k, v in self.func.attrs.items() if k != "replicas"}
+        ops = tuple(o.with_(tasks=frozenset()) for o in b.ops)
+        body = Region(self.func.params, ops)
+        return self.func.with_(body=body, level=Level.WARP, attrs=attrs)
+
+    def common(self) -> list[Op]:
+        """Ops at the top that every thread may run before the tasks: scalars and views, without effects."""
+        known = set(self.func.params)
+        found = []
+        for o in self.func.body.ops:
+            plain = o.kind.effect is Effect.NONE and not o.regions and o.kind is not task.replica_id
+            whole = all(isinstance(v.type, (Scalar, Pointer, View)) for v in o.results)
+            if not (plain and whole and o.results) or not set(o.operands) <= known:
+                continue
+            known.update(o.results)
+            if o in self.demand.tasks:
+                found.append(o)
+        return found
+
+    def region(self, plan: TaskPlan, common: Iterable[Op]) -> Region:
+        writer = _Writer(self, plan)
+        writer.env.update((v, v) for v in self.func.params)
+        writer.env.update((v, v) for o in common for v in o.results)
+        return writer.task(self.func.body, set(common))
+
+    def store_plan(self, o: Op, replicas: int) -> tuple[Value, select_instructions.Staging]:
+        """Tensor map and staging of a store that TMA does."""
+        plan: StorePlan = self.stores[o.id]
+        if o.id not in self.maps:
+            view = self.accesses.view(o)
+            inner = self.accesses.inner_axis(view) if view is not None else None
+            if view is None or inner is None:
+                raise InternalError(f"store {o.id} can't be done by TMA")
+            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas)
+            t = staging.place.type
+            assert isinstance(t, Shared)
+            self.staging[o.id] = staging
+            self.maps[o.id] = hopper.tensor_map(
+                self.top,
+                view.result,
+                box=plan.chunk,
+                inner=inner,
+                swizzle=t.swizzle,
+                hint=staging.place.hint.replace("_smem", "_map"),
+            )
+        return self.maps[o.id], self.staging[o.id]
+
+    def operand_staging(self, o: Op, replicas: int) -> select_instructions.Staging:
+        if o.id not in self.staging:
+            self.staging[o.id] = select_instructions.operand_staging(self.top, o, replicas)
+        return self.staging[o.id]
+
+
+@dataclass(eq=False)
+class _Writer:
+    """Writes one task's region.  `env`: values of the function -> values of the region; `places`: items
+    (and views of them) -> their shared memory."""
+
+    shared: _Partition
+    plan: TaskPlan
+    env: dict[Value, Value] = field(default_factory=dict)
+    places: dict[Value, Value] = field(default_factory=dict)
+    stored: bool = False  # some store went through TMA
+    replica: Value = field(default_factory=lambda: Value(Scalar(i32), "replica"))
+    replica_used: bool = False
+
+    def task(self, body: Region, common: set[Op]) -> Region:
+        self.elected = self.plan.role == "producer" and self.only_issues()
+        b = Builder()
+        self.ops((o for o in body.ops[:-1] if o not in common), b)
+        if self.stored:
+            select_instructions.drain_stores(b)
+        control.yield_(b)
+        region = b.region()
+        if self.elected and len(region.ops) > 1:
+            b = Builder()
+            task.elect(b, regions=(region,))
+            control.yield_(b)
+            region = b.region()
+        if self.replica_used:
+            first = Op(task.replica_id, results=(self.replica,))
+            region = Region((), (first, *region.ops))
+        return region
+
+    def only_issues(self) -> bool:
+        """Can one thread do all that this task does: scalars, and boxes that TMA moves?"""
+        for o in self.shared.structure.ops:
+            if not self.runs(o) or o.kind is control.yield_:
+                continue
+            if any(isinstance(v.type, Tile) for v in o.results if self.lives(v)):
+                return False
+            if o.kind is task.producer_acquire and not self.shared.rings[o.operands[0]].only_tma:
+                return False
+        return True
+
+    def runs(self, o: Op) -> bool:
+        return self.plan.name in self.shared.demand.tasks.get(o, ())
+
+    def lives(self, v: Value) -> bool:
+        return (v, self.plan.name) in self.shared.demand.live
+
+    # ---- values
+
+    def get(self, v: Value) -> Value:
+        if v in self.env:
+            return self.env[v]
+        raise InternalError(f"{v.hint or v} of type {v.type} is not known to task {self.plan.name}")
+
+    def fresh(self, v: Value) -> Value:
+        new = Value(v.type, v.hint)
+        self.env[v] = new
+        return new
+
+    def replica_id(self, b: Builder) -> Value:
+        if self.plan.replicas == 1:
+            return build.const(b, 0)
+        self.replica_used = True
+        return self.replica
+
+    # ---- ops
+
+    def ops(self, ops: Iterable[Op], b: Builder) -> None:
+        unit: list[Op] = []
+        for o in ops:
+            if not self.runs(o) or o.kind is task.channel:
+                continue
+            if unit or o.kind is task.producer_acquire:
+                unit.append(o)
+                if o.kind is task.producer_commit:
+                    self.fill(unit, b)
+                    unit = []
+                continue
+            b.loc = o.loc
+            self.op(o, b)
+
+    def op(self, o: Op, b: Builder) -> None:
+        kind = o.kind
+        if kind in (control.for_, control.while_, control.if_):
+            self.control(o, b)
+        elif kind is task.replica_id:
+            self.env[o.result] = self.replica_id(b)
+        elif kind is task.consumer_wait:
+            ring = self.shared.rings[o.operands[0]]
+            lower_channels.wait(b, ring, *(self.get(v) for v in o.operands[1:]))
+        elif kind is task.take:
+            ring = self.shared.rings[o.operands[0]]
+            place = hopper.shared_slot(
+                b, ring.items[o.attrs["item"]], self.get(o.operands[1]), hint=o.result.hint
+            )
+            self.place(o.result, place, b)
+        elif o.operands and o.operands[0] in self.places and kind in rings.VIEWS:
+            blocks = [self.get(v) for v in o.operands[1:]]
+            place = lower_channels.view(b, o, self.places[o.operands[0]], blocks)
+            self.place(o.result, place, b)
+        elif kind is task.consumer_release:
+            lower_channels.release(b, self.shared.rings[o.operands[0]], self.get(o.operands[1]))
+        elif kind is tile.dot:
+            self.dot(o, b)
+        elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
+            self.store(o, b)
+        else:
+            if o in self.shared.aliased:
+                hopper.group_sync(b, scope="replica")
+            self.copy(o, b)
+
+    def copy(self, o: Op, b: Builder) -> None:
+        operands = tuple(self.get(v) for v in o.operands)
+        results = tuple(self.fresh(v) for v in o.results)
+        b.append(o.with_(operands=operands, results=results, tasks=frozenset()))
+
+    def place(self, v: Value, place: Value, b: Builder) -> None:
+        """An item in its slot; where it is used other than in place, in registers as well."""
+        self.places[v] = place
+        users = self.shared.structure.users.get(v, ())
+        if any(self.in_registers(o, v) for o in users):
+            self.env[v] = hopper.shared_load(b, place, hint=v.hint)
+
+    def in_registers(self, o: Op, v: Value) -> bool:
+        if o.kind in rings.VIEWS and o.operands[0] is v:
+            return False
+        return o.kind is not tile.dot or v is o.operands[2]
+
+    def fill(self, unit: list[Op], b: Builder) -> None:
+        """From producer_acquire to producer_commit.  What goes through registers is loaded first: the
+        wait for the slot overlaps with it."""
+        acquire = unit[0]
+        b.loc = acquire.loc
+        ring = self.shared.rings[acquire.operands[0]]
+        slot, phase = (self.get(v) for v in acquire.operands[1:])
+        boxes: list[tuple[Value, ...]] = [()] * len(ring.items)
+        for o in unit:
+            if o.kind is task.produce:
+                boxes[o.attrs["item"]] = tuple(self.get(v) for v in o.operands[2:])
+
+        def write(b: Builder) -> None:
+            tiles: list[Value | None] = [None] * len(ring.items)
+            for o in unit:
+                if o.kind in (tile.load, tile.load_box):
+                    self.copy(o, b)
+                elif o.kind is task.put:
+                    tiles[o.attrs["item"]] = self.get(o.operands[2])
+            lower_channels.fill(b, ring, slot, phase, boxes, tiles, self.elected)
+
+        if self.plan.role == "inline" and self.shared.schedule.tasks[0].replicas > 1:
+            # one replica of the task that this one is fused into fills for all
+            self.replica_used = True
+            first = arith.eq(b, self.replica, build.const(b, 0), hint="fills")
+            build.if_(b, first, lambda inner: write(inner))
+        else:
+            write(b)
+
+    def dot(self, o: Op, b: Builder) -> None:
+        left, right, acc = o.operands
+        a = self.places.get(left)
+        if (
+            a is None
+            or not isinstance(a.type, Shared)
+            or not select_instructions.readable(a.type, True)
+        ):
+            a = self.get(left) if left in self.env else hopper.shared_load(b, self.places[left])
+        right_place = self.places.get(right)
+        ok = right_place is not None and isinstance(right_place.type, Shared)
+        if not ok or not select_instructions.readable(right_place.type, False):  # type: ignore[union-attr, arg-type]
+            value = self.env.get(right) or hopper.shared_load(b, self.places[right])
+            staging = self.shared.operand_staging(o, self.plan.replicas)
+            right_place = select_instructions.stage_operand(b, staging, self.replica_id(b), value)
+        assert right_place is not None
+        zero = is_zero(self.shared.structure, acc)
+        self.env[o.result] = select_instructions.dot(b, o, a, right_place, self.get(acc), zero)
+
+    def store(self, o: Op, b: Builder) -> None:
+        tensor_map, staging = self.shared.store_plan(o, self.plan.replicas)
+        value = self.get(o.operands[1])
+        offsets = tuple(self.get(v) for v in o.operands[2:])
+        select_instructions.store(b, value, offsets, tensor_map, staging, self.replica_id(b))
+        self.stored = True
+
+    # ---- control flow
+
+    def control(self, o: Op, b: Builder) -> None:
+        kept = [i for i in range(len(o.results)) if self.keeps(o, i)]
+        lead = {control.for_: 3, control.while_: 0, control.if_: 1}[o.kind]
+        operands = [self.get(v) for v in o.operands[:lead]]
+        if o.kind is not control.if_:
+            operands += [self.get(o.operands[lead + i]) for i in kept]
+        regions = []
+        for n, r in enumerate(o.regions):
+            skip = 1 if o.kind is control.for_ else 0
+            decided = 1 if o.kind is control.while_ and n == 0 else 0
+            params = [self.fresh(p) for p in r.params[:skip]]
+            params += [self.fresh(r.params[skip + i]) for i in kept if r.params]
+            inner = b.nested()
+            self.ops(r.ops[:-1], inner)
+            ends = [self.get(v) for v in r.yielded[:decided]]
+            ends += [self.get(r.yielded[decided + i]) for i in kept]
+            control.yield_(inner, *ends)
+            regions.append(inner.region(params))
+        results = tuple(self.fresh(o.results[i]) for i in kept)
+        b.append(
+            o.with_(
+                operands=tuple(operands),
+                results=results,
+                regions=tuple(regions),
+                tasks=frozenset(),
+            )
+        )
+
+    def keeps(self, o: Op, i: int) -> bool:
+        """Does this task use the i-th value that o passes on?"""
+        skip = 1 if o.kind is control.for_ else 0
+        passed = [o.results[i], *(r.params[skip + i] for r in o.regions if r.params)]
+        return any(self.lives(v) for v in passed)
+
+
+def is_zero(structure: Structure, v: Value) -> bool:
+    """Is v a splat of the constant zero?"""
+    o = structure.maker(v)
+    if o is None or o.kind is not tile.splat:
+        return False
+    value = structure.maker(o.operands[0])
+    return value is not None and value.kind is arith.const and value.attrs["value"] == 0

@@ -1,0 +1,58 @@
+"""Writes the schedule's assignment into the function: every op says which tasks run it.
+
+Order: first after the schedule was chosen; every later pass reads `Op.tasks`.
+
+before:  %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0
+after:   %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0 @{producer}
+
+A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
+the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
+a launch compares their byte ranges.  func.attrs["warps"] is the number of warps of a consumer replica.
+"""
+
+from __future__ import annotations
+
+from warploom.errors import InternalError
+from warploom.ir.core import Func, Level, Op, Region
+from warploom.ir.ops import control
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring.  InternalError where the schedule does not name an op."""
+    names = frozenset(t.name for t in schedule.tasks)
+
+    def region(r: Region, tasks: frozenset[str]) -> Region:
+        return Region(r.params, tuple(op(o, tasks) for o in r.ops))
+
+    def op(o: Op, around: frozenset[str]) -> Op:
+        if o.kind is control.yield_:
+            return o.with_(tasks=around)
+        found = schedule.assign.get(o.id)
+        if not found:
+            raise InternalError(f"the schedule assigns no task to {o.kind.name} #{o.id}")
+        tasks = frozenset(found)
+        return o.with_(tasks=tasks, regions=tuple(region(r, tasks) for r in o.regions))
+
+    attrs = {
+        **func.attrs,
+        "warps": schedule.tasks[0].warps,
+        "disjoint": disjoint_pairs(func, schedule, target),
+    }
+    return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
+
+
+def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
+    """(stored parameter, parameter loaded ahead of it), for every pair that a launch has to compare."""
+    accesses = Accesses(func, Structure(func.body), target)
+    ahead = {i for c in schedule.channels for i in c.items}
+    loaded = {
+        base
+        for o in accesses.memory_ops()
+        if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
+    }
+    stored = {base for base in accesses.written() if base is not None}
+    return tuple(sorted((s, r) for s in stored for r in loaded))

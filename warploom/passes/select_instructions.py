@@ -1,0 +1,186 @@
+"""Dots as wgmma, stores of dots' results through TMA: the part of partition_code that knows instructions.
+
+dot:     wgmma_fence, wgmma, wgmma_commit, wgmma_wait {pending=0}.  a and b are read in place from their
+         slots; an a computed in registers stays there, a b computed in registers goes to shared memory.
+store:   chunk by chunk: registers → staging, fence_async, wait until the next chunk's staging was read,
+         one barrier (which says both), tma_store by one thread.  The last stores are waited for at the
+         end of the task; the next tile's loads run meanwhile.
+
+`pipeline_wgmma` afterwards keeps dots in flight across iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.core import Builder, Op, Value
+from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.types import InFlight, Shared, Tile, i1, shape_of
+from warploom.schedule import rings
+from warploom.schedule.model import StorePlan
+
+
+def readable(t: Shared, is_a: bool) -> bool:
+    """Can wgmma read its left (right) operand in place?  Swizzled, and 8-bit operands K-major."""
+    k_axis = 1 if is_a else 0
+    return bool(t.swizzle) and (t.dtype.bits > 8 or t.inner == k_axis)
+
+
+def dot(b: Builder, o: Op, a: Value, right: Value, acc: Value, zero: bool) -> Value:
+    """acc + a @ right, waited for.  a: Shared or Tile; right: Shared; zero: acc is known to be zero."""
+    limit = o.attrs.get("max_imprecise")
+    if limit:
+        return _promoted(b, a, right, acc, limit)
+    if zero:
+        start = hopper.no_acc(b, shape=shape_of(acc.type))
+        return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint)
+    start = hopper.in_flight(b, acc)
+    return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint)
+
+
+def _wgmma(b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str) -> Value:
+    assert isinstance(acc.type, InFlight)
+    hopper.wgmma_fence(b)
+    flight = hopper.wgmma(b, a, right, acc, use, hint=hint)
+    hopper.wgmma_commit(b)
+    done: Value = hopper.wgmma_wait(b, flight, pending=0, hint=hint)
+    return done
+
+
+def _promoted(b: Builder, a: Value, right: Value, acc: Value, limit: int) -> Value:
+    """fp8: wgmma keeps fewer bits than float32, so partial sums over at most `limit` of K are added to
+    acc by ordinary additions."""
+    assert isinstance(right.type, Shared) and isinstance(a.type, (Shared, Tile))
+    m, k = a.type.shape
+    n = right.type.shape[1]
+    unit = 32 // right.type.dtype.bytes
+    if right.type.swizzle and right.type.inner == 0:  # K is cut at whole panels
+        unit = max(unit, right.type.swizzle // right.type.dtype.bytes)
+    step = max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
+    if not isinstance(a.type, Shared):
+        step = k
+    zero = build.const(b, 0)
+    for i in range(k // step):
+        at = build.const(b, i)
+        part_a, part_b = a, right
+        if step < k:
+            part_a = hopper.shared_slice(b, a, zero, at, shape=(m, step))
+            part_b = hopper.shared_slice(b, right, at, zero, shape=(step, n))
+        start = hopper.no_acc(b, shape=(m, n))
+        part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
+        acc = arith.add(b, acc, part, hint=acc.hint)
+    return acc
+
+
+@dataclass(frozen=True, eq=False)
+class Staging:
+    """Shared memory that a task's replicas write before the async proxy reads it: one part each."""
+
+    place: Value
+    buffers: int
+
+
+def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
+    """Room for a dot's right operand that is computed in registers."""
+    t = o.operands[1].type
+    assert isinstance(t, Tile)
+    inner = 0 if t.dtype.bits == 8 or t.shape[1] * t.dtype.bytes % 32 else 1
+    place = hopper.shared_alloc(
+        top,
+        name=f"operand_{o.id.replace('/', '_')}",
+        lead=(replicas,),
+        shape=t.shape,
+        dtype=t.dtype,
+        inner=inner,
+        swizzle=rings.swizzle_for(t.shape[inner] * t.dtype.bytes),
+        hint="operand_smem",
+    )
+    return Staging(place, 1)
+
+
+def stage_operand(b: Builder, staging: Staging, replica: Value, value: Value) -> Value:
+    """Writes a right operand to shared memory: behind the readers of the one before, before wgmma."""
+    place: Value = hopper.shared_slot(b, staging.place, replica, hint="operand")
+    hopper.group_sync(b, scope="replica")
+    hopper.shared_store(b, place, value)
+    hopper.fence_async(b)
+    hopper.group_sync(b, scope="replica")
+    return place
+
+
+def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int) -> Staging:
+    t = o.operands[1].type
+    assert isinstance(t, Tile)
+    hint = o.operands[0].hint.removesuffix("_view") or "out"
+    place = hopper.shared_alloc(
+        top,
+        name=f"store_{o.id.replace('/', '_')}",
+        lead=(replicas, plan.buffers),
+        shape=plan.chunk,
+        dtype=t.dtype,
+        inner=inner,
+        swizzle=rings.swizzle_for(plan.chunk[inner] * t.dtype.bytes),
+        hint=f"{hint}_smem",
+    )
+    return Staging(place, plan.buffers)
+
+
+def store(
+    b: Builder,
+    value: Value,
+    offsets: tuple[Value, ...],
+    tensor_map: Value,
+    staging: Staging,
+    replica: Value,
+) -> None:
+    """A tile through its staging chunks.
+
+    With n buffers, the wait in chunk j leaves n - 2 of the latest stores unread, so that the buffer of
+    chunk j + 1 (last used by chunk j + 1 - n) is free when the barrier is over.  Chunks of one store use
+    the buffers in turn and are a multiple of them, so this holds across tiles as well.
+    """
+    shape = shape_of(value.type)
+    chunk = staging.place.type
+    assert isinstance(chunk, Shared) and len(shape) == 2
+    rows, columns = chunk.shape
+    if shape[0] % rows or shape[1] % columns:
+        raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
+    corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
+    n = staging.buffers
+    for j, corner in enumerate(corners):
+        part = value
+        if len(corners) > 1:
+            part = tile.slice_tile(b, value, offset=corner, shape=(rows, columns), hint="chunk")
+        place = hopper.shared_slot(b, staging.place, replica, build.const(b, j % n), hint="staging")
+        if n == 1:
+            _wait_read(b, 0)
+            hopper.group_sync(b, scope="replica")
+        hopper.shared_store(b, place, part)
+        hopper.fence_async(b)
+        if n > 1:
+            _wait_read(b, n - 2)
+        hopper.group_sync(b, scope="replica")
+        at = [
+            arith.add(b, offset, build.const(b, c)) if c else offset
+            for offset, c in zip(offsets, corner, strict=True)
+        ]
+
+        def issue(inner: Builder, place: Value = place, at: list[Value] = at) -> None:
+            hopper.tma_store(inner, tensor_map, place, *at)
+            hopper.tma_store_commit(inner)
+
+        build.elect(b, issue)
+
+
+def _wait_read(b: Builder, pending: int) -> None:
+    def body(inner: Builder) -> None:
+        hopper.tma_store_wait(inner, pending=pending, read=True)
+
+    build.elect(b, body)
+
+
+def drain_stores(b: Builder) -> None:
+    """Shared memory must outlive the stores that read it."""
+    _wait_read(b, 0)

@@ -1,0 +1,203 @@
+"""What is known of global accesses: strides, alignment, invariance, aliasing.  Decides nothing.
+
+TMA's conditions are those of the CUDA driver API's cuTensorMapEncodeTiled (base and outer strides
+multiples of 16 bytes, inner stride one element, box sides at most 256) and of PTX ISA, "Tensors"
+(inner box a multiple of 16 bytes).  cp.async copies 4, 8 or 16 aligned bytes (PTX ISA, cp.async).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from warploom.ir.core import Effect, Func, Op, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of
+from warploom.schedule.demand import Structure
+from warploom.target import Target
+
+_POWER_LIMIT = 1 << 16
+_SAME_DIVISOR = frozenset({arith.cast, arith.neg})
+_MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
+
+
+@dataclass(eq=False)
+class Accesses:
+    """Facts of one function's global accesses."""
+
+    func: Func
+    structure: Structure
+    target: Target
+
+    # ---- scalars
+
+    def constant(self, v: Value) -> int | None:
+        """The integer that v always is, where it is known."""
+        o = self.structure.maker(v)
+        if o is None:
+            made = self.structure.made[v]
+            facts = self.func.attrs.get("facts", ())
+            if made.op is None and made.index < len(facts):
+                value = facts[made.index].value
+                return value if isinstance(value, int) else None
+            return None
+        if o.kind is arith.const and o.attrs["dtype"].is_int:
+            return int(o.attrs["value"])
+        return self.constant(o.operands[0]) if o.kind is arith.cast else None
+
+    def divisor(self, v: Value) -> int:
+        """A power of two that divides the integer v (at most 65536)."""
+        n = self.constant(v)
+        if n is not None:
+            return _power(n)
+        made = self.structure.made[v]
+        o = made.op
+        if o is None:
+            facts = self.func.attrs.get("facts", ())
+            return int(facts[made.index].divisible) if made.index < len(facts) else 1
+        if made.region is not None:
+            if o.kind is control.for_ and made.index == 0:
+                return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[2]))
+            return 1
+        if o.kind in _SAME_DIVISOR:
+            return self.divisor(o.operands[0])
+        if o.kind is arith.mul:
+            return min(_POWER_LIMIT, self.divisor(o.operands[0]) * self.divisor(o.operands[1]))
+        if o.kind in (arith.add, arith.sub, arith.minimum, arith.maximum):
+            return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[1]))
+        if o.kind is arith.select:
+            return math.gcd(self.divisor(o.operands[1]), self.divisor(o.operands[2]))
+        if o.kind is arith.shl and (n := self.constant(o.operands[1])) is not None:
+            return min(_POWER_LIMIT, self.divisor(o.operands[0]) << min(n, 16))
+        return 1
+
+    def invariant(self, v: Value) -> bool:
+        """Can the host compute v from the launch's arguments alone?"""
+        o = self.structure.maker(v)
+        if o is None:
+            return self.structure.made[v].op is None
+        host = o.kind in arith.ELEMENTWISE or o.kind is arith.const
+        return host and all(self.invariant(x) for x in o.operands)
+
+    # ---- views
+
+    def view(self, o: Op) -> Op | None:
+        """The make_view of a load_box or store_box, where it stands in this function."""
+        made = self.structure.maker(o.operands[0])
+        return made if made is not None and made.kind is tile.make_view else None
+
+    def inner_axis(self, view: Op) -> int | None:
+        """The axis whose stride is exactly 1; the last such one."""
+        rank = len(view.operands) // 2
+        ones = [i for i in range(rank) if self.constant(view.operands[1 + rank + i]) == 1]
+        return ones[-1] if ones else None
+
+    def _alignments(self, view: Op) -> tuple[int, ...]:
+        """Powers of two dividing the base (bytes) and each stride (elements)."""
+        rank = len(view.operands) // 2
+        told = tuple(view.attrs.get("divisible", ())) or (1,) * (rank + 1)
+        values = (view.operands[0], *view.operands[1 + rank :])
+        return tuple(max(n, self.divisor(v)) for n, v in zip(told, values, strict=True))
+
+    def why_not_tma(self, o: Op, shape: tuple[int, ...]) -> str | None:
+        """None where TMA may move boxes of `shape` for the load_box or store_box o, else the fact
+        that forbids it."""
+        view = self.view(o)
+        if view is None:
+            return "its view is not made in this function"
+        if not all(self.invariant(v) for v in view.operands):
+            return "its base, extents or strides are not known at launch"
+        inner = self.inner_axis(view)
+        if inner is None:
+            return "no axis has a stride of exactly one element"
+        dtype = _dtype(view)
+        base, *strides = self._alignments(view)
+        if base < 16:
+            return f"its base is only known to be aligned to {base} bytes, TMA needs 16"
+        for axis, n in enumerate(strides):
+            if axis != inner and n * dtype.bytes % 16:
+                return (
+                    f"the stride of axis {axis} is only known to be a multiple of {n * dtype.bytes} "
+                    "bytes, TMA needs 16"
+                )
+        if shape[inner] * dtype.bytes % 16:
+            return f"its rows of {shape[inner] * dtype.bytes} bytes are no multiple of 16"
+        limit = self.target.tma_box_limit
+        for axis, n in enumerate(shape):
+            if n > limit and axis != inner:
+                return f"its box is {n} wide on axis {axis}, TMA's limit is {limit}"
+        return None
+
+    def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
+        """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""
+        view = self.view(o)
+        inner = self.inner_axis(view) if view is not None else None
+        if view is None or inner is None:
+            return 0
+        size = _dtype(view).bytes
+        base, *strides = self._alignments(view)
+        facts = [base, self.divisor(o.operands[1 + inner]) * size, _power(shape[inner] * size)]
+        facts += [n * size for axis, n in enumerate(strides) if axis != inner]
+        return max((p for p in (4, 8, 16) if all(f % p == 0 for f in facts)), default=0)
+
+    # ---- aliasing
+
+    def base(self, v: Value) -> int | None:
+        """The parameter that a pointer, tile of pointers or view is based on; None: not known."""
+        made = self.structure.made[v]
+        o = made.op
+        if o is None:
+            return made.index if isinstance(v.type, Pointer) else None
+        if (
+            made.region is not None
+        ):  # a carried pointer: its initial value, if each step keeps the base
+            if o.kind is control.for_ and made.index > 0:
+                return self.base(o.operands[2 + made.index])
+            return None
+        if o.kind is control.for_:
+            return self.base(o.operands[3 + made.index])
+        shape_ops = (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape)
+        if o.kind in (arith.addptr, tile.make_view, *shape_ops):
+            return self.base(o.operands[0])
+        return None
+
+    def memory_ops(self) -> list[Op]:
+        return [o for o in self.structure.ops if o.kind in _MEMORY]
+
+    def written(self) -> set[int | None]:
+        """Bases that the function stores to (None among them: a base that is not known)."""
+        return {
+            self.base(o.operands[0]) for o in self.memory_ops() if Effect.WRITE in o.kind.effect
+        }
+
+    def aliased(self) -> set[Op]:
+        """Accesses whose memory the function both reads and writes, as far as bases tell."""
+        written = self.written()
+        read = {self.base(o.operands[0]) for o in self.memory_ops() if Effect.READ in o.kind.effect}
+        both = written & read
+        found = set()
+        for o in self.memory_ops():
+            base = self.base(o.operands[0])
+            unknown = base is None and (written if Effect.WRITE not in o.kind.effect else read)
+            if base in both or unknown or (None in written and Effect.READ in o.kind.effect):
+                found.add(o)
+        return found
+
+
+def _power(n: int) -> int:
+    """The largest power of two that divides n, at most 65536 (which stands for 0 as well)."""
+    return min(_POWER_LIMIT, n & -n) if n else _POWER_LIMIT
+
+
+def _dtype(view: Op) -> DType:
+    e = elem_of(view.operands[0].type)
+    assert isinstance(e, Pointer)
+    return e.dtype
+
+
+def is_tile(v: Value) -> bool:
+    return isinstance(v.type, Tile)
+
+
+def is_scalar(v: Value) -> bool:
+    return isinstance(v.type, (Scalar, Pointer))

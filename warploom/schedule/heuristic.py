@@ -1,0 +1,598 @@
+"""The chooser: from a TILE function and the user's knobs to a schedule, every decision with its reason.
+
+    loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
+    address arithmetic, loop control ─▶ whoever needs it (schedule/demand.py)
+    rows, else columns, of the dots' results ─▶ consumer groups (schedule/split.py)
+    rings as deep, store staging as wide as shared memory allows
+
+It knows ops, never kernels.  The result is deterministic: ops are visited in program order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from warploom.errors import CompileError, Loc
+from warploom.ir.core import Effect, Func, Op, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.printer import print_func
+from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule import rings
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Demand, Structure
+from warploom.schedule.model import (
+    ChannelPlan,
+    Knobs,
+    Reason,
+    Schedule,
+    SplitPlan,
+    StorePlan,
+    TaskPlan,
+)
+from warploom.schedule.resources import (
+    WARP_GROUP,
+    budgets,
+    check_registers,
+    excess,
+    fits,
+)
+from warploom.schedule.split import RefusalError, Split
+from warploom.target import Target
+
+GROUP_WARPS = 4
+MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+STAGING_CHUNK = 64  # rows of a store's staging chunk
+MIN_COLUMNS = 32  # columns that a group is left with where N is split
+
+
+def tile_hash(func: Func) -> str:
+    """What a schedule carries to show for which TILE text it was made."""
+    return hashlib.sha256(print_func(func).encode()).hexdigest()[:16]
+
+
+def choose(func: Func, knobs: Knobs, target: Target) -> Schedule:
+    """The schedule for a canonical, numbered TILE function.
+
+    Raises CompileError for a dot that wgmma can't take, for memory or registers over the limit and, where
+    knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
+    """
+    return _Chooser(func, knobs, target).schedule()
+
+
+@dataclass(eq=False)
+class _Chooser:
+    func: Func
+    knobs: Knobs
+    target: Target
+    reasons: list[Reason] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.structure = Structure(self.func.body)
+        self.accesses = Accesses(self.func, self.structure, self.target)
+        self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
+        self.dots = [o for o in self.ops if o.kind is tile.dot]
+        self.aliased = self.accesses.aliased()
+
+    def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
+        self.reasons.append(Reason(subject, decision, reason, warn))
+
+    # ---- the road
+
+    def schedule(self) -> Schedule:
+        if self.knobs.num_ctas != 1:
+            raise CompileError(
+                "num-ctas",
+                f"clusters of {self.knobs.num_ctas} CTAs are not supported yet",
+                self.func.loc,
+                help="use num_ctas=1",
+            )
+        if not self.dots:
+            return self.plain()
+        for o in self.dots:
+            self.check_dot_types(o)
+        loads = self.producer_loads()
+        demand, loads = self.demand(loads)
+        specialized = self.specialized(loads)
+        main, side = ("consumer", "producer") if specialized else ("main", "loads")
+        axis, replicas = self.split(demand, loads, specialized)
+        vias = self.vias(loads)
+        groups = rings.group(self.structure, loads, lambda o: "use" in demand.tasks.get(o, ()))
+        kept = {o for g in groups for o in g}
+        loads = [o for o in loads if o in kept]
+        channels, stores = self.memory(groups, vias, main, side, axis, replicas, specialized)
+        tasks = self.tasks(main, side, replicas, vias, loads, specialized)
+        names = {"use": main, "load": side}
+        assign = {
+            o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o]) for o in self.ops
+        }
+        late = any(c.depth > 1 for c in channels)
+        self.because(
+            "kernel",
+            f"{int(late)} wgmma in flight",
+            "the slot of the step before is released while the next step runs"
+            if late
+            else "a ring of one slot is drained each step",
+        )
+        return Schedule(
+            tile_hash=tile_hash(self.func),
+            specialized=specialized,
+            tasks=tasks,
+            assign=assign,
+            split=SplitPlan(axis, replicas),
+            channels=channels,
+            stores=stores,
+            wgmma_in_flight=int(late),
+            reasons=tuple(self.reasons),
+        )
+
+    def plain(self) -> Schedule:
+        """One task, no channels: nothing here feeds a tensor core."""
+        because = "it has no dot: there is nothing that a producer could run ahead of"
+        if self.knobs.num_consumer_groups:
+            self.not_specialized(because, self.func.loc, "kernel")
+        else:
+            self.because("kernel", "uniform", because)
+        return Schedule(
+            tile_hash=tile_hash(self.func),
+            specialized=False,
+            tasks=(TaskPlan("main", "main", self.knobs.num_warps, 1, None),),
+            assign={o.id: ("main",) for o in self.ops},
+            split=SplitPlan(None, 1),
+            channels=(),
+            stores=tuple(
+                StorePlan(o.id, "direct")
+                for o in self.ops
+                if o.kind in (tile.store, tile.store_box)
+            ),
+            wgmma_in_flight=0,
+            reasons=tuple(self.reasons),
+        )
+
+    def not_specialized(self, why: str, loc: Loc | None, subject: str) -> None:
+        if self.knobs.strict:
+            raise CompileError(
+                "no-specialization",
+                f"num_consumer_groups={self.knobs.num_consumer_groups} was asked for, but {why}",
+                loc,
+                help="drop strict=True to compile a uniform kernel",
+            )
+        self.because(subject, "uniform, against num_consumer_groups", why, warn=True)
+
+    # ---- tasks
+
+    def producer_loads(self) -> list[Op]:
+        """Loads of whole tiles that reach a dot's operands by tile arithmetic alone."""
+        found: list[Op] = []
+        seen: set[Op] = set()
+        work = [v for o in reversed(self.dots) for v in (o.operands[1], o.operands[0])]
+        while work:
+            made = self.structure.made[work.pop()]
+            o = made.op
+            if o is None or made.region is not None or o in seen or o.regions:
+                continue
+            seen.add(o)
+            if o.kind in (tile.load, tile.load_box):
+                if self.movable(o):
+                    found.append(o)
+            elif o.kind not in (tile.dot, tile.reduce, tile.atomic):
+                work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
+        order = {o: i for i, o in enumerate(self.ops)}
+        return sorted(found, key=lambda o: order[o])
+
+    def movable(self, o: Op) -> bool:
+        """May load o be issued by a task of its own?  Small ones are not worth a slot."""
+        if o.attrs.get("volatile") or len(shape_of(o.result.type)) != 2:
+            return False
+        if shape_of(o.result.type)[0] * shape_of(o.result.type)[1] < WARP_GROUP:
+            return False
+        if o in self.aliased:
+            base = self.accesses.base(o.operands[0])
+            name = "an unknown pointer" if base is None else self.func.params[base].hint
+            self.because(o.id, "not moved ahead", f"the kernel also writes through {name}")
+            return False
+        return not any(
+            outer.kind is control.while_ and self.structure.within(o, outer.regions[0]) is not None
+            for outer in self.structure.enclosing(o)
+        )
+
+    def demand(self, loads: list[Op]) -> tuple[Demand, list[Op]]:
+        """Who runs what ('use', 'load'), and the loads that a producer can issue by itself."""
+        while True:
+            fixed = {o: frozenset({"load"}) for o in loads}
+            fixed |= {
+                o: frozenset({"use"}) for o in self.ops if o not in fixed and self.anchored(o)
+            }
+            demand = Demand(self.structure, fixed)
+            for o in self.ops:
+                if o in fixed and not o.regions:
+                    demand.run(o, "load" if o in loads else "use")
+            blocked = self.blocked(demand, loads)
+            if not blocked:
+                break
+            loads = [o for o in loads if o not in blocked]
+        for o in self.ops:  # what nobody needs stays where it can do no harm
+            if o not in demand.tasks:
+                demand.run(o, "use")
+        return demand, loads
+
+    def anchored(self, o: Op) -> bool:
+        effects = (Effect.WRITE | Effect.SYNC) & o.kind.effect
+        fixed = o.kind is tile.dot or bool(effects) or bool(o.attrs.get("volatile"))
+        return fixed or (o.kind in (tile.load, tile.load_box) and o in self.aliased)
+
+    def blocked(self, demand: Demand, loads: list[Op]) -> set[Op]:
+        """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
+        wanted = {v for v, tasks in demand.crossings.items() if "load" in tasks}
+        if not wanted:
+            return set()
+        found = set()
+        for o in loads:
+            alone = Demand(self.structure, demand.fixed)
+            alone.run(o, "load")
+            sent = [v for v, tasks in alone.crossings.items() if "load" in tasks]
+            if sent:
+                maker = self.structure.maker(sent[0])
+                what = maker.id if maker is not None else "a value"
+                self.because(o.id, "not moved ahead", f"its address or condition depends on {what}")
+                found.add(o)
+        return found
+
+    def specialized(self, loads: list[Op]) -> bool:
+        asked = self.knobs.num_consumer_groups
+        if asked == 0:
+            self.because("kernel", "uniform", "num_consumer_groups=0")
+            return False
+        looped = [
+            o for o in loads if any(p.kind is not control.if_ for p in self.structure.enclosing(o))
+        ]
+        if looped:
+            self.because(
+                "kernel",
+                "specialized",
+                f"{_ids(looped)} feed dots in a loop: a producer runs ahead",
+            )
+            return True
+        first = self.dots[0]
+        why = (
+            f"no load that feeds {_ids(self.dots)} could be given to a producer"
+            if not loads
+            else f"{_ids(loads)} stand in no loop: there is nothing to run ahead of"
+        )
+        if asked:
+            self.not_specialized(why, first.loc, first.id)
+        else:
+            self.because("kernel", "uniform", why)
+        return False
+
+    # ---- data split
+
+    def split(self, demand: Demand, loads: list[Op], specialized: bool) -> tuple[str | None, int]:
+        warps = self.knobs.num_warps
+        if warps % GROUP_WARPS:
+            raise CompileError(
+                "num-warps",
+                f"num_warps={warps}: a dot runs on warp groups of {GROUP_WARPS} warps",
+                self.dots[0].loc,
+                help=f"use num_warps={GROUP_WARPS}",
+            )
+        each = warps // GROUP_WARPS
+        groups = self.knobs.num_consumer_groups
+        wanted = each
+        if specialized:
+            wanted = groups * each if groups else max(2, each)
+        if wanted > 1 and self.aliased:
+            self.because("kernel", "one consumer group", "it reads and writes the same memory")
+            wanted = 1
+        items = frozenset(o.result for o in loads)
+        refusals: list[str] = []
+        for count in range(wanted, 0, -1):
+            for axis, name in ((0, "M"), (1, "N")):
+                why = self.try_split(demand, items, axis, count)
+                if why is None:
+                    self.explain_split(name if count > 1 else None, count, wanted, refusals)
+                    return (name if count > 1 else None), count
+                refusals.append(f"{name} / {count}: {why}")
+                if count == 1:
+                    break
+        raise self.dot_error()
+
+    def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
+        fewer = "; ".join(dict.fromkeys(refusals))
+        warn = count < wanted and bool(self.knobs.num_consumer_groups)
+        decision = f"{axis} split over {count} groups" if axis else "one consumer group"
+        self.because("kernel", decision, fewer or "each part fills whole wgmma instructions", warn)
+
+    def try_split(
+        self, demand: Demand, items: frozenset[Value], axis: int, count: int
+    ) -> str | None:
+        """None where the dots' axis can be cut into `count` parts, else why not."""
+        try:
+            split = Split(
+                self.structure, lambda o: "use" in demand.tasks.get(o, ()), items, axis, count
+            )
+        except RefusalError as refusal:
+            return f"{refusal.op.id}: {refusal}"
+        for o in self.dots:
+            m, n = shape_of(o.result.type)
+            cut = split.forward.get(o.result, axis)
+            rows, columns = (m // count, n) if cut == 0 else (m, n // count)
+            if rows % self.target.wgmma_m:
+                return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
+            if columns % 8 or columns > self.target.wgmma_max_n:
+                return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
+            if count > 1 and cut == 1 and columns < MIN_COLUMNS:
+                return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
+        return None
+
+    def check_dot_types(self, o: Op) -> None:
+        a = dtype_of(o.operands[0].type)
+        k = shape_of(o.operands[0].type)[1]
+        if a.bits > 16:
+            raise CompileError(
+                "dot-dtype",
+                f"dot of {a}: the tensor core path takes f16, bf16 and fp8 operands",
+                o.loc,
+                help="cast the operands to bf16 or f16",
+            )
+        unit = 32 // a.bytes
+        if k % unit:
+            raise CompileError(
+                "wgmma-k",
+                f"dot over K = {k}: wgmma takes multiples of {unit} for {a}",
+                o.loc,
+                help=f"use a BLOCK_K that is a multiple of {unit}",
+            )
+
+    def dot_error(self) -> CompileError:
+        """For dots that no split makes legal."""
+        for o in self.dots:
+            m, n = shape_of(o.result.type)
+            if m % self.target.wgmma_m:
+                return CompileError(
+                    "wgmma-m",
+                    f"dot of {m} rows: wgmma takes multiples of {self.target.wgmma_m}",
+                    o.loc,
+                    help="use a larger BLOCK_M, or compute the transposed product",
+                )
+            if n % 8 or n > self.target.wgmma_max_n:
+                return CompileError(
+                    "wgmma-n",
+                    f"dot of {n} columns: wgmma takes multiples of 8 up to {self.target.wgmma_max_n}",
+                    o.loc,
+                    help="use another BLOCK_N, or more consumer groups",
+                )
+        raise AssertionError("a legal dot was refused")
+
+    # ---- channels, stores, memory
+
+    def vias(self, loads: list[Op]) -> dict[Op, str]:
+        found = {}
+        for o in loads:
+            via, fact = rings.choose_via(self.accesses, o)
+            self.because(o.id, f"filled by {via}", fact)
+            found[o] = via
+        return found
+
+    def memory(
+        self,
+        groups: list[tuple[Op, ...]],
+        vias: dict[Op, str],
+        main: str,
+        side: str,
+        axis: str | None,
+        replicas: int,
+        specialized: bool,
+    ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
+        """Depths and staging that fit together."""
+        slot = [sum(rings.slot_bytes(o.result) for o in g) for g in groups]
+        deep = [self.innermost(g[0], groups) for g in groups]
+        other = self.operand_staging(vias, axis, replicas)
+        asked = self.knobs.num_buffers_warp_spec if specialized else self.knobs.num_stages
+        if asked is not None and asked < 1:
+            raise CompileError("depth", f"a ring has at least one slot, not {asked}", self.func.loc)
+
+        def ring_bytes(depth: int) -> int:
+            return sum(n * (depth if d else 1) for n, d in zip(slot, deep, strict=True))
+
+        def deepest(staging: int, most: int) -> int:
+            ok = (d for d in range(most, 0, -1) if fits(ring_bytes(d), staging, other, self.target))
+            return next(ok, 0)
+
+        most = asked if asked is not None else MAX_DEPTH
+        if not any(deep):
+            most = 1
+        least = most if specialized and asked is not None else min(2, most)
+        choice: tuple[int, int] | None = None
+        for buffers in (4, 2, 1, 0):
+            depth = deepest(self.staging_bytes(buffers, axis, replicas), most)
+            if depth >= least or (buffers == 0 and depth >= 1 and least < most):
+                choice = depth, buffers
+                break
+        if choice is None:
+            depth = deepest(0, most)
+            if depth == 0 or (specialized and asked is not None):
+                raise self.memory_error(ring_bytes(most if depth else 1), other, most, slot)
+            choice = depth, 0
+        depth, buffers = choice
+        channels = tuple(
+            ChannelPlan(
+                name=_name(g),
+                items=tuple(o.id for o in g),
+                via=tuple(vias[o] for o in g),
+                producer=side,
+                consumers=(main,),
+                depth=depth if d else 1,
+            )
+            for g, d in zip(groups, deep, strict=True)
+        )
+        for c, n in zip(channels, slot, strict=True):
+            source = "asked for" if asked is not None and c.depth == asked else "what fits"
+            self.because(c.name, f"{c.depth} slots of {n} bytes", source)
+        return channels, self.stores(buffers, axis, replicas)
+
+    def innermost(self, o: Op, groups: list[tuple[Op, ...]]) -> bool:
+        """Does o stand in a loop that holds no further loop with a channel?"""
+        loops = [p for p in self.structure.enclosing(o) if p.kind is not control.if_]
+        if not loops:
+            return False
+        mine = loops[0]
+        for g in groups:
+            around = [p for p in self.structure.enclosing(g[0]) if p.kind is not control.if_]
+            if mine in around[1:]:
+                return False
+        return True
+
+    def operand_staging(self, vias: dict[Op, str], axis: str | None, replicas: int) -> int:
+        """Bytes of right operands that are computed in registers and have to go back to shared memory."""
+        items = {o.result for o in vias}
+        total = 0
+        for o in self.dots:
+            v = o.operands[1]
+            at = v
+            while (m := self.structure.maker(at)) is not None and m.kind in rings.VIEWS:
+                at = m.operands[0]
+            if at not in items:
+                total += rings.slot_bytes(v) * (1 if axis == "N" else replicas)
+        return total
+
+    def staged(self, axis: str | None, replicas: int) -> list[tuple[Op, tuple[int, int], int]]:
+        """(store, chunk, number of chunks a replica) of the stores that TMA may do."""
+        found = []
+        for o in self.ops:
+            if o.kind is not tile.store_box or len(shape_of(o.operands[1].type)) != 2:
+                continue
+            view = self.accesses.view(o)
+            inner = self.accesses.inner_axis(view) if view is not None else None
+            if inner is None or not self.from_dot(o.operands[1]):
+                continue
+            m, n = shape_of(o.operands[1].type)
+            m, n = (
+                (m // replicas, n) if axis == "M" else (m, n // replicas) if axis == "N" else (m, n)
+            )
+            shape = [m, n]
+            size = dtype_of(o.operands[1].type).bytes
+            swizzle = rings.swizzle_for(shape[inner] * size)
+            if not swizzle or shape[1 - inner] % STAGING_CHUNK:
+                continue
+            chunk = (
+                (STAGING_CHUNK, swizzle // size) if inner == 1 else (swizzle // size, STAGING_CHUNK)
+            )
+            if self.accesses.why_not_tma(o, chunk) is None:
+                found.append((o, chunk, (m // chunk[0]) * (n // chunk[1])))
+        return found
+
+    def from_dot(self, v: Value) -> bool:
+        """Is v computed from a dot's result (whose layout makes direct stores slow)?"""
+        work, seen = [v], set()
+        while work:
+            made = self.structure.made[work.pop()]
+            o = made.op
+            if o is None or o in seen:
+                continue
+            seen.add(o)
+            if o.kind is tile.dot:
+                return True
+            work.extend(x for x in o.operands if isinstance(x.type, Tile))
+            work.extend(x for r in o.regions for x in r.yielded if isinstance(x.type, Tile))
+        return False
+
+    def staging_bytes(self, buffers: int, axis: str | None, replicas: int) -> int:
+        total = 0
+        for o, chunk, chunks in self.staged(axis, replicas):
+            size = dtype_of(o.operands[1].type).bytes
+            total += _buffers(chunks, buffers) * chunk[0] * chunk[1] * size * replicas
+        return total
+
+    def stores(self, buffers: int, axis: str | None, replicas: int) -> tuple[StorePlan, ...]:
+        staged = {o: (chunk, n) for o, chunk, n in self.staged(axis, replicas)}
+        plans = []
+        for o in self.ops:
+            if o.kind not in (tile.store, tile.store_box):
+                continue
+            if o in staged and buffers:
+                chunk, n = staged[o]
+                count = _buffers(n, buffers)
+                plans.append(StorePlan(o.id, "tma", chunk, count))
+                self.because(
+                    o.id,
+                    f"stored by TMA through {count} chunks of {chunk[0]}x{chunk[1]}",
+                    "legal, and the result of a dot lies scattered over registers",
+                )
+            else:
+                plans.append(StorePlan(o.id, "direct"))
+                self.because(o.id, "stored directly", self.why_direct(o, o in staged))
+        return tuple(plans)
+
+    def why_direct(self, o: Op, legal: bool) -> str:
+        if legal:
+            return "shared memory has no room for staging"
+        if o.kind is tile.store:
+            return "it is no box of a strided array"
+        shape = shape_of(o.operands[1].type)
+        return self.accesses.why_not_tma(o, tuple(min(n, 64) for n in shape)) or (
+            "it stores no result of a dot, or not in whole chunks"
+        )
+
+    def memory_error(self, ring: int, other: int, depth: int, slot: list[int]) -> CompileError:
+        over = excess(ring, 0, other, self.target)
+        knob = "num_buffers_warp_spec or the block sizes" if depth > 1 else "the block sizes"
+        return CompileError(
+            "shared-memory",
+            f"rings of {depth} slots of {sum(slot)} bytes need {ring + other} bytes of shared memory, "
+            f"{over} more than there are ({self.target.shared_bytes}, less a reserve)",
+            self.dots[0].loc,
+            help=f"lower {knob}",
+        )
+
+    # ---- registers
+
+    def tasks(
+        self,
+        main: str,
+        side: str,
+        replicas: int,
+        vias: dict[Op, str],
+        loads: list[Op],
+        specialized: bool,
+    ) -> tuple[TaskPlan, ...]:
+        if not specialized:
+            tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
+            return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if loads else tasks
+        order = ("tma", "cp_async", "registers")
+        via = max((vias[o] for o in loads), key=order.index)
+        pair = budgets(replicas, via)
+        dec, inc = self.knobs.reg_dec_producer, self.knobs.reg_inc_consumer
+        low = dec if dec else pair[0] if pair else None
+        high = inc if inc else pair[1] if pair else None
+        plans = (
+            TaskPlan(main, "consumer", GROUP_WARPS, replicas, high),
+            TaskPlan(side, "producer", GROUP_WARPS, 1, low),
+        )
+        check_registers(plans, self.target, self.knobs.maxnreg, self.func.loc)
+        total = sum(t.warps * t.replicas for t in plans)
+        if total > self.target.max_warps:
+            raise CompileError(
+                "warps",
+                f"{replicas} consumer groups and a producer are {total} warps, a CTA has at most "
+                f"{self.target.max_warps}",
+                self.func.loc,
+                help="lower num_consumer_groups",
+            )
+        said = "the user's" if dec or inc else f"the producer fills by {via}"
+        for t in plans:
+            self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
+        return plans
+
+
+def _buffers(chunks: int, wanted: int) -> int:
+    """Staging buffers for so many chunks: a divisor, so that each chunk always uses the same one."""
+    return max((n for n in range(1, wanted + 1) if chunks % n == 0), default=0)
+
+
+def _name(group: tuple[Op, ...]) -> str:
+    return "_".join(o.result.hint or o.id.rsplit("/", 1)[-1] for o in group)
+
+
+def _ids(ops: list[Op]) -> str:
+    return ", ".join(o.id for o in ops)

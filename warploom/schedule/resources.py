@@ -1,0 +1,80 @@
+"""Registers and shared memory that a schedule may spend.  Decides nothing."""
+
+from __future__ import annotations
+
+from warploom.errors import CompileError, Loc
+from warploom.schedule.model import TaskPlan
+from warploom.target import Target
+
+WARP_GROUP = 128  # threads
+_SLACK = 4096  # barriers, alignment, and scratch of reductions and layout conversions
+
+# Registers a thread of (producer, consumer), by number of consumer groups and by what the producer
+# holds: nothing but addresses (TMA), addresses of every thread (cp.async), whole tiles (registers).
+# Each uses the whole pool: 384 threads are launched with 168 registers each, 512 with 128.
+_BUDGETS: dict[tuple[int, str], tuple[int, int]] = {
+    (2, "tma"): (40, 232),
+    (2, "cp_async"): (72, 216),
+    (2, "registers"): (104, 200),
+    (3, "tma"): (32, 160),
+    (3, "cp_async"): (56, 152),
+    (3, "registers"): (80, 144),
+}
+
+
+def entry_registers(threads: int, target: Target, limit: int | None = None) -> int:
+    """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
+    multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `limit`."""
+    most = min(target.max_registers_per_thread, limit or target.max_registers_per_thread)
+    return min(target.registers_per_sm // threads, most) // 8 * 8
+
+
+def budgets(replicas: int, via: str) -> tuple[int, int] | None:
+    """(producer, consumer) registers; None where reallocation brings nothing: with one consumer group
+    each of the 256 threads may have 255 anyway."""
+    return _BUDGETS.get((replicas, via))
+
+
+def check_registers(
+    tasks: tuple[TaskPlan, ...], target: Target, limit: int | None, loc: Loc | None
+) -> None:
+    """Σ threads · budget must not exceed threads · entry registers: setmaxnreg.inc waits for registers
+    that nobody will release.  Raises CompileError."""
+    asked = [(t, t.registers) for t in tasks if t.registers is not None]
+    for t, n in asked:
+        if n % 8 or not 24 <= n <= 256:
+            raise CompileError(
+                "registers",
+                f"task {t.name} asks for {n} registers a thread; setmaxnreg takes multiples of 8 "
+                "from 24 to 256",
+                loc,
+                help=f"use {max(24, min(256, round(n / 8) * 8))}",
+            )
+    if not asked:
+        return
+    threads = sum(32 * t.warps * t.replicas for t in tasks)
+    entry = entry_registers(threads, target, limit)
+    pool = threads * entry
+    need = sum(32 * t.warps * t.replicas * (t.registers or entry) for t in tasks)
+    if need > pool:
+        parts = " + ".join(
+            f"{32 * t.warps * t.replicas} threads of {t.name} x {t.registers or entry}"
+            for t in tasks
+        )
+        raise CompileError(
+            "registers",
+            f"the tasks ask for {need} registers, {need - pool} more than the {pool} that "
+            f"{threads} threads are launched with ({entry} each): {parts}",
+            loc,
+            help="lower reg_inc_consumer or reg_dec_producer",
+        )
+
+
+def fits(rings: int, staging: int, other: int, target: Target) -> bool:
+    """Do so many bytes of slots, store staging and other buffers fit in shared memory?"""
+    return rings + staging + other + _SLACK <= target.shared_bytes
+
+
+def excess(rings: int, staging: int, other: int, target: Target) -> int:
+    """Bytes over the limit."""
+    return rings + staging + other + _SLACK - target.shared_bytes

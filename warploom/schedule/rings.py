@@ -1,0 +1,142 @@
+"""What channels carry and how: which loads share a ring, how each item is filled and laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from warploom.ir.core import Op, Region, Value
+from warploom.ir.ops import task, tile
+from warploom.ir.types import DType, shape_of
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+
+VIEWS = frozenset({tile.transpose, task.slice_block})  # read an item in place
+
+
+def real_users(structure: Structure, v: Value) -> Iterable[tuple[Op, Value]]:
+    """(op, operand) of the ops that read the item v, looking through ops that only view it."""
+    for o in structure.users.get(v, ()):
+        if o.kind in VIEWS and o.operands[0] is v:
+            yield from real_users(structure, o.result)
+        else:
+            yield o, v
+
+
+def span(
+    structure: Structure, v: Value, block: Region, mine: Callable[[Op], bool]
+) -> tuple[int, int] | None:
+    """Indices in `block` of the first and the last op that reads item v (or contains such an op)."""
+    at = {o: i for i, o in enumerate(block.ops)}
+    found = []
+    for user, _ in real_users(structure, v):
+        outer = structure.within(user, block)
+        if outer is not None and (mine(user) or user is block.ops[-1]):
+            found.append(at[outer])
+    return (min(found), max(found)) if found else None
+
+
+def group(
+    structure: Structure, loads: Sequence[Op], mine: Callable[[Op], bool]
+) -> list[tuple[Op, ...]]:
+    """Loads that share a channel: in one block, read first by the same op, and all before that op."""
+    groups: dict[tuple[Region, int], list[Op]] = {}
+    for o in loads:
+        block = structure.block[o]
+        uses = span(structure, o.result, block, mine)
+        if uses is not None:
+            groups.setdefault((block, uses[0]), []).append(o)
+    return [tuple(g) for g in groups.values()]
+
+
+def swizzle_for(row_bytes: int) -> int:
+    """The widest swizzle that cuts rows of so many bytes into whole panels, 0 where none does."""
+    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
+
+
+def wanted_inner(structure: Structure, v: Value) -> int | None:
+    """The axis that must be adjacent in shared memory for the dots which read item v in place; None
+    where either will do.
+
+    8-bit operands of wgmma are K-major, and MN-major ones need whole panels along M or N (PTX ISA,
+    wgmma, "Shared memory matrix layout").
+    """
+    axes: set[int] = set()
+    for user, operand in real_users(structure, v):
+        if user.kind is not tile.dot or operand not in user.operands[:2]:
+            continue
+        k_axis = 1 if operand is user.operands[0] else 0
+        shape = shape_of(operand.type)
+        if len(shape) != 2:
+            continue
+        size = _dtype(operand).bytes
+        if size == 1 or shape[1 - k_axis] * size % 32:
+            axes.add(_trace(structure, operand, v, k_axis))
+    return min(axes, default=None)
+
+
+def _trace(structure: Structure, at: Value, v: Value, axis: int) -> int:
+    """The axis of item v that is `axis` of its view `at`."""
+    while at is not v:
+        o = structure.maker(at)
+        assert o is not None
+        if o.kind is tile.transpose:
+            axis = o.attrs["perm"][axis]
+        at = o.operands[0]
+    return axis
+
+
+def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tuple[int, int]:
+    """(inner axis, swizzle) of an item's slots in shared memory."""
+    shape = shape_of(v.type)
+    wanted = wanted_inner(structure, v)
+    inner = wanted if wanted is not None else memory_inner
+    inner = len(shape) - 1 if inner is None else inner
+    extents = [shape[inner]]
+    for _, operand in real_users(structure, v):
+        chain = operand
+        while chain is not v:
+            o = structure.maker(chain)
+            assert o is not None
+            if o.kind is task.slice_block:
+                extents.append(shape_of(chain.type)[_untranspose(structure, o, v, inner)])
+            chain = o.operands[0]
+    size = _dtype(v).bytes
+    return inner, min(swizzle_for(n * size) for n in extents)
+
+
+def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
+    """The axis of o's result that is axis `inner` of item v."""
+    rank = len(shape_of(v.type))
+    return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
+
+
+def choose_via(accesses: Accesses, o: Op, allow_async: bool = True) -> tuple[str, str]:
+    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it."""
+    if o.kind is not tile.load_box:
+        return "registers", "it is no box of a strided array"
+    shape = shape_of(o.result.type)
+    view = accesses.view(o)
+    inner = accesses.inner_axis(view) if view is not None else None
+    wanted = wanted_inner(accesses.structure, o.result)
+    if wanted is not None and wanted != inner:
+        return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
+    why = accesses.why_not_tma(o, shape)
+    if why is None:
+        return "tma", "base and outer strides are multiples of 16 bytes, the inner stride is 1"
+    pieces = accesses.piece_bytes(o, shape)
+    if pieces and allow_async:
+        return "cp_async", f"{why}; runs of {pieces} bytes are aligned"
+    return "registers", f"{why}; runs of 4 bytes are not known to be aligned"
+
+
+def slot_bytes(v: Value) -> int:
+    """Shared memory of one slot of item v: swizzled slots start at multiples of 1024 bytes."""
+    n = _dtype(v).bytes
+    for s in shape_of(v.type):
+        n *= s
+    return -(-n // 1024) * 1024
+
+
+def _dtype(v: Value) -> DType:
+    dtype: DType = v.type.dtype  # type: ignore[attr-defined]
+    return dtype

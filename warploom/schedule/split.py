@@ -1,0 +1,265 @@
+"""The data split: along which axis each value of the consumer task is cut among its replicas.
+
+A value exists in *versions*: cut along one of its axes, or whole (None).  Starting from what must
+happen (stores, cut where the dots' results that they hold are cut) demand runs backward: the version of
+a result fixes the versions of the operands.  Pure ops are cloned where two versions are needed.  A dot
+exists only in its cut version; whoever would need it whole makes the split impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from warploom.ir.core import Effect, Op, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import Tile, shape_of
+from warploom.schedule.demand import Structure
+
+Axis = int | None
+
+
+class RefusalError(Exception):
+    """Why a split is impossible, and the op where it was noticed."""
+
+    def __init__(self, message: str, op: Op) -> None:
+        super().__init__(message)
+        self.op = op
+
+
+@dataclass(eq=False)
+class Split:
+    """See the module's docstring.
+
+    mine: is this op run by the replicated task?  items: values that a channel brings to it whole.
+    axis: the dots' result axis that is cut (0: M, 1: N) into `count` parts.  Raises RefusalError.
+    """
+
+    structure: Structure
+    mine: Callable[[Op], bool]
+    items: frozenset[Value]
+    axis: int
+    count: int
+    versions: dict[Value, set[Axis]] = field(default_factory=dict)
+    forward: dict[Value, int] = field(default_factory=dict)
+    effects: dict[Op, Axis] = field(default_factory=dict)  # how each op with side effects is cut
+    _work: list[tuple[Value, Axis, Op]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.count == 1:
+            return
+        while self._forward_round():
+            pass
+        for o in self.structure.ops:
+            if self.mine(o) and (Effect.WRITE | Effect.SYNC) & o.kind.effect:
+                self._root(o)
+        while self._work:
+            self._want(*self._work.pop())
+
+    # ---- forward: where dots' results go
+
+    def _forward_round(self) -> bool:
+        before = len(self.forward)
+        for o in self.structure.ops:
+            if not self.mine(o):
+                continue
+            if o.kind is tile.dot:
+                self._mark(o.results, self._dot_axis(o))
+            elif o.kind is control.for_:
+                body = o.regions[0]
+                for i, v in enumerate(o.results):
+                    group = (o.operands[3 + i], body.params[1 + i], body.yielded[i], v)
+                    self._same(group)
+            elif o.kind is control.while_:
+                condition, body = o.regions
+                for i, v in enumerate(o.results):
+                    inner = (condition.params[i], condition.yielded[1 + i], body.params[i])
+                    self._same((o.operands[i], *inner, body.yielded[i], v))
+            elif o.kind is control.if_:
+                for i, v in enumerate(o.results):
+                    self._same((*(r.yielded[i] for r in o.regions), v))
+            elif len(o.results) == 1 and o.result not in self.forward:
+                for i, v in enumerate(o.operands):
+                    axis = self.forward.get(v)
+                    found = result_axis(o, i, axis, self.count) if axis is not None else None
+                    if found is not None:
+                        self._mark(o.results, found)
+                        break
+        return len(self.forward) > before
+
+    def _dot_axis(self, o: Op) -> int:
+        a, b, acc = o.operands
+        if acc in self.forward:
+            return self.forward[acc]
+        if self.forward.get(a) == 0:
+            return 0
+        if self.forward.get(b) == 1:
+            return 1
+        return self.axis
+
+    def _mark(self, values: Iterable[Value], axis: int) -> None:
+        for v in values:
+            self.forward.setdefault(v, axis)
+
+    def _same(self, group: tuple[Value, ...]) -> None:
+        """Values that a loop or an if identifies."""
+        known = [self.forward[v] for v in group if v in self.forward]
+        if known and shape_of(group[0].type):
+            self._mark(group, known[0])
+
+    # ---- backward: which versions are needed
+
+    def _root(self, o: Op) -> None:
+        cut = [
+            (i, self.forward[v])
+            for i, v in enumerate(o.operands)
+            if v in self.forward and v not in self.items
+        ]
+        axis = cut[0][1] if cut else None
+        self.effects[o] = axis
+        if axis is None and Effect.WRITE in o.kind.effect and o.results and self._used(o):
+            raise RefusalError("one replica's atomic would have to be known to all", o)
+        for v in o.operands:
+            self._push(v, axis if shape_of(v.type) else None, o)
+        self._enclose(o)
+
+    def _used(self, o: Op) -> bool:
+        return any(self.structure.users.get(v) for v in o.results)
+
+    def _push(self, v: Value, axis: Axis, by: Op) -> None:
+        self._work.append((v, axis, by))
+
+    def _enclose(self, o: Op) -> None:
+        for outer in self.structure.enclosing(o):
+            for v in self._controls(outer):
+                self._push(v, None, outer)
+
+    @staticmethod
+    def _controls(o: Op) -> tuple[Value, ...]:
+        if o.kind is control.for_:
+            return o.operands[:3]
+        if o.kind is control.while_:
+            return o.regions[0].yielded[:1]
+        return o.operands if o.kind is control.if_ else ()
+
+    def _want(self, v: Value, axis: Axis, by: Op) -> None:
+        if axis is not None:
+            n = shape_of(v.type)[axis]
+            if n % self.count:
+                raise RefusalError(f"an axis of {n} can't be cut into {self.count} equal parts", by)
+        if axis in self.versions.setdefault(v, set()):
+            return
+        self.versions[v].add(axis)
+        if v in self.items:
+            return
+        made = self.structure.made[v]
+        o = made.op
+        if o is None:
+            return
+        self._enclose(o)
+        if o.kind is control.for_:
+            for u in self._controls(o):
+                self._push(u, None, o)
+            i = made.index if made.region is None else made.index - 1
+            if i >= 0:
+                body = o.regions[0]
+                for u in (o.operands[3 + i], body.params[1 + i], body.yielded[i], o.results[i]):
+                    self._push(u, axis, o)
+            return
+        if o.kind is control.while_:
+            i = made.index
+            condition, body = o.regions
+            self._push(condition.yielded[0], None, o)
+            carried = (condition.params[i], condition.yielded[1 + i], body.params[i])
+            for u in (o.operands[i], *carried, body.yielded[i], o.results[i]):
+                self._push(u, axis, o)
+            return
+        if o.kind is control.if_:
+            self._push(o.operands[0], None, o)
+            for r in o.regions:
+                self._push(r.yielded[made.index], axis, o)
+            return
+        if o.kind is tile.dot and axis != self._dot_axis(o):
+            raise RefusalError("a result of a dot is needed whole, or cut along another axis", o)
+        for u, at in zip(o.operands, operand_axes(o, axis, self.count), strict=True):
+            self._push(u, at, o)
+
+    # ---- for whoever applies it
+
+    def cuts(self, v: Value) -> tuple[Axis, ...]:
+        """The versions of v, whole first."""
+        found = self.versions.get(v, set())
+        return tuple(sorted(found, key=lambda a: -1 if a is None else a))
+
+
+_SAME_SHAPE = arith.ELEMENTWISE | {tile.load, tile.store, tile.atomic}
+
+
+def operand_axes(o: Op, axis: Axis, count: int) -> tuple[Axis, ...]:
+    """Versions of the operands that make the result of `o` cut along `axis`.  Raises RefusalError."""
+    whole: tuple[Axis, ...] = (None,) * len(o.operands)
+    if axis is None or not o.operands:
+        return whole
+    kind = o.kind
+    if kind in _SAME_SHAPE:
+        return tuple(axis if shape_of(v.type) else None for v in o.operands)
+    if kind is tile.dot:
+        return (0, None, 0) if axis == 0 else (None, 1, 1)
+    if kind in (tile.splat, tile.load_box):
+        return whole
+    old = shape_of(o.operands[0].type)
+    if kind is tile.expand_dims:
+        at = o.attrs["axis"]
+        if axis == at:
+            raise RefusalError("an axis of size 1 can't be cut", o)
+        return (axis - (axis > at),)
+    if kind is tile.broadcast:
+        return (None if old[axis] == 1 else axis,)
+    if kind is tile.transpose:
+        perm: tuple[int, ...] = o.attrs["perm"]
+        return (perm[axis],)
+    if kind is tile.reduce:
+        return (axis + (axis >= o.attrs["axis"]),)
+    if kind is tile.slice_tile:
+        if o.attrs["shape"][axis] != old[axis]:
+            raise RefusalError("the axis that is cut is sliced as well", o)
+        return (axis,)
+    if kind is tile.reshape:
+        return (_reshaped(o, o.attrs["shape"], axis, old, count),)
+    raise RefusalError(f"{kind.name} can't be cut", o)
+
+
+def result_axis(o: Op, operand: int, axis: int, count: int) -> Axis:
+    """Where a cut of one operand along `axis` shows in the result; None where it vanishes."""
+    kind = o.kind
+    if not isinstance(o.result.type, Tile):
+        return None
+    new = o.result.type.shape
+    if kind in _SAME_SHAPE or kind in (tile.broadcast, tile.slice_tile):
+        return axis
+    if kind is tile.expand_dims:
+        new_axis: int = o.attrs["axis"]
+        return axis + (axis >= new_axis)
+    if kind is tile.transpose:
+        perm: tuple[int, ...] = o.attrs["perm"]
+        return perm.index(axis)
+    if kind is tile.reduce:
+        at: int = o.attrs["axis"]
+        return None if axis == at else axis - (axis > at)
+    if kind is tile.reshape:
+        return _reshaped(o, shape_of(o.operands[0].type), axis, new, count)
+    return None
+
+
+def _reshaped(o: Op, of: tuple[int, ...], axis: int, to: tuple[int, ...], count: int) -> int:
+    """The axis of `to` whose parts hold the same elements as the parts of `axis` of `of`: the one with
+    as many elements before it, where both are divisible."""
+    before = 1
+    for n in of[:axis]:
+        before *= n
+    seen = 1
+    for i, n in enumerate(to):
+        if seen == before and n % count == 0:
+            return i
+        seen *= n
+    raise RefusalError(f"a reshape of {of} to {to} mixes the parts", o)
