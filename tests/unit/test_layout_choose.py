@@ -1,0 +1,207 @@
+"""Widths, conflicts, conversions and matrix instructions, each against a brute-force reading."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.layouts import layouts
+from tests.unit.test_layout_linear import numbered, spread
+from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
+from warploom.layout.choose import (
+    MatrixForm,
+    conversion,
+    displacements,
+    matrix_form,
+    reduce_scratch,
+    scratch_geometry,
+    sector_ratio,
+    thread_offsets,
+    vector_elements,
+    wavefronts,
+)
+from warploom.layout.shared import Geometry, byte_offset
+
+few = settings(max_examples=40, deadline=None)
+ROWS = Geometry((64, 64), 2, 1, 128)
+COLUMNS = Geometry((64, 64), 2, 0, 128)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "cycles"),
+    [
+        (np.arange(32) * 4, 4, 1),
+        (np.zeros(32, int), 4, 1),  # one word: a broadcast
+        (np.arange(32) * 2, 2, 1),
+        (np.arange(32) * 8, 4, 2),
+        (np.arange(32) * 128, 4, 32),
+        (np.arange(32) * 16, 16, 4),
+        (np.arange(32) * 128, 16, 32),
+    ],
+)
+def test_wavefronts(addresses: np.ndarray, width: int, cycles: int) -> None:
+    assert wavefronts(addresses, width) == cycles
+
+
+def fragment(form: MatrixForm, words: np.ndarray) -> dict[int, np.ndarray]:
+    """stmatrix as the ISA words it, by a warp that holds words[lane, register, unit]: the 16-byte row that
+    lands at the address of lane 8·j + i is row i of matrix j."""
+    rows = {}
+    for j in range(form.count):
+        for i in range(8):
+            units = [
+                words[i // 2 + 4 * k, j, i % 2] if form.trans else words[4 * i + k // 2, j, k % 2]
+                for k in range(8)
+            ]
+            rows[8 * j + i] = np.concatenate([np.atleast_1d(u) for u in units])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("layout", "geometry", "trans", "count"),
+    [
+        (wgmma_acc((64, 64)), ROWS, False, 4),
+        (wgmma_acc((64, 64)), COLUMNS, True, 4),
+        (wgmma_acc((64, 24)), Geometry((64, 24), 2, 1, 0), False, 2),
+        (wgmma_acc((64, 8)), Geometry((64, 8), 2, 1, 0), False, 2),
+        (wgmma_acc((64, 8)), Geometry((64, 8), 2, 0, 128), True, 2),
+        (wgmma_acc((128, 96)), Geometry((128, 96), 2, 1, 64), False, 4),
+        (wgmma_a((64, 64), 8), Geometry((64, 64), 1, 1, 64), False, 4),
+    ],
+    ids=str,
+)
+def test_matrix_instructions_move_the_tile(
+    layout: Layout, geometry: Geometry, trans: bool, count: int
+) -> None:
+    """Executes stmatrix, word by word, and compares the slot's bytes with plain stores."""
+    form = matrix_form(layout, geometry)
+    assert form is not None and (form.trans, form.count) == (trans, count)
+    per_word, size = form.elements, geometry.itemsize
+    tile = numbered(layout.shape)
+    held = spread(layout, tile)
+    slot = np.full(geometry.bytes // size, -1)
+    for warp in range(layout.warps):
+        for first in range(0, layout.registers, count * per_word):
+            words = held[warp, :, first : first + count * per_word]
+            words = words.reshape(32, count, 2, per_word // 2)
+            rows = fragment(form, words)
+            for lane, row in rows.items():
+                reg, holder = form.row(lane)
+                at = int(byte_offset(geometry, layout.coords(first + reg, holder, warp)))
+                assert at % 16 == 0
+                slot[at // size : at // size + len(row)] = row
+    plain = np.full_like(slot, -2)
+    plain[byte_offset(geometry, tuple(np.indices(layout.shape))) // size] = tile
+    assert np.array_equal(slot, plain)
+
+
+def test_matrix_instructions_have_no_conflicts_in_swizzled_slots() -> None:
+    for geometry in (ROWS, COLUMNS):
+        layout = wgmma_acc((64, 64))
+        form = matrix_form(layout, geometry)
+        assert form is not None
+        addresses = [int(byte_offset(geometry, layout.coords(*form.row(n)))) for n in range(32)]
+        assert wavefronts(np.array(addresses), 16) == 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "geometry"),
+    [
+        (wgmma_acc((64, 64)), Geometry((64, 64), 4, 1, 128)),  # f32: words are single elements
+        (coalesced((64, 64), 1, 2, 4), ROWS),  # rows in one lane
+        (wgmma_acc((64, 64)).drop(1), Geometry((64,), 2, 0, 0)),  # replicated
+        (wgmma_acc((64, 12 * 8)), Geometry((64, 12 * 8), 1, 1, 32)),
+    ],
+)
+def test_matrix_instructions_refuse(layout: Layout, geometry: Geometry) -> None:
+    assert matrix_form(layout, geometry) is None
+
+
+def test_vector_elements() -> None:
+    assert vector_elements(wgmma_acc((64, 64)), ROWS) == 2
+    assert vector_elements(wgmma_acc((64, 64)), COLUMNS) == 1
+    assert vector_elements(blocked((64, 64), 1, 16, 4), ROWS) == 8  # 16 bytes at most
+    assert vector_elements(coalesced((64, 64), 1, 4, 4), Geometry((64, 64), 4, 1, 128)) == 4
+
+
+@few
+@given(layouts(exact=True), st.randoms(use_true_random=False))
+def test_conversions_do_what_they_say(x: Layout, rng: object) -> None:
+    vectors = [*x.reg, *x.lane]
+    rng.shuffle(vectors)  # type: ignore[attr-defined]
+    y = Layout(x.shape, tuple(vectors[5:]), tuple(vectors[:5]), x.warp, x.repeats)
+    how = conversion(x, y)
+    tile = numbered(x.shape)
+    mine, wanted = spread(x, tile), spread(y, tile)
+    lanes = np.arange(32)
+    if how.kind == "free":
+        assert np.array_equal(mine[..., list(how.permutation)], wanted)
+    elif how.kind == "lane":
+        assert how.shuffle is not None
+        source = np.zeros(32, int)
+        for b, v in enumerate(how.shuffle.matrix):
+            source ^= (lanes >> b & 1) * v
+        for r, (reg, base) in enumerate(zip(how.shuffle.registers, how.shuffle.lanes, strict=True)):
+            assert np.array_equal(mine[:, source ^ base, reg], wanted[..., r])
+    else:
+        # Registers and lanes change places: some register would have to come from two registers.
+        assert {tuple(v) for v in x.reg} != {tuple(v) for v in y.reg}
+
+
+def test_kinds_of_conversion() -> None:
+    acc = wgmma_acc((64, 64))
+    assert conversion(acc, acc).kind == "free"
+    swapped = Layout(acc.shape, acc.reg, acc.lane[::-1], acc.warp, acc.repeats)
+    assert conversion(acc, swapped).kind == "lane"
+    assert conversion(acc, coalesced((64, 64), 1, 2, 4)).kind == "shared"
+    rows = acc.drop(1)  # one row a quad, replicated in it
+    assert conversion(rows, blocked((64,), 0, 1, 4)).kind == "shared"
+    assert conversion(rows, Layout((64,), ((8,),), rows.lane[::-1], rows.warp)).kind == "lane"
+
+
+def test_scratch_has_few_conflicts() -> None:
+    acc, plain = wgmma_acc((64, 64)), coalesced((64, 64), 1, 2, 4)
+    g = scratch_geometry(acc, plain, 2)
+    assert g.bytes == 64 * 64 * 2 and g.swizzle == 128
+    for layout in (acc, plain):
+        width = vector_elements(layout, g)
+        offsets = thread_offsets(layout, g)[0, :, ::width]
+        cycles = [wavefronts(o, 2 * width) for o in offsets.T]
+        assert max(cycles) <= max(1, width * 2 // 4)
+
+
+def test_reduce_scratch() -> None:
+    acc = wgmma_acc((64, 128))
+    assert reduce_scratch(acc, 1, 4) == 0  # a row is one warp's
+    assert reduce_scratch(acc, 0, 4) == 4 * 128 * 4  # four warps share each column
+    assert reduce_scratch(blocked((1024,), 0, 4, 8), 0, 4) == 8 * 4
+
+
+def test_sector_ratio() -> None:
+    acc, plain = wgmma_acc((64, 64)), coalesced((64, 64), 1, 2, 4)
+    assert sector_ratio(plain, 1, 2, 8) == 1
+    assert sector_ratio(acc, 1, 2, 8) == 2  # 16 bytes of each 32
+    assert sector_ratio(acc, 1, 4, 4) == 1
+    assert sector_ratio(blocked((4096, 1), 0, 1, 4), 1, 4, 1) == 8  # every lane in a row of its own
+    assert sector_ratio(acc.drop(0), 0, 4, 4) == 1  # replicated lanes read the same sectors
+
+
+@pytest.mark.parametrize(
+    ("layout", "geometry"),
+    [
+        (wgmma_acc((64, 64)), ROWS),
+        (wgmma_acc((64, 256)), Geometry((64, 256), 2, 1, 128)),
+        (coalesced((128, 64), 1, 2, 4), Geometry((128, 64), 2, 1, 128)),
+    ],
+)
+def test_displacements(layout: Layout, geometry: Geometry) -> None:
+    offsets = thread_offsets(layout, geometry).reshape(-1, layout.registers)
+    steps = displacements(offsets)
+    assert steps is not None and steps[0] == (0, 0)
+    for r, (flip, add) in enumerate(steps):
+        assert np.array_equal((offsets[:, 0] ^ flip) + add, offsets[:, r])
+
+
+def test_displacements_refuse_what_differs_between_threads() -> None:
+    assert displacements(np.array([[0, 16], [16, 48]])) is None
+    assert displacements(np.array([[0, 1024], [16, 4112]])) is None
