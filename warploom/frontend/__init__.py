@@ -1,1 +1,1 @@
-
+"""Python source → TILE: the only place that knows Python's ast."""

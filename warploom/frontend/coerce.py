@@ -1,0 +1,569 @@
+"""What Triton leaves implicit, made explicit: constants, promotion, broadcasting, operators.
+
+Everything that a kernel computes with is one of
+
+    Value          an IR value: known at run time
+    Const          a compile-time number with a dtype: `x = 5`, a specialized argument
+    int/float/bool a literal or constexpr: takes the dtype of what it meets
+
+The rules are those of Triton's documentation, "Triton Semantics" (type promotion, broadcasting, C rounding
+of integer division).  An `Emitter` is the current place in the function being built; the language's
+functions find it by `current()`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from warploom.errors import Loc, WarploomError
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import (
+    DType,
+    Pointer,
+    Scalar,
+    Tile,
+    bf16,
+    dtype_of,
+    elem_of,
+    f16,
+    f32,
+    f64,
+    i1,
+    i32,
+    i64,
+    like,
+    shape_of,
+    u32,
+    u64,
+)
+
+Number = bool | int | float
+Operand = Any  # Value | Const | Number; anything else is refused with a message
+
+
+@dataclass(frozen=True)
+class Const:
+    """A number that is known while compiling and has a dtype of its own."""
+
+    value: Number
+    dtype: DType
+
+
+# ---- dtypes
+
+
+def literal_dtype(x: Number) -> DType:
+    """The dtype that a literal takes when nothing else decides."""
+    if isinstance(x, bool):
+        return i1
+    if isinstance(x, float):
+        tiny, huge = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+        fits = x != x or x in (0.0, float("inf"), float("-inf")) or tiny <= abs(x) <= huge
+        return f32 if fits else f64
+    for dtype in (i32, u32, i64, u64):
+        if in_range(x, dtype):
+            return dtype
+    refuse("int-range", f"{x} fits no integer type", "use a value below 2**64")
+
+
+def width(d: DType) -> int:
+    """Bits that count in promotion: an i1 is narrower than any other integer."""
+    return 1 if d is i1 else d.bits
+
+
+def is_unsigned(d: DType) -> bool:
+    return d.kind in ("uint", "bool")
+
+
+def in_range(x: int, d: DType) -> bool:
+    low, high = (0, 2 ** width(d)) if is_unsigned(d) else (-(2 ** (d.bits - 1)), 2 ** (d.bits - 1))
+    return bool(low <= x < high)
+
+
+def wrap(x: int, d: DType) -> int:
+    """The integer that `d` keeps of x."""
+    x %= 2 ** width(d)
+    return x if is_unsigned(d) or x < 2 ** (d.bits - 1) else x - 2**d.bits
+
+
+def _kind(d: DType) -> int:
+    return {"bool": 0, "int": 1, "uint": 1, "float": 2}[d.kind]
+
+
+def promote(a: DType, a_literal: bool, b: DType, b_literal: bool, division: bool = False) -> DType:
+    """The dtype in which a binary operator computes.
+
+    A literal beside a typed value takes that value's dtype unless its kind (bool < int < float) is
+    higher.  Otherwise the widest float wins; f16 beats every narrower type and bf16; bf16 with anything
+    but bf16 gives f32; integers follow C.  Division of 16-bit floats happens in f32.
+    """
+    if a_literal != b_literal:
+        literal, typed = (a, b) if a_literal else (b, a)
+        if _kind(literal) <= _kind(typed):
+            return f32 if division and typed in (f16, bf16) else typed
+    for wide in (f64, f32):
+        if wide in (a, b):
+            return wide
+    if f16 in (a, b):
+        return f32 if division else f16
+    if bf16 in (a, b):
+        return bf16 if a is b and not division else f32
+    if a.is_float and b.is_float:  # fp8
+        return a if a == b else f16
+    if a.is_float or b.is_float:
+        refuse(
+            "dtype-mismatch",
+            f"{a} and {b} have no common type",
+            "cast the fp8 operand first, as in x.to(tl.float32)",
+        )
+    if division and is_unsigned(a) != is_unsigned(b):
+        refuse(
+            "mixed-sign-division",
+            f"division of {a} by {b}: one is signed, the other not",
+            "cast both to the same signedness",
+        )
+    if is_unsigned(a) == is_unsigned(b):
+        return a if width(a) > width(b) else b
+    unsigned, signed = (a, b) if is_unsigned(a) else (b, a)
+    return unsigned if width(unsigned) >= width(signed) else signed
+
+
+def describe(x: object) -> str:
+    """A value as messages name it."""
+    match x:
+        case Value(type=t):
+            return str(t)
+        case Const(value=v, dtype=d):
+            return f"the {d} {v}"
+        case DType():
+            return f"the dtype {x}"
+        case tuple():
+            return f"a tuple of {len(x)}"
+        case str() | bool() | int() | float() | None:
+            return repr(x)
+    return f"a {type(x).__name__}"
+
+
+# ---- emission
+
+
+@dataclass
+class Emitter:
+    """Where new ops go, and everything that turns operands into the IR's explicit form."""
+
+    builder: Builder = field(default_factory=Builder)
+    loc: Loc | None = None
+    made: dict[Value, Loc] = field(default_factory=dict)  # where each value was made, for notes
+
+    # -- ops and regions
+
+    def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Any:
+        """Append one op at the current location; its result or results."""
+        self.builder.loc = self.loc
+        out = kind(self.builder, *operands, hint=hint, **attrs)
+        self._remember(self.builder.ops[-1])
+        return out
+
+    def append(
+        self, kind: OpKind, operands: tuple[Value, ...], hints: list[str], **attrs: Any
+    ) -> tuple[Value, ...]:
+        """As emit for ops with regions, with one hint for each result."""
+        regions: tuple[Region, ...] = attrs.pop("regions")
+        types = kind.infer(operands, attrs, regions)
+        results = tuple(Value(t, h) for t, h in zip(types, hints, strict=True))
+        o = Op(kind, operands, attrs, results, regions, self.builder.tasks, self.loc)
+        self.builder.append(o)
+        self._remember(o)
+        return results
+
+    def _remember(self, o: Op) -> None:
+        if o.loc is not None:
+            for v in o.results:
+                self.made[v] = o.loc
+
+    @contextmanager
+    def inside(self, builder: Builder) -> Iterator[Builder]:
+        """New ops go to `builder`."""
+        saved, self.builder = self.builder, builder
+        try:
+            yield builder
+        finally:
+            self.builder = saved
+
+    def is_last(self, v: object) -> bool:
+        """True where the op appended last made v."""
+        return isinstance(v, Value) and bool(self.builder.ops) and v in self.builder.ops[-1].results
+
+    def rename(self, v: Value, name: str) -> Value:
+        """The same value under the user's name.  Only for a result of the last op, which nobody uses yet."""
+        last = self.builder.ops[-1]
+        named = Value(v.type, name)
+        self.builder.ops[-1] = last.with_(
+            results=tuple(named if r is v else r for r in last.results)
+        )
+        self.made[named] = self.made.get(v, last.loc or Loc("?", 0))
+        return named
+
+    # -- constants and casts
+
+    def dtype(self, x: Operand) -> DType | Pointer:
+        """The element of any operand; refuses what is no number, pointer or tile of them."""
+        match x:
+            case Value(type=Scalar() | Pointer() | Tile()):
+                return elem_of(x.type)
+            case Const(dtype=d):
+                return d
+            case bool() | int() | float():
+                return literal_dtype(x)
+        refuse(
+            "operand-type",
+            f"expected a number or a tile, found {describe(x)}",
+            "only numbers, pointers and tiles can be computed with",
+        )
+
+    def number(self, x: Operand) -> DType:
+        """As `dtype`, but refuses pointers."""
+        d = self.dtype(x)
+        if isinstance(d, Pointer):
+            refuse(
+                "pointer-arithmetic",
+                f"expected a number, found {describe(x)}",
+                "pointers take integer offsets (ptr + i, ptr - i); load to get a number",
+            )
+        return d
+
+    def const(self, x: Number, dtype: DType) -> Value:
+        value: Number
+        if dtype is i1:
+            value = bool(x)
+        elif dtype.is_int:
+            value = wrap(int(x), dtype)
+        else:
+            value = float(x)
+        return cast(Value, self.emit(arith.const, value=value, dtype=dtype))
+
+    def value(self, x: Operand) -> Value:
+        """x as an IR value, constants by the dtype they have or take on their own."""
+        if isinstance(x, Value):
+            self.dtype(x)
+            return x
+        d = self.number(x)
+        return self.const(x.value if isinstance(x, Const) else x, d)
+
+    def cast(self, x: Operand, dtype: DType) -> Value:
+        """x converted to dtype (no op where it has it already)."""
+        d = self.number(x)
+        if not isinstance(x, Value):
+            return self.const(known(x), dtype)
+        return x if d == dtype else cast(Value, self.emit(arith.cast, x, dtype=dtype))
+
+    # -- shapes
+
+    def shape(self, x: Operand) -> tuple[int, ...]:
+        return shape_of(x.type) if isinstance(x, Value) else ()
+
+    def expand_to(self, x: Operand, shape: tuple[int, ...]) -> Value:
+        """x with leading axes added and axes of size 1 repeated until it has `shape`."""
+        v = self.value(x)
+        if shape == shape_of(v.type):
+            return v
+        if not isinstance(v.type, Tile):
+            return cast(Value, self.emit(tile.splat, v, shape=shape))
+        while len(shape_of(v.type)) < len(shape):
+            v = self.emit(tile.expand_dims, v, axis=0)
+        return v if shape_of(v.type) == shape else self.emit(tile.broadcast, v, shape=shape)
+
+    def common_shape(self, *operands: Operand, code: str = "shape-mismatch") -> tuple[int, ...]:
+        """The shape that all operands broadcast to."""
+        out: tuple[int, ...] = ()
+        for x in operands:
+            s = self.shape(x)
+            n = max(len(s), len(out))
+            a, b = (1,) * (n - len(out)) + out, (1,) * (n - len(s)) + s
+            if any(p != q and 1 not in (p, q) for p, q in zip(a, b, strict=True)):
+                refuse(
+                    code,
+                    f"shapes {show(out)} and {show(s)} can't be broadcast together",
+                    "sizes must be equal or 1; insert axes with x[:, None]",
+                )
+            out = tuple(q if p == 1 else p for p, q in zip(a, b, strict=True))
+        return out
+
+    def broadcast(self, *operands: Operand) -> tuple[Value, ...]:
+        """All operands at their common shape."""
+        shape = self.common_shape(*operands)
+        return tuple(self.expand_to(x, shape) for x in operands)
+
+    def unify(self, x: Operand, y: Operand, division: bool = False) -> tuple[Value, Value]:
+        """x and y in one dtype and one shape."""
+        d = self.promoted(x, y, division)
+        shape = self.common_shape(x, y)
+        return self.expand_to(self.cast(x, d), shape), self.expand_to(self.cast(y, d), shape)
+
+    def promoted(self, x: Operand, y: Operand, division: bool = False) -> DType:
+        """The dtype of x op y; refuses literals that it can't hold."""
+        d = promote(self.number(x), is_literal(x), self.number(y), is_literal(y), division)
+        for v in (x, y):
+            if is_literal(v) and d.is_int and not in_range(int(v), d):
+                refuse(
+                    "int-range",
+                    f"{v} does not fit into {d}",
+                    "cast the other operand to a wider or signed type",
+                )
+        return d
+
+    # -- operators
+
+    def binary(self, symbol: str, x: Operand, y: Operand) -> Value | Const:
+        """x symbol y, by the language's rules.  `symbol` is Python's."""
+        if symbol in ("+", "-") and Pointer in (type(self.dtype(x)), type(self.dtype(y))):
+            return self.offset(symbol, x, y)
+        division = symbol in ("/", "//", "%")
+        d = self.promoted(x, y, division)
+        if symbol == "//" and d.is_float:
+            refuse(
+                "float-floordiv",
+                f"// of {d}",
+                "use tl.floor(x / y), or cast both operands to an integer type",
+            )
+        if symbol in ("&", "|", "^", "<<", ">>") and d.is_float:
+            refuse("bitwise-float", f"{symbol} of {d}", "bitwise operators take integers")
+        if symbol == "/" and d.is_int:
+            d = f32
+        if symbol not in COMPARISONS and d.is_int and _is_known(x) and _is_known(y):
+            folded = _fold(symbol, known(x), known(y))
+            if folded is not None:
+                return Const(wrap(folded, d), d)
+        if symbol in COMPARISONS and _is_known(x) and _is_known(y):
+            return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
+        kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
+        shape = self.common_shape(x, y)
+        a = self.expand_to(self.cast(x, d), shape)
+        b = self.expand_to(self.cast(y, d), shape)
+        return cast(Value, self.emit(kind, a, b))
+
+    def offset(self, symbol: str, x: Operand, y: Operand) -> Value:
+        """Pointer ± integer."""
+        if symbol == "+" and not isinstance(self.dtype(x), Pointer):
+            x, y = y, x
+        p, d = self.dtype(x), self.dtype(y)
+        if not isinstance(p, Pointer) or isinstance(d, Pointer):
+            refuse(
+                "pointer-arithmetic",
+                f"{describe(x)} {symbol} {describe(y)}",
+                "a pointer can be moved by an integer: ptr + i, ptr - i",
+            )
+        if not d.is_int:
+            refuse(
+                "pointer-offset",
+                f"a pointer offset is an integer, found {describe(y)}",
+                "cast the offset with .to(tl.int32)",
+            )
+        # Unsigned offsets must not turn negative by their top bit.
+        y = self.cast(y, i64 if width(d) > 32 or d is u32 else i32)
+        if symbol == "-":
+            y = self.emit(arith.neg, y)
+        shape = self.common_shape(x, y)
+        return cast(
+            Value, self.emit(arith.addptr, self.expand_to(x, shape), self.expand_to(y, shape))
+        )
+
+    def negative(self, x: Operand) -> Value | Const:
+        d = self.number(x)
+        if isinstance(x, Const):
+            return Const(-x.value if d.is_float else wrap(-int(x.value), d), d)
+        if d is i1:
+            refuse("negate-bool", "- of a bool", "use ~x or `not x` for the opposite truth value")
+        return cast(Value, self.emit(arith.neg, self.value(x)))
+
+    def invert(self, x: Operand) -> Value | Const:
+        d = self.number(x)
+        if d.is_float:
+            refuse("bitwise-float", f"~ of {d}", "bitwise operators take integers")
+        if isinstance(x, Const):
+            return Const(not x.value if d is i1 else wrap(~int(x.value), d), d)
+        return cast(Value, self.emit(arith.not_, self.value(x)))
+
+    def truth(self, x: Operand) -> Value:
+        """A scalar as i1: x != 0."""
+        v = self.value(x)
+        if isinstance(v.type, Tile):
+            refuse(
+                "tile-condition",
+                f"the truth of a whole tile, {v.type}",
+                "combine tiles with & | ~, choose elementwise with tl.where, or reduce to one value",
+            )
+        return self.cast(v, i1)
+
+    def select(self, c: Operand, x: Operand, y: Operand) -> Value:
+        """Elementwise x where c, else y (tl.where)."""
+        if isinstance(self.dtype(x), Pointer) and self.dtype(x) == self.dtype(y):
+            c, x, y = self.broadcast(self.cast(c, i1), x, y)
+        else:
+            d = self.promoted(x, y)
+            c, x, y = self.broadcast(self.cast(c, i1), self.cast(x, d), self.cast(y, d))
+        return cast(Value, self.emit(arith.select, c, x, y))
+
+
+def show(shape: tuple[int, ...]) -> str:
+    """A shape as messages write it."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def is_literal(x: object) -> bool:
+    return isinstance(x, bool | int | float)
+
+
+def _is_known(x: object) -> bool:
+    return isinstance(x, Const) or is_literal(x)
+
+
+def known(x: Operand) -> Number:
+    """The number behind a Const or literal."""
+    return cast(Number, x.value if isinstance(x, Const) else x)
+
+
+def _fold(symbol: str, x: Number, y: Number) -> int | None:
+    """x symbol y on integers with C's rounding; None where the result is left to run time."""
+    a, b = int(x), int(y)
+    if symbol in ("//", "%"):
+        if b == 0:
+            return None
+        q = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return q if symbol == "//" else a - q * b
+    if symbol in ("<<", ">>") and not 0 <= b < 64:
+        return None
+    fold = PYTHON.get(symbol)
+    return None if fold is None or symbol == "/" else int(fold(a, b))
+
+
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+KINDS: dict[str, OpKind] = {
+    "+": arith.add,
+    "-": arith.sub,
+    "*": arith.mul,
+    "/": arith.div,
+    "//": arith.idiv,
+    "%": arith.rem,
+    "&": arith.and_,
+    "|": arith.or_,
+    "^": arith.xor,
+    "<<": arith.shl,
+    ">>": arith.shr,
+    "<": arith.lt,
+    "<=": arith.le,
+    ">": arith.gt,
+    ">=": arith.ge,
+    "==": arith.eq,
+    "!=": arith.ne,
+}
+# One-bit integers wrap: + and - are exclusive or, * is and.
+BIT_ARITHMETIC: dict[str, OpKind] = {"+": arith.xor, "-": arith.xor, "*": arith.and_}
+
+
+# ---- the emitter in use
+
+_CURRENT: ContextVar[Emitter | None] = ContextVar("warploom_emitter", default=None)
+
+
+def current() -> Emitter:
+    """The emitter of the kernel being translated.  Raises WarploomError outside of one."""
+    emitter = _CURRENT.get()
+    if emitter is None:
+        raise WarploomError("functions of warploom.language can only be called inside a kernel")
+    return emitter
+
+
+@contextmanager
+def translating(emitter: Emitter) -> Iterator[None]:
+    """Makes `emitter` the current one."""
+    token = _CURRENT.set(emitter)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def static_int(x: object, what: str) -> int:
+    """A compile-time integer; refuses anything else, naming `what` it should have been."""
+    if isinstance(x, Const):
+        x = x.value
+    if isinstance(x, int) and not isinstance(x, bool):
+        return x
+    refuse(
+        "constexpr-required",
+        f"{what} must be a constexpr integer, found {describe(x)}",
+        "declare the parameter it comes from as tl.constexpr",
+    )
+
+
+def static_ints(x: object, what: str) -> tuple[int, ...]:
+    """A compile-time tuple of integers."""
+    if not isinstance(x, tuple | list):
+        return (static_int(x, what),)
+    return tuple(static_int(i, what) for i in x)
+
+
+def static_bool(x: object, what: str) -> bool:
+    """A compile-time truth value."""
+    if isinstance(x, Const):
+        x = x.value
+    if isinstance(x, Value):
+        refuse(
+            "constexpr-required",
+            f"{what} must be a constexpr, found {describe(x)}",
+            "decide it while compiling: declare what it depends on as tl.constexpr",
+        )
+    return bool(x)
+
+
+def static_dtype(x: object, what: str) -> DType:
+    """A dtype such as tl.float16."""
+    if isinstance(x, DType):
+        return x
+    refuse(
+        "not-a-dtype", f"{what} must be a dtype, found {describe(x)}", "pass tl.float16 or the like"
+    )
+
+
+def region(params: tuple[Value, ...], builder: Builder) -> Region:
+    """The finished region of a builder whose last op is the yield."""
+    return Region(params, tuple(builder.ops))
+
+
+def yield_(emitter: Emitter, values: tuple[Value, ...]) -> None:
+    emitter.emit(control.yield_, *values)
+
+
+def with_elem(t: Type, elem: DType | Pointer) -> Type:
+    return like(t, elem)
+
+
+__all__ = ["Const", "Emitter", "Number", "Operand", "current", "dtype_of", "translating"]

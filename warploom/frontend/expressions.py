@@ -1,0 +1,836 @@
+"""Expressions: one method for each class of Python's ast that kernels may use."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import inspect
+import math
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from warploom import language
+from warploom.errors import CompileError, Loc, Note
+from warploom.frontend import scope as scopes
+from warploom.frontend.coerce import (
+    PYTHON,
+    Const,
+    Emitter,
+    describe,
+    is_literal,
+    known,
+    static_int,
+    yield_,
+)
+from warploom.frontend.refuse import advice, did_you_mean, refuse
+from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
+from warploom.frontend.source import Function, Source, lookup, parameters, parse_function
+from warploom.ir.core import Builder, Effect, Region, RuleError, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import DType, Pointer, Tile, i1, shape_of
+from warploom.language import math as elementwise
+from warploom.language import memory, shape
+from warploom.language.core import METHODS, Descriptor
+
+SYMBOLS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+# What Python offers and kernels can't: the word for it and the way out.
+UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Lambda: ("a lambda", "define a function with @wl.jit and call it"),
+    ast.ListComp: ("a list comprehension", "write a tl.static_range loop"),
+    ast.SetComp: ("a set comprehension", "write a tl.static_range loop"),
+    ast.DictComp: ("a dict comprehension", "write a tl.static_range loop"),
+    ast.GeneratorExp: ("a generator expression", "write a tl.static_range loop"),
+    ast.Dict: ("a dict", "use separate variables or a tuple"),
+    ast.Set: ("a set", "use a tuple"),
+    ast.Await: ("await", "kernels are synchronous; drop it"),
+    ast.Yield: ("yield", "store results through a pointer"),
+    ast.YieldFrom: ("yield from", "store results through a pointer"),
+    ast.Starred: ("a starred expression", "write the elements out"),
+    ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
+    ast.Try: ("try", "kernels raise nothing; use masks or tl.device_assert"),
+    ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
+    ast.Global: ("global", "pass the value as an argument"),
+    ast.Nonlocal: ("nonlocal", "return the value from the helper instead"),
+    ast.Delete: ("del", "leave the variable; unused values cost nothing"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.ClassDef: ("a class", "define it outside of the kernel"),
+    ast.FunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
+    ast.AsyncFunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
+    ast.AsyncFor: ("async for", "write a plain for"),
+    ast.AsyncWith: ("async with", "write a plain with"),
+    ast.Match: ("match", "use if and elif"),
+    ast.Break: ("break", "let the loop's bounds or a while condition end it"),
+    ast.Continue: ("continue", "put the rest of the body under an if"),
+    ast.TryStar: ("try", "kernels raise nothing; use masks or tl.device_assert"),
+}
+
+# Of Triton's language, but not here (yet).
+NOT_YET = frozenset(
+    {
+        "associative_scan",
+        "atomic_cas",
+        "cat",
+        "cumprod",
+        "cumsum",
+        "debug_barrier",
+        "dot_scaled",
+        "flip",
+        "gather",
+        "histogram",
+        "inline_asm_elementwise",
+        "interleave",
+        "join",
+        "map_elementwise",
+        "philox",
+        "rand",
+        "randint",
+        "randint4x",
+        "randn",
+        "reduce",
+        "sort",
+        "split",
+        "swizzle2d",
+        "topk",
+        "umulhi",
+    }
+)
+
+PYTHON_BUILTINS = frozenset(
+    {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
+    | {"True", "False", "None", "str"}
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """x.name, waiting for its call."""
+
+    fn: Callable[..., Any]
+    receiver: Any
+
+
+class Expressions:
+    """Translates the expressions of one function body.
+
+    `scope` holds its variables, `lost` those that an inner block assigned and where, `stack` the functions
+    being inlined, outermost first."""
+
+    def __init__(
+        self, emitter: Emitter, source: Source, scope: Scope, stack: tuple[Function, ...],
+        caller: Loc | None,
+    ) -> None:  # fmt: skip
+        self.emitter = emitter
+        self.source = source
+        self.scope = scope
+        self.stack = stack
+        self.caller = caller
+        self.lost: dict[str, tuple[str, Loc]] = {}
+
+    # -- places and errors
+
+    def loc(self, node: ast.AST) -> Loc:
+        return self.source.loc(node, self.caller)
+
+    @contextmanager
+    def at(self, node: ast.AST, **operands: Any) -> Iterator[None]:
+        """Ops made inside stand at `node`; refusals become errors there, with notes on the operands."""
+        saved, self.emitter.loc = self.emitter.loc, self.loc(node)
+        try:
+            yield
+        except RuleError as e:
+            raise CompileError(
+                e.code, str(e), self.loc(node), self._notes(node, operands), advice(e)
+            ) from e
+        finally:
+            self.emitter.loc = saved
+
+    def _notes(self, node: ast.AST, operands: dict[str, Any]) -> tuple[Note, ...]:
+        """Where the tiles came from that did not fit."""
+        here = self.loc(node)
+        notes: list[Note] = []
+        for name, x in operands.items():
+            made = self.emitter.made.get(x) if isinstance(x, Value) else None
+            if made is not None and made.line != here.line and isinstance(x.type, Tile):
+                notes.append(Note(f"{name} is {x.type}, made here", made))
+        return tuple(notes)
+
+    def fail(self, node: ast.AST, code: str, message: str, help: str) -> NoReturn:
+        raise CompileError(code, message, self.loc(node), help=help)
+
+    def unsupported(self, node: ast.AST) -> NoReturn:
+        what, help = UNSUPPORTED.get(
+            type(node),
+            (f"{type(node).__name__}", "rewrite it with the constructs that kernels know"),
+        )
+        self.fail(node, "unsupported", f"kernels can't use {what}", help)
+
+    # -- dispatch
+
+    def expr(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        visit = getattr(self, f"expr_{type(node).__name__}", None)
+        return visit(node) if visit else self.unsupported(node)
+
+    def expr_Constant(self, node: ast.Constant) -> Any:
+        if node.value is Ellipsis or isinstance(node.value, bytes | complex):
+            self.fail(node, "constant", f"{node.value!r} has no meaning in a kernel", "use numbers")
+        return node.value
+
+    def expr_Name(self, node: ast.Name) -> Any:
+        if node.id in self.scope:
+            return self.scope[node.id].value
+        found, value = lookup(self.source.fn, node.id)
+        if node.id in self.lost:
+            why, where = self.lost[node.id]
+            raise CompileError(
+                "undefined-name",
+                f"{node.id} has no value here: {why}",
+                self.loc(node),
+                (Note(f"{node.id} is assigned here", where),),
+                f"give {node.id} a value before that block",
+            )
+        if not found or (
+            value is getattr(builtins, node.id, None) and node.id not in PYTHON_BUILTINS
+        ):
+            known_names = [*self.scope, *self.source.fn.__globals__, *PYTHON_BUILTINS]
+            self.fail(
+                node,
+                "undefined-name",
+                f"{node.id} is not defined",
+                did_you_mean(node.id, known_names, "assign it first, or import it in the module"),
+            )
+        with self.at(node):
+            return admit(node.id, value)
+
+    def expr_Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self.expr(e) for e in node.elts)
+
+    def expr_List(self, node: ast.List) -> Any:
+        return tuple(self.expr(e) for e in node.elts)
+
+    def expr_JoinedStr(self, node: ast.JoinedStr) -> str:
+        parts: list[str] = []
+        for piece in node.values:
+            if isinstance(piece, ast.Constant):
+                parts.append(str(piece.value))
+                continue
+            assert isinstance(piece, ast.FormattedValue)
+            value = self.expr(piece.value)
+            if isinstance(value, Value):
+                self.fail(
+                    piece.value,
+                    "string-value",
+                    f"a run-time value ({describe(value)}) in a string",
+                    "only constexprs can be formatted; use tl.device_print for run-time values",
+                )
+            shown = known(value) if isinstance(value, Const) else value
+            spec = self.expr(piece.format_spec) if piece.format_spec is not None else ""
+            shown = repr(shown) if piece.conversion == ord("r") else shown
+            parts.append(format(shown, spec))
+        return "".join(parts)
+
+    # -- operators
+
+    def expr_BinOp(self, node: ast.BinOp) -> Any:
+        left = self.expr(node.left)
+        mark = len(self.emitter.builder.ops)
+        right = self.expr(node.right)
+        fresh = node.right if len(self.emitter.builder.ops) > mark else node.left
+        return self.binary(node, SYMBOLS[type(node.op)], left, right, fresh)
+
+    def binary(
+        self, node: ast.AST, symbol: str, x: Any, y: Any, fresh: ast.AST | None = None
+    ) -> Any:
+        """x symbol y.  `fresh`: the operand that was evaluated last."""
+        runtime = isinstance(x, Value | Const) or isinstance(y, Value | Const)
+        if not runtime:
+            return self._static_binary(node, symbol, x, y)
+        with self.at(node, left=x, right=y):
+            if symbol == "@":
+                refuse("unsupported", "kernels can't use @", "write tl.dot(a, b)")
+            if symbol == "**":
+                refuse("unsupported", "kernels can't use ** on values", "multiply, or use tl.exp2")
+            if symbol == "+" and isinstance(fresh, ast.Call):
+                fused = self._accumulate(x, y)
+                if fused is not None:
+                    return fused
+            return self.emitter.binary(symbol, x, y)
+
+    def _static_binary(self, node: ast.AST, symbol: str, x: Any, y: Any) -> Any:
+        """Both sides are known: Python's own operator."""
+        numbers = is_literal(x) and is_literal(y)
+        sequences = isinstance(x, str | tuple) and (type(x) is type(y) or isinstance(y, int))
+        if not (numbers or sequences or symbol in ("==", "!=")):
+            with self.at(node):
+                refuse(
+                    "operand-type",
+                    f"{describe(x)} {symbol} {describe(y)}",
+                    "operators take numbers, pointers and tiles",
+                )
+        try:
+            return PYTHON[symbol](x, y)
+        except (ArithmeticError, TypeError, KeyError, ValueError) as e:
+            self.fail(
+                node,
+                "constant",
+                f"{describe(x)} {symbol} {describe(y)}: {e}",
+                "check the constexprs",
+            )
+
+    def _accumulate(self, x: Any, y: Any) -> Value | None:
+        """x + dot(a, b) as dot(a, b, x), where the dot was just made upon zeros for this sum only."""
+        emitter = self.emitter
+        acc, product = (x, y) if emitter.is_last(y) else (y, x)
+        ops = emitter.builder.ops
+        if not emitter.is_last(product) or not isinstance(acc, Value) or acc.type != product.type:
+            return None
+        dot = ops[-1]
+        if dot.kind is not tile.dot or len(ops) < 3 or dot.operands[2] is not ops[-2].results[0]:
+            return None
+        if (
+            ops[-2].kind is not tile.splat
+            or ops[-3].kind is not arith.const
+            or ops[-3].attrs["value"]
+        ):
+            return None
+        del ops[-3:]
+        a, b, _ = dot.operands
+        fused: Value = emitter.emit(tile.dot, a, b, acc, **dot.attrs)
+        return fused
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        x = self.expr(node.operand)
+        with self.at(node, operand=x):
+            match node.op:
+                case ast.Not():
+                    c = self.condition(x)
+                    return not c if isinstance(c, bool) else self.emitter.invert(c)
+                case ast.USub():
+                    return -x if is_literal(x) else self.emitter.negative(x)
+                case ast.Invert():
+                    return ~x if isinstance(x, int) else self.emitter.invert(x)
+            self.emitter.number(x)
+            return x
+
+    def condition(self, x: Any) -> bool | Value:
+        """The truth of a scalar: Python's where it is known, else an i1."""
+        if isinstance(x, Const):
+            return bool(x.value)
+        return self.emitter.truth(x) if isinstance(x, Value) else bool(x)
+
+    def expr_Compare(self, node: ast.Compare) -> Any:
+        result: Any = None
+        left = self.expr(node.left)
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.expr(right_node)
+            one = self._compare(node, op, left, right)
+            if result is None:
+                result = one
+            else:
+                with self.at(node):
+                    both_known = isinstance(result, bool) and isinstance(one, bool)
+                    result = result and one if both_known else self.emitter.binary("&", result, one)
+            left = right
+        return result
+
+    def _compare(self, node: ast.Compare, op: ast.cmpop, x: Any, y: Any) -> Any:
+        match op:
+            case ast.Is() | ast.IsNot():
+                same = x is y or (is_literal(x) and is_literal(y) and x == y)
+                return same if isinstance(op, ast.Is) else not same
+            case ast.In() | ast.NotIn():
+                if isinstance(x, Value) or not isinstance(y, tuple | str):
+                    self.fail(
+                        node,
+                        "operand-type",
+                        f"{describe(x)} in {describe(y)}",
+                        "`in` compares constexprs with a tuple or string; write x == a or x == b",
+                    )
+                inside = (known(x) if isinstance(x, Const) else x) in y
+                return inside if isinstance(op, ast.In) else not inside
+        return self.binary(node, SYMBOLS[type(op)], x, y)
+
+    def expr_BoolOp(self, node: ast.BoolOp) -> Any:
+        is_and = isinstance(node.op, ast.And)
+
+        def chain(rest: list[ast.expr]) -> Any:
+            x = self.expr(rest[0])
+            with self.at(rest[0]):
+                self._no_tile(x)
+                if len(rest) == 1:
+                    return x
+                c = self.condition(x)
+            if isinstance(c, bool):  # decided while compiling, with Python's own value
+                return chain(rest[1:]) if c is is_and else x
+
+            def more() -> Value:
+                value = chain(rest[1:])
+                with self.at(rest[1]):
+                    return self.emitter.truth(value)
+
+            def decided() -> Value:
+                return self.emitter.const(not is_and, i1)
+
+            return self.either(node, c, more if is_and else decided, decided if is_and else more)
+
+        return chain(node.values)
+
+    def _no_tile(self, x: Any) -> None:
+        if isinstance(x, Value) and isinstance(x.type, Tile):
+            refuse(
+                "tile-condition",
+                f"`and` and `or` take single values, found {describe(x)}",
+                "combine tiles elementwise with & and |, each comparison in parentheses",
+            )
+
+    def expr_IfExp(self, node: ast.IfExp) -> Any:
+        test = self.expr(node.test)
+        with self.at(node.test):
+            c = self.condition(test)
+        if isinstance(c, bool):
+            return self.expr(node.body if c else node.orelse)
+        return self.either(node, c, lambda: self.expr(node.body), lambda: self.expr(node.orelse))
+
+    def either(self, node: ast.AST, c: Value, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+        """yes() where c, else no(): a select where both are free of effects, else an `if`."""
+        emitter = self.emitter
+        arms: list[Builder] = []
+        results: list[Any] = []
+        for arm in (yes, no):
+            with emitter.inside(emitter.builder.nested()) as builder:
+                results.append(arm())
+            arms.append(builder)
+        with self.at(node):
+            return self.merge(node, c, arms, results, [""])
+
+    def merge(
+        self, node: ast.AST, c: Value, arms: list[Builder], results: list[Any], hints: list[str]
+    ) -> Any:
+        """The value of two arms whose ops were built apart, as one."""
+        emitter = self.emitter
+        x, y = results
+        if skeleton(x) != skeleton(y):
+            refuse(
+                "if-type",
+                f"the arms give {scopes.summary(emitter, x)} and {scopes.summary(emitter, y)}",
+                "make both arms give the same kind of value",
+            )
+        flat: list[tuple[Value, ...]] = []
+        pairs = list(zip(leaves(x), leaves(y), strict=True))
+        for side, builder in enumerate(arms):
+            with emitter.inside(builder):
+                flat.append(tuple(self._like(pair[side], pair[1 - side]) for pair in pairs))
+        for a, b in zip(*flat, strict=True):
+            if a.type != b.type:
+                refuse(
+                    "if-type",
+                    f"the arms give {a.type} and {b.type}",
+                    "cast one of them, as in x.to(tl.float32)",
+                )
+        if all(o.kind.effect is Effect.NONE and not o.regions for b in arms for o in b.ops):
+            for b in arms:
+                emitter.builder.ops.extend(b.ops)
+            merged = [
+                p if p is q else emitter.emit(arith.select, c, p, q)
+                for p, q in zip(*flat, strict=True)
+            ]
+        else:
+            merged = list(self.if_(c, arms, flat, hints * len(flat[0])))
+        return rebuild(x, iter(merged))
+
+    def _like(self, x: Any, other: Any) -> Value:
+        """A literal takes the dtype of the number in the other arm."""
+        if is_literal(x) and isinstance(other, Value | Const):
+            d = self.emitter.dtype(other)
+            if isinstance(d, DType):
+                return self.emitter.cast(x, self.emitter.promoted(x, Const(0, d)))
+        return self.emitter.value(x)
+
+    def if_(
+        self, c: Value, arms: list[Builder], values: list[tuple[Value, ...]], hints: list[str]
+    ) -> tuple[Value, ...]:
+        """An `if` op of two finished arms."""
+        regions = []
+        for builder, out in zip(arms, values, strict=True):
+            with self.emitter.inside(builder):
+                yield_(self.emitter, out)
+            regions.append(Region((), tuple(builder.ops)))
+        return self.emitter.append(control.if_, (c,), hints, regions=tuple(regions))
+
+    # -- attributes and subscripts
+
+    def expr_Attribute(self, node: ast.Attribute) -> Any:
+        x = self.expr(node.value)
+        if isinstance(x, types.ModuleType):
+            return self._module_attribute(node, x)
+        with self.at(node):
+            value = _attribute(self.emitter, x, node.attr)
+        return value
+
+    def _module_attribute(self, node: ast.Attribute, module: types.ModuleType) -> Any:
+        if hasattr(module, node.attr):
+            with self.at(node):
+                return admit(self.source.text(node), getattr(module, node.attr))
+        if module is language and node.attr in NOT_YET:
+            self.fail(
+                node,
+                "not-yet",
+                f"{self.source.text(node)} is Triton's, but not supported here",
+                "rewrite the kernel without it",
+            )
+        public = getattr(module, "__all__", dir(module))
+        self.fail(
+            node,
+            "unknown-function",
+            f"{module.__name__} has no {node.attr}",
+            did_you_mean(node.attr, public, "see the names in warploom.language"),
+        )
+
+    def expr_Subscript(self, node: ast.Subscript) -> Any:
+        x = self.expr(node.value)
+        if isinstance(x, tuple | str):
+            index = self._static_index(node.slice)
+            try:
+                return x[index]
+            except IndexError:
+                self.fail(node, "tuple-index", f"index {index} of {describe(x)}", "count from 0")
+        if not isinstance(x, Value | Const) and not is_literal(x):
+            self.fail(
+                node,
+                "subscript",
+                f"{describe(x)} can't be indexed",
+                "only tiles (with : and None) and tuples can",
+            )
+        entries = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return self._expand(node, x, entries)
+
+    def _static_index(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Slice):
+            parts = [
+                None if p is None else static_int(self.expr(p), "a slice bound")
+                for p in (node.lower, node.upper, node.step)
+            ]
+            return slice(*parts)
+        index = self.expr(node)
+        with self.at(node):
+            return static_int(index, "a tuple's index")
+
+    def _expand(self, node: ast.Subscript, x: Any, entries: list[ast.expr]) -> Value:
+        """x[:, None]: every `:` keeps an axis, every None makes one."""
+        with self.at(node, value=x):
+            v = self.emitter.value(x)
+            kept = 0
+            for axis, entry in enumerate(entries):
+                whole = isinstance(entry, ast.Slice) and not (
+                    entry.lower or entry.upper or entry.step
+                )
+                new = isinstance(entry, ast.Constant) and entry.value is None
+                if not (whole or new):
+                    refuse(
+                        "subscript",
+                        f"a tile is indexed by : and None only, not by {self.source.text(entry)}",
+                        "load the part that you need through pointers, or use tl.where and tl.sum",
+                    )
+                kept += whole
+                if new:
+                    v = shape.expand_dims(v, axis)
+            if kept != len(shape_of(self.emitter.value(x).type)):
+                refuse(
+                    "subscript",
+                    f"{kept} axes indexed of {describe(x)}",
+                    "write one : for each axis of the tile",
+                )
+            return v
+
+    # -- calls
+
+    def expr_Call(self, node: ast.Call) -> Any:
+        fn = self.expr(node.func)
+        args = [self.expr(a) for a in node.args]
+        kwargs: dict[str, Any] = {}
+        for k in node.keywords:
+            if k.arg is None:
+                self.fail(k.value, "unsupported", "kernels can't use **", "name each argument")
+            kwargs[k.arg] = self.expr(k.value)
+        if isinstance(fn, Method):
+            args, fn = [fn.receiver, *args], fn.fn
+        if getattr(fn, "__warploom_fn__", None) is not None:
+            return self.inline(node, fn.__warploom_fn__, args, kwargs)
+        return self._call(node, fn, args, kwargs)
+
+    def _call(self, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        name = self.source.text(node.func)
+        if isinstance(fn, DType):
+            fn, args = elementwise.to, [*args, fn]
+        if fn in PYTHON_FUNCTIONS:
+            fn = PYTHON_FUNCTIONS[fn]
+        if getattr(fn, "__warploom_builtin__", False) or fn in CLASSES:
+            bound = self.bind(node, name, inspect.signature(fn), args, kwargs)
+            named = {k: v for k, v in bound.arguments.items() if isinstance(v, Value)}
+            with self.at(node, **named):
+                out = fn(*bound.args, **bound.kwargs)
+                return out.value if isinstance(out, language.constexpr) else out
+        if getattr(fn, "__warploom_constexpr__", None) is not None:
+            return self._call_static(node, name, fn, args, kwargs)
+        self.fail(
+            node.func,
+            "call-target",
+            f"{name} is not a kernel function",
+            "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs",
+        )
+
+    def bind(
+        self,
+        node: ast.AST,
+        name: str,
+        signature: inspect.Signature,
+        args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> inspect.BoundArguments:
+        """Arguments to parameters, with errors that name them."""
+        try:
+            return signature.bind(*args, **kwargs)
+        except TypeError as e:
+            names = list(signature.parameters)
+            strange = [k for k in kwargs if k not in names]
+            help = f"the parameters are ({', '.join(names)})"
+            if strange:
+                close = difflib.get_close_matches(strange[0], names, n=1)
+                help = f"did you mean {close[0]}?" if close else help
+            self.fail(node, "call-arguments", f"{name}: {e}", help)
+
+    def _call_static(
+        self, node: ast.Call, name: str, fn: Any, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """A function of constexprs, run now."""
+
+        def plain(x: Any) -> Any:
+            if any(isinstance(leaf, Value) for leaf in leaves(x)):
+                self.fail(
+                    node,
+                    "constexpr-required",
+                    f"{name} runs while compiling, but got {describe(x)}",
+                    "pass constexprs only",
+                )
+            return known(x) if isinstance(x, Const) else x
+
+        try:
+            out = fn(*map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
+        except CompileError:
+            raise
+        except Exception as e:
+            self.fail(
+                node,
+                "constexpr-function",
+                f"{name} raised {type(e).__name__}: {e}",
+                "check its arguments",
+            )
+        with self.at(node):
+            return admit(f"{name}'s result", out)
+
+    def inline(self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of another kernel function: its body, here."""
+        name = fn.__name__
+        if fn in self.stack:
+            self.fail(
+                node,
+                "recursion",
+                f"{name} calls itself",
+                "write a loop; helpers are inlined and can't be recursive",
+            )
+        bound = self.bind(node, name, inspect.signature(fn), args, kwargs)
+        bound.apply_defaults()
+        here = self.loc(node)
+        scope: Scope = {}
+        for p in parameters(fn):
+            value = bound.arguments[p.name]
+            if p.name not in kwargs and isinstance(value, language.constexpr):
+                value = value.value
+            if p.constexpr and any(isinstance(leaf, Value) for leaf in leaves(value)):
+                self.fail(
+                    node,
+                    "constexpr-required",
+                    f"{name}'s {p.name} is a tl.constexpr, found {describe(value)}",
+                    "pass a constant, or drop the annotation in the helper",
+                )
+            if p.constexpr and isinstance(value, Const):
+                value = value.value
+            scope[p.name] = Binding(value, here)
+        inner = type(self)(self.emitter, parse_function(fn), scope, (*self.stack, fn), here)
+        return inner.body()
+
+    def body(self) -> Any:
+        """The translated function body's value (defined with the statements)."""
+        raise NotImplementedError
+
+
+def _python_min(*args: Any) -> Any:
+    return _fold_extreme(builtins.min, elementwise.minimum, args)
+
+
+def _python_max(*args: Any) -> Any:
+    return _fold_extreme(builtins.max, elementwise.maximum, args)
+
+
+def _fold_extreme(
+    static: Callable[..., Any], dynamic: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Python's min and max of two or more values."""
+    if len(args) < 2:
+        refuse(
+            "call-arguments",
+            "min and max take two or more values",
+            "reduce a tile with tl.min or tl.max",
+        )
+    if all(is_literal(a) for a in args):
+        return static(args)
+    out = args[0]
+    for a in args[1:]:
+        out = dynamic(out, a)
+    return out
+
+
+def _python_len(x: Any) -> int:
+    if isinstance(x, tuple | str):
+        return len(x)
+    if isinstance(x, Value) and isinstance(x.type, Tile):
+        return x.type.shape[0]
+    refuse("operand-type", f"len of {describe(x)}", "len takes tuples and tiles")
+
+
+def _static_number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(x: Any = 0) -> Any:
+        if isinstance(x, Value):
+            refuse(
+                "constexpr-required",
+                f"{convert.__name__}() of {describe(x)}",
+                "convert run-time values with .to(dtype)",
+            )
+        try:
+            return convert(known(x) if isinstance(x, Const) else x)
+        except (TypeError, ValueError) as e:
+            refuse("constant", f"{convert.__name__}({describe(x)}): {e}", "pass a number")
+
+    return call
+
+
+def _python_abs(x: Any) -> Any:
+    return abs(x) if is_literal(x) else elementwise.abs(x)
+
+
+def _python_print(*args: Any) -> None:
+    from warploom.language.debug import device_print
+
+    prefix = args[0] if args and isinstance(args[0], str) else ""
+    device_print(prefix, *(args[1:] if prefix else args))
+
+
+def _python_isinstance(x: Any, kind: Any) -> bool:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return isinstance(x, tuple(k for k in kinds if isinstance(k, type)))
+
+
+PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    builtins.range: language.range,
+    builtins.min: _python_min,
+    builtins.max: _python_max,
+    builtins.abs: _python_abs,
+    builtins.len: _python_len,
+    builtins.int: _static_number(int),
+    builtins.float: _static_number(float),
+    builtins.bool: _static_number(bool),
+    builtins.print: _python_print,
+    builtins.isinstance: _python_isinstance,
+}
+for _fn in PYTHON_FUNCTIONS.values():
+    _fn.__warploom_builtin__ = True  # type: ignore[attr-defined]
+
+CLASSES: frozenset[Any] = frozenset(
+    {language.range, language.static_range, language.async_task, language.constexpr}
+)
+
+
+def _attribute(emitter: Emitter, x: Any, name: str) -> Any:
+    """x.name of a run-time value, a dtype or a handle."""
+    match x:
+        case DType() if name in DTYPE_ATTRIBUTES:
+            return DTYPE_ATTRIBUTES[name](x)
+        case Pointer() if name == "element_ty":
+            return x.dtype
+        case Descriptor() if name in ("dtype", "block_shape", "shape", "strides"):
+            return getattr(x, name)
+        case Descriptor() if name == "load":
+            return Method(memory.load_tensor_descriptor, x)
+        case Descriptor() if name == "store":
+            return Method(memory.store_tensor_descriptor, x)
+    if isinstance(x, Value | Const) or is_literal(x):
+        elem = emitter.dtype(x)
+        match name:
+            case "dtype":
+                return elem
+            case "shape":
+                return emitter.shape(x)
+            case "numel":
+                return math.prod(emitter.shape(x))
+            case "T":
+                return shape.trans(x)
+        if name in METHODS:
+            return Method(METHODS[name], x)
+        refuse(
+            "attribute",
+            f"{describe(x)} has no attribute {name}",
+            did_you_mean(
+                name,
+                [*METHODS, "dtype", "shape", "T"],
+                "tiles have dtype, shape, T and methods such as to()",
+            ),
+        )
+    refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    def call() -> Any:
+        return value
+
+    call.__warploom_builtin__ = True  # type: ignore[attr-defined]
+    return call
+
+
+DTYPE_ATTRIBUTES: dict[str, Callable[[DType], Any]] = {
+    "primitive_bitwidth": lambda d: 1 if d is i1 else d.bits,
+    "itemsize": lambda d: d.bytes,
+    "name": lambda d: d.name,
+    "scalar": lambda d: d,
+    "is_floating": lambda d: _constant(d.is_float),
+    "is_int": lambda d: _constant(d.is_int),
+    "is_int_signed": lambda d: _constant(d.kind == "int"),
+    "is_int_unsigned": lambda d: _constant(d.kind in ("uint", "bool")),
+    "is_fp8": lambda d: _constant(d.is_fp8),
+    "is_ptr": lambda d: _constant(False),
+}

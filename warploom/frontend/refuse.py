@@ -1,0 +1,61 @@
+"""How the frontend refuses: a code, a message, and always one line of advice.
+
+`refuse` raises a `Refusal` without a location; the translator adds the span of the expression that it is
+working on.  Refusals of the ops' own type rules (ir/ops) arrive as plain `RuleError`; their advice is
+found here by code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from warploom.ir.core import RuleError
+
+ADVICE: dict[str, str] = {
+    "arange-empty": "give bounds with start < end",
+    "axis": "axes count from 0, or from -1 backwards",
+    "broadcast": "insert axes with x[:, None]; only axes of size 1 are repeated",
+    "condition-type": "reduce a tile to one value first, or select elementwise with tl.where",
+    "dot-acc": "start from tl.zeros((M, N), dtype=tl.float32)",
+    "dot-dtype": "cast one operand, as in b.to(a.dtype)",
+    "dot-operand": "load or compute a tile of rank 2 first",
+    "dot-rank": "dot takes 2-D tiles; use x[:, None] or tl.reshape",
+    "dot-shape": "load the operand with the other shape, or transpose it with tl.trans(b)",
+    "dtype-mismatch": "cast one side with .to(dtype)",
+    "mask-shape": "build the mask from the same offsets as the pointer",
+    "not-a-pointer": "add offsets to a pointer argument: ptr + offsets",
+    "pointer-offset": "cast the offset with .to(tl.int32)",
+    "program-axis": "use axis 0, 1 or 2",
+    "reduce-operand": "a single value needs no reduction",
+    "reshape": "the product of the new shape must equal the number of elements",
+    "shape-mismatch": "insert axes with x[:, None], or make the blocks equal",
+    "store-type": "cast the value to the pointer's dtype",
+    "type": "check the operands' types",
+    "view-rank": "give one offset for each axis of the block",
+}
+
+
+class Refusal(RuleError):
+    """A RuleError that brings its advice along."""
+
+    def __init__(self, code: str, message: str, help: str) -> None:
+        super().__init__(message, code)
+        self.help = help
+
+
+def refuse(code: str, message: str, help: str) -> NoReturn:
+    """The user's mistake at the expression now being translated."""
+    raise Refusal(code, message, help)
+
+
+def advice(error: RuleError) -> str:
+    """The one line of help that goes with a refusal."""
+    return error.help if isinstance(error, Refusal) else ADVICE.get(error.code, ADVICE["type"])
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Advice for a misspelt name."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else otherwise

@@ -1,0 +1,648 @@
+"""Statements and whole kernels: Python's ast becomes a function at TILE.
+
+Loops and ifs find out by themselves which variables they carry: those that the body assigns and that have
+a value before.  A variable that only the body assigns has no value after it.  Everything that the
+language leaves implicit (promotion, broadcasting, defaults, helpers) is gone in the result.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from warploom import language
+from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.frontend.coerce import (
+    Const,
+    Emitter,
+    describe,
+    is_literal,
+    known,
+    promote,
+    static_bool,
+    static_int,
+    translating,
+    yield_,
+)
+from warploom.frontend.expressions import SYMBOLS, Expressions
+from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.scope import (
+    Binding,
+    Scope,
+    assigned_names,
+    leaves,
+    rebuild,
+    same,
+    skeleton,
+    summary,
+    types_of,
+)
+from warploom.frontend.signature import DescriptorType, expand
+from warploom.frontend.source import Function, parameters, parse_function
+from warploom.ir.core import Builder, Fact, Func, Level, Region, Type, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.types import DType, Scalar, i1, i32, i64
+from warploom.language.core import Descriptor, async_task, static_range
+
+
+def translate(
+    fn: Function,
+    signature: Mapping[str, Type],
+    constexprs: Mapping[str, Any],
+    facts: Sequence[Fact] = (),
+) -> Func:
+    """The function at TILE that a kernel is, for these types and compile-time values.
+
+    fn: a plain Python function.  signature: run-time parameters by name: Scalar, Pointer or
+    DescriptorType.  constexprs: the other parameters by name.  facts: one for each parameter of the
+    resulting function (signature.expand says which those are), or none at all; an integer whose fact
+    gives a value becomes that constant, its parameter stays.
+
+    attrs["facts"] of the result holds the facts.  Raises CompileError for the user's mistakes.
+    """
+    source = parse_function(fn)
+    declared = parameters(fn)
+    names = [p.name for p in declared]
+    for given in (*signature, *constexprs):
+        if given not in names:
+            raise CompileError(
+                "unknown-parameter",
+                f"{fn.__name__} has no parameter {given}",
+                source.loc(source.tree),
+                help=did_you_mean(given, names, f"its parameters are {', '.join(names)}"),
+            )
+    emitter = Emitter()
+    emitter.loc = source.loc(source.tree)
+    scope: Scope = {}
+    params: list[Value] = []
+    with translating(emitter):
+        for p, node in zip(declared, _arguments(source.tree), strict=True):
+            where = source.loc(node)
+            emitter.loc = where
+            if p.name in signature and not p.constexpr:
+                fields = [Value(t, name) for name, t in expand(p.name, signature[p.name])]
+                known_facts = facts[len(params) : len(params) + len(fields)]
+                params += fields
+                value = _argument(emitter, signature[p.name], fields, known_facts)
+            else:
+                value = _constant_argument(
+                    p.name, p.default, constexprs, p.name in signature, where
+                )
+            scope[p.name] = Binding(value, where)
+        if facts and len(facts) != len(params):
+            raise InternalError(f"{len(facts)} facts for {len(params)} parameters of {fn.__name__}")
+        result = Statements(emitter, source, scope, (fn,), None).body()
+        if result is not None:
+            returned = _returns(source.tree)
+            raise CompileError(
+                "return-value",
+                f"a kernel returns nothing, found {describe(result)}",
+                source.loc(returned[0] if returned else source.tree),
+                help="store results through a pointer argument",
+            )
+        emitter.loc = None
+        yield_(emitter, ())
+    return Func(
+        fn.__name__,
+        Region(tuple(params), tuple(emitter.builder.ops)),
+        Level.TILE,
+        {"facts": tuple(facts) or tuple(Fact() for _ in params)},
+        source.loc(source.tree),
+    )
+
+
+def _arguments(tree: ast.FunctionDef) -> list[ast.arg]:
+    return [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]
+
+
+def _argument(
+    emitter: Emitter, t: Type, fields: list[Value], facts: Sequence[Fact]
+) -> Value | Const | Descriptor:
+    """A run-time parameter as the kernel's code sees it."""
+    values: list[Any] = list(fields)
+    for i, fact in enumerate(facts):
+        field_type = fields[i].type
+        if fact.value is not None and isinstance(field_type, Scalar):
+            values[i] = Const(fact.value, field_type.dtype)
+    if not isinstance(t, DescriptorType):
+        return values[0]  # type: ignore[no-any-return]
+    sizes = [emitter.value(v) for v in values[1 : 2 * t.rank]] + [emitter.const(1, i64)]
+    view = emitter.emit(tile.make_view, fields[0], *sizes)
+    extents, strides = tuple(sizes[: t.rank]), tuple(sizes[t.rank :])
+    return Descriptor(view, extents, strides, t.block_shape, t.dtype, t.padding)
+
+
+def _constant_argument(
+    name: str, default: Any, constexprs: Mapping[str, Any], typed: bool, where: Loc
+) -> Any:
+    """The value of a compile-time parameter."""
+    if name in constexprs:
+        value = constexprs[name]
+    elif typed:
+        raise CompileError(
+            "constexpr-required",
+            f"{name} is a tl.constexpr, but was given a run-time type",
+            where,
+            help=f"pass the value of {name} while compiling, or drop the annotation",
+        )
+    elif default is not inspect.Parameter.empty:
+        value = default
+    else:
+        raise CompileError(
+            "missing-argument",
+            f"no value for {name}",
+            where,
+            help=f"pass {name}= in the call or the config",
+        )
+    value = value.value if isinstance(value, language.constexpr) else value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _returns(tree: ast.FunctionDef) -> list[ast.Return]:
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
+
+
+def _has_return(body: Iterable[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Return) for s in body for n in ast.walk(s))
+
+
+def _always_returns(body: Sequence[ast.stmt]) -> bool:
+    match body[-1] if body else None:
+        case ast.Return():
+            return True
+        case ast.If(body=then, orelse=other):
+            return _always_returns(then) and _always_returns(other)
+    return False
+
+
+@dataclass(frozen=True)
+class _Returned:
+    """A block that ended in a return, with its value."""
+
+    value: Any
+
+
+class Statements(Expressions):
+    """Translates the statements of one function body."""
+
+    def body(self) -> Any:
+        """The whole function; gives what it returns."""
+        outcome = self.block(self.source.tree.body)
+        return outcome.value if outcome is not None else None
+
+    def block(self, statements: Sequence[ast.stmt]) -> _Returned | None:
+        """Statements in order; a _Returned where a return ends them."""
+        for i, statement in enumerate(statements):
+            match statement:
+                case ast.Return():
+                    return _Returned(self.expr(statement.value) if statement.value else None)
+                case ast.If():
+                    done, outcome = self.if_statement(statement, statements[i + 1 :])
+                    if done:
+                        return outcome
+                case _:
+                    visit = getattr(self, f"stmt_{type(statement).__name__}", None)
+                    if visit is None:
+                        self.unsupported(statement)
+                    visit(statement)
+        return None
+
+    # -- assignments
+
+    def assign(self, target: ast.expr, value: Any, rename: bool = True) -> None:
+        """Bind a name or a tuple of names."""
+        match target:
+            case ast.Name(id=name):
+                if rename and self.emitter.is_last(value) and not value.hint:
+                    value = self.emitter.rename(value, name)
+                self.scope[name] = Binding(value, self.loc(target))
+                self.lost.pop(name, None)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                self._unpack(target, targets, value)
+            case ast.Starred():
+                self.unsupported(target)
+            case _:
+                self.fail(
+                    target,
+                    "assign-target",
+                    f"can't assign to {self.source.text(target)}",
+                    "values are immutable: assign to a name, or write memory with tl.store",
+                )
+
+    def _unpack(self, target: ast.expr, targets: list[ast.expr], value: Any) -> None:
+        for t in targets:
+            if isinstance(t, ast.Starred):
+                self.unsupported(t)
+        if not isinstance(value, tuple):
+            self.fail(
+                target,
+                "unpack",
+                f"{describe(value)} can't be unpacked",
+                "only tuples can be unpacked",
+            )
+        if len(value) != len(targets):
+            self.fail(
+                target,
+                "unpack",
+                f"{len(value)} values for {len(targets)} names",
+                f"name {len(value)} variables",
+            )
+        for t, v in zip(targets, value, strict=True):
+            self.assign(t, v, rename=False)
+
+    def stmt_Assign(self, node: ast.Assign) -> None:
+        value = typed(self.emitter, self.expr(node.value))
+        for target in node.targets:
+            self.assign(target, value, rename=not isinstance(node.value, ast.Name))
+
+    def stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        value = self.expr(node.value)
+        if "constexpr" not in ast.unparse(node.annotation):
+            self.assign(node.target, typed(self.emitter, value))
+            return
+        with self.at(node.value):
+            if any(isinstance(leaf, Value) for leaf in leaves(value)):
+                refuse(
+                    "constexpr-required",
+                    f"a tl.constexpr can't hold {describe(value)}",
+                    "drop the annotation, or compute it from constexprs",
+                )
+        self.assign(node.target, known(value) if isinstance(value, Const) else value)
+
+    def stmt_AugAssign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            self.assign(node.target, None)
+        read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)  # type: ignore[union-attr]
+        old = self.expr(read)
+        new = self.expr(node.value)
+        value = self.binary(node, SYMBOLS[type(node.op)], old, new, node.value)
+        self.assign(node.target, typed(self.emitter, value))
+
+    # -- simple statements
+
+    def stmt_Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # else a docstring
+            self.expr(node.value)
+
+    def stmt_Pass(self, node: ast.Pass) -> None:
+        pass
+
+    def stmt_Assert(self, node: ast.Assert) -> None:
+        cond = self.expr(node.test)
+        message = self.expr(node.msg) if node.msg is not None else ""
+        with self.at(node):
+            if isinstance(cond, Value):
+                language.device_assert(cond, str(message))
+            else:
+                language.static_assert(cond, message)
+
+    def stmt_With(self, node: ast.With) -> None:
+        for item in node.items:
+            context = self.expr(item.context_expr)
+            if not isinstance(context, async_task) or item.optional_vars is not None:
+                self.fail(
+                    item.context_expr,
+                    "with",
+                    "kernels know no context manager but tl.async_task",
+                    "write `with tl.async_task([0]):`, without `as`",
+                )
+            with self.at(item.context_expr):
+                ids = context.task_ids
+                ids = ids if isinstance(ids, tuple) else (ids,)
+                tasks = frozenset(f"user{static_int(i, 'a task id')}" for i in ids)
+        saved, self.emitter.builder.tasks = self.emitter.builder.tasks, tasks
+        self._no_return(node.body, "a with block")
+        self.block(node.body)
+        self.emitter.builder.tasks = saved
+
+    def _no_return(self, body: Sequence[ast.stmt], where: str) -> None:
+        for s in body:
+            for n in ast.walk(s):
+                if isinstance(n, ast.Return):
+                    self.fail(
+                        n,
+                        "return-nested",
+                        f"a return inside {where}",
+                        "return at the end, or put the rest of the function under an if",
+                    )
+
+    # -- if
+
+    def if_statement(self, node: ast.If, rest: Sequence[ast.stmt]) -> tuple[bool, _Returned | None]:
+        """An if, and where an arm of it returns also the statements after it.
+
+        Gives (everything is done, the outcome)."""
+        test = self.expr(node.test)
+        with self.at(node.test):
+            c = self.condition(test)
+        if isinstance(c, bool):
+            outcome = self.block(node.body if c else node.orelse)
+            return outcome is not None, outcome
+        then, other = list(node.body), list(node.orelse)
+        if _has_return(then) or _has_return(other):
+            return True, self._returning_if(node, c, then, other, list(rest))
+        names = [n for n in sorted(assigned_names([node])) if n in assigned_names([*then, *other])]
+        arms = [self._arm(then), self._arm(other)]
+        self._join(node, c, arms, names)
+        return False, None
+
+    def _arm(self, body: Sequence[ast.stmt]) -> tuple[Builder, Scope, _Returned | None]:
+        """One arm, built apart, with the variables as it leaves them."""
+        saved, self.scope = self.scope, dict(self.scope)
+        with self.emitter.inside(self.emitter.builder.nested()) as builder:
+            outcome = self.block(body)
+        after, self.scope = self.scope, saved
+        return builder, after, outcome
+
+    def _join(
+        self,
+        node: ast.If,
+        c: Value,
+        arms: list[tuple[Builder, Scope, _Returned | None]],
+        names: list[str],
+    ) -> None:
+        """The if op, and the variables that it changes."""
+        (then, then_scope, _), (other, other_scope, _) = arms
+        merged: list[str] = []
+        for name in names:
+            a, b = then_scope.get(name), other_scope.get(name)
+            if a is None or b is None:
+                only = a or b
+                if only is not None:
+                    self.lost[name] = ("only one arm of an if assigns it", only.loc)
+            elif not same(a.value, b.value):
+                self._same_kind(node, name, a, b)
+                merged.append(name)
+            else:
+                self.scope[name] = a
+        values: list[tuple[Value, ...]] = []
+        for builder, after in ((then, then_scope), (other, other_scope)):
+            with self.emitter.inside(builder):
+                values.append(
+                    tuple(self.emitter.value(x) for n in merged for x in leaves(after[n].value))
+                )
+        hints = [n for n in merged for _ in leaves(then_scope[n].value)]
+        with self.at(node.test):
+            results = iter(self.if_(c, [then, other], values, hints))
+        for name in merged:
+            binding = then_scope[name]
+            self.scope[name] = Binding(rebuild(binding.value, results), binding.loc)
+
+    def _same_kind(self, node: ast.If, name: str, a: Binding, b: Binding) -> None:
+        """Refuse a variable that the arms leave with different types."""
+        x, y = a.value, b.value
+        emitter = self.emitter
+        if skeleton(x) == skeleton(y) and types_of(emitter, x) == types_of(emitter, y):
+            return
+        raise CompileError(
+            "if-type",
+            f"{name} is {summary(emitter, x)} in one arm and {summary(emitter, y)} in the other",
+            b.loc if b.loc.line != a.loc.line else self.loc(node.test),
+            (Note(f"{name} is {summary(emitter, x)} here", a.loc),),
+            "give it one type, as in x.to(tl.float32), or use two variables",
+        )
+
+    def _returning_if(
+        self,
+        node: ast.If,
+        c: Value,
+        then: list[ast.stmt],
+        other: list[ast.stmt],
+        rest: list[ast.stmt],
+    ) -> _Returned:
+        """An if with a return inside: the arm that goes on takes the rest of the function with it."""
+        if not _always_returns(then) and not _always_returns(other):
+            found = next(
+                n for s in (*then, *other) for n in ast.walk(s) if isinstance(n, ast.Return)
+            )
+            self.fail(
+                found,
+                "return-nested",
+                "a return that only some paths through this if reach",
+                "let one arm of the outer if always return, or use a flag",
+            )
+        then += [] if _always_returns(then) else rest
+        other += [] if _always_returns(other) else rest
+        outcomes = [self._arm(then), self._arm(other)]
+        results = [o.value if o is not None else None for _, _, o in outcomes]
+        builders = [b for b, _, _ in outcomes]
+        with self.at(node.test):
+            return _Returned(self.merge(node, c, builders, results, ["result"]))
+
+    # -- loops
+
+    def stmt_For(self, node: ast.For) -> None:
+        if node.orelse:
+            self.fail(
+                node.orelse[0], "unsupported", "kernels can't use for … else", "drop the else"
+            )
+        space = self.expr(node.iter)
+        self._no_return(node.body, "a loop")
+        match space:
+            case static_range():
+                with self.at(node.iter):
+                    bounds = tuple(
+                        static_int(b, "a bound of tl.static_range") for b in space.bounds
+                    )
+                    if bounds[2] == 0:
+                        refuse("range-step", "a range with step 0", "use a step other than 0")
+                self._unroll(node, range(*bounds))
+            case tuple():
+                self._unroll(node, space)
+            case language.range():
+                self._loop(node, space)
+            case _:
+                self.fail(
+                    node.iter,
+                    "iterate",
+                    f"can't iterate over {describe(space)}",
+                    "loop over range, tl.range, tl.static_range or a tuple",
+                )
+
+    def _unroll(self, node: ast.For, items: Iterable[Any]) -> None:
+        for item in items:
+            self.assign(node.target, item, rename=False)
+            self.block(node.body)
+
+    def _bounds(self, node: ast.For, space: language.range) -> tuple[list[Value], bool]:
+        """lo, hi, step in one integer type, step positive; and whether the loop runs backwards."""
+        emitter = self.emitter
+        with self.at(node.iter):
+            lo, hi, step = space.bounds
+            d: DType = i32
+            for b in (lo, hi, step):
+                kind = emitter.number(b)
+                if not kind.is_int or emitter.shape(b):
+                    refuse(
+                        "range-bound",
+                        f"a loop bound is an integer, found {describe(b)}",
+                        "cast it with .to(tl.int32)",
+                    )
+                d = promote(d, False, kind, is_literal(b))
+            backwards = False
+            if not isinstance(step, Value):
+                s = int(known(step))
+                if s == 0:
+                    refuse("range-step", "a range with step 0", "use a step other than 0")
+                backwards = s < 0
+                if backwards:
+                    lo, hi, step = hi, lo, -s
+            return [emitter.cast(b, d) for b in (lo, hi, step)], backwards
+
+    def _loop(self, node: ast.For, space: language.range) -> None:
+        """A loop at run time."""
+        emitter = self.emitter
+        if not isinstance(node.target, ast.Name):
+            self.fail(node.target, "unpack", "a loop's index is one name", "write for i in …")
+        (lo, hi, step), backwards = self._bounds(node, space)
+        hints = self._loop_hints(node, space)
+        index = Value(lo.type, node.target.id)
+        carried, before, init = self._carried(node.body, {node.target.id})
+
+        def start() -> None:
+            i: Any = index
+            if backwards:  # from hi down to lo: mirrored
+                i = emitter.binary("-", emitter.binary("+", lo, hi), index)
+            self.scope[node.target.id] = Binding(i, self.loc(node.target))  # type: ignore[attr-defined]
+
+        inner = self._region(node, node.body, carried, before, init, start)
+        region = replace(inner, params=(index, *inner.params))
+        with self.at(node.iter):
+            names = [v.hint for v in inner.params]
+            results = emitter.append(
+                control.for_, (lo, hi, step, *init), names, regions=(region,), **hints
+            )
+        self._after(node, carried, before, results)
+        self.scope.pop(node.target.id, None)
+        self.lost[node.target.id] = (
+            "a loop's index is known inside its loop only",
+            self.loc(node.target),
+        )
+
+    def _loop_hints(self, node: ast.For, space: language.range) -> dict[str, Any]:
+        """The attributes of the for op: those hints that were given."""
+        given = {k: v for k, v in space.hints.items() if v is not None and v is not False}
+        with self.at(node.iter):
+            for k, v in given.items():
+                if k in ("num_stages", "unroll"):
+                    given[k] = static_int(v, k)
+                else:
+                    given[k] = static_bool(v, k)
+        return given
+
+    def _carried(
+        self, body: Sequence[ast.stmt], but: set[str]
+    ) -> tuple[list[str], Scope, tuple[Value, ...]]:
+        """The variables that a loop carries, as they are before it, and their IR values."""
+        names = [n for n in sorted(assigned_names(body) - but) if n in self.scope]
+        before = {n: self.scope[n] for n in names}
+        with_loc = self.emitter
+        init = tuple(with_loc.value(x) for n in names for x in leaves(before[n].value))
+        return names, before, init
+
+    def _region(
+        self,
+        node: ast.For | ast.While,
+        body: Sequence[ast.stmt],
+        carried: list[str],
+        before: Scope,
+        init: tuple[Value, ...],
+        start: Any,
+    ) -> Region:
+        """A loop's body with the carried values as parameters, yielding the next ones."""
+        emitter = self.emitter
+        saved = self.scope
+        params = self._enter(carried, before, init)
+        with emitter.inside(emitter.builder.nested()) as builder:
+            start()
+            self.block(body)
+            for name in carried:
+                self._unchanged_kind(node, name, before[name], self.scope[name])
+            with self.at(node):
+                final = tuple(
+                    emitter.value(x) for n in carried for x in leaves(self.scope[n].value)
+                )
+                yield_(emitter, final)
+        self.scope = saved
+        return Region(params, tuple(builder.ops))
+
+    def _enter(
+        self, carried: list[str], before: Scope, init: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """A new scope in which carried variables are region parameters; gives those."""
+        hints = [n for n in carried for _ in leaves(before[n].value)]
+        params = tuple(Value(v.type, h) for v, h in zip(init, hints, strict=True))
+        values = iter(params)
+        self.scope = dict(self.scope)
+        for n in carried:
+            self.scope[n] = Binding(rebuild(before[n].value, values), before[n].loc)
+        return params
+
+    def _unchanged_kind(
+        self, node: ast.For | ast.While, name: str, old: Binding, new: Binding | None
+    ) -> None:
+        """Refuse a variable whose type the body changes."""
+        emitter = self.emitter
+        if new is None:  # an inner loop used it as its index
+            self.fail(
+                node,
+                "loop-type",
+                f"{name} has no value at the end of the loop's body",
+                "use another name for the inner loop's index",
+            )
+        x, y = old.value, new.value
+        if skeleton(x) == skeleton(y) and types_of(emitter, x) == types_of(emitter, y):
+            return
+        raise CompileError(
+            "loop-type",
+            f"{name} is {summary(emitter, x)} before the loop and {summary(emitter, y)} after one iteration",
+            new.loc,
+            (Note(f"{name} is {summary(emitter, x)} here", old.loc),),
+            "start with the type that the body gives it, or cast in the body",
+        )
+
+    def _after(
+        self, node: ast.For | ast.While, carried: list[str], before: Scope, results: Sequence[Value]
+    ) -> None:
+        """The variables after a loop."""
+        values = iter(results)
+        for n in carried:
+            self.scope[n] = Binding(rebuild(before[n].value, values), before[n].loc)
+        for n in assigned_names(node.body):
+            if n not in self.scope:
+                self.lost[n] = ("only a loop's body assigns it", self.loc(node))
+
+    def stmt_While(self, node: ast.While) -> None:
+        if node.orelse:
+            self.fail(
+                node.orelse[0], "unsupported", "kernels can't use while … else", "drop the else"
+            )
+        self._no_return(node.body, "a loop")
+        emitter = self.emitter
+        carried, before, init = self._carried(node.body, set())
+        saved = self.scope
+        params = self._enter(carried, before, init)
+        with emitter.inside(emitter.builder.nested()) as builder:
+            test = self.expr(node.test)
+            with self.at(node.test):
+                c = self.condition(test)
+                yield_(emitter, (emitter.cast(c, i1), *params))
+        self.scope = saved
+        condition = Region(params, tuple(builder.ops))
+        body = self._region(node, node.body, carried, before, init, lambda: None)
+        with self.at(node.test):
+            names = [v.hint for v in params]
+            results = emitter.append(control.while_, init, names, regions=(condition, body))
+        self._after(node, carried, before, results)
+
+
+def typed(emitter: Emitter, x: Any) -> Any:
+    """What a variable holds of an assigned value: a literal becomes a number of its own dtype."""
+    if isinstance(x, tuple):
+        return tuple(typed(emitter, v) for v in x)
+    return Const(x, emitter.number(x)) if is_literal(x) else x

@@ -1,0 +1,174 @@
+"""The vocabulary between kernels and the frontend: markers, loops, and values that are no tiles."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from warploom.ir.core import Value
+from warploom.ir.types import DType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+METHODS: dict[str, Callable[..., Any]] = {}  # functions that are also methods of tiles: x.to(…)
+
+
+def builtin(fn: F) -> F:
+    """Marks a function of the language: it is called while translating and emits IR."""
+    fn.__warploom_builtin__ = True  # type: ignore[attr-defined]
+    return fn
+
+
+def method(fn: F) -> F:
+    """A builtin that is also a method of tiles and scalars, which become its first argument."""
+    METHODS[fn.__name__.rstrip("_")] = fn
+    return builtin(fn)
+
+
+def constexpr_function(fn: F) -> F:
+    """Decorator: a Python function that kernels may call with constexprs; it runs while compiling."""
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    wrapped.__warploom_constexpr__ = fn  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[return-value]
+
+
+class constexpr:
+    """A value known while compiling: annotation of a parameter or local, or wrapper of a global."""
+
+    def __init__(self, value: Any) -> None:
+        self.value: Any = value.value if isinstance(value, constexpr) else value
+
+    def __repr__(self) -> str:
+        return f"constexpr({self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == (other.value if isinstance(other, constexpr) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return int(self.value)
+
+
+@dataclass(init=False)
+class range:
+    """A loop with hints: `for i in tl.range(lo, hi, step, num_stages=3)`.
+
+    num_stages: software pipelining depth; warp_specialize: whether this loop's body is split into
+    tasks; flatten: merge with the loop inside; loop_unroll_factor: copies of the body an iteration.
+    disallow_acc_multi_buffer and disable_licm are accepted and have no effect.
+    """
+
+    bounds: tuple[Any, Any, Any]
+    hints: dict[str, Any]
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: Any = None,
+        loop_unroll_factor: Any = None,
+        disallow_acc_multi_buffer: Any = False,
+        flatten: Any = False,
+        warp_specialize: Any = None,
+        disable_licm: Any = False,
+    ) -> None:
+        lo, hi = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.bounds = (lo, hi, 1 if step is None else step)
+        self.hints = {
+            "num_stages": num_stages,
+            "unroll": loop_unroll_factor,
+            "flatten": flatten,
+            "warp_specialize": warp_specialize,
+        }
+
+
+@dataclass(init=False)
+class static_range:
+    """A loop that is unrolled while compiling: its bounds and index are constexprs."""
+
+    bounds: tuple[Any, Any, Any]
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
+        lo, hi = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.bounds = (lo, hi, 1 if step is None else step)
+
+
+@dataclass(frozen=True)
+class async_task:
+    """`with tl.async_task([0]):` names the tasks that shall run the ops inside."""
+
+    task_ids: Any
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A value of several IR values and some constants.  Loops and ifs carry its `parts`."""
+
+    def parts(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def with_parts(self, parts: tuple[Any, ...]) -> Handle:
+        raise NotImplementedError
+
+    def static(self) -> tuple[Any, ...]:
+        """What must not change when it is carried."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BlockPointer(Handle):
+    """tl.make_block_ptr: a view, and where in it the block now stands (i32, one an axis)."""
+
+    view: Value
+    shape: tuple[Any, ...]
+    offsets: tuple[Any, ...]
+    block_shape: tuple[int, ...]
+    dtype: DType
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.view, *self.shape, *self.offsets)
+
+    def with_parts(self, parts: tuple[Any, ...]) -> BlockPointer:
+        n = len(self.shape)
+        return replace(
+            self, view=parts[0], shape=tuple(parts[1 : 1 + n]), offsets=tuple(parts[1 + n :])
+        )
+
+    def static(self) -> tuple[Any, ...]:
+        return (BlockPointer, self.block_shape, self.dtype)
+
+
+@dataclass(frozen=True)
+class Descriptor(Handle):
+    """A tensor descriptor inside a kernel: a view and the shape of the boxes that it moves."""
+
+    view: Value
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    block_shape: tuple[int, ...]
+    dtype: DType
+    padding: str = "zero"
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.view, *self.shape, *self.strides)
+
+    def with_parts(self, parts: tuple[Any, ...]) -> Descriptor:
+        n = len(self.shape)
+        return replace(
+            self, view=parts[0], shape=tuple(parts[1 : 1 + n]), strides=tuple(parts[1 + n :])
+        )
+
+    def static(self) -> tuple[Any, ...]:
+        return (Descriptor, self.block_shape, self.dtype, self.padding)

@@ -1,0 +1,91 @@
+"""Hints to the compiler, assertions and prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    static_bool,
+    static_ints,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import control
+from warploom.ir.types import i1
+from warploom.language.core import builtin
+
+
+def _hint(x: Operand, values: Any, what: str) -> Operand:
+    current().dtype(x)
+    static_ints(values, what)
+    return x
+
+
+@builtin
+def multiple_of(input: Operand, values: Any) -> Operand:
+    """The input itself.  Triton's hint is accepted; here divisibility is derived from the arguments."""
+    return _hint(input, values, "multiple_of's divisor")
+
+
+@builtin
+def max_contiguous(input: Operand, values: Any) -> Operand:
+    """The input itself; contiguity is derived from the index arithmetic."""
+    return _hint(input, values, "max_contiguous' length")
+
+
+@builtin
+def max_constancy(input: Operand, values: Any) -> Operand:
+    """The input itself; constancy is derived from the index arithmetic."""
+    return _hint(input, values, "max_constancy's length")
+
+
+@builtin
+def assume(cond: Operand) -> None:
+    """Promises that a scalar condition holds.  The simulator checks the promise."""
+    emitter = current()
+    if isinstance(cond, bool | Const):
+        static_assert(cond, "an assumption is false")
+        return
+    emitter.emit(control.assume, emitter.truth(cond))
+
+
+@builtin
+def static_assert(cond: Any, msg: Any = "") -> None:
+    """Refuses the kernel where a compile-time condition is false."""
+    if not static_bool(cond, "the condition of static_assert"):
+        refuse(
+            "static-assert",
+            f"static assertion failed{': ' if msg else ''}{msg}",
+            "the kernel refuses these constexprs; change them",
+        )
+
+
+@builtin
+def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """Prints while compiling."""
+    print(*(describe(v) if isinstance(v, Value | Const) else v for v in values), sep=sep, end=end)
+
+
+@builtin
+def device_print(prefix: str, *args: Operand) -> None:
+    """Prints values of each program at run time."""
+    emitter = current()
+    if not isinstance(prefix, str):
+        refuse(
+            "print-prefix", f"device_print starts with {describe(prefix)}", "start with a string"
+        )
+    emitter.emit(control.device_print, *(emitter.value(a) for a in args), prefix=prefix)
+
+
+@builtin
+def device_assert(cond: Operand, msg: str = "", mask: Operand = None) -> None:
+    """Stops the program where cond (a scalar or tile) is false and mask, if any, is true; in debug builds."""
+    emitter = current()
+    ok = emitter.cast(cond, i1)
+    if mask is not None:
+        ok = emitter.value(emitter.binary("|", ok, emitter.invert(emitter.cast(mask, i1))))
+    emitter.emit(control.device_assert, ok, message=str(msg))

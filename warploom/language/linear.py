@@ -1,0 +1,194 @@
+"""Matrix product and reductions."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from warploom.frontend.coerce import (
+    Operand,
+    current,
+    describe,
+    static_bool,
+    static_dtype,
+    static_int,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import tile
+from warploom.ir.types import DType, bf16, f16, f32, i32, u32
+from warploom.language.core import builtin, method
+from warploom.language.math import exp
+from warploom.language.shape import arange, axis_of, expand_dims, full, tile_of
+
+PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+@builtin
+def dot(
+    input: Operand,
+    other: Operand,
+    acc: Operand = None,
+    input_precision: str | None = None,
+    allow_tf32: bool | None = None,
+    max_num_imprecise_acc: int | None = None,
+    out_dtype: DType = f32,
+) -> Value:
+    """input (M×K) @ other (K×N) + acc.
+
+    Sums are made in f32.  input_precision and allow_tf32 permit less than f32 for f32 operands; the
+    permission need not be used.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at
+    least every so many elements of K.  out_dtype: of the result (f32 or f16) where there is no acc.
+    """
+    emitter = current()
+    if input_precision not in PRECISIONS:
+        refuse(
+            "dot-precision",
+            f"input_precision={input_precision!r}",
+            f"use one of {', '.join(map(repr, PRECISIONS[1:]))}",
+        )
+    shapes = emitter.shape(input), emitter.shape(other)
+    if len(shapes[0]) != 2 or len(shapes[1]) != 2:
+        refuse(
+            "dot-rank",
+            f"dot needs two 2-D tiles, got {describe(input)} and {describe(other)}",
+            "use x[:, None] or tl.reshape to get two axes",
+        )
+    if static_dtype(out_dtype, "out_dtype") not in (f32, f16):
+        refuse("dot-out", f"dot into {out_dtype}", "use tl.float32 and cast the result with .to()")
+    result = out_dtype if acc is None else emitter.number(acc)
+    wide = (
+        full((shapes[0][0], shapes[1][1]), 0, f32)
+        if acc is None
+        else emitter.cast(acc, f32)
+        if result == f16
+        else emitter.value(acc)
+    )
+    attrs: dict[str, Any] = {}
+    if max_num_imprecise_acc is not None:
+        attrs["max_imprecise"] = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
+    out = emitter.emit(tile.dot, input, other, wide, **attrs)
+    return emitter.cast(out, f16) if result == f16 else cast(Value, out)
+
+
+def _reduce(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
+    """Along one axis, or along all of them."""
+    emitter = current()
+    rank = len(emitter.shape(x))
+    axes = [axis_of(axis, rank)] if axis is not None else list(range(rank))
+    for a in reversed(axes):
+        x = emitter.emit(tile.reduce, x, axis=a, fn=fn)
+    if static_bool(keep_dims, "keep_dims"):
+        x = expand_dims(x, tuple(axes))
+    return x
+
+
+@method
+def sum(
+    input: Operand, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None
+) -> Value:
+    """The sum along an axis (all axes without one).  Integers narrower than 32 bits sum in 32."""
+    emitter = current()
+    x = tile_of(input, "sum")
+    d = emitter.number(x)
+    if dtype is not None:
+        d = static_dtype(dtype, "sum's dtype")
+    elif d.is_int and d.bits < 32:
+        d = i32 if d.kind == "int" else u32
+    return _reduce(emitter.cast(x, d), axis, keep_dims, "add")
+
+
+@method
+def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Value:
+    """The exclusive or along an axis."""
+    x = tile_of(input, "xor_sum")
+    if not current().number(x).is_int:
+        refuse("bitwise-float", f"xor_sum of {describe(x)}", "bitwise operators take integers")
+    return _reduce(x, axis, keep_dims, "xor")
+
+
+def _extreme(
+    input: Operand, axis: Any, return_indices: Any, keep_dims: Any, fn: str, tie_break_left: Any
+) -> Any:
+    emitter = current()
+    x = tile_of(input, fn)
+    d = emitter.number(x)
+    if static_bool(return_indices, "return_indices"):
+        value = x if d != bf16 else emitter.cast(x, f32)
+        return _extreme_with_index(value, axis, keep_dims, fn, tie_break_left)
+    if d.bits < 32:
+        x = emitter.cast(x, f32 if d.is_float else i32)
+    return _reduce(x, axis, keep_dims, fn)
+
+
+def _extreme_with_index(
+    x: Value, axis: Any, keep_dims: Any, fn: str, left: Any
+) -> tuple[Value, Value]:
+    """(extreme, its first index, or its last where ties need not break to the left)."""
+    emitter = current()
+    shape = emitter.shape(x)
+    if axis is None:
+        refuse("axis", f"{fn} with indices over all axes", "say which axis, as in axis=0")
+    a = axis_of(axis, len(shape))
+    best = _reduce(x, a, True, fn)
+    others = tuple(i for i in range(len(shape)) if i != a)
+    index: Value = arange(0, shape[a])
+    if others:
+        index = expand_dims(index, others)
+    is_best = emitter.binary("==", x, best)
+    masked = emitter.select(is_best, index, shape[a] if static_bool(left, "tie_break_left") else -1)
+    found = _reduce(masked, a, keep_dims, "min" if static_bool(left, "tie_break_left") else "max")
+    return (best if static_bool(keep_dims, "keep_dims") else _reduce(x, a, False, fn)), found
+
+
+@method
+def max(
+    input: Operand,
+    axis: int | None = None,
+    return_indices: bool = False,
+    return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:
+    """The maximum along an axis (all axes without one); with return_indices also where it is.
+
+    Types narrower than 32 bits are widened first (f16 and bf16 to f32, integers to i32)."""
+    return _extreme(input, axis, return_indices, keep_dims, "max", return_indices_tie_break_left)
+
+
+@method
+def min(
+    input: Operand,
+    axis: int | None = None,
+    return_indices: bool = False,
+    return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:
+    """The minimum, as max."""
+    return _extreme(input, axis, return_indices, keep_dims, "min", return_indices_tie_break_left)
+
+
+@method
+def argmax(
+    input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
+) -> Value:
+    """Where along the axis the maximum is (i32)."""
+    return cast(Value, max(input, axis, True, tie_break_left, keep_dims)[1])
+
+
+@method
+def argmin(
+    input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
+) -> Value:
+    """Where along the axis the minimum is (i32)."""
+    return cast(Value, min(input, axis, True, tie_break_left, keep_dims)[1])
+
+
+@method
+def softmax(
+    x: Operand, dim: int | None = None, keep_dims: bool = False, ieee_rounding: bool = False
+) -> Operand:
+    """e^(x - max) / Σ e^(x - max) along an axis (the first without `dim`)."""
+    emitter = current()
+    a = axis_of(0 if dim is None else dim, len(emitter.shape(tile_of(x, "softmax"))))
+    top = max(x, a, keep_dims=True)
+    e = exp(emitter.binary("-", x, top))
+    return emitter.binary("/", e, sum(e, a, keep_dims=True))

@@ -1,0 +1,216 @@
+"""Elementwise functions."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    is_literal,
+    static_bool,
+    static_dtype,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import OpKind, Value
+from warploom.ir.ops import arith
+from warploom.ir.types import DType, Pointer, bf16, f32, f64
+from warploom.language.core import builtin, method
+
+
+@method
+def to(
+    x: Operand, dtype: DType, fp_downcast_rounding: str | None = None, bitcast: bool = False
+) -> Value:
+    """x converted to dtype by value, or with bitcast=True its bits read as dtype (of the same size).
+
+    Float to float rounds to nearest even (the only fp_downcast_rounding, "rtne")."""
+    emitter = current()
+    dtype = static_dtype(dtype, "the target of a cast")
+    if fp_downcast_rounding not in (None, "rtne"):
+        refuse(
+            "cast-rounding",
+            f"fp_downcast_rounding={fp_downcast_rounding!r}",
+            'only "rtne" (to nearest even) is supported',
+        )
+    if isinstance(emitter.dtype(x), Pointer):
+        refuse(
+            "pointer-cast",
+            f"{describe(x)} can't be cast",
+            "pass another pointer argument with the element type that you need",
+        )
+    if static_bool(bitcast, "bitcast"):
+        return cast(Value, emitter.emit(arith.bitcast, emitter.value(x), dtype=dtype))
+    return emitter.cast(x, dtype)
+
+
+@method
+def cast_(
+    input: Operand, dtype: DType, fp_downcast_rounding: str | None = None, bitcast: bool = False
+) -> Value:
+    """The same as x.to(dtype)."""
+    return to(input, dtype, fp_downcast_rounding, bitcast)
+
+
+def _narrow(x: Operand) -> Operand:
+    """Constants made strong, bf16 widened: what Triton does before minimum, maximum and clamp."""
+    emitter = current()
+    if is_literal(x):
+        return Const(x, emitter.number(x))
+    return emitter.cast(x, f32) if emitter.number(x) == bf16 else x
+
+
+@builtin
+def where(condition: Operand, x: Operand, y: Operand) -> Value:
+    """x where condition, else y, elementwise; both are evaluated."""
+    return current().select(condition, x, y)
+
+
+@builtin
+def minimum(x: Operand, y: Operand) -> Value:
+    """The smaller, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
+    emitter = current()
+    return cast(Value, emitter.emit(arith.minimum, *emitter.unify(_narrow(x), _narrow(y))))
+
+
+@builtin
+def maximum(x: Operand, y: Operand) -> Value:
+    """The larger, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
+    emitter = current()
+    return cast(Value, emitter.emit(arith.maximum, *emitter.unify(_narrow(x), _narrow(y))))
+
+
+@builtin
+def clamp(x: Operand, min: Operand, max: Operand) -> Value:
+    """x limited to [min, max]."""
+    return minimum(maximum(x, min), max)
+
+
+@builtin
+def fma(x: Operand, y: Operand, z: Operand) -> Operand:
+    """x·y + z."""
+    emitter = current()
+    return emitter.binary("+", emitter.binary("*", x, y), z)
+
+
+@builtin
+def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Operand:
+    """x / y of floats."""
+    emitter = current()
+    if not (emitter.number(x).is_float and emitter.number(y).is_float):
+        refuse(
+            "math-dtype", f"fdiv of {describe(x)} and {describe(y)}", "fdiv divides floats; use /"
+        )
+    return emitter.binary("/", x, y)
+
+
+@builtin
+def cdiv(x: Operand, div: Operand) -> Operand:
+    """The smallest integer not below x / div, for x >= 0 and div > 0."""
+    if is_literal(x) and is_literal(div):
+        return -(-x // div)
+    emitter = current()
+    less = div - 1 if is_literal(div) else emitter.binary("-", div, 1)
+    return emitter.binary("//", emitter.binary("+", x, less), div)
+
+
+def _unary(kind: OpKind, x: Operand) -> Value:
+    emitter = current()
+    d = emitter.number(x)
+    if d not in (f32, f64):
+        refuse(
+            "math-dtype",
+            f"{kind.name} computes in f32 or f64, found {describe(x)}",
+            "cast the operand first, as in x.to(tl.float32)",
+        )
+    return cast(Value, emitter.emit(kind, emitter.value(x)))
+
+
+@method
+def exp(x: Operand) -> Value:
+    """e to the x (f32, f64)."""
+    return _unary(arith.exp, x)
+
+
+@method
+def exp2(x: Operand) -> Value:
+    """2 to the x (f32, f64)."""
+    return _unary(arith.exp2, x)
+
+
+@method
+def log(x: Operand) -> Value:
+    """Natural logarithm (f32, f64)."""
+    return _unary(arith.log, x)
+
+
+@method
+def log2(x: Operand) -> Value:
+    """Base-2 logarithm (f32, f64)."""
+    return _unary(arith.log2, x)
+
+
+@method
+def sqrt(x: Operand) -> Value:
+    """Square root (f32, f64)."""
+    return _unary(arith.sqrt, x)
+
+
+@method
+def rsqrt(x: Operand) -> Value:
+    """1 / sqrt(x) (f32, f64)."""
+    return _unary(arith.rsqrt, x)
+
+
+@method
+def sin(x: Operand) -> Value:
+    """Sine of x in radians (f32, f64)."""
+    return _unary(arith.sin, x)
+
+
+@method
+def cos(x: Operand) -> Value:
+    """Cosine of x in radians (f32, f64)."""
+    return _unary(arith.cos, x)
+
+
+@method
+def erf(x: Operand) -> Value:
+    """Error function (f32, f64)."""
+    return _unary(arith.erf, x)
+
+
+@builtin
+def tanh(x: Operand) -> Value:
+    """Hyperbolic tangent (f32, f64)."""
+    return _unary(arith.tanh, x)
+
+
+@method
+def floor(x: Operand) -> Value:
+    """Largest integer not above x, as a float (f32, f64)."""
+    return _unary(arith.floor, x)
+
+
+@method
+def ceil(x: Operand) -> Value:
+    """Smallest integer not below x, as a float (f32, f64)."""
+    return _unary(arith.ceil, x)
+
+
+@method
+def abs(x: Operand) -> Value:
+    """|x|; of an unsigned integer x itself."""
+    emitter = current()
+    d = emitter.number(x)
+    v = emitter.value(x)
+    return v if d.kind in ("uint", "bool") else cast(Value, emitter.emit(arith.abs_, v))
+
+
+@method
+def sigmoid(x: Operand) -> Operand:
+    """1 / (1 + e^-x) (f32, f64)."""
+    emitter = current()
+    return emitter.binary("/", 1, emitter.binary("+", 1, exp(emitter.negative(x))))

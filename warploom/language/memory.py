@@ -1,0 +1,430 @@
+"""Loads, stores and atomics; by pointers, block pointers and tensor descriptors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    known,
+    show,
+    static_bool,
+    static_ints,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import tile
+from warploom.ir.types import DType, Pointer, i1, i32, i64
+from warploom.language.core import BlockPointer, Descriptor, builtin
+from warploom.language.shape import arange, expand_dims, full, positive_shape
+
+CACHE_MODIFIERS = ("", ".ca", ".cg", ".cv", ".cs", ".wb", ".wt")
+EVICTION_POLICIES = ("", "evict_first", "evict_last", "evict_normal")
+PADDINGS = ("", "zero", "nan")
+
+
+def _check_hints(cache_modifier: Any, eviction_policy: Any) -> None:
+    """The cache hints are accepted as Triton spells them; they change no result."""
+    for value, allowed, name in (
+        (cache_modifier, CACHE_MODIFIERS, "cache_modifier"),
+        (eviction_policy, EVICTION_POLICIES, "eviction_policy"),
+    ):
+        if value not in allowed:
+            refuse("cache-hint", f"{name}={value!r}", f"use one of {', '.join(map(repr, allowed))}")
+
+
+def _pointer(x: Operand, what: str) -> DType:
+    """The dtype that a pointer operand points at."""
+    d = current().dtype(x) if isinstance(x, Value) else None
+    if isinstance(d, Pointer):
+        return d.dtype
+    refuse(
+        "not-a-pointer",
+        f"{what} needs a pointer, found {describe(x)}",
+        "pass a pointer argument plus offsets, such as ptr + tl.arange(0, N)",
+    )
+
+
+def _mask(mask: Operand, shape: tuple[int, ...], what: str) -> Value:
+    """The mask as i1 at the pointer's shape."""
+    emitter = current()
+    if emitter.dtype(mask) != i1:
+        refuse(
+            "mask-dtype",
+            f"{what}'s mask is {describe(mask)}, not a tile of truth values",
+            "make it by comparison, as in offs < n",
+        )
+    return _fit(mask, shape, "mask-shape", f"{what}'s mask")
+
+
+def _fit(x: Operand, shape: tuple[int, ...], code: str, what: str) -> Value:
+    """x broadcast to the pointer's shape, refused where it is no part of it."""
+    emitter = current()
+    have = emitter.shape(x)
+    fits = len(have) <= len(shape) and all(
+        a in (1, b) for a, b in zip(reversed(have), reversed(shape), strict=False)
+    )
+    if not fits:
+        refuse(
+            code,
+            f"{what} of shape {show(have)} does not fit pointers of shape {show(shape)}",
+            "build both from the same offsets; insert axes with x[:, None]",
+        )
+    return emitter.expand_to(x, shape)
+
+
+@builtin
+def load(
+    pointer: Operand,
+    mask: Operand = None,
+    other: Operand = None,
+    boundary_check: Any = (),
+    padding_option: str = "",
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    volatile: bool = False,
+) -> Value:
+    """Reads through a pointer, a tile of pointers or a block pointer.
+
+    mask: where it is false nothing is read and the result is `other` (0 without it).  Block pointers take
+    boundary_check (the axes that may leave the parent's shape) and padding_option ("zero", "nan")
+    instead.  The cache hints are accepted; volatile reads are made once, in order.
+    """
+    _check_hints(cache_modifier, eviction_policy)
+    emitter = current()
+    if isinstance(pointer, BlockPointer):
+        _no_mask(mask, other)
+        static_ints(boundary_check, "boundary_check")
+        box = _load_box(pointer.view, pointer.offsets, pointer.block_shape)
+        return _pad(box, pointer, padding_option, boundary_check)
+    _no_block_options(boundary_check, padding_option)
+    d = _pointer(pointer, "load")
+    shape = emitter.shape(pointer)
+    rest: list[Value] = []
+    if mask is not None and shape and len(emitter.shape(mask)) >= len(shape):
+        # As in Triton a larger mask enlarges the pointer tile.
+        shape = emitter.common_shape(pointer, mask, code="mask-shape")
+    p = emitter.expand_to(pointer, shape)
+    if mask is not None:
+        rest.append(_mask(mask, shape, "load"))
+    if other is not None:
+        if mask is None:
+            refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
+        rest.append(_fit(emitter.cast(other, d), shape, "other-shape", "load's other"))
+    attrs = {"volatile": True} if static_bool(volatile, "volatile") else {}
+    return cast(Value, emitter.emit(tile.load, p, *rest, **attrs))
+
+
+@builtin
+def store(
+    pointer: Operand,
+    value: Operand,
+    mask: Operand = None,
+    boundary_check: Any = (),
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+) -> None:
+    """Writes value, broadcast to the pointers' shape and cast to their dtype, where mask is true."""
+    _check_hints(cache_modifier, eviction_policy)
+    emitter = current()
+    if isinstance(pointer, BlockPointer):
+        _no_mask(mask, None)
+        static_ints(boundary_check, "boundary_check")
+        _store_box(pointer.view, pointer.offsets, value, pointer.block_shape, pointer.dtype)
+        return
+    _no_block_options(boundary_check, "")
+    d = _pointer(pointer, "store")
+    shape = emitter.shape(pointer)
+    written = _fit(emitter.cast(value, d), shape, "store-shape", "the stored value")
+    masks = () if mask is None else (_mask(mask, shape, "store"),)
+    emitter.emit(tile.store, emitter.value(pointer), written, *masks)
+
+
+def _no_mask(mask: Operand, other: Operand) -> None:
+    if mask is not None or other is not None:
+        refuse(
+            "block-pointer-mask",
+            "a block pointer takes no mask or other",
+            "use boundary_check=(0, 1) and padding_option=",
+        )
+
+
+def _no_block_options(boundary_check: Any, padding_option: Any) -> None:
+    if boundary_check or padding_option:
+        refuse(
+            "boundary-check",
+            "boundary_check and padding_option need a block pointer",
+            "use mask= and other= with pointers",
+        )
+
+
+def _load_box(view: Value, offsets: tuple[Any, ...], shape: tuple[int, ...]) -> Value:
+    emitter = current()
+    at = tuple(emitter.cast(o, i32) for o in offsets)
+    return cast(Value, emitter.emit(tile.load_box, view, *at, shape=shape))
+
+
+def _store_box(
+    view: Value, offsets: tuple[Any, ...], value: Operand, shape: tuple[int, ...], dtype: DType
+) -> None:
+    emitter = current()
+    written = _fit(emitter.cast(value, dtype), shape, "store-shape", "the stored value")
+    at = tuple(emitter.cast(o, i32) for o in offsets)
+    emitter.emit(tile.store_box, view, written, *at)
+
+
+def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: Any) -> Value:
+    """What a load by block pointer reads outside the checked axes."""
+    if padding not in PADDINGS:
+        refuse("padding", f"padding_option={padding!r}", 'use "zero" or "nan"')
+    if padding != "nan":
+        return box
+    axes = static_ints(checked, "boundary_check")
+    return _nan_outside(box, pointer.shape, pointer.offsets, axes)
+
+
+def _nan_outside(
+    box: Value, extents: tuple[Any, ...], offsets: tuple[Any, ...], axes: tuple[int, ...]
+) -> Value:
+    """The box with NaN in place of the zeros beyond the extents along `axes`."""
+    emitter = current()
+    shape = emitter.shape(box)
+    inside: Operand = True
+    for a in axes:
+        index: Value = arange(0, shape[a])
+        if len(shape) > 1:
+            index = expand_dims(index, tuple(i for i in range(len(shape)) if i != a))
+        at = emitter.binary("+", emitter.cast(offsets[a], i64), emitter.cast(index, i64))
+        low, high = emitter.binary(">=", at, 0), emitter.binary("<", at, extents[a])
+        inside = emitter.binary("&", inside, emitter.binary("&", low, high))
+    nan = full(shape, float("nan"), emitter.number(box))
+    return emitter.select(inside, box, nan)
+
+
+@builtin
+def make_block_ptr(
+    base: Operand, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any
+) -> BlockPointer:
+    """A block of a parent array: `shape` and `strides` (in elements) of the parent, where the block
+    starts, its compile-time `block_shape`; `order` lists the axes from the fastest in memory.
+
+    Elements outside the parent are zero and are not written, whether or not boundary_check asks."""
+    emitter = current()
+    d = _pointer(base, "make_block_ptr")
+    sizes = positive_shape(block_shape, "block_shape")
+    rank = len(sizes)
+    for name, given in (("shape", shape), ("strides", strides), ("offsets", offsets)):
+        _same_rank(name, given, rank)
+    if sorted(static_ints(order, "order")) != list(range(rank)):
+        refuse("block-order", f"order {order} is no permutation of the {rank} axes", "use (1, 0)")
+    extents, steps = _i64s(shape), _i64s(strides)
+    view = emitter.emit(tile.make_view, base, *extents, *steps)
+    starts = tuple(emitter.cast(o, i32) for o in offsets)
+    return BlockPointer(view, extents, starts, sizes, d)
+
+
+@builtin
+def advance(base: Operand, offsets: Any) -> BlockPointer:
+    """The block pointer moved by `offsets`, one an axis."""
+    emitter = current()
+    if not isinstance(base, BlockPointer):
+        refuse(
+            "not-a-block-pointer",
+            f"advance takes a block pointer, found {describe(base)}",
+            "make one with tl.make_block_ptr; ordinary pointers move by ptr + i",
+        )
+    _same_rank("offsets", offsets, len(base.block_shape))
+    moved = (
+        o if d == 0 and isinstance(d, int) else emitter.binary("+", o, emitter.cast(d, i32))
+        for o, d in zip(base.offsets, offsets, strict=True)
+    )
+    return replace(base, offsets=tuple(moved))
+
+
+def _same_rank(name: str, given: Any, rank: int) -> None:
+    count = len(given) if isinstance(given, tuple | list) else 1
+    if count != rank:
+        refuse(
+            "block-rank",
+            f"{name} has {count} entries, the block {rank} axes",
+            f"give {rank} entries as a list",
+        )
+
+
+def _i64s(values: Any) -> tuple[Value, ...]:
+    return tuple(current().cast(v, i64) for v in values)
+
+
+@builtin
+def make_tensor_descriptor(
+    base: Operand, shape: Any, strides: Any, block_shape: Any, padding_option: str = "zero"
+) -> Descriptor:
+    """A descriptor of a strided array that moves boxes of `block_shape`.
+
+    The last stride is the constant 1; TMA moves the boxes where base and the other strides are multiples
+    of 16 bytes (PTX ISA, cp.async.bulk.tensor), other producers where they are not.
+    """
+    emitter = current()
+    d = _pointer(base, "make_tensor_descriptor")
+    sizes = positive_shape(block_shape, "block_shape")
+    for name, given in (("shape", shape), ("strides", strides)):
+        _same_rank(name, given, len(sizes))
+    if not 1 <= len(sizes) <= 5:
+        refuse("view-rank", f"a descriptor of {len(sizes)} axes", "use 1 to 5 axes")
+    if not (isinstance(last := strides[-1], int | Const) and known(last) == 1):
+        refuse(
+            "descriptor-stride",
+            f"the last stride of a descriptor is 1, found {describe(last)}",
+            "write the constant 1; transpose the block after loading where memory is the other way",
+        )
+    if padding_option not in PADDINGS:
+        refuse("padding", f"padding_option={padding_option!r}", 'use "zero" or "nan"')
+    extents, steps = _i64s(shape), _i64s(strides)
+    view = emitter.emit(tile.make_view, base, *extents, *steps)
+    return Descriptor(view, extents, steps, sizes, d, padding_option or "zero")
+
+
+def _descriptor(desc: Any, offsets: Any, what: str) -> Descriptor:
+    if not isinstance(desc, Descriptor):
+        refuse(
+            "not-a-descriptor",
+            f"{what} takes a tensor descriptor, found {describe(desc)}",
+            "make one with tl.make_tensor_descriptor, or pass a TensorDescriptor",
+        )
+    _same_rank("offsets", offsets, len(desc.block_shape))
+    return desc
+
+
+@builtin
+def load_tensor_descriptor(desc: Any, offsets: Any) -> Value:
+    """The box at `offsets` (elements, one an axis); elements outside the array are zero, or NaN where the
+    descriptor pads so.  Also desc.load(offsets)."""
+    d = _descriptor(desc, offsets, "load_tensor_descriptor")
+    box = _load_box(d.view, tuple(offsets), d.block_shape)
+    if d.padding != "nan":
+        return box
+    return _nan_outside(box, d.shape, tuple(offsets), tuple(range(len(d.block_shape))))
+
+
+@builtin
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
+    """Writes a box at `offsets`; elements outside the array are dropped.  Also desc.store(…)."""
+    d = _descriptor(desc, offsets, "store_tensor_descriptor")
+    _store_box(d.view, tuple(offsets), value, d.block_shape, d.dtype)
+
+
+# ---- atomics
+
+
+def _atomic(pointer: Operand, val: Operand, mask: Operand, fn: str, integer: bool = False) -> Value:
+    emitter = current()
+    d = _pointer(pointer, f"atomic_{fn}")
+    if integer and not d.is_int:
+        refuse("atomic-dtype", f"atomic_{fn} of {d}", "use an integer pointer")
+    shape = emitter.shape(pointer)
+    value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
+    masks = () if mask is None else (_mask(mask, shape, f"atomic_{fn}"),)
+    return cast(Value, emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn))
+
+
+def _check_order(sem: Any, scope: Any) -> None:
+    """Order and scope of an atomic; every one is done at least as strongly as asked."""
+    if sem not in (None, "relaxed", "acquire", "release", "acq_rel"):
+        refuse("atomic-order", f"sem={sem!r}", 'use "relaxed", "acquire", "release" or "acq_rel"')
+    if scope not in (None, "cta", "gpu", "sys"):
+        refuse("atomic-order", f"scope={scope!r}", 'use "cta", "gpu" or "sys"')
+
+
+@builtin
+def atomic_add(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its sum with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "add")
+
+
+@builtin
+def atomic_max(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its maximum with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "max")
+
+
+@builtin
+def atomic_min(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its minimum with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "min")
+
+
+@builtin
+def atomic_and(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its bitwise and with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "and", integer=True)
+
+
+@builtin
+def atomic_or(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its bitwise or with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "or", integer=True)
+
+
+@builtin
+def atomic_xor(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Replaces what the pointers point at by its exclusive or with val; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "xor", integer=True)
+
+
+@builtin
+def atomic_xchg(
+    pointer: Operand,
+    val: Operand,
+    mask: Operand = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Value:
+    """Writes val where the pointers point; gives the old values."""
+    _check_order(sem, scope)
+    return _atomic(pointer, val, mask, "xchg")

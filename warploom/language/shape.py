@@ -1,0 +1,176 @@
+"""Making tiles and changing their shape."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from warploom.frontend.coerce import (
+    Operand,
+    current,
+    describe,
+    dtype_of,
+    show,
+    static_dtype,
+    static_int,
+    static_ints,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import tile
+from warploom.ir.types import DType, Tile
+from warploom.language.core import builtin, method
+
+
+def _dims(dims: tuple[Any, ...], what: str) -> tuple[int, ...]:
+    """Sizes given as f(x, 2, 3) or f(x, (2, 3))."""
+    if len(dims) == 1 and isinstance(dims[0], tuple | list):
+        dims = tuple(dims[0])
+    return static_ints(dims, what)
+
+
+def positive_shape(shape: Any, what: str) -> tuple[int, ...]:
+    """A compile-time shape whose sizes are all at least 1."""
+    sizes = static_ints(shape, what)
+    if any(n < 1 for n in sizes):
+        refuse("shape-size", f"{what} {sizes} has a size below 1", "every axis needs an element")
+    return sizes
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """An axis counted from 0, or from -1 backwards."""
+    a = static_int(axis, "an axis")
+    if not -rank <= a < rank:
+        refuse("axis", f"axis {a} of a tile of rank {rank}", f"use {-rank} to {rank - 1}")
+    return a % rank
+
+
+def tile_of(x: Operand, what: str) -> Value:
+    """x, which must be a tile."""
+    if isinstance(x, Value) and isinstance(x.type, Tile):
+        return x
+    refuse(
+        "not-a-tile",
+        f"{what} takes a tile, found {describe(x)}",
+        "make a tile with tl.full or tl.arange, or index a scalar's pointer with one",
+    )
+
+
+@builtin
+def program_id(axis: int) -> Value:
+    """This program's index along grid axis 0, 1 or 2 (i32)."""
+    return cast(Value, current().emit(tile.program_id, axis=static_int(axis, "axis")))
+
+
+@builtin
+def num_programs(axis: int) -> Value:
+    """Size of the grid along an axis (i32)."""
+    return cast(Value, current().emit(tile.num_programs, axis=static_int(axis, "axis")))
+
+
+@builtin
+def arange(start: int, end: int) -> Value:
+    """The integers start … end-1, i32; bounds are constexprs.  Any length (no power of two needed)."""
+    lo, hi = static_int(start, "arange's start"), static_int(end, "arange's end")
+    return cast(Value, current().emit(tile.arange, start=lo, end=hi))
+
+
+@builtin
+def full(shape: Any, value: Operand, dtype: DType) -> Value:
+    """A tile of one value."""
+    emitter = current()
+    sizes = positive_shape(shape, "the shape")
+    return emitter.expand_to(emitter.cast(value, static_dtype(dtype, "full's dtype")), sizes)
+
+
+@builtin
+def zeros(shape: Any, dtype: DType) -> Value:
+    """A tile of zeros."""
+    return full(shape, 0, dtype)
+
+
+@builtin
+def zeros_like(input: Operand) -> Value:
+    """Zeros of the shape and dtype of a tile."""
+    x = tile_of(input, "zeros_like")
+    return full(current().shape(x), 0, dtype_of(x.type))
+
+
+@method
+def expand_dims(input: Operand, axis: Any) -> Value:
+    """Inserts axes of size 1; `axis` (one or several) counts in the result."""
+    emitter = current()
+    x = emitter.value(input)
+    axes = static_ints(axis, "an axis")
+    rank = len(emitter.shape(x)) + len(axes)
+    for a in sorted(axis_of(a, rank) for a in axes):
+        x = (
+            emitter.emit(tile.expand_dims, x, axis=a)
+            if emitter.shape(x)
+            else emitter.expand_to(x, (1,))
+        )
+    return x
+
+
+@method
+def broadcast_to(input: Operand, *shape: Any) -> Value:
+    """Repeats axes of size 1 (and adds leading axes) to `shape`."""
+    emitter = current()
+    sizes = _dims(shape, "a size")
+    if emitter.common_shape(input, code="broadcast") != sizes:
+        probe = emitter.shape(input)
+        fits = len(probe) <= len(sizes) and all(
+            a in (1, b) for a, b in zip(reversed(probe), reversed(sizes), strict=False)
+        )
+        if not fits:
+            refuse(
+                "broadcast",
+                f"a tile of {show(probe)} can't be broadcast to {show(sizes)}",
+                "only axes of size 1 are repeated",
+            )
+    return emitter.expand_to(input, sizes)
+
+
+@builtin
+def broadcast(input: Operand, other: Operand) -> tuple[Value, ...]:
+    """Both operands at their common shape."""
+    return current().broadcast(input, other)
+
+
+@method
+def reshape(input: Operand, *shape: Any, can_reorder: bool = False) -> Value:
+    """The same elements, in row-major order, under another shape."""
+    x = tile_of(input, "reshape")
+    sizes = positive_shape(_dims(shape, "a size"), "the new shape")
+    return cast(Value, current().emit(tile.reshape, x, shape=sizes))
+
+
+@method
+def view(input: Operand, *shape: Any) -> Value:
+    """The same as reshape."""
+    return reshape(input, *shape)
+
+
+@method
+def ravel(x: Operand, can_reorder: bool = False) -> Value:
+    """The elements as a tile of rank 1."""
+    t = tile_of(x, "ravel")
+    return reshape(t, cast(Tile, t.type).size)
+
+
+@method
+def permute(input: Operand, *dims: Any) -> Value:
+    """Axis i of the result is axis dims[i] of the input."""
+    x = tile_of(input, "permute")
+    rank = len(current().shape(x))
+    perm = tuple(axis_of(d, rank) for d in _dims(dims, "an axis"))
+    return cast(Value, current().emit(tile.transpose, x, perm=perm))
+
+
+@method
+def trans(input: Operand, *dims: Any) -> Value:
+    """Swaps the last two axes, or permutes by dims."""
+    x = tile_of(input, "trans")
+    rank = len(current().shape(x))
+    if not dims and rank < 2:
+        refuse("axis", f"trans of a tile of rank {rank}", "a tile of rank 1 has no second axis")
+    return permute(x, *(dims or (*range(rank - 2), rank - 1, rank - 2)))
