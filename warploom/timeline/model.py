@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,13 +82,19 @@ class Timeline:
 def from_report(report: SimReport, title: str, program: int = 0) -> Timeline:
     """The timeline of one program of a simulation.
 
-    An agent has a row of its own, with its waits and what it does itself, and one more for each
-    engine that works for it meanwhile (TMA, tensor core).  That an engine works meanwhile is seen from
-    the events: a unit whose boxes overlap the agent's other boxes gets its own row.
+    Agents come in the order in which they begin to work.  Each has a row of its own, with its waits
+    and what it does itself, and one more for each engine that works for it meanwhile (TMA, tensor
+    core).  That an engine works meanwhile is seen from the events: a unit whose boxes overlap the
+    agent's other boxes gets its own row.
     """
     events = [e for e in report.events if e.program == program and e.end > e.start]
     rows: list[Row] = []
-    for agent in dict.fromkeys(e.agent for e in events):
+    first: dict[str, float] = {}  # when each agent begins to work; waits don't count
+    for e in events:
+        first.setdefault(e.agent, math.inf)
+        if e.unit != WAIT:
+            first[e.agent] = min(first[e.agent], e.start)
+    for agent in sorted(first, key=lambda a: (first[a], a)):
         mine = [e for e in events if e.agent == agent]
         own = [e for e in mine if e.unit == WAIT]
         apart: list[Row] = []

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from warploom.sim.cost import UNITS
 from warploom.timeline.model import WAIT, Timeline
 
-# Colours that stay apart in grey and for colour-blind readers (Okabe and Ito's palette).
-_PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+# Colours that stay apart for colour-blind readers (Okabe and Ito's palette); dark text reads on each.
+_PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#0072B2")
 _MAX_LABELLED = 400  # boxes with text; more of them would only be a smudge
 _ROW_INCHES, _WIDTH_INCHES, _LABEL_POINTS = 0.42, 9.0, 6.5
 
@@ -34,7 +35,8 @@ def draw(timelines: Sequence[Timeline], path: Path) -> None:
     from matplotlib.patches import Patch
 
     units = _units(timelines)
-    colours = {unit: _PALETTE[i % len(_PALETTE)] for i, unit in enumerate(units)}
+    known = [*UNITS, *(unit for unit in units if unit not in UNITS)]  # the same in every figure
+    colours = {unit: _PALETTE[i % len(_PALETTE)] for i, unit in enumerate(known)}
     height = 1.6 + _ROW_INCHES * max((len(t.rows) for t in timelines), default=1)
     figure = Figure(figsize=(_WIDTH_INCHES * len(timelines), height), layout="constrained")
     axes = figure.subplots(1, len(timelines), squeeze=False, sharex=True)[0]
