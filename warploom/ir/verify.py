@@ -6,6 +6,7 @@ function each, listed in `INVARIANTS`.  A violation is a bug of ours: InternalEr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from warploom.ir.core import KINDS, Effect, Func, Level, Op, Region, RuleError, 
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.printer import print_op
 from warploom.ir.types import InFlight, Shared, Tile
-from warploom.layout.shared import SLOT_ALIGN_BYTES
+from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import SM_90A, Target
 
 MBARRIER_BYTES = 8  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
@@ -318,47 +319,61 @@ def _layouts(func: Func, _: Target) -> Iterator[Violation]:
 
 @dataclass(frozen=True)
 class _Block:
+    """Bytes [start, end) of shared memory; blocks of one `root` may share them."""
+
     op: Op
     name: str
     start: int
     end: int
-    root: str  # of the chain of aliases
+    root: str
 
 
 def allocated_bytes(o: Op) -> int:
-    """Bytes of a shared_alloc or mbarrier_alloc: slots are contiguous, swizzled ones padded to 1024."""
+    """Bytes of a shared_alloc or mbarrier_alloc."""
     if o.kind is hopper.mbarrier_alloc:
         return MBARRIER_BYTES * int(o.attrs["n"])
     t = o.result.type
     assert isinstance(t, Shared)
-    slot = t.slot_bytes
-    if t.swizzle:
-        slot = -(-slot // SLOT_ALIGN_BYTES) * SLOT_ALIGN_BYTES
-    slots = 1
-    for n in t.lead:
-        slots *= n
-    return slot * slots
+    return t.slot_bytes * math.prod(t.lead)
 
 
 def _memory(func: Func, target: Target) -> Iterator[Violation]:
+    """Allocations, and the scratch of each task's replicas (see allocate_shared), are where they may be."""
+    allocations = [
+        o for o in func.body.ops if o.kind in (hopper.shared_alloc, hopper.mbarrier_alloc)
+    ]
+    alias = {o.attrs["name"]: o.attrs.get("alias") for o in allocations}
     blocks: list[_Block] = []
-    roots: dict[str, str] = {}
-    for o in func.body.ops:
-        if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
-            continue
-        name, start, alias = o.attrs["name"], o.attrs.get("offset"), o.attrs.get("alias")
+    for o in allocations:
+        name, start = o.attrs["name"], o.attrs.get("offset")
         if start is None:
             yield Violation(o, "from PLACED on an allocation has an offset")
-            continue
-        if alias is not None and alias not in roots:
-            yield Violation(o, f"{alias} is no allocation before this one")
-        roots[name] = roots.get(alias, name) if alias is not None else name
+            return
+        root, seen = name, {name}
+        while alias[root] is not None:
+            root = alias[root]
+            if root not in alias or root in seen:
+                yield Violation(o, f"{name} is an alias of {root}, which is no other allocation")
+                return
+            seen.add(root)
         align = MBARRIER_BYTES
         if o.kind is hopper.shared_alloc:
-            align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else 16
+            align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else PLAIN_ALIGN_BYTES
         if start < 0 or start % align:
             yield Violation(o, f"offset {start} is not aligned to {align} bytes")
-        blocks.append(_Block(o, name, start, start + allocated_bytes(o), roots[name]))
+        blocks.append(_Block(o, name, start, start + allocated_bytes(o), root))
+    tasks = func.body.ops[-2]
+    if "scratch_bytes" in func.attrs:
+        plan = zip(
+            tasks.attrs["names"],
+            func.attrs["scratch_offset"],
+            func.attrs["scratch_bytes"],
+            tasks.attrs["replicas"],
+            strict=True,
+        )
+        for task_name, start, size, n in plan:
+            name = f"scratch of {task_name}"
+            blocks.append(_Block(tasks, name, start, start + size * n, name))
     for i, x in enumerate(blocks):
         if x.end > target.shared_bytes:
             yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")

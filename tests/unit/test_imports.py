@@ -1,0 +1,130 @@
+"""The import-direction rule of docs/architecture.md, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import warploom
+
+ROOT = Path(warploom.__file__).parent
+
+# Left to right as the document has it; parts in one set are siblings and never import each other.
+ORDER: tuple[frozenset[str], ...] = tuple(
+    frozenset(parts.split())
+    for parts in (
+        "errors",
+        "options",
+        "target",
+        "layout",
+        "ir",
+        "schedule",
+        "frontend language passes check sim codegen",
+        "compile",
+        "timeline explain",
+        "runtime",
+        "tune kernels",
+        "cli",
+        "__main__",
+    )
+)
+SIBLINGS_ALLOWED = {("check", "sim"), ("frontend", "language"), ("language", "frontend")}
+FACE = "runtime"  # what `import warploom` itself brings in
+CUDA_FROM = "runtime"
+
+
+def rank(part: str) -> int:
+    for i, parts in enumerate(ORDER):
+        if part in parts:
+            return i
+    raise AssertionError(
+        f"warploom/{part} has no place in the import order of docs/architecture.md"
+    )
+
+
+def imports(path: Path) -> list[tuple[str, int, bool]]:
+    """(dotted name, line, at module level) of everything that a file imports when it runs."""
+    found: list[tuple[str, int, bool]] = []
+
+    def visit(node: ast.AST, at_top: bool) -> None:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.Import):
+            found.extend((a.name, node.lineno, at_top) for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            names = [node.module or ""]
+            if node.module == "warploom":
+                names = [f"warploom.{a.name}" for a in node.names]
+            found.extend((name, node.lineno, at_top) for name in names)
+        inside = at_top and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), True)
+    return found
+
+
+def violations(part: str, path: Path, root: Path = ROOT.parent) -> list[str]:
+    bad = []
+    for name, line, at_top in imports(path):
+        where = f"{path.relative_to(root)}:{line}"
+        pieces = name.split(".")
+        if pieces[0] == "warploom":
+            other = pieces[1] if len(pieces) > 1 and pieces[1] in known_parts() else FACE
+            allowed = rank(other) < rank(part) or (part, other) in SIBLINGS_ALLOWED
+            if other != part and not allowed:
+                bad.append(f"{where}: {part} imports {name}")
+        elif pieces[0] == "cuda" and rank(part) < rank(CUDA_FROM):
+            bad.append(f"{where}: CUDA left of {CUDA_FROM}")
+        elif pieces[0] == "torch" and at_top:
+            bad.append(f"{where}: torch at module level")
+    return bad
+
+
+def known_parts() -> set[str]:
+    return {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()} - {"__init__"}
+
+
+def files() -> list[Path]:
+    return sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_left(path: Path) -> None:
+    part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    assert violations(part, path) == []
+
+
+def test_the_rule_finds_what_it_forbids(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.py"
+    probe.write_text(
+        "import torch\nfrom warploom.sim import machine\ndef f():\n    import torch, cuda.core\n"
+        "if TYPE_CHECKING:\n    import warploom.runtime\nimport warploom\n"
+    )
+    assert imports(probe) == [
+        ("torch", 1, True),
+        ("warploom.sim", 2, True),
+        ("torch", 4, False),
+        ("cuda.core", 4, False),
+        ("warploom", 7, True),
+    ]
+    found = [text.partition(": ")[2] for text in violations("passes", probe, tmp_path)]
+    assert found == [
+        "torch at module level",
+        "passes imports warploom.sim",
+        "CUDA left of runtime",
+        "passes imports warploom",
+    ]
+    assert len(violations("cli", probe, tmp_path)) == 1  # torch at module level
+
+
+def test_the_order_is_the_document_s() -> None:
+    text = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (line,) = (s for s in text.splitlines() if s.strip().startswith("errors, options, target <"))
+    groups = [g.strip(" {}").replace("+", " ").replace("|", " ") for g in line.split("<")]
+    written = [set(g.split()) for g in groups]
+    written[0:1] = [{"errors"}, {"options"}, {"target"}]  # these import each other in this order
+    assert written == [set(parts) for parts in ORDER]
