@@ -1,14 +1,18 @@
 """One pass a file, one function of the same name: (func, schedule, target) -> func."""
 
 from warploom.ir.core import Level
+from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
 from warploom.passes.partition_tasks import partition_tasks
+from warploom.passes.pipeline_wgmma import pipeline_wgmma
 
 PASSES = (
     ("partition_tasks", partition_tasks, Level.TASK),
     ("partition_data", partition_data, Level.TASK),
     ("insert_channels", insert_channels, Level.CHANNEL),
     ("partition_code", partition_code, Level.WARP),
+    ("pipeline_wgmma", pipeline_wgmma, Level.WARP),
+    ("fuse_tasks", fuse_tasks, Level.WARP),
 )
