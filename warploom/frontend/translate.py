@@ -50,14 +50,14 @@ from warploom.language.core import Descriptor, async_task, static_range
 
 def translate(
     fn: Function,
-    signature: Mapping[str, Type],
+    signature: Mapping[str, Type] | Sequence[Type],
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact] = (),
 ) -> Func:
     """The function at TILE that a kernel is, for these types and compile-time values.
 
-    fn: a plain Python function.  signature: run-time parameters by name: Scalar, Pointer or
-    DescriptorType.  constexprs: the other parameters by name.  facts: one for each parameter of the
+    fn: a plain Python function.  signature: types of the run-time parameters (Scalar, Pointer or
+    DescriptorType), by name or in parameter order.  constexprs: the other parameters by name.  facts: one for each parameter of the
     resulting function (signature.expand says which those are), or none at all; an integer whose fact
     gives a value becomes that constant, its parameter stays.
 
@@ -66,6 +66,9 @@ def translate(
     source = parse_function(fn)
     declared = parameters(fn)
     names = [p.name for p in declared]
+    if not isinstance(signature, Mapping):
+        run_time = [p.name for p in declared if not p.constexpr and p.name not in constexprs]
+        signature = dict(zip(run_time, signature, strict=True))
     for given in (*signature, *constexprs):
         if given not in names:
             raise CompileError(

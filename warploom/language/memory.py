@@ -115,7 +115,7 @@ def load(
         if mask is None:
             refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
         rest.append(_fit(emitter.cast(other, d), shape, "other-shape", "load's other"))
-    attrs = {"volatile": True} if static_bool(volatile, "volatile") else {}
+    attrs: dict[str, Any] = {"volatile": True} if static_bool(volatile, "volatile") else {}
     return cast(Value, emitter.emit(tile.load, p, *rest, **attrs))
 
 
