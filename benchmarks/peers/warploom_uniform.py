@@ -1,0 +1,31 @@
+"""Warploom's baseline: the same source with uniform, software-pipelined warps."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Candidate, Data, Run
+from benchmarks.peers.warploom import bind, grids
+
+NAME = "warploom, uniform"
+
+# BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, warps, stages
+LARGE = [
+    (128, 256, 64, 16, 8, 3),
+    (128, 256, 64, 8, 8, 4),
+    (128, 128, 64, 16, 8, 4),
+    (128, 128, 64, 16, 4, 4),
+]
+SMALL_M = [(64, 128, 128, 8, 4, 4), (64, 128, 64, 8, 4, 6), (64, 64, 128, 8, 4, 5)]
+
+
+def candidates(data: Data) -> list[Candidate]:
+    def candidate(config: tuple[int, ...]) -> Candidate:
+        bm, bn, bk, band, warps, stages = config
+        programs = grids(data, bm, bn)[0]
+
+        def make() -> Run:
+            knobs = {"num_consumer_groups": 0, "num_warps": warps, "num_stages": stages}
+            return bind(data, (bm, bn, bk), band, programs, **knobs)
+
+        return Candidate(str(config), make)
+
+    return [candidate(config) for config in (SMALL_M if data.case.m <= 64 else LARGE)]
