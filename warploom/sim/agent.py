@@ -20,7 +20,7 @@ from warploom.sim.barriers import MBarrier, Party
 from warploom.sim.engines import BulkStores, WgmmaQueue
 from warploom.sim.evaluate import PURE
 from warploom.sim.order import Access, Array
-from warploom.sim.report import Event, ProtocolError
+from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Agent:
         self.count = 0  # of ops run
         self.time = 0.0
         self.is_solo = False  # inside elect
-        self.loops: list[tuple[str, int]] = []
+        self.loops: list[tuple[Op, str, int, int]] = []  # loop, variable, its value, iteration
         self.block: Block | None = None
         self.is_done = False
         self.target = -1  # full phase of the mbarrier wait that blocks it
@@ -89,7 +89,7 @@ class Agent:
 
     @property
     def who(self) -> str:
-        at = ", ".join(f"{name}={i}" for name, i in self.loops)
+        at = ", ".join(f"{name}={i}" for _, name, i, _ in self.loops)
         return f"{self.label} ({at})" if at else self.label
 
     def party(self, o: Op) -> Party:
@@ -114,6 +114,12 @@ class Agent:
 
     def lane(self, kind: str, warp: int = 0) -> tuple[str, int, int]:
         return (kind, self.index, warp)
+
+    def log(self, o: Op, b: MBarrier, phase: int) -> None:
+        """Records a step of the protocol."""
+        if self.cta.is_tracked:
+            loops = tuple((loop, turn) for loop, _, _, turn in self.loops)
+            self.cta.report.steps.append(SyncStep(self.label, o, loops, b.name, phase))
 
     # ---- time
 

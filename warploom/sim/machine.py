@@ -29,7 +29,7 @@ from warploom.sim.cost import SM_90A, UNITS, CostTable
 from warploom.sim.engines import Action, Engine
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Components, Footprints
-from warploom.sim.report import Deadlock, Event, ProtocolError, SimReport
+from warploom.sim.report import Deadlock, Event, ProtocolError, SimReport, StepLimit
 from warploom.sim.shared import (
     GRANULE,
     Place,
@@ -54,6 +54,7 @@ def simulate(
     trace: Callable[[Event], None] | None = None,
     track: bool = True,
     data: bool = True,
+    max_steps: int | None = None,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
 
@@ -61,6 +62,7 @@ def simulate(
     event of the timeline.  track=False leaves the happens-before proof out and lets warps of one replica
     drift apart instead, so that only what goes wrong by itself is reported.  data=False runs the protocol
     alone: no tile is computed or moved (agent.NeedsData where control flow depends on one).
+    max_steps: of the scheduler, for each program (StepLimit).
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
@@ -79,8 +81,8 @@ def simulate(
     for number, (z, y, x) in enumerate(ids):
         rng = random.Random(hash((seed or 0, number)))
         settings = Settings(track, data, not track and order != "timed", SM_90A)
-        cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit)
-        cta.run(Scheduler(order, rng))
+        cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
+        cta.run(Scheduler(order, rng, max_steps))
         report.cycles = max(report.cycles, cta.cycles)
         report.programs += 1
     report.events.sort(key=lambda e: (e.program, e.start))
@@ -110,10 +112,12 @@ class Cta:
         number: int,
         settings: Settings,
         emit: Callable[[Event], None],
+        report: SimReport,
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
+        self.report = report
         self.env = dict(params)
         self.engine = Engine()
         self.free = dict.fromkeys(UNITS, 0.0)
@@ -358,8 +362,8 @@ class Cta:
 class Scheduler:
     """Picks what happens next."""
 
-    def __init__(self, order: str, rng: random.Random) -> None:
-        self.order, self.rng = order, rng
+    def __init__(self, order: str, rng: random.Random, max_steps: int | None) -> None:
+        self.order, self.rng, self.max_steps = order, rng, max_steps
         self.priorities: dict[Hashable, float] = {}
         self.turn = 0
 
@@ -387,6 +391,8 @@ class Scheduler:
     def pick(self, ready: list[Agent], heads: list[tuple[Hashable, Action]]) -> Agent | Hashable:
         """An agent, or the lane of an action."""
         self.turn += 1
+        if self.max_steps is not None and self.turn > self.max_steps:
+            raise StepLimit("step-limit", f"the program takes more than {self.max_steps} steps")
         match self.order:
             case "late":
                 if ready:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warploom.errors import Loc, Note, WarploomError, format_message
+from warploom.ir.core import Op
 
 
 @dataclass(eq=False)
@@ -41,6 +42,10 @@ class Deadlock(SimError):
     """No agent can go on.  Notes tell task by task what is waited for and what is outstanding."""
 
 
+class StepLimit(SimError):
+    """The run took more steps than it was given."""
+
+
 @dataclass(frozen=True)
 class Event:
     """One use of a unit on the predicted timeline.
@@ -60,10 +65,28 @@ class Event:
     cause: str = ""
 
 
+@dataclass(frozen=True)
+class SyncStep:
+    """One wait, arrival or copy of an agent on an mbarrier, bound to a full phase.
+
+    `loops`: for each enclosing loop the op and the iteration, counted from 0."""
+
+    agent: str
+    op: Op
+    loops: tuple[tuple[Op, int], ...]
+    barrier: str
+    phase: int
+
+
 @dataclass
 class SimReport:
-    """A finished simulation: its events in order of start, and the cycles of its longest program."""
+    """A finished simulation: its events in order of start, and the cycles of its longest program.
+
+    trips: how many iterations each loop was run for, in any agent.  steps: the protocol, in tracked runs.
+    """
 
     events: list[Event] = field(default_factory=list)
     cycles: float = 0.0
     programs: int = 0
+    trips: dict[Op, set[int]] = field(default_factory=dict)
+    steps: list[SyncStep] = field(default_factory=list)

@@ -29,8 +29,11 @@ def _for(a: Agent, o: Op, lo: Any, hi: Any, by: Any, *init: Any) -> Steps:
     if stride <= 0:
         raise SimError("loop-step", f"a loop's step is positive, not {stride}", o.loc)
     carried = init
-    for i in range(first, stop, stride):
-        a.loops.append((body.params[0].hint or "i", i))
+    name = body.params[0].hint or "i"
+    turns = range(first, stop, stride)
+    a.cta.report.trips.setdefault(o, set()).add(len(turns))
+    for turn, i in enumerate(turns):
+        a.loops.append((o, name, i, turn))
         a.env.update(zip(body.params, (number(i), *carried), strict=True))
         carried = yield from a.region(body)
         a.loops.pop()
@@ -47,7 +50,7 @@ def _while(a: Agent, o: Op, *init: Any) -> Steps:
         go, *rest = yield from a.region(condition)
         if not a.number(go):
             return _results(o, tuple(rest))
-        a.loops.append(("turn", turn))
+        a.loops.append((o, "turn", turn, turn))
         a.env.update(zip(body.params, rest, strict=True))
         carried = yield from a.region(body)
         a.loops.pop()
@@ -327,6 +330,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
     else:
         target = b.phases - 1 if b.phases % 2 != parity else b.phases
         ready = lambda: b.phases % 2 != parity  # noqa: E731
+    a.log(o, b, target)
     a.target = target
     b.blocked[a] = party
     yield from a.wait_until(
@@ -351,6 +355,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
 def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party, by = a.barrier(o, barriers, index), a.party(o), o.attrs.get("by", "warp")
     a.time += a.cta.cost.sync
+    a.log(o, b, b.phases)
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = 32 if by == "thread" and not a.is_solo else 1
     for w in range(warps):
@@ -374,6 +379,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
         raise a.error(
             "outside-elect", "every thread would expect the bytes", o, "put it inside elect"
         )
+    a.log(o, b, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
     b.arrive(party, a.clock[0].copy(), a.time, a.rows if a.cta.is_tracked else None)
@@ -402,6 +408,7 @@ def _tma_load(
         )
     if cta.is_tracked:
         b.bind(party, a.rows, "issues a copy that completes")
+    a.log(o, b, b.phases)
     phase, size, at = b.phases, dst.type.tile_bytes, a.numbers(offsets)
     component = np.array([b.component])
     cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False)
