@@ -1,57 +1,145 @@
-"""C = A · B: persistent programs over tiles of C, written as one would for Triton.
+"""Matrix products C = A·B as Triton-style kernels: the library's GEMM, and examples of the language.
 
-The same source serves all operand orders (by strides), all shapes (by masks), and both kinds of
-schedule: `num_consumer_groups=0` compiles it with uniform warps, 1 or 2 specializes it.
+All three are persistent and doubly nested: a program takes tiles of C in turn (`num_programs` apart), and
+for each walks along K.  Launch them with as many programs as there are multiprocessors, or with fewer
+where C has fewer tiles.  Tiles are visited in groups of GROUP_M rows, so that the programs that run at
+the same time share rows of A and columns of B in the L2 cache.
+
+    gemm_pointers            pointers, strides and masks: any operand order, any size, any alignment
+    gemm_device_descriptors  tensor descriptors made in the kernel from pointers and leading dimensions
+    gemm_host_descriptors    TensorDescriptor arguments
+
+A is M×K, B is K×N, C is M×N; sums are made in f32 and rounded once, to C's dtype.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import warploom as wl
 import warploom.language as tl
 
 
 @wl.jit
-def gemm(
-    a_ptr,
-    b_ptr,
-    c_ptr,
-    M,
-    N,
-    K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
+def grouped_tile(tile: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr) -> Any:
+    """Row and column (in tiles) of the tile-th tile, in groups of GROUP_M rows, column by column."""
+    in_group = GROUP_M * tiles_n
+    group = tile // in_group
+    first_m = group * GROUP_M
+    rows = tl.minimum(tiles_m - first_m, GROUP_M)
+    pid_m = first_m + (tile % in_group) % rows
+    pid_n = (tile % in_group) // rows
+    return pid_m, pid_n
+
+
+@wl.jit
+def gemm_pointers(
+    a_ptr: Any,
+    b_ptr: Any,
+    c_ptr: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    stride_am: Any,
+    stride_ak: Any,
+    stride_bk: Any,
+    stride_bn: Any,
+    stride_cm: Any,
+    stride_cn: Any,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
-    """C[M,N] = A[M,K] · B[K,N], accumulated in float32.
-
-    C's rows are contiguous.  The grid is any number of programs; they share the tiles out, in bands
-    of GROUP_M tile rows, column after column, so that neighbours in time share operands in the L2.
-    """
-    m_tiles = tl.cdiv(M, BLOCK_M)
-    n_tiles = tl.cdiv(N, BLOCK_N)
-    for tile in range(tl.program_id(0), m_tiles * n_tiles, tl.num_programs(0)):
-        band = tile // (GROUP_M * n_tiles)
-        in_band = tile % (GROUP_M * n_tiles)
-        rows = tl.minimum(m_tiles - band * GROUP_M, GROUP_M)
-        m = (band * GROUP_M + in_band % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
-        n = (in_band // rows) * BLOCK_N + tl.arange(0, BLOCK_N)
-        k = tl.arange(0, BLOCK_K)
-        a_ptrs = a_ptr + m[:, None] * stride_am + k[None, :] * stride_ak
-        b_ptrs = b_ptr + k[:, None] * stride_bk + n[None, :] * stride_bn
+) -> None:
+    """C = A·B by pointers.  Strides are in elements, so each matrix may be stored in either order."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+        offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in range(tl.cdiv(K, BLOCK_K)):
-            left = K - step * BLOCK_K
-            a = tl.load(a_ptrs, mask=(m[:, None] < M) & (k[None, :] < left), other=0.0)
-            b = tl.load(b_ptrs, mask=(k[:, None] < left) & (n[None, :] < N), other=0.0)
-            acc = tl.dot(a, b, acc)
+        for k in range(0, tl.cdiv(K, BLOCK_K)):
+            left = K - k * BLOCK_K
+            a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < left)
+            b_mask = (offs_k[:, None] < left) & (offs_n[None, :] < N)
+            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+            b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+            acc += tl.dot(a, b)
             a_ptrs += BLOCK_K * stride_ak
             b_ptrs += BLOCK_K * stride_bk
-        c_ptrs = c_ptr + m[:, None] * stride_cm + n[None, :]
-        c = acc.to(c_ptr.dtype.element_ty)
-        tl.store(c_ptrs, c, mask=(m[:, None] < M) & (n[None, :] < N))
+        c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
+        c_mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+        tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=c_mask)
+
+
+@wl.jit
+def gemm_host_descriptors(
+    a_desc: Any,
+    b_desc: Any,
+    c_desc: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TRANS_A: tl.constexpr = False,
+    TRANS_B: tl.constexpr = False,
+) -> None:
+    """C = A·B by descriptors.
+
+    a_desc describes A (M×K, blocks BLOCK_M×BLOCK_K), with TRANS_A its transpose (K×M, blocks
+    BLOCK_K×BLOCK_M); b_desc B (K×N), with TRANS_B its transpose (N×K); c_desc C, blocks BLOCK_M×BLOCK_N.
+    """
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+        m = pid_m * BLOCK_M
+        n = pid_n * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            k = step * BLOCK_K
+            a = a_desc.load([k, m]).T if TRANS_A else a_desc.load([m, k])
+            b = b_desc.load([n, k]).T if TRANS_B else b_desc.load([k, n])
+            acc += tl.dot(a, b)
+        c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+@wl.jit
+def gemm_device_descriptors(
+    a_ptr: Any,
+    b_ptr: Any,
+    c_ptr: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    lda: Any,
+    ldb: Any,
+    ldc: Any,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TRANS_A: tl.constexpr = False,
+    TRANS_B: tl.constexpr = False,
+) -> None:
+    """C = A·B with descriptors made here.  lda, ldb, ldc: elements from row to row of what is stored (of
+    the transpose of A with TRANS_A, of B with TRANS_B)."""
+    if TRANS_A:
+        a = tl.make_tensor_descriptor(a_ptr, [K, M], [lda, 1], [BLOCK_K, BLOCK_M])
+    else:
+        a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    if TRANS_B:
+        b = tl.make_tensor_descriptor(b_ptr, [N, K], [ldb, 1], [BLOCK_N, BLOCK_K])
+    else:
+        b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    gemm_host_descriptors(
+        a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TRANS_A=TRANS_A, TRANS_B=TRANS_B
+    )
