@@ -1,0 +1,50 @@
+"""Warploom: tile kernels to warp-specialized GPU kernels.
+
+`@wl.jit` makes a kernel of a Triton-style function; `kernel[grid](…)` launches it, `kernel.compile(…)`
+and `kernel.compile_for(…)` give a `CompiledKernel`, which prints, explains, checks and simulates.
+"""
+
+from warploom.errors import (
+    CompileError,
+    InternalError,
+    LaunchError,
+    WarploomError,
+    WarploomWarning,
+)
+from warploom.runtime.args import TensorDescriptor
+from warploom.runtime.autotune import Config, autotune, heuristics
+from warploom.runtime.compiled import CompiledKernel, Resources
+from warploom.runtime.jit import JITFunction, jit
+from warploom.schedule.model import Knobs, Schedule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompileError",
+    "CompiledKernel",
+    "Config",
+    "InternalError",
+    "JITFunction",
+    "Knobs",
+    "LaunchError",
+    "Resources",
+    "Schedule",
+    "TensorDescriptor",
+    "WarploomError",
+    "WarploomWarning",
+    "autotune",
+    "cdiv",
+    "heuristics",
+    "jit",
+    "next_power_of_2",
+]
+
+
+def cdiv(x: int, y: int) -> int:
+    """The quotient rounded up: how many blocks of y cover x."""
+    return -(-x // y)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()

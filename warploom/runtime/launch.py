@@ -55,6 +55,11 @@ class Driver(Protocol):
     def architecture(self, device: int) -> tuple[int, int]:
         """Compute capability, (major, minor)."""
 
+    def device_name(self, device: int) -> str: ...
+
+    def copy_out(self, device: int, pointer: int, into: Any) -> None:
+        """Fill a writable buffer from device memory, after all work that was given to the device."""
+
     def check(self, result: Any, what: str) -> None:
         """Raises LaunchError unless `result` says success."""
 
@@ -194,6 +199,18 @@ class CudaDriver:
             )
         )
         return major, minor
+
+    def device_name(self, device: int) -> str:
+        handle = self._call(self._cu.cuDeviceGet, device)
+        name: bytes = self._call(self._cu.cuDeviceGetName, 100, handle)
+        return name.rstrip(b"\0").decode()
+
+    def copy_out(self, device: int, pointer: int, into: Any) -> None:
+        view = (ctypes.c_char * len(into)).from_buffer(into)
+        with self.using(device):
+            self._call(self._cu.cuCtxSynchronize)
+            self._call(self._cu.cuMemcpyDtoH, ctypes.addressof(view), pointer, len(into))
+        del view  # releases the buffer
 
 
 # IR dtype -> TMA's (CUDA driver API, cuTensorMapEncodeTiled).  Only the size and the fill matter: bytes
@@ -353,7 +370,7 @@ class LoadedKernel:
             with self._lock:
                 self.driver.prepare(self.function, device, self.plan.shared_bytes)
                 self._ready.add(device)
-        scalars, keys = self._bind(*args)
+        scalars, keys = self._bind(args)
         maps = [
             self._map(i, m, k) for i, (m, k) in enumerate(zip(self.plan.maps, keys, strict=True))
         ]
@@ -363,7 +380,7 @@ class LoadedKernel:
 
     def map_keys(self, args: tuple[Any, ...]) -> tuple[MapKey, ...]:
         """What the tensor maps of a launch would describe: (base, dims, strides) of each."""
-        return self._bind(*args)[1]
+        return self._bind(args)[1]
 
     def _map(self, index: int, m: MapParam, key: MapKey) -> bytes:
         data = self._maps.get((index, key))

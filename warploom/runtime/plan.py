@@ -1,8 +1,8 @@
 """The launch plan: how the host computes a kernel's parameters from the call's arguments.
 
-Plain data that survives JSON, so that a cached kernel launches without importing the compiler.  An
-*expression* is an int, `("arg", i)` (argument i: a number, or a pointer's address) or `(op, x, …)` with
-an op of `OPS`; it means what the IR op of that name means on 64-bit integers.
+Plain data that survives JSON, so that a cached kernel launches without importing the compiler.  What is
+computed is Python text over `a`, the tuple of arguments (numbers, and addresses for pointers), as
+codegen/host.py writes it.
 """
 
 from __future__ import annotations
@@ -10,57 +10,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-Expr = int | tuple[Any, ...]
-
-
-def _idiv(x: int, y: int) -> int:
-    q = abs(x) // abs(y)
-    return q if (x < 0) == (y < 0) else -q
-
-
-def _rem(x: int, y: int) -> int:
-    return x - y * _idiv(x, y)
-
-
-def _wrap(x: int, bits: int) -> int:
-    """x as a signed integer of `bits` bits."""
-    half = 1 << (bits - 1)
-    return (x + half) % (2 * half) - half
-
-
-OPS: dict[str, str] = {
-    "add": "({} + {})",
-    "sub": "({} - {})",
-    "mul": "({} * {})",
-    "neg": "(-{})",
-    "idiv": "_idiv({}, {})",
-    "rem": "_rem({}, {})",
-    "minimum": "min({}, {})",
-    "maximum": "max({}, {})",
-    "and": "({} & {})",
-    "or": "({} | {})",
-    "shl": "({} << {})",
-    "shr": "({} >> {})",
-    "lt": "({} < {})",
-    "le": "({} <= {})",
-    "gt": "({} > {})",
-    "ge": "({} >= {})",
-    "eq": "({} == {})",
-    "ne": "({} != {})",
-    "select": "({1} if {0} else {2})",
-    "wrap": "_wrap({}, {})",
-}
 
 
 @dataclass(frozen=True)
 class ScalarParam:
-    """A number or an address passed by value; `code` is its struct code (`i`, `q`, `Q`, `f`, …)."""
+    """Argument `arg`, a number or an address, by value; `code` is its struct code (`i`, `Q`, `f`, …)."""
 
-    value: Expr
+    arg: int
     code: str
 
 
@@ -68,39 +27,39 @@ class ScalarParam:
 class MapParam:
     """A TMA descriptor of a tiled array, encoded at launch.  Axes in TMA's order, fastest first.
 
-    base: an address; dims in elements; strides in bytes, of all axes but the first (which is dense);
-    box in elements; swizzle 0, 32, 64 or 128 bytes; dtype by the IR's name.
+    base, dims and strides are Python text: an address; elements; bytes, of all axes but the first
+    (which is dense).  box in elements; swizzle 0, 32, 64 or 128 bytes; dtype by the IR's name.
     """
 
     dtype: str
-    base: Expr
-    dims: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
+    base: str
+    dims: tuple[str, ...]
+    strides: tuple[str, ...]
     box: tuple[int, ...]
     swizzle: int
 
 
 Param = ScalarParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
-Binder = Callable[..., tuple[tuple[Any, ...], tuple[MapKey, ...]]]
+Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
     """Everything a launch needs beside the cubin.
 
-    arguments: how many run-time arguments the kernel takes.  cluster: CTAs of one program; the grid
-    counts programs.  shared_bytes: dynamic shared memory.  disjoint: pairs of arguments whose bytes
-    must not overlap.
+    cluster: CTAs of one program; the grid counts programs.  shared_bytes: dynamic shared memory.
+    disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not be
+    negative.  A launch that breaks either takes another variant.
     """
 
     name: str
-    arguments: int
     threads: int
     shared_bytes: int
     params: tuple[Param, ...]
     cluster: int = 1
     disjoint: tuple[tuple[int, int], ...] = ()
+    nonnegative: tuple[int, ...] = ()
 
     @property
     def maps(self) -> tuple[MapParam, ...]:
@@ -116,50 +75,42 @@ class LaunchPlan:
         """Inverse of to_json.  Raises ValueError on malformed text."""
         kinds: dict[str, type[Param]] = {"ScalarParam": ScalarParam, "MapParam": MapParam}
         try:
-            d = {key: _tupled(value) for key, value in json.loads(text).items() if key != "params"}
-            params = [
-                kinds[p["kind"]](**{k: _tupled(v) for k, v in p.items() if k != "kind"})
-                for p in json.loads(text)["params"]
-            ]
-            return LaunchPlan(params=tuple(params), **d)
+            d = _tupled(json.loads(text))
+            params = tuple(kinds[p.pop("kind")](**p) for p in d.pop("params"))
+            return LaunchPlan(params=params, **d)
         except (KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"no launch plan: {e}") from e
 
 
 def _tupled(value: Any) -> Any:
+    """JSON's arrays as tuples, all the way down."""
+    if isinstance(value, dict):
+        return {key: _tupled(v) for key, v in value.items()}
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
-def source_of(e: Expr) -> str:
-    """The expression as Python text over the names a0, a1, …"""
-    if isinstance(e, int):
-        return str(e)
-    head, *rest = e
-    if head == "arg":
-        return f"a{int(rest[0])}"
-    return OPS[head].format(*map(source_of, rest))
+def _quotient(x: int, y: int) -> int:
+    """C's x / y."""
+    q = abs(x) // abs(y)
+    return q if (x < 0) == (y < 0) else -q
+
+
+def _remainder(x: int, y: int) -> int:
+    """C's x % y."""
+    return x - y * _quotient(x, y)
 
 
 def make_binder(plan: LaunchPlan) -> Binder:
-    """A function of the arguments (numbers and addresses) to (scalar parameters, tensor maps' keys)."""
-    names = ", ".join(f"a{i}" for i in range(plan.arguments))
-    scalars = [source_of(p.value) for p in plan.params if isinstance(p, ScalarParam)]
-    maps = [
-        f"({source_of(m.base)}, {_tuple_source(m.dims)}, {_tuple_source(m.strides)})"
-        for m in plan.maps
-    ]
-    source = f"def bind({names}):\n    return ({_joined(scalars)}), ({_joined(maps)})\n"
-    scope: dict[str, Any] = {"_idiv": _idiv, "_rem": _rem, "_wrap": _wrap}
-    exec(compile(source, f"<launch of {plan.name}>", "exec"), scope)
-    binder: Binder = scope["bind"]
+    """A function of the tuple of arguments to (scalar parameters, tensor maps' keys)."""
+    scalars = [f"a[{p.arg}]" for p in plan.params if isinstance(p, ScalarParam)]
+    maps = [f"({m.base}, ({_joined(m.dims)}), ({_joined(m.strides)}))" for m in plan.maps]
+    text = f"lambda a: (({_joined(scalars)}), ({_joined(maps)}))"
+    code = compile(text, f"<launch of {plan.name}>", "eval")
+    binder: Binder = eval(code, {"_quotient": _quotient, "_remainder": _remainder})
     return binder
 
 
-def _tuple_source(es: tuple[Expr, ...]) -> str:
-    return f"({_joined([source_of(e) for e in es])})"
-
-
-def _joined(items: list[str]) -> str:
+def _joined(items: Sequence[str]) -> str:
     return "".join(f"{item}, " for item in items)
 
 

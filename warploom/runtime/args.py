@@ -1,0 +1,421 @@
+"""Arguments of a call: what each is, the facts that specialization draws from it, signature strings.
+
+Nothing here imports torch, or the IR's types (they bring ml_dtypes): a launch from the cache needs
+neither.  dtypes are the IR's names (`f16`, `i32`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warploom.errors import CompileError, LaunchError
+from warploom.ir.core import Fact
+
+NOTHING = Fact()  # known of an argument
+MAX_DIVISOR = 16  # Fact: alignment in bytes, divisor of an integer
+
+# ---- dtypes
+
+# What Triton, NumPy (with ml_dtypes), torch and the IR call each element type.
+DTYPE_NAMES: dict[str, str] = {
+    **{name: name for name in ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
+    **{name: name for name in ("f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2")},
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "fp16": "f16",
+    "fp32": "f32",
+    "fp64": "f64",
+    "fp8e4nv": "f8e4m3",
+    "fp8e5": "f8e5m2",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
+SIGNATURE_NAMES = {
+    "f16": "fp16",
+    "f32": "fp32",
+    "f64": "fp64",
+    "f8e4m3": "fp8e4nv",
+    "f8e5m2": "fp8e5",
+}
+ITEM_BYTES = {
+    name: 1 if name in ("i1", "f8e4m3", "f8e5m2") else int(name.lstrip("iubf")) // 8
+    for name in set(DTYPE_NAMES.values())
+}
+
+
+# ---- specializations
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run-time argument's type and facts: what a compiled variant is made for.
+
+    kind: `scalar`, `pointer` or `descriptor`.  block: a descriptor's block shape; its fact is the
+    alignment of the base, `strides` the divisors of its strides in elements (the last stride is 1).
+    """
+
+    kind: str
+    dtype: str
+    fact: Fact = NOTHING
+    block: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        name = SIGNATURE_NAMES.get(self.dtype, self.dtype)
+        star = "*" if self.kind == "pointer" else ""
+        if self.fact.value is not None:
+            return f"{name}={self.fact.value}"
+        facts = f":{self.fact.divisible}" if self.fact.divisible > 1 else ""
+        if self.kind == "descriptor":
+            strides = ",".join(map(str, self.strides))
+            name = f"desc<{name},{list(self.block)},({strides})>".replace(" ", "")
+        return f"{star}{name}{facts}"
+
+
+_ENTRY = re.compile(r"(\*?)(\w+)(?::(\d+)|=(-?\d+))?")
+_DESCRIPTOR = re.compile(r"desc<(\w+),\[([\d,]+)\],\(([\d,]*)\)>(?::(\d+))?")
+
+
+def parse_spec(text: str) -> Spec:
+    """`"*fp16:16"` (a pointer aligned to 16 bytes), `"i32:16"` (divisible), `"i32=1"` (constant),
+    `"desc<fp16,[128,64],(8,1)>:16"`.  Raises CompileError `signature` on anything else."""
+    if m := _DESCRIPTOR.fullmatch(text.replace(" ", "")):
+        dtype, block, strides, divisible = m.groups()
+        return Spec(
+            "descriptor",
+            _dtype_name(dtype, text),
+            Fact(_divisor(divisible, text)),
+            _ints(block),
+            _ints(strides),
+        )
+    m = _ENTRY.fullmatch(text.strip())
+    if m is None:
+        raise _bad(text, "it is no signature entry")
+    star, name, divisible, value = m.groups()
+    dtype = _dtype_name(name, text)
+    if value is None:
+        fact = Fact(_divisor(divisible, text))
+    elif star or dtype[0] not in "iu" or dtype == "i1":
+        raise _bad(text, "only an integer can be a constant")
+    else:
+        fact = Fact(divisor(int(value)), int(value))
+    if fact.divisible > 1 and not star and dtype[0] not in "iu":
+        raise _bad(text, "a float has no divisor")
+    return Spec("pointer" if star else "scalar", dtype, fact)
+
+
+def _dtype_name(name: str, text: str) -> str:
+    if name not in DTYPE_NAMES:
+        raise _bad(text, f"there is no dtype {name}")
+    return DTYPE_NAMES[name]
+
+
+def _divisor(digits: str | None, text: str) -> int:
+    n = int(digits or 1)
+    if n not in (1, 2, 4, 8, 16):
+        raise _bad(text, f"{n} is no power of two up to {MAX_DIVISOR}")
+    return n
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    return tuple(int(t) for t in text.split(",") if t)
+
+
+def _bad(text: str, why: str) -> CompileError:
+    return CompileError(
+        "signature",
+        f"the signature entry {text!r} can't be read: {why}",
+        help='entries look like "*fp16:16" (pointer, 16-byte aligned), "i32:16" (divisible by 16), '
+        '"i32=1" (constant), "fp32"',
+    )
+
+
+def divisor(n: int) -> int:
+    """The largest power of two up to 16 that divides n; 16 for 0."""
+    return min(n & -n, MAX_DIVISOR) if n else MAX_DIVISOR
+
+
+def int_spec(n: int) -> Spec:
+    """i32 where it fits, else i64, else u64; 1 is a constant.  Raises LaunchError beyond 64 bits."""
+    if n == 1:
+        return _ONE
+    if -(1 << 31) <= n < 1 << 31:
+        return _I32[divisor(n)]
+    if -(1 << 63) <= n < 1 << 63:
+        return Spec("scalar", "i64", Fact(divisor(n)))
+    if 0 <= n < 1 << 64:
+        return Spec("scalar", "u64", Fact(divisor(n)))
+    raise LaunchError("argument-range", f"the integer {n} does not fit 64 bits")
+
+
+_ONE = Spec("scalar", "i32", Fact(1, 1))
+_I32 = {d: Spec("scalar", "i32", Fact(d)) for d in (1, 2, 4, 8, 16)}
+_F32 = Spec("scalar", "f32")
+_BOOL = Spec("scalar", "i1")
+
+
+# ---- values
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array argument.  Strides in elements; `device` is an ordinal, or CPU."""
+
+    dtype: str
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    def bytes_range(self) -> tuple[int, int]:
+        """First byte and the byte after the last; equal where the array is empty."""
+        if not self.size:
+            return self.pointer, self.pointer
+        reach = [s * (n - 1) for n, s in zip(self.shape, self.strides, strict=True)]
+        item = ITEM_BYTES[self.dtype]
+        low = self.pointer + item * sum(r for r in reach if r < 0)
+        return low, self.pointer + item * (sum(r for r in reach if r > 0) + 1)
+
+
+CPU = -1
+
+
+@dataclass(frozen=True, eq=False)
+class TensorDescriptor:
+    """A host-side descriptor of a tiled array, as Triton's `TensorDescriptor`.
+
+    base: an array; shape and strides in elements, the last stride 1; block_shape: what one load or
+    store moves.  Raises LaunchError where they don't fit together.
+    """
+
+    base: Any
+    shape: Sequence[int]
+    strides: Sequence[int]
+    block_shape: Sequence[int]
+    padding: str = "zero"
+
+    def __post_init__(self) -> None:
+        if probe_of(type(self.base), self.base) is None:
+            raise LaunchError("argument-type", f"{type(self.base).__name__} is no array")
+        rank = len(self.block_shape)
+        if not len(self.shape) == len(self.strides) == rank or not 1 <= rank <= 5:
+            raise LaunchError(
+                "descriptor-rank",
+                f"a descriptor has 1 to 5 axes; shape {tuple(self.shape)}, strides "
+                f"{tuple(self.strides)} and block_shape {tuple(self.block_shape)} disagree",
+            )
+        if self.strides[-1] != 1:
+            raise LaunchError(
+                "descriptor-stride",
+                f"a descriptor's last stride is 1, not {self.strides[-1]}",
+                help="describe the transposed array and transpose the loaded tile",
+            )
+        if self.padding != "zero":
+            raise LaunchError("descriptor-padding", f"padding is 'zero', not {self.padding!r}")
+
+    @staticmethod
+    def from_tensor(tensor: Any, block_shape: Sequence[int]) -> TensorDescriptor:
+        """A descriptor of a whole array."""
+        a = inspect(tensor)
+        shape, strides = ((), ()) if a is None else (a.shape, a.strides)
+        return TensorDescriptor(tensor, shape, strides, tuple(block_shape))
+
+
+def inspect(value: Any) -> Array | None:
+    """What an array argument is; None where `value` is no array.
+
+    Torch tensors, `__cuda_array_interface__`, NumPy arrays and whatever offers DLPack.
+    """
+    probe = probe_of(type(value), value)
+    if probe is None:
+        return None
+    dtype, pointer, shape, strides, device = probe(value)
+    name = DTYPE_NAMES.get(str(dtype).removeprefix("torch."))
+    if name is None:
+        raise LaunchError("argument-dtype", f"kernels take no arrays of {dtype}")
+    return Array(name, pointer, tuple(shape), tuple(strides), device)
+
+
+# A probe reads (dtype, pointer, shape, strides, device) of one type's arrays, with as few attribute
+# reads as possible: it is part of the key of every launch.
+Probe = Callable[[Any], tuple[Any, int, tuple[int, ...], tuple[int, ...], int]]
+_PROBES: dict[type, Probe | None] = {}
+
+# Type -> what a launch depends on of a value of it, hashable; for all other types the value itself.
+KEYS: dict[type, Callable[[Any], Any]] = {}
+
+
+def probe_of(kind: type, value: Any) -> Probe | None:
+    """The probe for values of a type (found once); None where they are no arrays."""
+    if kind not in _PROBES:
+        probe = _PROBES[kind] = _find_probe(kind, value)
+        if probe is not None:
+            KEYS[kind] = probe
+    return _PROBES[kind]
+
+
+def _descriptor_key(d: TensorDescriptor) -> Any:
+    base = d.base
+    probe = probe_of(type(base), base)
+    assert probe is not None  # TensorDescriptor saw to it
+    return probe(base), tuple(d.shape), tuple(d.strides), tuple(d.block_shape)
+
+
+KEYS[TensorDescriptor] = _descriptor_key
+
+
+def _find_probe(kind: type, value: Any) -> Probe | None:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _probe_torch
+    if kind.__module__.partition(".")[0] == "numpy":
+        return _probe_numpy if hasattr(value, "strides") and hasattr(value, "ctypes") else None
+    if hasattr(value, "__cuda_array_interface__"):
+        return _probe_interface
+    if hasattr(value, "__array_interface__"):
+        return _probe_array_interface
+    return _probe_dlpack if hasattr(value, "__dlpack_device__") else None
+
+
+def _probe_torch(t: Any) -> Any:
+    return t.dtype, t.data_ptr(), t.shape, t.stride(), t.get_device()  # -1 on the CPU
+
+
+def _probe_numpy(a: Any) -> Any:
+    size = a.itemsize
+    return a.dtype.name, a.ctypes.data, a.shape, tuple(s // size for s in a.strides), CPU
+
+
+def _probe_interface(a: Any) -> Any:
+    from warploom.runtime.launch import driver
+
+    d = a.__cuda_array_interface__
+    pointer = d["data"][0]
+    return *_typed(d), driver().device_of(pointer) if pointer else 0
+
+
+def _probe_array_interface(a: Any) -> Any:
+    return *_typed(a.__array_interface__), CPU
+
+
+def _typed(d: Any) -> Any:
+    """dtype, pointer, shape and strides of an array interface (NumPy's and CUDA's, version 3)."""
+    import numpy as np
+
+    dtype = np.dtype(d["typestr"])
+    shape = tuple(d["shape"])
+    strides = d.get("strides")
+    if strides is None:
+        return dtype.name, d["data"][0], shape, _row_major(shape)
+    return dtype.name, d["data"][0], shape, tuple(s // dtype.itemsize for s in strides)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1]
+    for n in reversed(shape[1:]):
+        strides.append(strides[-1] * n)
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _probe_dlpack(a: Any) -> Any:
+    from cuda.core.utils import StridedMemoryView
+
+    view = StridedMemoryView.from_dlpack(a, stream_ptr=-1)  # -1: no synchronisation
+    shape = tuple(view.shape)
+    strides = _row_major(shape) if view.strides is None else tuple(view.strides)
+    device = view.device_id if view.is_device_accessible else CPU
+    return str(view.dtype), view.ptr, shape, strides, device
+
+
+def spec_of(value: Any, array: Array | None, name: str) -> Spec:
+    """The specialization that an argument asks for; `array` is what `inspect` found.
+
+    Raises LaunchError `argument-type` where a kernel can't take such a value.
+    """
+    if array is not None:
+        return pointer_spec(array)
+    kind = type(value)
+    if kind is int:
+        return int_spec(value)
+    if kind is bool:
+        return _BOOL
+    if kind is float:
+        return _F32
+    if isinstance(value, TensorDescriptor):
+        base = inspect(value.base)
+        assert base is not None
+        return Spec(
+            "descriptor",
+            base.dtype,
+            Fact(_alignment(base)),
+            tuple(value.block_shape),
+            tuple(divisor(int(s)) for s in value.strides),
+        )
+    if kind.__module__.partition(".")[0] == "numpy" and hasattr(value, "item"):
+        dtype = DTYPE_NAMES.get(value.dtype.name)
+        if dtype is not None:
+            is_int = dtype[0] in "iu" and dtype != "i1"
+            return Spec("scalar", dtype, Fact(divisor(int(value))) if is_int else Fact())
+    raise LaunchError(
+        "argument-type",
+        f"argument {name} is a {kind.__name__}, which a kernel can't take",
+        help="pass arrays (torch, DLPack, __cuda_array_interface__, NumPy), int, float, bool or "
+        "None; compile-time values go to parameters annotated tl.constexpr",
+    )
+
+
+_POINTERS: dict[tuple[str, int], Spec] = {}
+
+
+def pointer_spec(array: Array) -> Spec:
+    key = array.dtype, _alignment(array)
+    if key not in _POINTERS:
+        _POINTERS[key] = Spec("pointer", key[0], Fact(key[1]))
+    return _POINTERS[key]
+
+
+def _alignment(array: Array) -> int:
+    return divisor(array.pointer)
+
+
+def as_numpy(value: Any) -> Any:
+    """A NumPy view of a CPU array (torch tensors included) that shares its memory."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray | np.generic):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        t = value.detach()
+        name = str(t.dtype).removeprefix("torch.")
+        if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # NumPy knows them by ml_dtypes
+            import ml_dtypes
+
+            bits = torch.int16 if name == "bfloat16" else torch.int8
+            return t.view(bits).numpy().view(getattr(ml_dtypes, name))
+        return t.numpy()
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    return np.from_dlpack(value)

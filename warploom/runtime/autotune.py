@@ -1,0 +1,436 @@
+"""`@wl.autotune` and `@wl.heuristics`: choosing meta-parameters at the first call of a kind.
+
+Candidates are compiled here, on threads (NVRTC releases the GIL), and those that can't launch or spill are
+dropped.  The rest is timed in a worker process (worker.py) that gets cubins, launch plans and copies of
+the arguments, so that a hang, a crash or a broken context costs one worker and never this process.
+The verdict is kept on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, cast
+
+from warploom.errors import CompileError, LaunchError, WarploomError
+from warploom.frontend.source import dependencies
+from warploom.runtime.args import CPU
+from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
+from warploom.runtime.compiled import CompiledKernel, resources_fit
+from warploom.runtime.jit import Call, JITFunction
+from warploom.runtime.launch import Prepared, current_stream, driver
+from warploom.runtime.worker import TimingError, Worker, snapshot
+
+FINALISTS = 4  # candidates that are timed again, taking turns
+ROUNDS = 5  # turns of the finalists
+CLOSE = 1.10  # a finalist is at most this much slower than the fastest of the first round
+
+
+@dataclass(frozen=True)
+class Config:
+    """One candidate: values of meta-parameters, and knobs.  None: the chooser decides.
+
+    pre_hook, ir_override and the like of Triton's Config are not taken: they are user code, which the
+    timing worker never runs.
+    """
+
+    kwargs: Mapping[str, Any]
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    num_consumer_groups: int | None = None
+    num_buffers_warp_spec: int | None = None
+    reg_dec_producer: int | None = None
+    reg_inc_consumer: int | None = None
+
+    @functools.cached_property
+    def all_kwargs(self) -> dict[str, Any]:
+        """What is passed to the kernel: meta-parameters, and the knobs that differ from the default."""
+        knobs = {f: getattr(self, f) for f in _KNOBS if getattr(self, f) != _KNOBS[f]}
+        return {**self.kwargs, **knobs}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{k}={v}" for k, v in self.all_kwargs.items()) or "default"
+
+
+_KNOBS = {name: f.default for name, f in Config.__dataclass_fields__.items() if name != "kwargs"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What tuning found for one key.  times: config text -> milliseconds; skipped: -> why."""
+
+    best: int  # index into the configs
+    times: Mapping[str, float]
+    skipped: Mapping[str, str]
+
+
+class Timer(Protocol):
+    """Times compiled kernels on one set of arguments; worker.Worker does it in another process."""
+
+    def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
+        """Milliseconds of one launch.  Raises TimingError where it fails, hangs or crashes."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Candidate:
+    """One config on its way: compiled, then timed (milliseconds, one a round), or skipped and why."""
+
+    index: int
+    config: Config
+    kernel: CompiledKernel | None = None
+    grid: tuple[int, int, int] = (1, 1, 1)
+    times: list[float] = field(default_factory=list)
+    skipped: str = ""
+
+
+class Autotuner:
+    """A kernel with a list of configs; `kernel[grid](…)` runs the fastest for the arguments' key."""
+
+    def __init__(
+        self,
+        fn: Any,
+        configs: Sequence[Config],
+        key: Sequence[str],
+        restore_value: Sequence[str] = (),
+        reset_to_zero: Sequence[str] = (),
+        prune_configs_by: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not configs:
+            raise CompileError("autotune", "autotune needs at least one config")
+        self.fn = fn
+        self.configs = tuple(configs)
+        self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
+        self.prune_configs_by = dict(prune_configs_by or {})
+        functools.update_wrapper(cast(Any, self), fn)
+        self.verdicts: dict[Any, Verdict] = {}
+        kernel = self.kernel
+        names = (*key, *self.restore_value, *self.reset_to_zero)
+        for name in names:
+            if name not in kernel.arg_names:
+                raise CompileError(
+                    "autotune",
+                    f"autotune of {kernel.fn.__name__} names {name}, which is no parameter",
+                    help=f"its parameters: {', '.join(kernel.arg_names)}",
+                )
+        self._key = tuple((name, kernel.arg_names.index(name)) for name in key)
+
+    def __repr__(self) -> str:
+        return f"<autotuned {self.kernel!r}, {len(self.configs)} configs>"
+
+    @property
+    def kernel(self) -> JITFunction:
+        """The kernel below this and other decorators."""
+        return kernel_below(self)
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self.run, grid)
+
+    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Launch with the fastest config; tunes at the first call of a key."""
+        config = self.choose(grid, args, kwargs)
+        found: CompiledKernel | None = self.fn.run(grid, *args, **kwargs, **config.all_kwargs)
+        return found
+
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
+        """As JITFunction.prepare, with the fastest config."""
+        config = self.choose(grid, args, kwargs)
+        found: Prepared = self.fn.prepare(*args, grid=grid, **kwargs, **config.all_kwargs)
+        return found
+
+    def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a launch: those given, and those of the config that is known to be fastest
+        (the first where none is)."""
+        verdict = self.verdicts.get(self.key_of(args, kwargs))
+        config = self.configs[verdict.best if verdict else 0]
+        found: dict[str, Any] = self.fn.resolve(args, {**config.all_kwargs, **kwargs})
+        return found
+
+    def compile(
+        self, signature: Any, constexprs: Mapping[str, Any] | None = None, **knobs: Any
+    ) -> CompiledKernel:
+        """As JITFunction.compile; meta-parameters and knobs that are not given are the first config's."""
+        first = self.configs[0].all_kwargs
+        meta = {k: v for k, v in first.items() if k not in _KNOBS}
+        rest = {k: v for k, v in first.items() if k in _KNOBS}
+        kernel: CompiledKernel = self.fn.compile(
+            signature, {**meta, **(constexprs or {})}, **{**rest, **knobs}
+        )
+        return kernel
+
+    def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
+        """As JITFunction.compile_for, with the config that is known to be the fastest, or the first."""
+        return self.kernel.compile_for(*args, grid=grid, **self.resolve(args, kwargs))
+
+    def key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of the key's parameters, and the dtypes of all arrays."""
+        n = len(args)
+        values = [args[i] if i < n else kwargs.get(name) for name, i in self._key]
+        others = (a for a in (*args, *kwargs.values()) if type(a) is not int)
+        dtypes = [d for a in others if (d := getattr(a, "dtype", None)) is not None]
+        return (*values, *dtypes)
+
+    def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
+        """The config for a call."""
+        key = self.key_of(args, kwargs)
+        verdict = self.verdicts.get(key)
+        if verdict is None:
+            verdict = self.verdicts[key] = self._first_call(key, grid, args, kwargs)
+        return self.configs[verdict.best]
+
+    # ---- tuning
+
+    def _first_call(
+        self, key: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Verdict:
+        kernel = self.kernel
+        twice = {n for c in self.configs for n in c.all_kwargs} & set(kwargs)
+        if twice:
+            raise LaunchError(
+                "autotune-argument",
+                f"{', '.join(sorted(twice))} of {kernel.fn.__name__} is given in the call and in the "
+                "configs of autotune",
+                help="leave it out of one of the two",
+            )
+        configs = self._pruned(args, kwargs)
+        call = kernel.bind(args, self._with(configs[0][1], args, kwargs))
+        device = kernel.device_of(call)
+        if device == CPU or len(configs) == 1:  # interpreted, all configs are as good
+            return Verdict(configs[0][0], {}, {})
+        disk, name = default_cache(), self._stored_name(key, device)
+        stored = disk.load("tuned", name)
+        if stored is not None and (verdict := _verdict_from(stored, len(self.configs))):
+            return verdict
+        if driver().is_capturing(current_stream(device)):
+            raise LaunchError(
+                "tune-under-capture",
+                f"{kernel.fn.__name__} is not tuned for {key}, and the stream is being captured into "
+                "a graph",
+                help="call the kernel once with such arguments before the capture",
+            )
+        candidates = self._compiled(configs, grid, args, kwargs, device)
+        timer = self.make_timer(call, device)
+        try:
+            verdict = judge(candidates, timer, kernel.fn.__name__)
+        finally:
+            timer.close()
+        disk.store("tuned", name, {"verdict": json.dumps(asdict(verdict)).encode()})
+        return verdict
+
+    def make_timer(self, call: Call, device: int) -> Timer:
+        """A worker process with copies of the call's arguments."""
+        names = tuple(call.run_time)
+        restore = [names.index(n) for n in self.restore_value if n in names]
+        zero = [names.index(n) for n in self.reset_to_zero if n in names]
+        return Worker(snapshot(call, device, restore, zero))
+
+    def _with(
+        self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = self.fn.resolve(args, {**kwargs, **config.all_kwargs})
+        return found
+
+    def _stored_name(self, key: Any, device: int) -> str:
+        """What a verdict on disk depends on."""
+        return digest(
+            own_sources(),
+            compiler_package(),
+            self.kernel.fn.__name__,
+            dependencies(self.kernel.fn).key,
+            tuple(map(str, self.configs)),
+            tuple(map(str, key)),
+            driver().device_name(device),
+        )
+
+    def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[int, Config]]:
+        """The configs that `prune_configs_by` leaves, with their indices."""
+        left = list(self.configs)
+        named = self.kernel.meta(args, kwargs)
+        if early := self.prune_configs_by.get("early_config_prune"):
+            left = list(early(left, named, **kwargs))
+        model, top = self.prune_configs_by.get("perf_model"), self.prune_configs_by.get("top_k")
+        if model is not None and top is not None:
+            count = int(top * len(self.configs)) if isinstance(top, float) else top
+            left = sorted(left, key=lambda c: model(**named, **c.all_kwargs))[: max(1, count)]
+        found = [(i, c) for i, c in enumerate(self.configs) if any(c is x for x in left)]
+        if not found:
+            raise CompileError("autotune", "prune_configs_by leaves no config")
+        return found
+
+    def _compiled(
+        self,
+        configs: Sequence[tuple[int, Config]],
+        grid: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        device: int,
+    ) -> list[Candidate]:
+        """All candidates, compiled on threads; those that can't be are skipped."""
+        kernel = self.kernel
+
+        def one(index: int, config: Config) -> Candidate:
+            made = Candidate(index, config)
+            try:
+                given = self._with(config, args, kwargs)
+                made.grid = kernel.sizes(grid, args, given)
+                made.kernel = kernel.variant_for(kernel.bind(args, given), device)
+                request = made.kernel.request
+                made.skipped = "; ".join(resources_fit(made.kernel.resources, request.machine()))
+            except WarploomError as e:
+                made.skipped = str(e).splitlines()[0]
+            return made
+
+        with ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
+            found = list(pool.map(lambda c: one(*c), configs))
+        if any(not c.skipped and not _spills(c) for c in found):
+            for c in found:
+                if not c.skipped and _spills(c):
+                    c.skipped = f"spills {_spills(c)} bytes of registers"
+        return found
+
+
+def _spills(c: Candidate) -> int:
+    return 0 if c.kernel is None else c.kernel.resources.spill_bytes
+
+
+def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
+    """Time all once, then let the fastest few take turns; the smallest median wins.
+
+    A candidate that fails is skipped with its reason.  Raises LaunchError where none is left.
+    """
+
+    def turn(c: Candidate) -> None:
+        assert c.kernel is not None
+        try:
+            c.times.append(timer.time(c.kernel, c.grid))
+        except TimingError as e:
+            c.skipped = str(e)
+
+    def running() -> list[Candidate]:
+        left = [c for c in candidates if not c.skipped]
+        return sorted(left, key=lambda c: statistics.median(c.times))
+
+    for c in candidates:
+        if not c.skipped:
+            turn(c)
+    fastest = running()[:FINALISTS]
+    finalists = [c for c in fastest if c.times[0] <= CLOSE * fastest[0].times[0]]
+    for _ in range(ROUNDS - 1 if len(finalists) > 1 else 0):
+        for c in finalists:
+            if not c.skipped:
+                turn(c)
+    skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
+    left = [c for c in running() if c in finalists] or running()
+    if not left:
+        reasons = "".join(f"\n  {config}: {why}" for config, why in skipped.items())
+        raise LaunchError(
+            "autotune-failed",
+            f"no config of {name} runs:{reasons}",
+            help="add a config with smaller blocks or fewer buffers",
+        )
+    times = {str(c.config): statistics.median(c.times) for c in candidates if not c.skipped}
+    return Verdict(left[0].index, times, skipped)
+
+
+def _verdict_from(entry: Mapping[str, bytes], configs: int) -> Verdict | None:
+    """A stored verdict; None where it is not one on that many configs."""
+    try:
+        verdict = Verdict(**json.loads(entry["verdict"]))
+        return verdict if 0 <= verdict.best < configs else None
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+class Heuristics:
+    """A kernel whose meta-parameters are computed from the arguments; made by `@wl.heuristics`."""
+
+    def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        self.fn = fn
+        self.values = dict(values)
+        functools.update_wrapper(cast(Any, self), fn)
+
+    @property
+    def kernel(self) -> JITFunction:
+        """The kernel below this and other decorators."""
+        return kernel_below(self)
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self.run, grid)
+
+    def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a launch: those given, and the computed ones."""
+        given = dict(kwargs)
+        for name, compute in self.values.items():
+            given[name] = compute(self.kernel.meta(args, given))
+        found: dict[str, Any] = self.fn.resolve(args, given)
+        return found
+
+    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Launch with the computed values."""
+        given = dict(kwargs)
+        for name, compute in self.values.items():
+            given[name] = compute(self.kernel.meta(args, given))
+        found: CompiledKernel | None = self.fn.run(grid, *args, **given)
+        return found
+
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
+        """As JITFunction.prepare."""
+        return self.kernel.prepare(*args, grid=grid, **self.resolve(args, kwargs))
+
+    def compile(self, signature: Any, *args: Any, **kwargs: Any) -> CompiledKernel:
+        """As JITFunction.compile: without arguments nothing can be computed, constexprs are given."""
+        found: CompiledKernel = self.fn.compile(signature, *args, **kwargs)
+        return found
+
+    def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
+        """As JITFunction.compile_for, with the computed values."""
+        return self.kernel.compile_for(*args, grid=grid, **self.resolve(args, kwargs))
+
+
+def kernel_below(fn: Any) -> JITFunction:
+    """The JITFunction under decorators.  Raises CompileError where there is none."""
+    while not isinstance(fn, JITFunction):
+        if not isinstance(fn, Autotuner | Heuristics):
+            raise CompileError(
+                "not-a-kernel",
+                f"{getattr(fn, '__name__', fn)!r} is no kernel",
+                help="put @wl.jit directly above the function, below @wl.autotune and @wl.heuristics",
+            )
+        fn = fn.fn
+    return fn
+
+
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    *,
+    restore_value: Sequence[str] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    prune_configs_by: Mapping[str, Any] | None = None,
+    warmup: Any = None,
+    rep: Any = None,
+) -> Callable[[Any], Autotuner]:
+    """Decorator: choose among configs by timing, once for each value of the `key` parameters.
+
+    restore_value, reset_to_zero: parameters whose arrays are restored, or zeroed, before each timed
+    launch.  prune_configs_by: `early_config_prune`, or `perf_model` and `top_k`, as in Triton.
+    warmup and rep are accepted and have no effect: the protocol is docs/architecture.md's.
+    """
+    return lambda fn: Autotuner(
+        fn, configs, key, restore_value or (), reset_to_zero or (), prune_configs_by
+    )
+
+
+def heuristics(
+    values: Mapping[str, Callable[[dict[str, Any]], Any]],
+) -> Callable[[Any], Heuristics]:
+    """Decorator: meta-parameters computed from all arguments (a dict by name) at every call."""
+    return lambda fn: Heuristics(fn, values)

@@ -1,0 +1,446 @@
+"""From a request (kernel, specialization, knobs) to a compiled kernel, through the disk cache.
+
+The compiler's parts are imported where they run, so that a kernel from the cache needs none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from warploom import options
+from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.frontend.source import dependencies, plain_function
+from warploom.runtime.args import Spec, as_numpy, inspect
+from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
+from warploom.runtime.launch import LoadedKernel, driver
+from warploom.runtime.plan import LaunchPlan
+from warploom.schedule.model import Knobs, Schedule
+from warploom.target import TARGETS, Target
+
+if TYPE_CHECKING:
+    from warploom.check import CheckReport
+    from warploom.compile import Lowered
+    from warploom.ir.core import Func
+    from warploom.runtime.nvrtc import Advisory, Build
+    from warploom.sim.report import SimReport
+    from warploom.timeline.model import Timeline
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel is compiled for.
+
+    specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
+    structured: False where a launch breaks what TMA or an early load would assume.
+    """
+
+    fn: Callable[..., Any]
+    specs: tuple[Spec, ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    knobs: Knobs
+    target: str = "sm_90a"
+    structured: bool = True
+    schedule: Schedule | None = None
+
+    @property
+    def name(self) -> str:
+        return self.fn.__name__
+
+    @cached_property
+    def key(self) -> str:
+        """The front key of the disk cache."""
+        return digest(
+            own_sources(),
+            compiler_package(),
+            self.name,
+            dependencies(self.fn).key,
+            tuple(map(str, self.specs)),
+            tuple((name, _stable(value)) for name, value in self.constexprs),
+            self.knobs,
+            self.target,
+            self.structured,
+            None if self.schedule is None else self.schedule.to_json(),
+        )
+
+    def machine(self) -> Target:
+        """Raises CompileError where the target is unknown."""
+        if self.target not in TARGETS:
+            raise CompileError(
+                "target",
+                f"there is no target {self.target!r}",
+                help=f"targets: {', '.join(TARGETS)}",
+            )
+        return TARGETS[self.target]
+
+    def translate(self) -> Func:
+        """The kernel at TILE, as the frontend makes it."""
+        from warploom.frontend.translate import translate
+        from warploom.runtime.signature import facts_of, types_of
+
+        return translate(self.fn, types_of(self.specs), dict(self.constexprs), facts_of(self.specs))
+
+    def lower(self) -> Lowered:
+        """The kernel on its whole way down to PLACED."""
+        from warploom.compile import lower
+
+        return lower(
+            self.translate(),
+            self.knobs,
+            self.machine(),
+            schedule=self.schedule,
+            structured=self.structured,
+        )
+
+
+def _stable(value: Any) -> str:
+    """A constexpr's part of the key: helper functions by their text, all else by repr."""
+    inner = plain_function(value)
+    return repr(value) if inner is None else dependencies(inner).key
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one CTA takes; registers are a thread's at entry, sizes are in bytes."""
+
+    threads: int
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_shared: int
+    dynamic_shared: int
+    barriers: int  # named barriers
+    advisories: tuple[Advisory, ...]
+    compile_seconds: float  # of NVRTC
+    compiler: str
+
+    def problems(self) -> tuple[str, ...]:
+        """Spills and ptxas advisories: what a kernel of this library must not have."""
+        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
+        return (*spills, *map(str, self.advisories))
+
+
+class CompiledKernel:
+    """One compiled variant of a kernel.  Get it by `kernel.compile(…)` or `kernel.compile_for(…)`.
+
+    cuda: the emitted source.  cubin, plan: what a launch uses.  warnings: what was not done as asked.
+    What the cache doesn't hold (IR, schedule, PTX) is made again when it is first looked at.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        cuda: str,
+        cubin: bytes,
+        plan: LaunchPlan,
+        resources: Resources,
+        warnings: tuple[str, ...] = (),
+        lowered: Lowered | None = None,
+    ) -> None:
+        self.request = request
+        self.cuda = cuda
+        self.cubin = cubin
+        self.plan = plan
+        self.resources = resources
+        self.warnings = warnings
+        self._lowered = lowered
+        self._loaded: LoadedKernel | None = None
+
+    def __repr__(self) -> str:
+        signature = ", ".join(self.signature)
+        return f"<CompiledKernel {self.name}({signature}) for {self.request.target}>"
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """As `kernel.compile(signature=…)` takes it."""
+        return tuple(map(str, self.request.specs))
+
+    @property
+    def constexprs(self) -> dict[str, Any]:
+        return dict(self.request.constexprs)
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether no pass has run for it in this process."""
+        return self._lowered is None
+
+    @property
+    def lowered(self) -> Lowered:
+        """The kernel after every pass."""
+        if self._lowered is None:
+            self._lowered = self.request.lower()
+        return self._lowered
+
+    @property
+    def ir(self) -> dict[str, str]:
+        """Level name (`TILE` … `PLACED`) to IR text."""
+        return self.lowered.levels
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.lowered.schedule
+
+    @property
+    def placed(self) -> Func:
+        """The function that the CUDA text was emitted from."""
+        return self.lowered.placed
+
+    @cached_property
+    def ptx(self) -> str:
+        return _compile_text(self.cuda, self.plan.name, self.request, want_ptx=True).ptx
+
+    def loaded(self) -> LoadedKernel:
+        """The kernel in the process's driver.  Raises LaunchError where there is no GPU."""
+        if self._loaded is None:
+            self._loaded = LoadedKernel(driver(), self.cubin, self.plan)
+        return self._loaded
+
+    def explain(self) -> str:
+        """The kernel's source, line by line with what became of it, and why."""
+        from warploom.explain import explain
+
+        return str(explain(self))
+
+    def check(self, **options: Any) -> CheckReport:
+        """Deadlocks and races of the PLACED program, on small grids; the report says what was proved."""
+        from warploom.check import check
+
+        return check(self.placed, **options)
+
+    def simulate(self, *args: Any, grid: Any, seed: int | None = None, **options: Any) -> SimReport:
+        """Run the PLACED program on the CPU with the hardware's asynchrony; arrays are written in place.
+
+        args: the run-time arguments in order, NumPy arrays or CPU tensors for pointers.
+        """
+        from warploom.sim.machine import simulate
+
+        values = [as_numpy(v) if inspect(v) is not None else v for v in args]
+        return simulate(self.placed, values, grid_sizes(grid), seed=seed, **options)
+
+    def timeline(self, *args: Any, grid: Any, **options: Any) -> Timeline:
+        """The predicted timeline of one program of a launch, which is simulated."""
+        from warploom.timeline import timeline
+
+        return timeline(self, *args, grid=grid, **options)
+
+    def eject(self) -> str:
+        """The kernel as an explicit `wl.Script` that its user owns."""
+        raise CompileError(
+            "not-yet",
+            "eject() needs the explicit language (wl.Script), which this version does not have yet",
+            help="print compiled.ir['WARP'], which holds every task, barrier and copy",
+        )
+
+
+def grid_sizes(grid: Any) -> tuple[int, int, int]:
+    """A launch grid with all three axes.  Raises LaunchError on a bad one."""
+    sizes = (grid,) if isinstance(grid, int) else grid
+    try:
+        found = tuple(int(n) for n in sizes)
+    except (TypeError, ValueError):
+        found = ()
+    if not 1 <= len(found) <= 3 or any(n < 0 for n in found):
+        raise LaunchError(
+            "grid",
+            f"a grid has 1 to 3 sizes, none negative, not {grid!r}",
+            help="kernel[(programs,)](…), or a function of the meta-parameters that gives a tuple",
+        )
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z
+
+
+# ---- compiling
+
+
+def compile_request(request: Request, cache: DiskCache | None = None) -> CompiledKernel:
+    """The compiled kernel, from the cache where it is there.  Warns where a request was not met.
+
+    Raises CompileError for the user's mistakes.
+    """
+    disk = default_cache() if cache is None else cache
+    kernel = _from_cache(request, disk) or _compile(request, disk)
+    for text in kernel.warnings:
+        warnings.warn(text, WarploomWarning, stacklevel=3)
+    return kernel
+
+
+def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
+    front = disk.load("front", request.key)
+    if front is None:
+        return None
+    try:
+        head = json.loads(front["head"])
+        back = disk.load("back", head["back"])
+        if back is None:
+            return None
+        return CompiledKernel(
+            request,
+            back["cuda"].decode(),
+            back["cubin"],
+            LaunchPlan.from_json(front["plan"].decode()),
+            _resources_from(json.loads(back["resources"]), head),
+            tuple(head["warnings"]),
+        )
+    except (KeyError, ValueError, TypeError):  # an entry of another shape is no entry
+        return None
+
+
+def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
+    from warploom.codegen.emit import emit
+    from warploom.runtime.signature import plan_of
+
+    lowered = request.lower()
+    emitted = emit(lowered.placed, request.machine())
+    plan = plan_of(emitted, lowered.placed, request.knobs.num_ctas)
+    back = digest(emitted.source, request.target, compiler_package(), _flags(request))
+    found = _resources_of_entry(disk.load("back", back))
+    if found is None:
+        build = _compile_text(emitted.source, emitted.name, request, want_ptx=False)
+        cubin, built = build.cubin, _resources_to(build)
+        disk.store(
+            "back",
+            back,
+            {
+                "cuda": emitted.source.encode(),
+                "cubin": cubin,
+                "resources": json.dumps(built).encode(),
+            },
+        )
+    else:
+        cubin, built = found
+    told = _untold(request, lowered.schedule)
+    head = {
+        "back": back,
+        "threads": plan.threads,
+        "dynamic_shared": plan.shared_bytes,
+        "warnings": told,
+    }
+    disk.store(
+        "front", request.key, {"head": json.dumps(head).encode(), "plan": plan.to_json().encode()}
+    )
+    kernel = CompiledKernel(
+        request, emitted.source, cubin, plan, _resources_from(built, head), told, lowered
+    )
+    _keep(kernel)
+    return kernel
+
+
+def _flags(request: Request) -> tuple[str, ...]:
+    """NVRTC options of a request."""
+    limit = request.knobs.maxnreg
+    return () if limit is None else (f"--maxrregcount={limit}",)
+
+
+def _compile_text(source: str, name: str, request: Request, want_ptx: bool) -> Build:
+    from warploom.runtime.nvrtc import compile_cuda
+
+    return compile_cuda(
+        source, name=name, target=request.machine(), options=_flags(request), want_ptx=want_ptx
+    )
+
+
+def _untold(request: Request, schedule: Schedule) -> tuple[str, ...]:
+    """Warnings: the choices that go against what was asked."""
+    return tuple(
+        f"{request.name}: {r.subject}: {r.decision}, because {r.because}"
+        for r in schedule.reasons
+        if r.warn
+    )
+
+
+_BUILT = ("registers", "spill_bytes", "stack_bytes", "static_shared", "barriers")
+
+
+def _resources_to(build: Build) -> dict[str, Any]:
+    return {
+        **{name: getattr(build, name) for name in _BUILT},
+        "advisories": [asdict(a) for a in build.advisories],
+        "compile_seconds": build.seconds,
+        "compiler": build.compiler,
+    }
+
+
+def _resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resources:
+    from warploom.runtime.nvrtc import Advisory
+
+    advisories = tuple(Advisory(**a) for a in built["advisories"])
+    rest = {k: v for k, v in built.items() if k != "advisories"}
+    return Resources(
+        threads=head["threads"],
+        dynamic_shared=head["dynamic_shared"],
+        advisories=advisories,
+        **rest,
+    )
+
+
+def _resources_of_entry(back: Mapping[str, bytes] | None) -> tuple[bytes, dict[str, Any]] | None:
+    """(cubin, resources) of a back entry; None where there is none of this shape."""
+    try:
+        return None if back is None else (back["cubin"], json.loads(back["resources"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _keep(kernel: CompiledKernel) -> None:
+    """Option WARPLOOM_KEEP: leave every form of the kernel in a folder."""
+    folder = options.get().keep
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{kernel.name}-{kernel.request.key[:8]}"
+    texts: dict[str, str] = {
+        "cu": kernel.cuda,
+        "ptx": kernel.ptx,
+        "schedule.json": kernel.schedule.to_json(),
+    }
+    texts |= {f"{level.lower()}.ir": text for level, text in kernel.ir.items()}
+    for suffix, text in texts.items():
+        (folder / f"{stem}.{suffix}").write_text(text)
+    (folder / f"{stem}.cubin").write_bytes(kernel.cubin)
+
+
+def for_overlap(request: Request) -> Request:
+    """The variant for arguments that overlap: uniform, no load ahead of a store."""
+    knobs = replace(request.knobs, num_consumer_groups=0, num_stages=1, num_buffers_warp_spec=None)
+    return replace(request, knobs=knobs, structured=False, schedule=None)
+
+
+def for_negative(request: Request) -> Request:
+    """The variant for negative sizes or strides: no boxes, every access by pointers."""
+    return replace(request, structured=False, schedule=None)
+
+
+def for_empty(request: Request) -> Request:
+    """The variant for extents of 0, which TMA can't describe: no pointer counts as aligned."""
+    specs = tuple(
+        s if s.kind == "scalar" else replace(s, fact=replace(s.fact, divisible=1))
+        for s in request.specs
+    )
+    return replace(request, specs=specs, schedule=None)
+
+
+def resources_fit(resources: Resources, target: Target) -> Sequence[str]:
+    """Why a kernel can't launch on the target; empty where it can."""
+    found = []
+    shared = resources.static_shared + resources.dynamic_shared
+    if shared > target.shared_bytes:
+        found.append(f"{shared} bytes of shared memory, {target.shared_bytes} at most")
+    if resources.threads * resources.registers > target.registers_per_sm:
+        found.append(
+            f"{resources.threads} threads of {resources.registers} registers, "
+            f"{target.registers_per_sm} at most"
+        )
+    return found
+
+
+def is_cached(request: Request, cache: DiskCache | None = None) -> bool:
+    """Whether `compile_request` would run no pass."""
+    return _from_cache(request, default_cache() if cache is None else cache) is not None

@@ -1,0 +1,481 @@
+"""`@wl.jit`: from a call to a launch.
+
+A call takes one of two roads.  The fast one makes a key of everything that the launch depends on (addresses,
+shapes, strides, numbers) and finds a prepared launch under it.  The other binds the arguments to
+parameters, specializes, compiles or finds the variant, prepares the launch, and leaves it for the fast
+road.  On host arrays the kernel is interpreted instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect as python_inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from warploom import options
+from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.frontend.source import Parameter, parameters
+from warploom.runtime.args import (
+    CPU,
+    KEYS,
+    NOTHING,
+    Array,
+    Spec,
+    as_numpy,
+    inspect,
+    parse_spec,
+    probe_of,
+    spec_of,
+)
+from warploom.runtime.compiled import (
+    CompiledKernel,
+    Request,
+    compile_request,
+    for_empty,
+    for_negative,
+    for_overlap,
+    grid_sizes,
+    is_cached,
+)
+from warploom.runtime.launch import Prepared, current_stream, driver
+from warploom.runtime.plan import make_binder
+from warploom.schedule.model import Knobs
+
+HITS_KEPT = 4096  # prepared launches that one kernel remembers
+KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
+ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call's arguments by what they are for.
+
+    run_time: name -> value, in parameter order; specs and arrays (None for numbers) beside it.
+    """
+
+    run_time: dict[str, Any]
+    specs: tuple[Spec, ...]
+    arrays: tuple[Array | None, ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    knobs: Knobs
+
+    def values(self) -> tuple[Any, ...]:
+        """What a launch plan computes with: numbers, and addresses for arrays."""
+        return tuple(
+            v if a is None else a.pointer
+            for v, a in zip(self.run_time.values(), self.arrays, strict=True)
+        )
+
+    def devices(self) -> set[int]:
+        return {a.device for a in self.arrays if a is not None}
+
+
+def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """All that a launch depends on: numbers, and of arrays address, dtype, shape, strides, device.
+
+    Integers stand for themselves, other values beside their type (True == 1 == 1.0).
+    """
+    key: list[Any] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind is int:
+            key.append(value)
+        else:
+            read = KEYS.get(kind)
+            key.append((kind, value) if read is None else read(value))
+    return (*key, *kwargs)
+
+
+class JITFunction:
+    """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
+
+    def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
+        self.fn = fn
+        self.__warploom_fn__ = fn
+        functools.update_wrapper(self, fn)
+        self._unspecialized = tuple(do_not_specialize)
+        self._variants: dict[Any, CompiledKernel] = {}
+        self._hits: dict[Any, tuple[Callable[..., None], CompiledKernel]] = {}
+        self._interpreted: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<warploom kernel {self.fn.__qualname__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise LaunchError(
+            "no-grid",
+            f"kernel {self.fn.__name__} was called without a grid",
+            help=f"launch it as {self.fn.__name__}[(programs,)](…)",
+        )
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        """The launcher for a grid: 1 to 3 sizes, or a function of the arguments (a dict) giving them."""
+        return functools.partial(self.run, grid)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters(self.fn)
+
+    @functools.cached_property
+    def arg_names(self) -> tuple[str, ...]:
+        """Names of all parameters, in order."""
+        return tuple(p.name for p in self.parameters)
+
+    # ---- launching
+
+    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
+        try:
+            hit = self._hits.get(launch_key(args, kwargs))
+        except TypeError:  # an argument that can't be hashed: the other road says what is wrong
+            hit = None
+        if hit is None:
+            return self._run_unseen(grid, args, kwargs)
+        if callable(grid):
+            grid = grid(self.meta(args, kwargs))
+        sizes = grid if type(grid) is tuple and len(grid) == 3 else grid_sizes(grid)
+        launch, kernel = hit
+        launch(*sizes)
+        return kernel
+
+    def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a launch; decorators above add theirs."""
+        return dict(kwargs)
+
+    def meta(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a grid function gets: all arguments, constexprs and knobs by name."""
+        return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, Any]:
+        empty = python_inspect.Parameter.empty
+        return {p.name: p.default for p in self.parameters if p.default is not empty}
+
+    def _run_unseen(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> CompiledKernel | None:
+        call = self.bind(args, kwargs)
+        sizes = self.sizes(grid, args, kwargs)
+        if 0 in sizes:
+            return None
+        if self.device_of(call) == CPU:
+            self._interpret(call, sizes)
+            return None
+        kernel, prepared = self._prepare(call, sizes)
+        if len(self._hits) >= HITS_KEPT:
+            self._hits.clear()
+        # made anew: binding found out how to read arrays of types that were not seen before
+        self._hits[launch_key(args, kwargs)] = prepared.launch, kernel
+        prepared()
+        return kernel
+
+    def sizes(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[int, int, int]:
+        return grid_sizes(grid(self.meta(args, kwargs)) if callable(grid) else grid)
+
+    def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
+        """A launch with everything in place: call the result to launch on the current stream.
+
+        It holds addresses, not arrays: keep the arrays alive.  Raises LaunchError on host arrays.
+        """
+        call = self.bind(args, kwargs)
+        if self.device_of(call) == CPU:
+            raise LaunchError("no-device", "a prepared launch needs arrays on a GPU")
+        return self._prepare(call, self.sizes(grid, args, kwargs))[1]
+
+    def _prepare(self, call: Call, sizes: tuple[int, int, int]) -> tuple[CompiledKernel, Prepared]:
+        device = self.device_of(call)
+        kernel = self.variant_for(call, device)
+        return kernel, kernel.loaded().prepare(device, sizes, call.values())
+
+    def variant_for(self, call: Call, device: int) -> CompiledKernel:
+        """The compiled kernel that a call on a GPU runs.  Raises LaunchError on another architecture."""
+        capability = driver().architecture(device)
+        if capability not in ARCHITECTURES:
+            raise LaunchError(
+                "architecture",
+                f"device {device} has compute capability {capability[0]}.{capability[1]}",
+                help="warploom compiles for sm_90a (H100, H200); NumPy arrays and CPU tensors run "
+                "anywhere",
+            )
+        return self._variant_for(call, ARCHITECTURES[capability], device)
+
+    def device_of(self, call: Call) -> int:
+        """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
+        devices = call.devices()
+        if len(devices) <= 1:
+            return next(iter(devices), CPU)
+        places = ", ".join(
+            f"{name} on {'the CPU' if a.device == CPU else f'device {a.device}'}"
+            for name, a in zip(call.run_time, call.arrays, strict=True)
+            if a is not None
+        )
+        raise LaunchError(
+            "mixed-devices",
+            f"the arrays of {self.fn.__name__} are in different places: {places}",
+            help="move all of them to one device (tensor.cuda())",
+        )
+
+    # ---- variants
+
+    def _variant_for(self, call: Call, target: str, device: int = CPU) -> CompiledKernel:
+        """The variant that a call needs.  What the usual variant takes for granted is checked here: sizes
+        and strides are not negative, arguments don't overlap, boxes aren't empty."""
+        request = Request(self.fn, call.specs, call.constexprs, call.knobs, target)
+        kernel = self._compiled(request, device)
+        values = call.values()
+        if any(values[i] < 0 for i in kernel.plan.nonnegative):
+            kernel = self._compiled(request := for_negative(request), device)
+        if overlap := self._overlap(kernel, call):
+            warnings.warn(
+                f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
+                "loads nothing ahead of a store",
+                WarploomWarning,
+                stacklevel=5,
+            )
+            kernel = self._compiled(request := for_overlap(request), device)
+        if any(0 in dims for _, dims, _ in make_binder(kernel.plan)(values)[1]):
+            kernel = self._compiled(for_empty(request), device)
+        return kernel
+
+    def _overlap(self, kernel: CompiledKernel, call: Call) -> str:
+        """Names of the first pair of arguments that overlap and must not; empty where there is none."""
+        names = tuple(call.run_time)
+        for i, j in kernel.plan.disjoint:
+            x, y = call.arrays[i], call.arrays[j]
+            if i == j or x is None or y is None:
+                continue
+            (x_low, x_high), (y_low, y_high) = x.bytes_range(), y.bytes_range()
+            if x_low < y_high and y_low < x_high:
+                return f"{names[i]} and {names[j]}"
+        return ""
+
+    def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
+        kernel = self._variants.get(request)
+        if kernel is None:
+            self._refuse_under_capture(request, device)
+            kernel = self._variants[request] = compile_request(request)
+        return kernel
+
+    def _refuse_under_capture(self, request: Request, device: int) -> None:
+        """Compiling takes seconds and may not happen while a stream records; the cache may serve."""
+        if device == CPU or not driver().is_capturing(current_stream(device)):
+            return
+        if not is_cached(request):
+            raise LaunchError(
+                "compile-under-capture",
+                f"kernel {self.fn.__name__} is not compiled for these arguments, and the stream is "
+                "being captured into a graph",
+                help="call the kernel once with such arguments before the capture",
+            )
+
+    # ---- compiling without launching
+
+    def compile(
+        self,
+        signature: Sequence[str] | Mapping[str, str],
+        constexprs: Mapping[str, Any] | None = None,
+        target: str = "sm_90a",
+        **knobs: Any,
+    ) -> CompiledKernel:
+        """Compile a variant; needs no GPU.
+
+        signature: an entry (`"*fp16:16"`, `"i32:16"`, `"i32=1"`) for every parameter that is no
+        constexpr, in order or by name.  knobs: those of `wl.Config`, strict=True, debug=True, and
+        schedule= to apply instead of choosing.  Raises CompileError.
+        """
+        schedule = knobs.pop("schedule", None)
+        given = {**{k: v for k, v in self._defaults.items() if self._is_constexpr(k)}}
+        given.update({name: _unwrapped(v) for name, v in (constexprs or {}).items()})
+        unknown = [name for name in given if name not in self.arg_names]
+        if unknown:
+            raise CompileError("constexpr-name", _no_parameter(unknown[0], self))
+        missing = [p.name for p in self.parameters if p.constexpr and p.name not in given]
+        if missing:
+            raise CompileError(
+                "constexpr-missing",
+                f"{self.fn.__name__} needs a value for constexpr {', '.join(missing)}",
+                help="pass constexprs={…}",
+            )
+        names = [n for n in self.arg_names if n not in given]
+        if isinstance(signature, Mapping):
+            absent = [n for n in names if n not in signature]
+            extra = [n for n in signature if n not in names]
+            if absent or extra:
+                what = f"lacks {', '.join(absent)}" if absent else _no_parameter(extra[0], self)
+                raise CompileError("signature", f"the signature of {self.fn.__name__} {what}")
+            signature = [signature[n] for n in names]
+        if len(signature) != len(names):
+            raise CompileError(
+                "signature",
+                f"{self.fn.__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
+                f"signature has {len(signature)}",
+            )
+        specs = tuple(parse_spec(text) for text in signature)
+        ordered = tuple((n, given[n]) for n in self.arg_names if n in given)
+        return compile_request(
+            Request(self.fn, specs, ordered, make_knobs(knobs), target, schedule=schedule)
+        )
+
+    def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
+        """The variant that a launch with these arguments would use, without launching.
+
+        Host arrays are taken as they are (addresses too), so this needs no GPU.  Other keywords are
+        constexprs and knobs, as in a launch, and target=.  Raises CompileError or LaunchError.
+        """
+        target = kwargs.pop("target", "sm_90a")
+        call = self.bind(args, kwargs)
+        self.device_of(call)
+        if grid is not None:
+            self.sizes(grid, args, kwargs)
+        return self._variant_for(call, target)
+
+    # ---- arguments
+
+    def _is_constexpr(self, name: str) -> bool:
+        return any(p.name == name and p.constexpr for p in self.parameters)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Arguments to parameters.  Raises LaunchError on too many, missing, or unknown ones."""
+        if len(args) > len(self.arg_names):
+            raise LaunchError(
+                "argument-count",
+                f"{self.fn.__name__} takes {len(self.arg_names)} arguments "
+                f"({', '.join(self.arg_names)}), got {len(args)}",
+            )
+        given = dict(zip(self.arg_names, args, strict=False))
+        knobs: dict[str, Any] = {}
+        for name, value in kwargs.items():
+            if name in given:
+                raise LaunchError("argument-twice", f"{self.fn.__name__} got argument {name} twice")
+            if name in self.arg_names:
+                given[name] = value
+            elif name in KNOBS:
+                knobs[name] = value
+            else:
+                raise LaunchError("argument-name", _no_parameter(name, self))
+        given = {**self._defaults, **given}
+        missing = [n for n in self.arg_names if n not in given]
+        if missing:
+            raise LaunchError(
+                "argument-missing",
+                f"{self.fn.__name__} lacks {', '.join(missing)}",
+                help=f"its parameters: {', '.join(self.arg_names)}",
+            )
+        run_time: dict[str, Any] = {}
+        specs: list[Spec] = []
+        arrays: list[Array | None] = []
+        constexprs: list[tuple[str, Any]] = []
+        for i, p in enumerate(self.parameters):
+            value = _unwrapped(given[p.name])
+            if value is None or p.constexpr:
+                constexprs.append((p.name, self._constexpr(p.name, value)))
+                continue
+            array = inspect(value)
+            spec = spec_of(value, array, p.name)
+            if i in self._unspecialized or p.name in self._unspecialized:
+                spec = dataclasses.replace(spec, fact=NOTHING)
+            run_time[p.name] = value
+            specs.append(spec)
+            arrays.append(array)
+        return Call(run_time, tuple(specs), tuple(arrays), tuple(constexprs), make_knobs(knobs))
+
+    def _constexpr(self, name: str, value: Any) -> Any:
+        if value is not None and probe_of(type(value), value) is not None:
+            raise LaunchError(
+                "constexpr-array",
+                f"{name} of {self.fn.__name__} is a tl.constexpr, got an array",
+                help="remove the annotation, or pass a number",
+            )
+        if isinstance(value, list):
+            value = tuple(value)
+        try:
+            hash(value)
+        except TypeError:
+            raise LaunchError(
+                "constexpr-hash",
+                f"constexpr {name} of {self.fn.__name__} is a {type(value).__name__}, which can't be "
+                "part of a key",
+                help="pass numbers, strings, dtypes, tuples or None",
+            ) from None
+        return value
+
+    # ---- on the CPU
+
+    def _interpret(self, call: Call, sizes: tuple[int, int, int]) -> None:
+        """Run the kernel on host arrays: the oracle, or under WARPLOOM_SIM=1 the simulator."""
+        args = [
+            v if a is None else as_numpy(v)
+            for v, a in zip(call.run_time.values(), call.arrays, strict=True)
+        ]
+        if options.get().sim:
+            from warploom.sim.machine import simulate
+
+            simulate(self._variant_for(call, "sm_90a").placed, args, sizes)
+            return
+        from warploom.sim.oracle import run
+
+        key = call.specs, call.constexprs
+        if key not in self._interpreted:
+            request = Request(self.fn, call.specs, call.constexprs, call.knobs)
+            self._interpreted[key] = request.translate()
+        run(self._interpreted[key], args, sizes)
+
+
+def _unwrapped(value: Any) -> Any:
+    """tl.constexpr(x) as x."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _no_parameter(name: str, kernel: JITFunction) -> str:
+    known = [*kernel.arg_names, *KNOBS]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f" (it has {', '.join(kernel.arg_names)})"
+    return f"{kernel.fn.__name__} has no parameter {name}{hint}"
+
+
+def make_knobs(given: Mapping[str, Any]) -> Knobs:
+    """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
+    for name, value in given.items():
+        if name not in KNOBS:
+            near = difflib.get_close_matches(name, KNOBS, n=1)
+            raise CompileError(
+                "knob",
+                f"there is no knob {name}" + (f"; did you mean {near[0]}?" if near else ""),
+                help=f"knobs: {', '.join(KNOBS)}",
+            )
+        default = KNOBS[name].default
+        if isinstance(default, bool):
+            ok = isinstance(value, bool)
+        else:
+            ok = (type(value) is int and value >= 0) or (value is None and default is None)
+        if not ok:
+            kind = "True or False" if isinstance(default, bool) else "a whole number"
+            raise CompileError("knob", f"{name} is {kind}, not {value!r}")
+    return Knobs(**given)
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+
+
+@overload
+def jit(
+    fn: None = None, *, do_not_specialize: Sequence[str | int] = ()
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+
+
+def jit(fn: Any = None, *, do_not_specialize: Sequence[str | int] = ()) -> Any:
+    """Decorator: a Triton-style kernel.
+
+    do_not_specialize: parameters (names or positions) whose values must not lead to variants.
+    """
+    if fn is None:
+        return lambda f: JITFunction(f, do_not_specialize)
+    return JITFunction(fn, do_not_specialize)

@@ -1,0 +1,76 @@
+"""Between a launch and the compiler: specializations as IR types, emitted parameters as a launch plan.
+
+Imported only where a kernel is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warploom.codegen import host
+from warploom.codegen.emit import Emitted
+from warploom.ir.core import Fact, Func, Type
+from warploom.ir.types import DTYPES, Pointer, Scalar
+from warploom.runtime.args import Spec
+from warploom.runtime.plan import LaunchPlan, MapParam, Param, ScalarParam
+
+
+def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
+    """The IR types of the run-time parameters."""
+    return tuple(
+        Pointer(DTYPES[s.dtype]) if s.kind == "pointer" else Scalar(DTYPES[s.dtype]) for s in specs
+    )
+
+
+def facts_of(specs: Sequence[Spec]) -> tuple[Fact, ...]:
+    return tuple(s.fact for s in specs)
+
+
+# How each dtype is passed by value (codegen passes 8- and 16-bit floats as f32).
+CODES = {
+    "i1": "?",
+    "i8": "b",
+    "i16": "h",
+    "i32": "i",
+    "i64": "q",
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "f8e4m3": "f",
+    "f8e5m2": "f",
+    "f16": "f",
+    "bf16": "f",
+    "f32": "f",
+    "f64": "d",
+}
+
+
+def plan_of(emitted: Emitted, placed: Func, cluster: int) -> LaunchPlan:
+    """What a launch of the emitted kernel does on the host."""
+    return LaunchPlan(
+        name=emitted.name,
+        threads=emitted.threads,
+        shared_bytes=emitted.shared_bytes,
+        params=tuple(map(_param, emitted.params)),
+        cluster=cluster,
+        disjoint=tuple(placed.attrs.get("disjoint", ())),
+        nonnegative=tuple(placed.attrs.get("nonnegative", ())),
+    )
+
+
+def _param(p: host.Param) -> Param:
+    match p:
+        case host.PointerParam():
+            return ScalarParam(p.arg, "Q")
+        case host.ScalarParam():
+            return ScalarParam(p.arg, CODES[p.dtype])
+        case host.TensorMapParam():
+            return MapParam(
+                p.dtype,
+                host._python(p.base),
+                tuple(map(host._python, p.extents)),
+                tuple(map(host._python, p.strides)),
+                p.box,
+                p.swizzle,
+            )
