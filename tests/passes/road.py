@@ -1,0 +1,88 @@
+"""From TILE text to every level, and what each level computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from warploom.ir.core import Func, Level
+from warploom.ir.parser import parse_func
+from warploom.ir.printer import print_func
+from warploom.ir.verify import verify
+from warploom.passes import PASSES
+from warploom.passes.canonicalize import number_ops
+from warploom.schedule.heuristic import choose
+from warploom.schedule.model import Knobs, Schedule
+from warploom.sim.machine import simulate
+from warploom.sim.oracle import run
+from warploom.target import SM_90A
+
+
+def tile(text: str) -> Func:
+    """TILE text, verified and numbered."""
+    func = number_ops(parse_func(text))
+    verify(func)
+    return func
+
+
+def lower(
+    func: Func, knobs: Knobs = Knobs(), edit: Callable[[Schedule], Schedule] = lambda s: s
+) -> tuple[Schedule, list[tuple[str, Func]]]:
+    """(schedule, [(pass, function after it)]); each verified, and read back from its text."""
+    schedule = edit(choose(func, knobs, SM_90A))
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    steps = []
+    for name, apply, level in PASSES:
+        func = apply(func, schedule, SM_90A)
+        assert func.level is level, name
+        verify(func)
+        text = print_func(func)
+        assert print_func(parse_func(text)) == text, name
+        steps.append((name, func))
+    return schedule, steps
+
+
+def check_equal(
+    func: Func,
+    args: Sequence[Any],
+    grid: int | Sequence[int],
+    knobs: Knobs = Knobs(),
+    edit: Callable[[Schedule], Schedule] = lambda s: s,
+    orders: Sequence[str] = ("late", "early", "seeded"),
+) -> tuple[Schedule, list[tuple[str, Func]]]:
+    """Every level computes, bit for bit, what TILE computes (`args` are copied for each run).
+
+    An output array must not be all zeros, else nothing was tested."""
+    expected = _copied(args)
+    run(func, expected, grid)
+    schedule, steps = lower(func, knobs, edit)
+    last = steps[-1]
+    for name, step in steps:
+        if step.level <= Level.CHANNEL:
+            found = _copied(args)
+            run(step, found, grid)
+            _compare(expected, found, name)
+        elif (name, step) == last:
+            for order in orders:
+                found = _copied(args)
+                simulate(step, found, grid, order=order, seed=1)
+                _compare(expected, found, f"{name}, {order}")
+    return schedule, steps
+
+
+def _copied(args: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+
+
+def _compare(expected: Sequence[Any], found: Sequence[Any], where: str) -> None:
+    for i, (x, y) in enumerate(zip(expected, found, strict=True)):
+        if isinstance(x, np.ndarray):
+            same = x.view(np.uint8) == y.view(np.uint8)
+            assert np.all(same), f"after {where}: argument {i} differs in {np.sum(~same)} bytes"
+
+
+def integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Small integers: sums of their products are exact in float32."""
+    return rng.integers(-4, 5, shape).astype(np.float32).astype(dtype)
