@@ -29,15 +29,15 @@ SMALL_M = [
 
 def bind(data: Data, tile: tuple[int, int, int], band: int, programs: int, **knobs: Any) -> Run:
     """A run with every launch prepared."""
-    from warploom.kernels.gemm import gemm
+    from warploom.kernels.gemm import gemm_pointers
 
     case = data.case
     bm, bn, bk = tile
     grid = (min(programs, -(-case.m // bm) * -(-case.n // bn)),)
     launches = [
-        gemm.prepare(
+        gemm_pointers.prepare(
             data.a[i], data.b[i], data.c[i], case.m, case.n, case.k,
-            *data.a[i].stride(), *data.b[i].stride(), data.c[i].stride(0),
+            *data.a[i].stride(), *data.b[i].stride(), *data.c[i].stride(),
             BLOCK_M=bm, BLOCK_N=bn, BLOCK_K=bk, GROUP_M=band, grid=grid, **knobs,
         )
         for i in range(len(data))

@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Leaves in `out`: timeline.svg, .png and .json, and of each variant CUDA and explanation."""
-    from warploom.kernels.gemm import gemm
+    from warploom.kernels.gemm import gemm_pointers
     from warploom.timeline.model import Timeline, from_report
     from warploom.timeline.render import draw, write_trace
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     for name, knobs in VARIANTS.items():
         start = time.perf_counter()
         with working(f"{name}: compiling"):
-            compiled = gemm.compile_for(*arguments, grid=(1,), **TILE, **knobs)
+            compiled = gemm_pointers.compile_for(*arguments, grid=(1,), **TILE, **knobs)
             cuda = compiled.cuda
         resources = compiled.resources
         console.print(
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         c.fill(np.nan)
         start = time.perf_counter()
         with working(f"{name}: simulating"):
-            report = compiled.simulate(*arguments, grid=(1,))
+            report = compiled.simulate(*arguments, grid=(1,), order="timed")
         error = np.linalg.norm(c.astype(np.float64) - exact) / np.linalg.norm(exact)
         right &= bool(error < TOLERANCE)
         console.print(
@@ -87,4 +87,4 @@ def _arguments() -> tuple[Any, Any, tuple[Any, ...]]:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((M, K), (N, K)))
     c = np.empty((M, N), ml_dtypes.bfloat16)
-    return a, b.T, (a, b, c, M, N, K, K, 1, 1, K, N)
+    return a, b.T, (a, b, c, M, N, K, K, 1, 1, K, N, 1)
