@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import permutations
 from typing import Any
 
 from warploom.errors import InternalError
@@ -259,17 +259,14 @@ class _Task:
                     self.anchors.append((1, 0, a, self._a_fragment(a)))
 
     def _equal(self, *values: Value) -> None:
-        for v, w in pairwise(values):
+        """Every pair flows to each other: one in the middle may turn out cheap, which stops a flow."""
+        for v, w in permutations(values, 2):
             self._flow(v, w, lambda x: x)
-            self._flow(w, v, lambda x: x)
-        if len(values) > 2:
-            self._equal(values[0], values[-1])
 
     def _carried(self, *edges: tuple[Value, ...]) -> None:
         for same in zip(*edges, strict=True):
             if _tile(same[0].type):
-                for v in same[1:]:
-                    self._equal(same[0], v)
+                self._equal(*same)
 
     def _axes(self, o: Op) -> None:
         """Layouts through an op on axes."""
