@@ -95,6 +95,9 @@ def _heading(
     kind = "specialized" if schedule.specialized else "uniform: all warps run the same program"
     yield f"{func.name}{where} for {target.name}, {kind}"
     for plan in schedule.tasks:
+        if plan.warps == 0:
+            yield f"  {plan.name}: by the same warps, iterations ahead"
+            continue
         groups = f"{plan.replicas} × " if plan.replicas > 1 else ""
         registers = f", {plan.registers} registers a thread" if plan.registers else ""
         yield f"  {plan.name}: {groups}{plan.warps} warps{registers}"
