@@ -66,7 +66,7 @@ class Spec:
     """One run-time argument's type and facts: what a compiled variant is made for.
 
     kind: `scalar`, `pointer` or `descriptor`.  block: a descriptor's block shape; its fact is the
-    alignment of the base, `strides` the divisors of its strides in elements (the last stride is 1).
+    alignment of the base, `strides` the divisors of its strides in elements but the last, which is 1.
     """
 
     kind: str
@@ -74,6 +74,7 @@ class Spec:
     fact: Fact = NOTHING
     block: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
+    padding: str = "zero"
 
     def __str__(self) -> str:
         name = SIGNATURE_NAMES.get(self.dtype, self.dtype)
@@ -83,26 +84,28 @@ class Spec:
         facts = f":{self.fact.divisible}" if self.fact.divisible > 1 else ""
         if self.kind == "descriptor":
             strides = ",".join(map(str, self.strides))
-            name = f"desc<{name},{list(self.block)},({strides})>".replace(" ", "")
+            padding = "" if self.padding == "zero" else f",{self.padding}"
+            name = f"desc<{name},{list(self.block)},({strides}){padding}>".replace(" ", "")
         return f"{star}{name}{facts}"
 
 
 _ENTRY = re.compile(r"(\*?)(\w+)(?::(\d+)|=(-?\d+))?")
-_DESCRIPTOR = re.compile(r"desc<(\w+),\[([\d,]+)\],\(([\d,]*)\)>(?::(\d+))?")
+_DESCRIPTOR = re.compile(r"desc<(\w+),\[([\d,]+)\],\(([\d,]*)\)(?:,(zero|nan))?>(?::(\d+))?")
 
 
 def parse_spec(text: str) -> Spec:
     """`"*fp16:16"` (a pointer aligned to 16 bytes), `"i32:16"` (divisible), `"i32=1"` (constant),
-    `"desc<fp16,[128,64],(8,1)>:16"`.  Raises CompileError `signature` on anything else."""
+    `"desc<fp16,[128,64],(8)>:16"` (a descriptor: block, divisors of the strides but the last).
+    Raises CompileError `signature` on anything else."""
     if m := _DESCRIPTOR.fullmatch(text.replace(" ", "")):
-        dtype, block, strides, divisible = m.groups()
-        return Spec(
-            "descriptor",
-            _dtype_name(dtype, text),
-            Fact(_divisor(divisible, text)),
-            _ints(block),
-            _ints(strides),
-        )
+        dtype, block, strides, padding, divisible = m.groups()
+        divisors = tuple(_divisor(n, text) for n in strides.split(",") if n)
+        shape = tuple(int(n) for n in block.split(",") if n)
+        if len(divisors) != len(shape) - 1:
+            raise _bad(text, f"{len(shape)} axes need {len(shape) - 1} stride divisors")
+        fact = Fact(_divisor(divisible, text))
+        name = _dtype_name(dtype, text)
+        return Spec("descriptor", name, fact, shape, divisors, padding or "zero")
     m = _ENTRY.fullmatch(text.strip())
     if m is None:
         raise _bad(text, "it is no signature entry")
@@ -130,10 +133,6 @@ def _divisor(digits: str | None, text: str) -> int:
     if n not in (1, 2, 4, 8, 16):
         raise _bad(text, f"{n} is no power of two up to {MAX_DIVISOR}")
     return n
-
-
-def _ints(text: str) -> tuple[int, ...]:
-    return tuple(int(t) for t in text.split(",") if t)
 
 
 def _bad(text: str, why: str) -> CompileError:
@@ -207,7 +206,8 @@ class TensorDescriptor:
     """A host-side descriptor of a tiled array, as Triton's `TensorDescriptor`.
 
     base: an array; shape and strides in elements, the last stride 1; block_shape: what one load or
-    store moves.  Raises LaunchError where they don't fit together.
+    store moves; padding: what a load gives outside, `zero` or `nan`.  Raises LaunchError where they
+    don't fit together.
     """
 
     base: Any
@@ -232,8 +232,10 @@ class TensorDescriptor:
                 f"a descriptor's last stride is 1, not {self.strides[-1]}",
                 help="describe the transposed array and transpose the loaded tile",
             )
-        if self.padding != "zero":
-            raise LaunchError("descriptor-padding", f"padding is 'zero', not {self.padding!r}")
+        if self.padding not in ("zero", "nan"):
+            raise LaunchError(
+                "descriptor-padding", f"padding is 'zero' or 'nan', not {self.padding!r}"
+            )
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int]) -> TensorDescriptor:
@@ -280,7 +282,7 @@ def _descriptor_key(d: TensorDescriptor) -> Any:
     base = d.base
     probe = probe_of(type(base), base)
     assert probe is not None  # TensorDescriptor saw to it
-    return probe(base), tuple(d.shape), tuple(d.strides), tuple(d.block_shape)
+    return probe(base), tuple(d.shape), tuple(d.strides), tuple(d.block_shape), d.padding
 
 
 KEYS[TensorDescriptor] = _descriptor_key
@@ -349,30 +351,65 @@ def _probe_dlpack(a: Any) -> Any:
     return str(view.dtype), view.ptr, shape, strides, device
 
 
+@dataclass(frozen=True, eq=False)
+class Field:
+    """One parameter of the compiled function: a descriptor argument becomes several.
+
+    value: a number, or the array object.  array: what the array is; None for numbers.
+    """
+
+    name: str
+    value: Any
+    array: Array | None
+
+    @property
+    def launched(self) -> Any:
+        """What a launch plan computes with: the number, or the address."""
+        return self.value if self.array is None else self.array.pointer
+
+    @property
+    def on_host(self) -> Any:
+        """What the oracle and the simulator take: the number, or a NumPy view."""
+        return self.value if self.array is None else as_numpy(self.value)
+
+
+def fields_of(name: str, value: Any) -> tuple[Field, ...]:
+    """The function parameters of one argument: base, extents and strides of a descriptor (the order of
+    frontend/signature.py), else the argument itself."""
+    if not isinstance(value, TensorDescriptor):
+        return (Field(name, value, inspect(value)),)
+    base = inspect(value.base)
+    assert base is not None  # TensorDescriptor saw to it
+    shape, strides = (tuple(map(int, x)) for x in (value.shape, value.strides))
+    view = Array(base.dtype, base.pointer, shape, strides, base.device)
+    return (
+        Field(name, value.base, view),
+        *(Field(f"{name}_shape{i}", n, None) for i, n in enumerate(shape)),
+        *(Field(f"{name}_stride{i}", n, None) for i, n in enumerate(strides)),
+    )
+
+
 def spec_of(value: Any, array: Array | None, name: str) -> Spec:
-    """The specialization that an argument asks for; `array` is what `inspect` found.
+    """The specialization that an argument asks for; `array` is that of its first field.
 
     Raises LaunchError `argument-type` where a kernel can't take such a value.
     """
+    kind = type(value)
+    if kind is TensorDescriptor:
+        assert array is not None
+        divisors = tuple(divisor(int(s)) for s in value.strides[:-1])
+        fact = Fact(divisor(array.pointer))
+        return Spec(
+            "descriptor", array.dtype, fact, tuple(value.block_shape), divisors, value.padding
+        )
     if array is not None:
         return pointer_spec(array)
-    kind = type(value)
     if kind is int:
         return int_spec(value)
     if kind is bool:
         return _BOOL
     if kind is float:
         return _F32
-    if isinstance(value, TensorDescriptor):
-        base = inspect(value.base)
-        assert base is not None
-        return Spec(
-            "descriptor",
-            base.dtype,
-            Fact(_alignment(base)),
-            tuple(value.block_shape),
-            tuple(divisor(int(s)) for s in value.strides),
-        )
     if kind.__module__.partition(".")[0] == "numpy" and hasattr(value, "item"):
         dtype = DTYPE_NAMES.get(value.dtype.name)
         if dtype is not None:
@@ -390,14 +427,10 @@ _POINTERS: dict[tuple[str, int], Spec] = {}
 
 
 def pointer_spec(array: Array) -> Spec:
-    key = array.dtype, _alignment(array)
+    key = array.dtype, divisor(array.pointer)
     if key not in _POINTERS:
         _POINTERS[key] = Spec("pointer", key[0], Fact(key[1]))
     return _POINTERS[key]
-
-
-def _alignment(array: Array) -> int:
-    return divisor(array.pointer)
 
 
 def as_numpy(value: Any) -> Any:

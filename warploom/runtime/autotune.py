@@ -227,7 +227,7 @@ class Autotuner:
 
     def make_timer(self, call: Call, device: int) -> Timer:
         """A worker process with copies of the call's arguments."""
-        names = tuple(call.run_time)
+        names = [f.name for f in call.fields]
         restore = [names.index(n) for n in self.restore_value if n in names]
         zero = [names.index(n) for n in self.reset_to_zero if n in names]
         return Worker(snapshot(call, device, restore, zero))

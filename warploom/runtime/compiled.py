@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from warploom import options
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.frontend.source import dependencies, plain_function
-from warploom.runtime.args import Spec, as_numpy, inspect
+from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver
 from warploom.runtime.plan import LaunchPlan
@@ -222,7 +222,7 @@ class CompiledKernel:
         """
         from warploom.sim.machine import simulate
 
-        values = [as_numpy(v) if inspect(v) is not None else v for v in args]
+        values = [f.on_host for a in args for f in fields_of("", a)]
         return simulate(self.placed, values, grid_sizes(grid), seed=seed, **options)
 
     def timeline(self, *args: Any, grid: Any, **options: Any) -> Timeline:

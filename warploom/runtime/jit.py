@@ -24,10 +24,9 @@ from warploom.runtime.args import (
     CPU,
     KEYS,
     NOTHING,
-    Array,
+    Field,
     Spec,
-    as_numpy,
-    inspect,
+    fields_of,
     parse_spec,
     probe_of,
     spec_of,
@@ -55,24 +54,17 @@ ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
 class Call:
     """A call's arguments by what they are for.
 
-    run_time: name -> value, in parameter order; specs and arrays (None for numbers) beside it.
+    specs: one for each run-time argument.  fields: one for each parameter of the compiled function.
     """
 
-    run_time: dict[str, Any]
     specs: tuple[Spec, ...]
-    arrays: tuple[Array | None, ...]
+    fields: tuple[Field, ...]
     constexprs: tuple[tuple[str, Any], ...]
     knobs: Knobs
 
     def values(self) -> tuple[Any, ...]:
         """What a launch plan computes with: numbers, and addresses for arrays."""
-        return tuple(
-            v if a is None else a.pointer
-            for v, a in zip(self.run_time.values(), self.arrays, strict=True)
-        )
-
-    def devices(self) -> set[int]:
-        return {a.device for a in self.arrays if a is not None}
+        return tuple([f.launched for f in self.fields])
 
 
 def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -208,13 +200,13 @@ class JITFunction:
 
     def device_of(self, call: Call) -> int:
         """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
-        devices = call.devices()
+        devices = {f.array.device for f in call.fields if f.array is not None}
         if len(devices) <= 1:
             return next(iter(devices), CPU)
         places = ", ".join(
-            f"{name} on {'the CPU' if a.device == CPU else f'device {a.device}'}"
-            for name, a in zip(call.run_time, call.arrays, strict=True)
-            if a is not None
+            f"{f.name} on {'the CPU' if f.array.device == CPU else f'device {f.array.device}'}"
+            for f in call.fields
+            if f.array is not None
         )
         raise LaunchError(
             "mixed-devices",
@@ -246,14 +238,13 @@ class JITFunction:
 
     def _overlap(self, kernel: CompiledKernel, call: Call) -> str:
         """Names of the first pair of arguments that overlap and must not; empty where there is none."""
-        names = tuple(call.run_time)
         for i, j in kernel.plan.disjoint:
-            x, y = call.arrays[i], call.arrays[j]
-            if i == j or x is None or y is None:
+            x, y = call.fields[i], call.fields[j]
+            if i == j or x.array is None or y.array is None:
                 continue
-            (x_low, x_high), (y_low, y_high) = x.bytes_range(), y.bytes_range()
+            (x_low, x_high), (y_low, y_high) = x.array.bytes_range(), y.array.bytes_range()
             if x_low < y_high and y_low < x_high:
-                return f"{names[i]} and {names[j]}"
+                return f"{x.name} and {y.name}"
         return ""
 
     def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
@@ -368,23 +359,21 @@ class JITFunction:
                 f"{self.fn.__name__} lacks {', '.join(missing)}",
                 help=f"its parameters: {', '.join(self.arg_names)}",
             )
-        run_time: dict[str, Any] = {}
         specs: list[Spec] = []
-        arrays: list[Array | None] = []
+        fields: list[Field] = []
         constexprs: list[tuple[str, Any]] = []
         for i, p in enumerate(self.parameters):
             value = _unwrapped(given[p.name])
             if value is None or p.constexpr:
                 constexprs.append((p.name, self._constexpr(p.name, value)))
                 continue
-            array = inspect(value)
-            spec = spec_of(value, array, p.name)
+            mine = fields_of(p.name, value)
+            spec = spec_of(value, mine[0].array, p.name)
             if i in self._unspecialized or p.name in self._unspecialized:
                 spec = dataclasses.replace(spec, fact=NOTHING)
-            run_time[p.name] = value
             specs.append(spec)
-            arrays.append(array)
-        return Call(run_time, tuple(specs), tuple(arrays), tuple(constexprs), make_knobs(knobs))
+            fields += mine
+        return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))
 
     def _constexpr(self, name: str, value: Any) -> Any:
         if value is not None and probe_of(type(value), value) is not None:
@@ -410,10 +399,7 @@ class JITFunction:
 
     def _interpret(self, call: Call, sizes: tuple[int, int, int]) -> None:
         """Run the kernel on host arrays: the oracle, or under WARPLOOM_SIM=1 the simulator."""
-        args = [
-            v if a is None else as_numpy(v)
-            for v, a in zip(call.run_time.values(), call.arrays, strict=True)
-        ]
+        args = [f.on_host for f in call.fields]
         if options.get().sim:
             from warploom.sim.machine import simulate
 

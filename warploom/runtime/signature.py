@@ -9,21 +9,33 @@ from collections.abc import Sequence
 
 from warploom.codegen import host
 from warploom.codegen.emit import Emitted
+from warploom.frontend.signature import DescriptorType
 from warploom.ir.core import Fact, Func, Type
 from warploom.ir.types import DTYPES, Pointer, Scalar
-from warploom.runtime.args import Spec
+from warploom.runtime.args import NOTHING, Spec
 from warploom.runtime.plan import LaunchPlan, MapParam, Param, ScalarParam
 
 
 def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
-    """The IR types of the run-time parameters."""
-    return tuple(
-        Pointer(DTYPES[s.dtype]) if s.kind == "pointer" else Scalar(DTYPES[s.dtype]) for s in specs
-    )
+    """The types of the run-time arguments, as the frontend takes them."""
+    return tuple(map(_type, specs))
+
+
+def _type(s: Spec) -> Type:
+    dtype = DTYPES[s.dtype]
+    if s.kind == "descriptor":
+        return DescriptorType(s.block, dtype, s.padding)
+    return Pointer(dtype) if s.kind == "pointer" else Scalar(dtype)
 
 
 def facts_of(specs: Sequence[Spec]) -> tuple[Fact, ...]:
-    return tuple(s.fact for s in specs)
+    """The facts of the function's parameters: of a descriptor its base, extents and strides."""
+    found: list[Fact] = []
+    for s in specs:
+        found.append(s.fact)
+        if s.kind == "descriptor":
+            found += [NOTHING] * len(s.block) + [Fact(d) for d in s.strides] + [Fact(1, 1)]
+    return tuple(found)
 
 
 # How each dtype is passed by value (codegen passes 8- and 16-bit floats as f32).

@@ -73,7 +73,7 @@ def snapshot(call: Call, device: int, restore: Sequence[int], zero: Sequence[int
     """Copies the arrays of a call out of device memory.  Arrays that share memory still do."""
     from warploom.runtime.launch import driver
 
-    ranges = [None if a is None else a.bytes_range() for a in call.arrays]
+    ranges = [None if f.array is None else f.array.bytes_range() for f in call.fields]
     merged = merge([r for r in ranges if r is not None])
     total = sum(high - low for low, high in merged)
     share = min(1.0, COPIED_BYTES / total) if total else 1.0
@@ -98,10 +98,7 @@ def snapshot(call: Call, device: int, restore: Sequence[int], zero: Sequence[int
                 return i, low - start
         return 0, 0  # an array without elements, outside all others
 
-    values = tuple(
-        v if a is None else place(a.pointer)
-        for v, a in zip(call.run_time.values(), call.arrays, strict=True)
-    )
+    values = tuple(f.value if f.array is None else place(f.array.pointer) for f in call.fields)
 
     def spans(indices: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
         found = [r for i in indices if (r := ranges[i]) is not None and r[0] < r[1]]
