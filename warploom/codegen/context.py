@@ -6,6 +6,7 @@ builds the frame around them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from warploom.codegen.registers import Array, Regs, c_type, map_lines, splat
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import control, hopper, tile
+from warploom.ir.ops import arith, control, hopper, tile
 from warploom.ir.types import Pointer, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
@@ -71,11 +72,14 @@ class Emitter:
     ) -> None:
         self.func, self.target, self.table, self.threads = func, target, table, threads
         self.debug = bool(func.attrs.get("debug"))
-        self.definitions: dict[Value, Op] = {
-            v: o for o in walk(func.body) for v in o.results
+        self.definitions: dict[Value, Op] = {v: o for o in walk(func.body) for v in o.results}
+        self.loops: dict[Value, Op] = {
+            v: o for o in walk(func.body) for r in o.regions for v in r.params
         }
         self.needed = _needed(func, self.debug)
         self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
+        self.used = {v for o in self.needed for v in _operands(o)}  # what something reads
+        self.touches_shared = False  # has the task ordinary accesses that another task depends on?
         self.program = host.Program(func.params, self.definitions)
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
         self.constants: dict[Value, int | float | bool] = {}
@@ -90,9 +94,6 @@ class Emitter:
         self.wanted: set[str] = set()  # of a task's variables
         self.elected = False
         self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
-        self.scratch_bytes = 0  # of all tasks so far, after the allocated bytes
-        self.task_scratch = 0
-        self.allocated = 0
         self.replicas_of: dict[str, int] = {}
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
@@ -102,8 +103,13 @@ class Emitter:
 
     def line(self, text: str) -> None:
         if self.loc is not None and self.loc != self.shown and not text.startswith(("}", "#")):
-            if self.shown is None or (self.loc.file, self.loc.line) != (self.shown.file, self.shown.line):
-                self.out.append((self.depth, f"// {Path(self.loc.file).name}:{self.loc.line}", self.loc))
+            if self.shown is None or (self.loc.file, self.loc.line) != (
+                self.shown.file,
+                self.shown.line,
+            ):
+                self.out.append(
+                    (self.depth, f"// {Path(self.loc.file).name}:{self.loc.line}", self.loc)
+                )
             self.shown = self.loc
         self.out.append((self.depth, text, self.loc))
 
@@ -293,7 +299,7 @@ class Emitter:
                 (e.array is not None and e.array.name == theirs) or e.text == theirs
                 for e in mine.elements
             )
-        return bool(mine == theirs)
+        return bool(re.search(rf"\b{re.escape(theirs)}\b", mine)) if theirs else False
 
     # ---- regions
 
@@ -306,16 +312,15 @@ class Emitter:
             for variable in self.storage.declare_before.get(o, ()):
                 self.declare(variable)
             if o.kind not in self.table:
-                raise InternalError(f"codegen: {o.kind.name} has no lowering (level {self.func.level.name})")
+                raise InternalError(
+                    f"codegen: {o.kind.name} has no lowering (level {self.func.level.name})"
+                )
             self.table[o.kind](self, o)
 
-    def scratch(self, size: int) -> Address:
-        """`size` bytes of the replica for exchanges between its warps."""
-        frame = self.frame
-        assert frame is not None
-        size = -(-size // 16) * 16
-        self.wanted.add("scratch")
-        self.task_scratch = max(self.task_scratch, size)
+    def scratch(self) -> Address:
+        """Shared memory of the replica for exchanges between its warps, as allocate_shared reserved it.
+        Whoever uses it synchronises the replica before and between."""
+        self.use("scratch")
         return Address("scratch")
 
     def named_barrier(self, scope: str) -> int:
@@ -368,7 +373,11 @@ class Emitter:
         """
         assert self.frame is not None
         if self.sole_elect is o:
-            return "elect_one()" if self.frame.warps == 1 else f"{self.use('warp')} == 0 && elect_one()"
+            return (
+                "elect_one()"
+                if self.frame.warps == 1
+                else f"{self.use('warp')} == 0 && elect_one()"
+            )
         return self.use("leader")
 
     def thread_value(self, table: npt.NDArray[np.int64], hint: str) -> str:
@@ -390,6 +399,51 @@ class Emitter:
         name = self.thread_value(first, f"at{axis}")
         return displaced(name, first.reshape(-1), table[..., register].reshape(-1))
 
+    def holder(self, layout: Layout) -> str:
+        """C for "of the threads that hold the same elements, I am the first"; "" where no two do."""
+        tests = []
+        for name, vectors in (("lane", layout.lane), ("warp", layout.warp)):
+            same = sum(1 << b for b, v in enumerate(vectors) if not any(v))
+            if same:
+                tests.append(f"({self.use(name)} & {same}) == 0")
+        return " && ".join(tests)
+
+    def divisor(self, v: Value, depth: int = 8) -> int:
+        """A power of two (up to 2^16) that divides an integer scalar, as far as its definition tells."""
+        known = self.const(v)
+        if known is not None:
+            return math.gcd(known, 1 << 16) if known else 1 << 16
+        if v in self.func.params:
+            facts = self.func.attrs.get("facts") or ()
+            i = self.func.params.index(v)
+            return int(facts[i].divisible) if i < len(facts) else 1
+        o = self.definitions.get(v)
+        if o is None:
+            o = self.loops.get(v)
+            if (
+                o is None
+                or depth == 0
+                or o.kind is not control.for_
+                or v is not o.regions[0].params[0]
+            ):
+                return 1
+            return math.gcd(
+                self.divisor(o.operands[0], depth - 1), self.divisor(o.operands[2], depth - 1)
+            )
+        if depth == 0:
+            return 1
+        x = [self.divisor(a, depth - 1) for a in o.operands if not isinstance(a.type, Pointer)]
+        match o.kind:
+            case arith.mul:
+                return min(x[0] * x[1], 1 << 16)
+            case arith.add | arith.sub | arith.minimum | arith.maximum | arith.rem:
+                return math.gcd(*x)
+            case arith.cast | arith.neg:
+                return x[0]
+            case arith.select:
+                return math.gcd(*x[1:])
+        return 1
+
     def inside(self, t: Tile, register: int) -> str:
         """C for "the element exists" (its coordinates are inside the tile's shape); "" where it always does."""
         layout = t.layout
@@ -406,9 +460,7 @@ class Emitter:
         return f"({test} ? {text} : {otherwise})" if test else text
 
 
-def displaced(
-    name: str, first: npt.NDArray[np.int64], other: npt.NDArray[np.int64]
-) -> str:
+def displaced(name: str, first: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> str:
     """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
     more = other - first
     if (more == more[0]).all():
@@ -491,6 +543,12 @@ def _needed(func: Func, debug: bool) -> set[Op]:
     return needed
 
 
+def _operands(o: Op) -> Iterator[Value]:
+    yield from o.operands
+    for r in o.regions:
+        yield from r.yielded
+
+
 def _has_effect(o: Op, debug: bool) -> bool:
     if o.kind is control.assume or (o.kind is control.device_assert and not debug):
         return False
@@ -501,7 +559,9 @@ def _has_effect(o: Op, debug: bool) -> bool:
 
 # ---- the prelude
 
-_DEFINED = re.compile(r"^(?:template <[^>]*> )?(?:DEV|struct|typedef|extern|#define)\b.*?(\w+)(?=\(|;| \{| __)", re.M)
+_DEFINED = re.compile(
+    r"^(?:template <[^>]*> )?(?:DEV|struct|typedef|extern|#define)\b.*?(\w+)(?=\(|;| \{| __)", re.M
+)
 
 
 @cache
@@ -545,11 +605,7 @@ def prelude(text: str) -> dict[str, list[str]]:
 
 # Names that the emitted source has already.
 RESERVED: frozenset[str] = frozenset(
-    "group warp_id smem memory i blockIdx threadIdx gridDim blockDim min max abs int float double char"
-    " short long unsigned signed bool const if else for while do switch case default return break continue"
-    " struct class template typename this new delete true false void auto register volatile static inline"
-    " extern goto sizeof union enum operator namespace using public private protected try catch throw"
-    " constexpr printf THREADS DEV asm and or not xor".split()
+    ["group", "warp_id", "smem", "memory", "i", "blockIdx", "threadIdx", "gridDim", "blockDim", "min", "max", "abs", "int", "float", "double", "char", "short", "long", "unsigned", "signed", "bool", "const", "if", "else", "for", "while", "do", "switch", "case", "default", "return", "break", "continue", "struct", "class", "template", "typename", "this", "new", "delete", "true", "false", "void", "auto", "register", "volatile", "static", "inline", "extern", "goto", "sizeof", "union", "enum", "operator", "namespace", "using", "public", "private", "protected", "try", "catch", "throw", "constexpr", "printf", "THREADS", "DEV", "asm", "and", "or", "not", "xor"]
 ) | {name for _, name, _ in _paragraphs()}
 
 

@@ -21,12 +21,12 @@ from warploom.codegen.context import (
     scalar_elem,
 )
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import BARRIER_BYTES, instruction_box
+from warploom.codegen.lower_hopper import instruction_box
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
-from warploom.ir.core import Func, Level, Op, Region, walk
-from warploom.ir.ops import hopper, task
-from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
+from warploom.ir.core import Effect, Func, Level, Op, Region, walk
+from warploom.ir.ops import hopper, task, tile
+from warploom.ir.types import Barriers, Pointer, Scalar, Shared
 from warploom.target import Target
 
 
@@ -55,6 +55,9 @@ def emit(func: Func, target: Target) -> Emitted:
     if func.level != Level.PLACED:
         raise InternalError(f"codegen: {func.name} is at {func.level.name}, not PLACED")
     return _Kernel(func, target).run()
+
+
+GLOBAL_WRITES = frozenset({tile.store, tile.store_box, tile.atomic})
 
 
 class _Kernel(Emitter):
@@ -90,7 +93,7 @@ class _Kernel(Emitter):
         name = func.name
         used = "".join(text for _, text, _ in self.out)
         params = tuple(p for p in params if _is_used(p.name, used))
-        shared_bytes = self.allocated + self.scratch_bytes
+        shared_bytes = int(func.attrs["shared_bytes"])
         if shared_bytes > self.target.shared_bytes:
             raise CompileError(
                 "shared-memory",
@@ -124,30 +127,22 @@ class _Kernel(Emitter):
 
     def _shared_memory(self) -> None:
         """Names and addresses of allocations and barriers; nothing but constants is emitted."""
-        end = 0
         for o in walk(self.func.body):
             if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
                 continue
             offset = o.attrs.get("offset")
             if offset is None:
-                raise InternalError(f"codegen: {o.attrs['name']} has no offset: allocate_shared didn't run")
+                raise InternalError(
+                    f"codegen: {o.attrs['name']} has no offset: allocate_shared didn't run"
+                )
             constant = self.constant(f"{_upper(o.attrs['name'])}_AT", offset)
             t = o.result.type
-            if isinstance(t, Shared):
-                size = t.slot_bytes
-                for n in t.lead:
-                    size *= n
-            else:
-                assert isinstance(t, Barriers)
-                size = BARRIER_BYTES * t.n
-            end = max(end, offset + size)
             if o in self.needed:
                 name = self.name(o.result.hint or o.attrs["name"])
                 self.line(f"const u32 {name} = smem + {constant};")
                 self.env[o.result] = Address(name)
                 if isinstance(t, Barriers):
                     self.inits.append((name, t.n, o.attrs["count"]))
-        self.allocated = -(-end // 16) * 16
 
     def _init_barriers(self) -> None:
         self.loc = None
@@ -194,8 +189,9 @@ class _Kernel(Emitter):
         unit: int,
     ) -> None:
         entry = 65536 // self.threads // 8 * 8
-        self.frame, self.wanted, self.task_scratch, self.heads = frame, set(), 0, {}
+        self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
+        self.touches_shared = self._touches_shared(region)
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
         if header.startswith("else"):  # join the closing brace of the branch before
@@ -206,7 +202,9 @@ class _Kernel(Emitter):
             self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
             if registers is not None:
                 change = "dec" if registers < entry else "inc"
-                self.line(f"registers_{change}<{self.constant(f'{_upper(frame.name)}_REGISTERS', registers)}>();")
+                self.line(
+                    f"registers_{change}<{self.constant(f'{_upper(frame.name)}_REGISTERS', registers)}>();"
+                )
             at = len(self.out)
             self.task_scope = self.scopes[-1]
             self.scopes[-1] |= {"lane", "warp", "thread", "leader", "replica", "scratch"}
@@ -214,6 +212,33 @@ class _Kernel(Emitter):
             head = self._task_variables(frame, unit)
             self.out[at:at] = [(self.depth, text, None) for text in head]
         self.frame = None
+
+    def _touches_shared(self, region: Region) -> bool:
+        """Do the task's threads access, by ordinary instructions, what other tasks access too?  Then a warp's
+        arrival must come after all its lanes (__syncwarp)."""
+        ordinary = {hopper.shared_load, hopper.shared_store, hopper.cp_async}
+        if any(o.kind.effect & Effect.WRITE and o.kind in GLOBAL_WRITES for o in walk(region)):
+            return True
+        mine = {a for o in walk(region) if o.kind in ordinary for a in self._allocations(o)}
+        others = {
+            a
+            for r in self.main.regions
+            if r is not region
+            for o in walk(r)
+            for a in self._allocations(o)
+        }
+        return bool(mine & others)
+
+    def _allocations(self, o: Op) -> set[str]:
+        """Names of the allocations (not their aliases) that an op's operands are parts of."""
+        out = set()
+        for v in o.operands:
+            if isinstance(v.type, Shared):
+                made = self.definitions[v]
+                while made.kind is not hopper.shared_alloc:
+                    made = self.definitions[made.operands[0]]
+                out.add(made.attrs.get("alias") or made.attrs["name"])
+        return out
 
     def _task_variables(self, frame: TaskFrame, unit: int) -> list[str]:
         """Declarations of what the task's body asked for."""
@@ -247,11 +272,11 @@ class _Kernel(Emitter):
                 value = f"({thread}) / 32"
             out.append(f"const int warp = {value};")
         if "scratch" in want:
-            at = self.allocated + self.scratch_bytes
+            i = self.main.attrs["names"].index(frame.name)
+            at, size = (self.func.attrs[k][i] for k in ("scratch_offset", "scratch_bytes"))
             constant = self.constant(f"{_upper(frame.name)}_SCRATCH_AT", at)
-            more = f" + replica * {self.task_scratch}" if frame.replicas > 1 else ""
+            more = f" + replica * {size}" if frame.replicas > 1 else ""
             out.append(f"const u32 scratch = smem + {constant}{more};")
-            self.scratch_bytes += self.task_scratch * frame.replicas
         out += [f"const int {name} = {text};" for text, name in self.heads.items()]
         return out
 
@@ -273,7 +298,10 @@ class _Kernel(Emitter):
             first.append("const u32 smem = (u32)__cvta_generic_to_shared(memory);")
         declared = ", ".join(_declaration(p, self.func) for p in params)
         kernel = [
-            (f'extern "C" __global__ void __launch_bounds__({self.constant("THREADS", threads)}, 1)', None),
+            (
+                f'extern "C" __global__ void __launch_bounds__({self.constant("THREADS", threads)}, 1)',
+                None,
+            ),
             (f"{name}({declared}) {{", None),
             *((INDENT + text, None) for text in first),
             *body,
@@ -298,7 +326,6 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
-
 
 
 def _declaration(p: host.Param, func: Func) -> str:

@@ -75,7 +75,8 @@ def tensor_map_param(
     dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
     extents = tuple(program.expression(sizes[a]) for a in order)
     strides = tuple(
-        ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes)) for a in order[1:]
+        ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes))
+        for a in order[1:]
     )
     swizzle = o.attrs["swizzle"]
     return TensorMapParam(
@@ -92,7 +93,9 @@ class Program:
 
     def definition(self, v: Value) -> Op:
         if v not in self._definitions:
-            raise InternalError(f"codegen: {v.hint or v.type} has no definition that the host can follow")
+            raise InternalError(
+                f"codegen: {v.hint or v.type} has no definition that the host can follow"
+            )
         return self._definitions[v]
 
     def expression(self, v: Value) -> Expr:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from warploom.codegen.context import Emitter, Lowering, scalar_elem, uniform
-from warploom.codegen.registers import Regs, c_type, is_packed, map_lines, per_word, word
+from warploom.codegen.context import Emitter, Lowering, uniform
+from warploom.codegen.registers import c_type, is_packed, map_lines, per_word, word
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
-from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, hopper, tile
-from warploom.ir.types import DType, InFlight, Pointer, Scalar, Tile, dtype_of, elem_of
+from warploom.ir.core import Op, OpKind
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of
 
 LOG2_E = "1.44269504088896341f"
 UNSIGNED = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
@@ -38,9 +38,17 @@ def literal(value: int | float | bool, elem: DType) -> str:
             x = float(elem.numpy.type(x))
         suffix = "" if elem.bits == 64 else "f"
         if math.isnan(x):
-            return "__longlong_as_double(0x7ff8000000000000ll)" if not suffix else "__int_as_float(0x7fffffff)"
+            return (
+                "__longlong_as_double(0x7ff8000000000000ll)"
+                if not suffix
+                else "__int_as_float(0x7fffffff)"
+            )
         if math.isinf(x):
-            one = "__longlong_as_double(0x7ff0000000000000ll)" if not suffix else "__int_as_float(0x7f800000)"
+            one = (
+                "__longlong_as_double(0x7ff0000000000000ll)"
+                if not suffix
+                else "__int_as_float(0x7f800000)"
+            )
             return one if x > 0 else f"-{one}"
         return f"{x!r}{suffix}" if x >= 0 and "-0" not in f"{x!r}"[:2] else f"({x!r}{suffix})"
     if elem.name == "i1":
@@ -103,7 +111,11 @@ def converted(text: str, source: DType, to: DType) -> str:
 
 
 def paren(text: str) -> str:
-    return text if text.replace("_", "").replace(".", "").isalnum() or text.endswith(("]", ")")) else f"({text})"
+    return (
+        text
+        if text.replace("_", "").replace(".", "").isalnum() or text.endswith(("]", ")"))
+        else f"({text})"
+    )
 
 
 def _operation(e: Emitter, o: Op) -> None:
@@ -142,6 +154,9 @@ def _select(e: Emitter, o: Op) -> None:
         e.copy(dst, e.regs(kept))
         with e.block(f"if ({'' if in_place else '!'}{e.scalar(c)})"):
             e.copy(dst, e.regs(other))
+            if is_packed(t.elem) or dtype_of(t).name == "f32":
+                # Else ptxas computes both and selects, with twice the registers.
+                e.line(f"pin({dst.name});")
 
 
 def _cast(e: Emitter, o: Op) -> None:
@@ -151,7 +166,9 @@ def _cast(e: Emitter, o: Op) -> None:
         if x in e.constants and not to.is_float:
             e.constants[o.result] = e.constants[x]
         text = converted(e.scalar(x), source, to)
-        e.define(o.result, rounded(text, to) if to.bits < source.bits or not source.is_float else text)
+        e.define(
+            o.result, rounded(text, to) if to.bits < source.bits or not source.is_float else text
+        )
         return
     e.lines(map_lines(e.array(o.result), [e.regs(x)], lambda v: converted(v, source, to)))
 
@@ -179,7 +196,7 @@ def _bitcast(e: Emitter, o: Op) -> None:
 
 def same_bits(text: str, source: DType, to: DType) -> str:
     """C for a bitcast of one element."""
-    if source == to or source.is_int and to.is_int:
+    if source == to or (source.is_int and to.is_int):
         return text if source == to else f"({c_type(to)}){paren(text)}"
     if source.bits == 64:
         if source.is_float:
@@ -218,16 +235,6 @@ def _splat(e: Emitter, o: Op) -> None:
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
 
 
-def scalar_type(v: Value) -> str:
-    return c_type(scalar_elem(v.type))
-
-
-def zeros(e: Emitter, t: Tile) -> Regs:
-    elem = elem_of(t)
-    assert isinstance(elem, DType)
-    return uniform(t, literal(0, elem))
-
-
 LOWER: dict[OpKind, Lowering] = {
     **dict.fromkeys(arith.UNARY | arith.BINARY, _operation),
     arith.const: _const,
@@ -237,4 +244,3 @@ LOWER: dict[OpKind, Lowering] = {
     arith.addptr: _addptr,
     tile.splat: _splat,
 }
-_ = (InFlight, hopper)

@@ -81,7 +81,9 @@ def _if(e: Emitter, o: Op) -> None:
 def _device_assert(e: Emitter, o: Op) -> None:
     (c,) = o.operands
     where = f"{o.loc.file}:{o.loc.line}: " if o.loc else ""
-    message = f"{where}{o.attrs['message']}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    message = (
+        f"{where}{o.attrs['message']}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    )
     failed = f'{{ printf("assertion failed: {message}\\n"); __trap(); }}'
     if isinstance(c.type, Scalar):
         e.line(f"if (!{e.scalar(c)}) {failed}")
@@ -120,7 +122,6 @@ def _device_print(e: Emitter, o: Op) -> None:
                 f'printf("(%d, %d, %d) {prefix}{name}[{indices}]: {form}\\n", blockIdx.x, blockIdx.y,'
                 f" blockIdx.z, {', '.join(at)}, {read(element, r.elem)});"
             )
-
 
 
 def _elect(e: Emitter, o: Op) -> None:
@@ -173,7 +174,6 @@ LOWER: dict[OpKind, Lowering] = {
     control.if_: _if,
     control.device_assert: _device_assert,
     control.device_print: _device_print,
-
     task.replica_id: _replica_id,
     task.elect: _elect,
     task.ring_next: _ring_next,

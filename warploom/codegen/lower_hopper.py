@@ -16,12 +16,12 @@ import numpy as np
 
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
-from warploom.codegen.registers import Regs, per_word, word
+from warploom.codegen.registers import Regs, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import hopper
 from warploom.ir.types import InFlight, Shared, TensorMap, Tile
-from warploom.layout import Layout, wgmma_a, wgmma_acc
+from warploom.layout import wgmma_a, wgmma_acc
 from warploom.layout.shared import Geometry, byte_offset
 
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
@@ -108,7 +108,7 @@ def _named_barrier(e: Emitter, o: Op) -> None:
     e.line(f"{what}({o.attrs['id']}, {o.attrs['threads']});")
 
 
-def _barrier(e: Emitter, o: Op, at: int = 0) -> str:
+def barrier(e: Emitter, o: Op, at: int = 0) -> str:
     """Address of the mbarrier that operands at, at + 1 name."""
     bar, index = o.operands[at : at + 2]
     known = e.const(index)
@@ -119,7 +119,7 @@ def _barrier(e: Emitter, o: Op, at: int = 0) -> str:
 
 
 def _mbarrier_wait(e: Emitter, o: Op) -> None:
-    bar, phase = _barrier(e, o), e.scalar(o.operands[2])
+    bar, phase = barrier(e, o), e.scalar(o.operands[2])
     if not e.debug:
         e.line(f"mbarrier_wait({bar}, {phase});")
         return
@@ -130,19 +130,20 @@ def _mbarrier_wait(e: Emitter, o: Op) -> None:
 
 
 def _mbarrier_arrive(e: Emitter, o: Op) -> None:
-    arrive = f"mbarrier_arrive({_barrier(e, o)});"
+    arrive = f"mbarrier_arrive({barrier(e, o)});"
     by = o.attrs.get("by", "warp")
     if e.elected or by == "thread":
         e.line(arrive)
     elif by == "one":
         e.line(f"if ({e.use('leader')}) {arrive}")
     else:
-        e.line("__syncwarp();")
+        if e.touches_shared:
+            e.line("__syncwarp();")
         e.line(f"if ({e.use('lane')} == 0) {arrive}")
 
 
 def _mbarrier_expect(e: Emitter, o: Op) -> None:
-    e.line(f"mbarrier_expect({_barrier(e, o)}, {o.attrs['bytes']});")
+    e.line(f"mbarrier_expect({barrier(e, o)}, {o.attrs['bytes']});")
 
 
 # ---- TMA
@@ -196,7 +197,7 @@ def _tma_load(e: Emitter, o: Op) -> None:
     assert isinstance(m.type, TensorMap)
     name, definition = ptx.tma_load(len(m.type.box))
     e.made[name] = definition
-    bar = _barrier(e, o, 2)
+    bar = barrier(e, o, 2)
     for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(dst)):
         e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar});")
 
@@ -241,7 +242,7 @@ def _wgmma_wait(e: Emitter, o: Op) -> None:
     e.line(f"wgmma_wait<{o.attrs['pending']}>();")
     for v, result in zip(o.operands, o.results, strict=True):
         e.assign(result, v)
-        e.line(f"wgmma_result({e.array(result).name});")
+        e.line(f"pin({e.array(result).name});")
 
 
 def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]:
@@ -271,7 +272,9 @@ def _wgmma(e: Emitter, o: Op) -> None:
     m, n = acc.type.tile.shape
     k = bt.shape[0]
     if acc.type.tile.layout != wgmma_acc((m, n)):
-        raise InternalError(f"codegen: wgmma accumulates in wgmma_acc({m}x{n}), not {acc.type.tile.layout}")
+        raise InternalError(
+            f"codegen: wgmma accumulates in wgmma_acc({m}x{n}), not {acc.type.tile.layout}"
+        )
     e.assign(o.result, acc)
     d = e.array(o.result)
     pieces = _pieces(n, e.target.wgmma_max_n)
@@ -328,11 +331,9 @@ def _stepped(desc: str, g: Geometry, at: tuple[int, int]) -> str:
 
 
 def _pieces(n: int, limit: int) -> list[tuple[int, int]]:
-    """Columns (start, width) of each instruction: as few and as equal as multiples of 8 allow."""
-    count = -(-n // limit)
-    while n % count or n // count % 8:
-        count += 1
-    return [(i * (n // count), n // count) for i in range(count)]
+    """Columns (start, width) of each instruction.  Every start is a multiple of `limit`, so that it falls on
+    a whole panel of an MN-major operand."""
+    return [(start, min(limit, n - start)) for start in range(0, n, limit)]
 
 
 LOWER: dict[OpKind, Lowering] = {
@@ -359,4 +360,3 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.wgmma_commit: _wgmma_commit,
     hopper.wgmma_wait: _wgmma_wait,
 }
-_ = (Layout, per_word)

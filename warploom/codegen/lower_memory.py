@@ -1,55 +1,604 @@
-"""Registers to and from memory."""
+"""Registers to and from memory, shared and global, and cp.async."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from warploom.codegen.context import Address, Emitter, Lowering, displaced
+import numpy as np
+import numpy.typing as npt
+
+from warploom.codegen.context import Address, Emitter, Lowering, ViewRef, displaced
+from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_hopper import geometry
-from warploom.codegen.registers import word
-from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import hopper
-from warploom.ir.types import Shared, Tile
+from warploom.codegen.registers import (
+    MEMORY_TYPES,
+    Array,
+    Element,
+    Regs,
+    c_type,
+    is_packed,
+    pack,
+    per_word,
+    read,
+    unword,
+    word,
+)
+from warploom.errors import CompileError, InternalError
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import hopper, tile
+from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
+from warploom.layout import Layout, blocked
 from warploom.layout.choose import MatrixForm, matrix_form, thread_offsets, vector_elements
+from warploom.layout.shared import Geometry
+
+Ints = npt.NDArray[np.int64]
+
+
+# ---- 32-bit words of a tile
+
+
+def itemsize(elem: DType | Pointer) -> int:
+    return 8 if isinstance(elem, Pointer) else elem.bytes
+
+
+def words_of(r: Regs, start: int, size: int) -> list[str]:
+    """The `size` bytes of the elements from `start` as 32-bit words (the last one perhaps in part)."""
+    item = itemsize(r.elem)
+    if item == 8:
+        out = []
+        for i in range(size // 8):
+            value = read(r.elements[start + i], r.elem)
+            is_double = isinstance(r.elem, DType) and r.elem.is_float
+            bits = f"(u64)__double_as_longlong({value})" if is_double else f"(u64){value}"
+            out += [f"(u32){bits}", f"(u32)({bits} >> 32)"]
+        return out
+    n = 4 // item
+    if size < 4:
+        return [word(Regs(r.elem, r.elements[start : start + size // item]), 0)]
+    return [word(r, start + n * i) for i in range(size // 4)]
+
+
+def fill(e: Emitter, dst: Array, start: int, words: Sequence[str]) -> None:
+    """Assigns the elements from `start` from 32-bit words."""
+    elem = dst.elem
+    item = itemsize(elem)
+    if item == 8:
+        for i in range(len(words) // 2):
+            bits = f"((u64){words[2 * i + 1]} << 32 | {words[2 * i]})"
+            if isinstance(elem, DType) and elem.is_float:
+                bits = f"__longlong_as_double((i64){bits})"
+            e.line(f"{dst.name}[{start + i}] = ({c_type(elem)}){bits};")
+        return
+    assert isinstance(elem, DType)
+    n = 4 // item
+    for i, w in enumerate(words):
+        if is_packed(elem):
+            e.line(f"{dst.name}[{start // n + i}] = {w};")
+            continue
+        for j in range(min(n, dst.count - start - i * n)):
+            e.line(f"{dst.name}[{start + i * n + j}] = {unword(elem, w, j)};")
+
+
+def loaded(e: Emitter, dst: Array, start: int, size: int, text: str) -> None:
+    """dst's elements from `start` from the value of a load of `size` bytes (u32, Vec2 or Vec4)."""
+    if size <= 4:
+        item = itemsize(dst.elem)
+        if is_packed(dst.elem) or (size == 4 and item == 4):
+            fill(e, dst, start, [text])
+        else:
+            name = e.name("loaded")
+            e.line(f"const u32 {name} = {text};")
+            for j in range(size // item):
+                assert isinstance(dst.elem, DType)
+                e.line(f"{dst.name}[{start + j}] = {unword(dst.elem, name, j)};")
+        return
+    name = e.name("loaded")
+    e.line(f"const Vec{size // 4} {name} = {text};")
+    fill(e, dst, start, [f"{name}.w[{i}]" for i in range(size // 4)])
+
+
+def width(dst: Array, elements: int) -> int:
+    """Elements an access moves: at most `elements`, and whole words of a packed array or single elements."""
+    return min(elements, dst.count)
+
+
+# ---- shared memory
+
+
+class _Places:
+    """Addresses of accesses: from the first one's where they follow from it, else each by its formula."""
+
+    def __init__(self, e: Emitter, base: Address, first: Ints, hint: str) -> None:
+        self.e, self.base, self.first, self.hint = e, base, first, hint
+        self.name = e.thread_value(np.ascontiguousarray(first), hint)
+
+    def at(self, table: Ints) -> str:
+        try:
+            text = displaced(self.name, self.first.reshape(-1), table.reshape(-1))
+        except InternalError:
+            text = self.e.thread_value(np.ascontiguousarray(table), self.hint)
+        return f"{self.base} + {text}" if text != "0" else str(self.base)
+
+
+def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str) -> None:
+    """A tile into a slot: stmatrix where it fits, else the widest ordinary stores."""
+    layout = t.layout
+    form = matrix_form(layout, g)
+    if form is not None:
+        _by_matrix(e, at, g, layout, r, form, hint)
+        return
+    n = vector_elements(layout, g)
+    size = n * g.itemsize
+    offsets = thread_offsets(layout, g)
+    places = _Places(e, at, offsets[..., 0], f"{hint}_at")
+    for start in range(0, layout.registers, n):
+        given = ", ".join(words_of(r, start, size))
+        text = f"store_shared{8 * size}({places.at(offsets[..., start])}, {given});"
+        inside = e.inside(t, start)
+        e.line(f"if ({inside}) {text}" if inside else text)
+
+
+def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: str) -> None:
+    """A slot into registers: ldmatrix where it fits, else the widest ordinary loads."""
+    layout = t.layout
+    offsets = thread_offsets(layout, g)
+    form = matrix_form(layout, g)
+    if form is not None and is_packed(dst.elem):
+        rows = [form.row(lane) for lane in range(32)]
+        per = form.count * form.elements
+
+        def row_table(start: int) -> Ints:
+            return np.array(
+                [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
+            )
+
+        places = _Places(e, at, row_table(0), f"{hint}_row")
+        name = f"ldmatrix{form.count}{'_trans' if form.trans else ''}"
+        for start in range(0, layout.registers, per):
+            first = start // form.elements
+            targets = ", ".join(f"{dst.name}[{first + i}]" for i in range(form.count))
+            e.line(f"{name}({places.at(row_table(start))}, {targets});")
+        return
+    n = vector_elements(layout, g)
+    item = g.itemsize
+    while n > 1 and n * item > 16:
+        n //= 2
+    places = _Places(e, at, offsets[..., 0], f"{hint}_at")
+    per = per_word(dst.elem)
+    if n < per:  # parts of a packed word
+        for w in range(dst.words):
+            values = []
+            for i in range(w * per, min((w + 1) * per, dst.count)):
+                text = f"load_shared{8 * item}({places.at(offsets[..., i])})"
+                values.append(e.guarded(t, i, text, "0u"))
+            values += ["0u"] * (per - len(values))
+            e.line(f"{dst.name}[{w}] = join{8 * item}({', '.join(values)});")
+        return
+    for start in range(0, layout.registers, n):
+        size = n * item
+        text = f"load_shared{8 * size}({places.at(offsets[..., start])})"
+        inside = e.inside(t, start)
+        if inside:
+            empty = "0u" if size <= 4 else f"Vec{size // 4}{{}}"
+            text = f"{inside} ? {text} : {empty}"
+        loaded(e, dst, start, size, text)
+
+
+def _by_matrix(
+    e: Emitter, at: Address, g: Geometry, layout: Layout, r: Regs, form: MatrixForm, hint: str
+) -> None:
+    """stmatrix: lane l gives the address of one 16-byte row."""
+    offsets = thread_offsets(layout, g)  # (warps, lanes, registers)
+    rows = [form.row(lane) for lane in range(32)]
+    per = form.count * form.elements
+
+    def table(start: int) -> Ints:
+        return np.array(
+            [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
+        )
+
+    places = _Places(e, at, table(0), f"{hint}_row")
+    name = f"stmatrix{form.count}{'_trans' if form.trans else ''}"
+    for start in range(0, layout.registers, per):
+        given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
+        e.line(f"{name}({places.at(table(start))}, {given});")
 
 
 def _shared_store(e: Emitter, o: Op) -> None:
     s, value = o.operands
     assert isinstance(s.type, Shared) and isinstance(value.type, Tile)
-    layout, g = value.type.layout, geometry(s.type)
-    form = matrix_form(layout, g)
-    if form is not None and form.count == 4 and 128 % (32 * layout.warps) == 0:
-        _by_matrix(e, o, form)
+    store_tile(e, e.shared(s), geometry(s.type), value.type, e.regs(value), s.hint or "slot")
 
 
-def _by_matrix(e: Emitter, o: Op, form: MatrixForm) -> None:
-    """stmatrix: lane l gives the address of one 16-byte row."""
-    s, value = o.operands
-    assert isinstance(s.type, Shared) and isinstance(value.type, Tile)
-    layout, g = value.type.layout, geometry(s.type)
-    offsets = thread_offsets(layout, g)  # (warps, lanes, registers)
-    rows = [form.row(lane) for lane in range(32)]
-    per = form.count * form.elements
+def _shared_load(e: Emitter, o: Op) -> None:
+    (s,) = o.operands
+    t = o.result.type
+    assert isinstance(s.type, Shared) and isinstance(t, Tile)
+    load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), s.hint or "slot")
+
+
+# ---- boxes of views
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A box of a view at offsets: C for addresses and bounds of the elements of a layout."""
+
+    e: Emitter
+    view: Op
+    offsets: Sequence[Value]
+    elem: DType
+
+    @property
+    def rank(self) -> int:
+        return len(self.offsets)
+
+    def extent(self, axis: int) -> Value:
+        return self.view.operands[1 + axis]
+
+    def stride(self, axis: int) -> Value:
+        return self.view.operands[1 + self.rank + axis]
+
+    def divisible(self, which: int) -> int:
+        """Of base (0, in bytes) and strides (1 + axis, in elements)."""
+        known = self.view.attrs.get("divisible") or ()
+        return int(known[which]) if which < len(known) else 1
+
+    @property
+    def inner(self) -> int | None:
+        """The axis whose elements are adjacent."""
+        ones = [a for a in range(self.rank) if self.e.const(self.stride(a)) == 1]
+        return ones[-1] if ones else None
+
+    def alignment(self, axis: int) -> int:
+        """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
+        size = self.elem.bytes
+        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
+        start = self.e.divisor(self.offsets[axis]) * size
+        return math.gcd(self.divisible(0), start, *others)
+
+    def index(self, axis: int, coordinate: str) -> str:
+        offset = self.e.scalar(self.offsets[axis])
+        if offset == "0":
+            return coordinate
+        return offset if coordinate == "0" else f"{offset} + {coordinate}"
+
+    def pointer(self, at: Sequence[str]) -> str:
+        """The address of the element at coordinates `at` of the box."""
+        terms = []
+        for a, c in enumerate(at):
+            stride = self.stride(a)
+            index = self.index(a, c)
+            if self.e.const(stride) == 1:
+                terms.append(f"({index})" if " " in index else index)
+            elif index != "0":
+                terms.append(f"(i64)({index}) * {self.e.scalar(stride)}")
+        return " + ".join([self.e.scalar(self.view.operands[0]), *(x for x in terms if x != "0")])
+
+    def inside(self, at: Sequence[str], but: int | None = None) -> str:
+        tests = [
+            f"inside({self.index(a, c)}, {self.e.scalar(self.extent(a))})"
+            for a, c in enumerate(at)
+            if a != but
+        ]
+        return " && ".join(tests) or "true"
+
+    def vector(self, layout: Layout) -> int:
+        """Elements an access moves."""
+        inner = self.inner
+        if inner is None:
+            return 1
+        run = layout.contiguous(inner)
+        widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
+        return max(1, math.gcd(run, widest))
+
+
+def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:
+    ref = e.env[v]
+    assert isinstance(ref, ViewRef)
+    return _Box(e, ref.op, offsets, v.type.dtype)  # type: ignore[attr-defined]
+
+
+def _accesses(box: _Box, t: Tile, n: int) -> list[tuple[int, list[str], str, str]]:
+    """(first register, coordinates, condition, elements there are) of every access of n elements."""
+    e, out = box.e, []
+    for start in range(0, t.layout.registers, n):
+        at = [e.coordinate(t.layout, a, start) for a in range(box.rank)]
+        own = e.inside(t, start)
+        inner = box.inner if n > 1 else None
+        test = box.inside(at, but=inner)
+        if own:
+            test = f"{own} && {test}"
+        valid = str(n)
+        if inner is not None:
+            valid = f"valid<{n}>({box.index(inner, at[inner])}, {e.scalar(box.extent(inner))})"
+        out.append((start, at, test, valid))
+    return out
+
+
+def _load_box(e: Emitter, o: Op) -> None:
+    v, *offsets = o.operands
+    t = o.result.type
+    assert isinstance(t, Tile)
+    box = _box(e, v, offsets)
+    n = box.vector(t.layout)
+    item = box.elem.bytes
+    dst = e.array(o.result)
+    per = per_word(dst.elem)
+    accesses = _accesses(box, t, n)
+    if n < per:
+        values: list[str] = []
+        for _, at, test, _ in accesses:
+            values.append(f"({test} ? load_global{8 * item}({box.pointer(at)}) : 0u)")
+        _join_words(e, dst, values, n, item)
+        return
+    for start, at, test, valid in accesses:
+        size = n * item
+        if n == 1:
+            text = f"{test} ? load_global{8 * size}({box.pointer(at)}) : {_empty(size)}"
+        else:
+            text = f"load_part{8 * size}<{item}>({box.pointer(at)}, {test} ? {valid} : 0)"
+        loaded(e, dst, start, size, text)
+
+
+def _empty(size: int) -> str:
+    return "0u" if size <= 4 else f"Vec{size // 4}{{}}"
+
+
+def _join_words(e: Emitter, dst: Array, values: Sequence[str], n: int, item: int) -> None:
+    """Packed words from loads of n elements each."""
+    per = per_word(dst.elem)
+    step = per // n
+    for w in range(dst.words):
+        part = list(values[w * step : (w + 1) * step])
+        part += ["0u"] * (step - len(part))
+        e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(part)});")
+
+
+def _store_box(e: Emitter, o: Op) -> None:
+    v, value, *offsets = o.operands
+    t = value.type
+    assert isinstance(t, Tile)
+    box = _box(e, v, offsets)
+    n = box.vector(t.layout)
+    item = box.elem.bytes
     r = e.regs(value)
+    holder = e.holder(t.layout)
+    for start, at, test, valid in _accesses(box, t, n):
+        if holder:
+            test = f"{holder} && {test}"
+        size = n * item
+        given = ", ".join(words_of(r, start, size))
+        if n == 1:
+            e.line(f"if ({test}) store_global{8 * size}({box.pointer(at)}, {given});")
+        else:
+            e.line(
+                f"if ({test}) store_part{8 * size}<{item}>({box.pointer(at)}, {valid}, {given});"
+            )
 
-    def at(start: int) -> np.ndarray:  # type: ignore[type-arg]
-        table = [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
-        return np.array(table)
 
-    first = at(0)
-    name = e.thread_value(first, f"{s.hint or 'slot'}_row")
-    instruction = "stmatrix4_trans" if form.trans else "stmatrix4"
-    for start in range(0, layout.registers, per):
-        where = displaced(name, first.reshape(-1), at(start).reshape(-1))
-        given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
-        e.line(f"{instruction}({_sum(e.shared(s), where)}, {given});")
+def _make_view(e: Emitter, o: Op) -> None:
+    e.env[o.result] = ViewRef(o)
 
 
-def _sum(at: Address, text: str) -> str:
-    return f"{at} + {text}"
+def _cp_async(e: Emitter, o: Op) -> None:
+    """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros."""
+    v, dst, *offsets = o.operands
+    t = dst.type
+    assert isinstance(t, Shared) and e.frame is not None
+    box = _box(e, v, offsets)
+    size, item = o.attrs["bytes"], t.dtype.bytes
+    n = size // item
+    if n * item != size or box.inner is None or t.inner != box.inner:
+        raise InternalError(
+            f"codegen: cp_async of {size} bytes along another axis than memory's: {t}"
+        )
+    layout = blocked(t.shape, t.inner, n, e.frame.warps)
+    g = geometry(t)
+    offsets_in_slot = thread_offsets(layout, g)
+    whole = Tile(t.shape, t.dtype, layout)
+    places = _Places(e, e.shared(dst), offsets_in_slot[..., 0], f"{dst.hint or 'slot'}_at")
+    holder = e.holder(layout)
+    for start in range(0, layout.registers, n):
+        at = [e.coordinate(layout, a, start) for a in range(box.rank)]
+        own = " && ".join(x for x in (holder, e.inside(whole, start)) if x)
+        test = box.inside(at, but=box.inner)
+        valid = (
+            f"valid<{n}>({box.index(box.inner, at[box.inner])}, {e.scalar(box.extent(box.inner))})"
+        )
+        count = f"{valid} * {item}" if item > 1 else valid
+        if test != "true":
+            count = f"{test} ? {count} : 0"
+        name = e.name("count")
+        base = e.scalar(box.view.operands[0])
+        with_test = f"if ({own}) " if own else ""
+        e.line(f"const int {name} = {count};")
+        e.line(
+            f"{with_test}cp_async<{size}>({places.at(offsets_in_slot[..., start])},"
+            f" {name} ? {box.pointer(at)} : {base}, {name});"
+        )
+
+
+def _cp_async_arrive(e: Emitter, o: Op) -> None:
+    from warploom.codegen.lower_hopper import barrier
+
+    e.line(f"cp_async_arrive({barrier(e, o)});")
+
+
+# ---- pointers
+
+
+def _load(e: Emitter, o: Op) -> None:
+    p, *rest = o.operands
+    t = o.result.type
+    elem = elem_of(t)
+    if isinstance(elem, Pointer):
+        raise InternalError("codegen: a load of pointers")
+    item = elem.bytes
+    volatile = "_volatile" if o.attrs.get("volatile") else ""
+
+    def value(pointer: str, mask: str | None, other: str) -> str:
+        text = from_memory(elem, f"load_global{8 * item}{volatile}({pointer})")
+        return text if mask is None else f"{mask} ? {text} : {other}"
+
+    if isinstance(t, Scalar):
+        mask = e.scalar(rest[0]) if rest else None
+        other = e.scalar(rest[1]) if len(rest) > 1 else literal(0, elem)
+        e.define(o.result, value(e.scalar(p), mask, other))
+        return
+    assert isinstance(t, Tile)
+    dst = e.array(o.result)
+    pointers = e.regs(p)
+    masks = e.regs(rest[0]) if rest else None
+    others = e.regs(rest[1]) if len(rest) > 1 else None
+    n = per_word(elem)
+    values = []
+    for i in range(dst.count):
+        own = e.inside(t, i)
+        test = " && ".join(
+            x for x in (own, read(masks.elements[i], masks.elem) if masks else "") if x
+        )
+        other = read(others.elements[i], elem) if others else literal(0, elem)
+        values.append(f"({value(read(pointers.elements[i], pointers.elem), test or None, other)})")
+    for w in range(dst.words):
+        e.line(f"{dst.name}[{w}] = {pack(elem, values[w * n : (w + 1) * n])};")
+
+
+def from_memory(elem: DType, bits: str) -> str:
+    """The value (in the type computed with) of raw bits as load_global<bits> gives them."""
+    if elem.bits == 64:
+        return f"{'double_of' if elem.is_float else f'({c_type(elem)})long_of'}({bits})"
+    if is_packed(elem):
+        return f"{elem}_lo({bits})" if elem.bits == 16 else f"{elem}_at<0>({bits})"
+    return unword(elem, bits, 0)
+
+
+def _store(e: Emitter, o: Op) -> None:
+    p, value, *rest = o.operands
+    elem = elem_of(value.type)
+    assert isinstance(elem, DType)
+    item = elem.bytes
+    if isinstance(value.type, Scalar):
+        tests = [] if e.elected else [e.use("leader")]
+        tests += [e.scalar(v) for v in rest]
+        r = Regs(elem, (Element(None, 0, e.scalar(value)),))
+        text = f"store_global{8 * item}({e.scalar(p)}, {', '.join(words_of(r, 0, item))});"
+        e.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
+        return
+    t = value.type
+    assert isinstance(t, Tile)
+    r, pointers = e.regs(value), e.regs(p)
+    masks = e.regs(rest[0]) if rest else None
+    holder = e.holder(t.layout)
+    for i in range(len(r.elements)):
+        tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
+        text = (
+            f"store_global{8 * item}({read(pointers.elements[i], pointers.elem)},"
+            f" {', '.join(words_of(r, i, item))});"
+        )
+        test = " && ".join(x for x in tests if x)
+        e.line(f"if ({test}) {text}" if test else text)
+
+
+# Functions of CUDA on 32- and 64-bit integers.
+ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "atomicAnd",
+           "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
+
+
+def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op) -> str:
+    if elem.is_int and elem.bits in (32, 64):
+        if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
+            return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
+        return f"{ATOMICS[fn]}({pointer}, {value})"
+    if (elem.name in ("f32", "f64") and fn == "add") or (elem.name == "f32" and fn == "xchg"):
+        return f"{ATOMICS[fn]}({pointer}, {value})"
+    if elem.name == "f32" and fn in ("max", "min"):
+        return f"atomic_f32<{'true' if fn == 'max' else 'false'}>({pointer}, {value})"
+    if elem.name in ("f16", "bf16") and fn == "add":
+        return f"atomic_add_{elem}({pointer}, {value})"
+    raise CompileError(
+        "atomic-dtype",
+        f"there is no atomic {fn} on {elem}",
+        loc=o.loc,
+        help="use i32, i64, u32, u64 or f32 (f16, bf16 and f64: add only)",
+    )
+
+
+def _atomic(e: Emitter, o: Op) -> None:
+    p, value, *rest = o.operands
+    fn = o.attrs["fn"]
+    t = o.result.type
+    elem = elem_of(t)
+    assert isinstance(elem, DType)
+    used = o.result in e.used
+    if isinstance(t, Scalar):
+        _scalar_atomic(e, o, elem, used)
+        return
+    assert isinstance(t, Tile)
+    holder = e.holder(t.layout)
+    if holder and used:
+        raise CompileError(
+            "atomic-result",
+            f"the result of an atomic on a tile that threads hold several times ({t}) can't be used",
+            loc=o.loc,
+            help="use a larger tile, or fewer warps",
+        )
+    r, pointers = e.regs(value), e.regs(p)
+    masks = e.regs(rest[0]) if rest else None
+    n = per_word(elem)
+    results = []
+    for i in range(len(r.elements)):
+        tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
+        test = " && ".join(x for x in tests if x)
+        pointer = read(pointers.elements[i], pointers.elem)
+        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o)
+        if used:
+            name = e.name("old")
+            e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
+            text = f"{name} = {text}"
+            results.append(name)
+        e.line(f"if ({test}) {text};" if test else f"{text};")
+    if used:
+        dst = e.array(o.result)
+        for w in range(dst.words):
+            e.line(f"{dst.name}[{w}] = {pack(elem, results[w * n : (w + 1) * n])};")
+
+
+def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
+    p, value, *rest = o.operands
+    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o)
+    tests = [] if e.elected else [e.use("leader")]
+    tests += [e.scalar(v) for v in rest]
+    guard = f"if ({' && '.join(tests)}) " if tests else ""
+    if not used:
+        e.line(f"{guard}{text};")
+        return
+    assert e.frame is not None
+    if not e.elected and e.frame.warps > 1:
+        raise CompileError(
+            "atomic-result",
+            "the result of an atomic on one address can be used by a single warp only",
+            loc=o.loc,
+            help="compile with num_warps=1, or do the atomic on a tile",
+        )
+    name = e.name(o.result.hint, "old")
+    e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
+    e.line(f"{guard}{name} = {text};")
+    e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
 
 
 LOWER: dict[OpKind, Lowering] = {
     hopper.shared_store: _shared_store,
+    hopper.shared_load: _shared_load,
+    hopper.cp_async: _cp_async,
+    hopper.cp_async_arrive: _cp_async_arrive,
+    tile.make_view: _make_view,
+    tile.load_box: _load_box,
+    tile.store_box: _store_box,
+    tile.load: _load,
+    tile.store: _store,
+    tile.atomic: _atomic,
 }
-_ = vector_elements
+_ = (Callable, MEMORY_TYPES, width)

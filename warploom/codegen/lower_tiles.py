@@ -3,39 +3,341 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from warploom.codegen.context import Emitter, Lowering, displaced
-from warploom.codegen.registers import Array, Element, Regs, pack, per_word, read
+from warploom.codegen.context import Address, Emitter, Lowering, displaced
+from warploom.codegen.lower_arith import expression, literal, paren
+from warploom.codegen.lower_memory import load_tile, store_tile
+from warploom.codegen.registers import Array, Regs, c_type, pack, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import tile
-from warploom.ir.types import Tile
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
+from warploom.layout.choose import Shuffle, conversion, scratch_geometry
 
-__all__ = ["LOWER"]
+Ints = npt.NDArray[np.int64]
 
 
-def _slice(e: Emitter, o: Op) -> None:
+# ---- other names of registers
+
+
+def _source_coords(o: Op, at: list[Ints]) -> list[Ints]:
+    """For a shape op: the operand's coordinates of the result's elements at `at`."""
     (x,) = o.operands
-    layout: Layout = x.type.layout  # type: ignore[attr-defined]
-    cut = layout.slice(o.attrs["offset"], o.attrs["shape"])
-    if cut is None:
-        raise InternalError(f"codegen: {o.attrs} of {x.type} does not select whole registers")
-    part, registers = cut
-    _rename(e, o.result, e.regs(x).pick(registers), part)
+    shape = x.type.shape  # type: ignore[attr-defined]
+    match o.kind:
+        case tile.slice_tile:
+            return [c + n for c, n in zip(at, o.attrs["offset"], strict=True)]
+        case tile.expand_dims:
+            return [c for a, c in enumerate(at) if a != o.attrs["axis"]]
+        case tile.broadcast:
+            return [c * (n != 1) for c, n in zip(at, shape, strict=True)]
+        case tile.transpose:
+            perm = o.attrs["perm"]
+            return [at[perm.index(a)] for a in range(len(perm))]
+        case tile.reshape:
+            flat = row_major(at, o.attrs["shape"])
+            out = []
+            for n in reversed(shape):
+                out.append(flat % n)
+                flat = flat // n
+            return out[::-1]
+        case _:
+            return at
 
 
-def _rename(e: Emitter, result: Value, r: Regs, layout: Layout) -> None:
-    """`r`, laid out as `layout`, under the layout of the result's type."""
-    t = result.type
+def row_major(at: list[Ints], shape: tuple[int, ...]) -> Ints:
+    flat = np.zeros(at[0].shape, np.int64)
+    for c, n in zip(at, shape, strict=True):
+        flat = flat * n + c
+    return flat
+
+
+def gather(layout: Layout, at: list[Ints], inside: npt.NDArray[np.bool_]) -> tuple[int, ...] | None:
+    """For each register of `at` (warps, lanes, registers) the register of `layout` that holds those
+    coordinates in every thread where `inside`; None where there is none."""
+    have = row_major(list(layout.table), layout.shape)
+    valid = np.ones(have.shape, np.bool_)
+    for c, n in zip(layout.table, layout.shape, strict=True):
+        valid &= c < n
+    have = np.where(valid, have, -1)
+    want = row_major(at, layout.shape)
+    out = []
+    for r in range(want.shape[-1]):
+        need = inside[..., r]
+        match = ((have == want[..., r : r + 1]) | ~need[..., None]).all(axis=(0, 1))
+        if not match.any():
+            return None
+        out.append(int(np.argmax(match)))
+    return tuple(out)
+
+
+def _view(e: Emitter, o: Op) -> None:
+    (x,) = o.operands
+    t, source = o.result.type, x.type
+    assert isinstance(t, Tile) and isinstance(source, Tile)
+    at = list(t.layout.table)
+    inside = np.ones(at[0].shape, np.bool_)
+    for c, n in zip(at, t.shape, strict=True):
+        inside &= c < n
+    registers = gather(source.layout, _source_coords(o, at), inside)
+    if registers is None:
+        raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
+    e.env[o.result] = e.regs(x).pick(registers)
+
+
+def _arange(e: Emitter, o: Op) -> None:
+    t = o.result.type
     assert isinstance(t, Tile)
-    order = layout.permutation(t.layout) if layout != t.layout else range(len(r.elements))
+    dst = e.array(o.result)
+    start = o.attrs["start"]
+    for r in range(dst.count):
+        text = e.coordinate(t.layout, 0, r)
+        e.line(f"{dst.name}[{r}] = {f'{text} + {start}' if start else text};")
+
+
+# ---- reductions
+
+COMBINE = {
+    "add": arith.add, "mul": arith.mul, "max": arith.maximum, "min": arith.minimum,
+    "and": arith.and_, "or": arith.or_, "xor": arith.xor,
+}  # fmt: skip
+
+
+def identity(fn: str, elem: DType) -> str:
+    """What leaves every operand of the reduction unchanged."""
+    if fn in ("add", "or", "xor"):
+        return literal(0, elem)
+    if fn == "mul":
+        return literal(1, elem)
+    if elem.is_float:
+        return literal(float("-inf" if fn == "max" else "inf"), elem)
+    if elem.name == "i1":
+        return literal(fn in ("and", "min"), elem)
+    signed = elem.kind == "int"
+    low = -(1 << (elem.bits - 1)) if signed else 0
+    high = (1 << (elem.bits - signed)) - 1
+    if fn == "and":
+        return literal(-1 if signed else high, elem)
+    return literal(low if fn == "max" else high, elem)
+
+
+def _reduce(e: Emitter, o: Op) -> None:
+    """In the thread, then across lanes by shuffles, then across warps through scratch."""
+    (x,) = o.operands
+    t = x.type
+    assert isinstance(t, Tile)
+    axis, elem, layout = o.attrs["axis"], t.dtype, t.layout
+    kind = COMBINE[o.attrs["fn"]]
+
+    def combine(a: str, b: str) -> str:
+        return expression(kind, elem, paren(a), paren(b), wraps=True)
+
+    result = layout.drop(axis)
+    groups = _groups(layout, axis, result)
+    source = e.regs(x)
+    kind_c = c_type(elem)
+    part = e.name(o.result.hint or "part", "part")
+    e.line(f"{kind_c} {part}[{result.registers}];")
+    for i, members in enumerate(groups):
+        values = []
+        for r in members:
+            value = read(source.elements[r], elem)
+            values.append(e.guarded(t, r, value, identity(o.attrs["fn"], elem)))
+        while len(values) > 1:  # a tree
+            values = [
+                combine(values[j], values[j + 1]) if j + 1 < len(values) else values[j]
+                for j in range(0, len(values), 2)
+            ]
+        e.line(f"{part}[{i}] = {values[0]};")
+
+    def each(text: str) -> None:
+        if result.registers > 1:
+            e.line("#pragma unroll")
+            e.line(
+                f"for (int i = 0; i < {result.registers}; ++i) {text.replace('@', f'{part}[i]')}"
+            )
+        else:
+            e.line(text.replace("@", f"{part}[0]"))
+
+    for bit, v in enumerate(layout.lane):
+        if v[axis]:
+            if any(n for a, n in enumerate(v) if a != axis):
+                raise InternalError(
+                    f"codegen: lanes of {layout} mix axes in a reduction along {axis}"
+                )
+            e.wanted_shuffle = True
+            each(f"@ = {combine('@', f'__shfl_xor_sync(~0u, @, {1 << bit})')};")
+    if any(v[axis] for v in layout.warp):
+        _across_warps(e, layout, axis, result, elem, part, combine)
+    made = Regs(elem, Array(part, elem, result.registers).whole.elements)
+    if isinstance(o.result.type, Scalar):
+        text = f"{part}[0]"
+        e.define(o.result, f"round_{elem}({text})" if per_word(elem) > 1 else text)
+        return
+    target = o.result.type
+    assert isinstance(target, Tile)
+    order = result.permutation(target.layout)
     if order is None:
-        raise InternalError(f"codegen: a conversion from {layout} to {t.layout} is missing")
-    e.env[result] = r.pick(tuple(order))
+        raise InternalError(f"codegen: a reduction gives {result}, not {target.layout}")
+    dst = e.array(o.result)
+    n = per_word(elem)
+    for w in range(dst.words):
+        values = [f"{part}[{order[r]}]" for r in range(w * n, min((w + 1) * n, dst.count))]
+        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+    _ = made
+
+
+def _groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
+    """For each register of the result the registers that are combined into it."""
+    at = [c for a, c in enumerate(layout.table) if a != axis]
+    if not at:
+        return [list(range(layout.registers))]
+    inside = np.ones(at[0].shape, np.bool_)
+    for c, n in zip(at, result.shape, strict=True):
+        inside &= c < n
+    to = gather(result, at, inside)
+    if to is None:
+        raise InternalError(f"codegen: {layout} has no reduction along axis {axis} in registers")
+    return [[r for r, i in enumerate(to) if i == j] for j in range(result.registers)]
+
+
+def _across_warps(
+    e: Emitter, layout: Layout, axis: int, result: Layout, elem: DType, part: str, combine
+) -> None:  # type: ignore[no-untyped-def]
+    bits = [b for b, v in enumerate(layout.warp) if v[axis]]
+    elements = int(np.prod(result.shape)) if result.shape else 1
+    size = elem.bytes if per_word(elem) == 1 else elem.bytes
+    parts = 1 << len(bits)
+    warps = np.arange(layout.warps)
+    index = sum(((warps >> b) & 1) << i for i, b in enumerate(bits))
+    shape = (layout.warps, 32, result.registers)
+    flat = (
+        row_major(list(result.table), result.shape) if result.shape else np.zeros(shape, np.int64)
+    )
+    flat = np.broadcast_to(flat, shape)
+    write = np.asarray(index)[:, None, None] * elements + flat
+    scratch = e.scratch()
+    temp = Tile(result.shape, elem, result)
+    e.sync_replica()
+    for i in range(result.registers):
+        where = _at(e, write, i, size, "partial_at")
+        text = _store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
+        inside = e.inside(temp, i) if result.shape else ""
+        e.line(f"if ({inside}) {text}" if inside else text)
+    e.sync_replica()
+    for i in range(result.registers):
+        where = _at(e, flat, i, size, "total_at")
+        values = [
+            _load_text(elem, f"{scratch} + {where} + {p * elements * size}") for p in range(parts)
+        ]
+        while len(values) > 1:
+            values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
+        inside = e.inside(temp, i) if result.shape else ""
+        e.line(f"{'if (' + inside + ') ' if inside else ''}{part}[{i}] = {values[0]};")
+
+
+def _at(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
+    first = np.ascontiguousarray(index[..., 0]) * size
+    name = e.thread_value(first, hint)
+    return displaced(name, first.reshape(-1), (index[..., register] * size).reshape(-1))
+
+
+def _store_text(elem: DType, address: str, value: str) -> str:
+    if elem.bits == 64:
+        bits = f"__double_as_longlong({value})" if elem.is_float else f"(i64){value}"
+        return f"store_shared64({address}, (u32){bits}, (u32)({bits} >> 32));"
+    if per_word(elem) > 1:
+        value = f"{pack(elem, [value])}"
+    elif elem.is_float:
+        value = f"__float_as_uint({value})"
+    return (
+        f"store_shared{elem.bits}({address}, {value if per_word(elem) > 1 else '(u32)' + value});"
+    )
+
+
+def _load_text(elem: DType, address: str) -> str:
+    if elem.bits == 64:
+        return f"{'load_double' if elem.is_float else 'load_long'}({address})"
+    word = f"load_shared{elem.bits}({address})"
+    if per_word(elem) > 1:
+        return f"{elem}_lo({word})" if elem.bits == 16 else f"{elem}_at<0>({word})"
+    return f"__uint_as_float({word})" if elem.is_float else f"({c_type(elem)}){word}"
+
+
+# ---- conversions
+
+
+def _convert(e: Emitter, o: Op) -> None:
+    (x,) = o.operands
+    source, t = x.type, o.result.type
+    assert isinstance(source, Tile) and isinstance(t, Tile)
+    how = conversion(source.layout, t.layout)
+    if how.kind == "free":
+        e.env[o.result] = e.regs(x).pick(how.permutation)
+    elif how.kind == "lane":
+        assert how.shuffle is not None
+        _shuffled(e, o.result, e.regs(x), how.shuffle)
+    else:
+        size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
+        g = scratch_geometry(source.layout, t.layout, size)
+        scratch: Address = e.scratch()
+        e.sync_replica()
+        store_tile(e, scratch, g, source, e.regs(x), "scratch")
+        e.sync_replica()
+        load_tile(e, scratch, g, t, e.array(o.result), "scratch")
+
+
+def _shuffled(e: Emitter, result: Value, r: Regs, how: Shuffle) -> None:
+    table = np.zeros((1, 32), np.int64)
+    for b, m in enumerate(how.matrix):
+        table ^= ((np.arange(32) >> b) & 1) * m
+    name = e.thread_value(table, "from_lane")
+    dst = e.array(result)
+    elem = dst.elem
+    n = per_word(elem)
+
+    def lane(i: int) -> str:
+        return f"{name} ^ {how.lanes[i]}" if how.lanes[i] else name
+
+    def one(i: int) -> str:
+        value = read(r.elements[how.registers[i]], elem)
+        if isinstance(elem, Pointer):
+            return f"({c_type(elem)})__shfl_sync(~0u, (u64){value}, {lane(i)})"
+        if elem.bits < 32 and n == 1:
+            return f"({c_type(elem)})__shfl_sync(~0u, (int){value}, {lane(i)})"
+        return f"__shfl_sync(~0u, {value}, {lane(i)})"
+
+    for w in range(dst.words):
+        part = list(range(w * n, min((w + 1) * n, dst.count)))
+        elements = [r.elements[how.registers[i]] for i in part]
+        first = elements[0]
+        together = (
+            n > 1
+            and first.array is not None
+            and first.index % n == 0
+            and len({how.lanes[i] for i in part}) == 1
+            and all(
+                x.array == first.array and x.index == first.index + j
+                for j, x in enumerate(elements)
+            )
+        )
+        if together:
+            assert first.array is not None
+            value = f"__shfl_sync(~0u, {first.array.name}[{first.index // n}], {lane(part[0])})"
+        else:
+            value = pack(elem, [one(i) for i in part])
+        e.line(f"{dst.name}[{w}] = {value};")
 
 
 LOWER: dict[OpKind, Lowering] = {
-    tile.slice_tile: _slice,
+    tile.slice_tile: _view,
+    tile.expand_dims: _view,
+    tile.broadcast: _view,
+    tile.transpose: _view,
+    tile.reshape: _view,
+    tile.arange: _arange,
+    tile.reduce: _reduce,
+    tile.convert_layout: _convert,
 }
-_ = (np, displaced, Array, Element, pack, per_word, read)

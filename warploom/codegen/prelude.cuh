@@ -88,10 +88,16 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 
 template <int N> DEV void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
 
-// Nothing that reads d may move above this point: the compiler doesn't know that wgmma_wait wrote d.
-template <int N> DEV void wgmma_result(float (&d)[N]) {
+// The values stand in these registers here: the compiler doesn't know that wgmma_wait wrote them, and must not
+// compute them before.
+template <int N> DEV void pin(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) :: "memory");
+}
+
+template <int N> DEV void pin(u32 (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) :: "memory");
 }
 
 // Matrix descriptor: start, leading and stride byte offsets in 16-byte units; SWIZZLE 1, 2, 3: 128, 64, 32 bytes.
@@ -99,12 +105,52 @@ template <int LEADING, int STRIDE, int SWIZZLE> DEV u64 wgmma_desc(u32 addr) {
   return (u64)(addr >> 4) | (u64)(LEADING >> 4) << 16 | (u64)(STRIDE >> 4) << 32 | (u64)SWIZZLE << 62;
 }
 
+DEV void stmatrix1(u32 addr, u32 a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" :: "r"(addr), "r"(a) : "memory");
+}
+
+DEV void stmatrix2(u32 addr, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" :: "r"(addr), "r"(a), "r"(b) : "memory");
+}
+
 DEV void stmatrix4(u32 addr, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(addr), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+DEV void stmatrix1_trans(u32 addr, u32 a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" :: "r"(addr), "r"(a) : "memory");
+}
+
+DEV void stmatrix2_trans(u32 addr, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" :: "r"(addr), "r"(a), "r"(b) : "memory");
+}
+
 DEV void stmatrix4_trans(u32 addr, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(addr), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+DEV void ldmatrix1(u32 addr, u32& a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(a) : "r"(addr) : "memory");
+}
+
+DEV void ldmatrix2(u32 addr, u32& a, u32& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(addr) : "memory");
+}
+
+DEV void ldmatrix4(u32 addr, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(addr) : "memory");
+}
+
+DEV void ldmatrix1_trans(u32 addr, u32& a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(a) : "r"(addr) : "memory");
+}
+
+DEV void ldmatrix2_trans(u32 addr, u32& a, u32& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(addr) : "memory");
+}
+
+DEV void ldmatrix4_trans(u32 addr, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(addr) : "memory");
 }
 
 DEV void store_shared8(u32 addr, u32 a) { asm volatile("st.shared.u8 [%0], %1;" :: "r"(addr), "r"(a) : "memory"); }
@@ -138,9 +184,9 @@ DEV Vec4 load_shared128(u32 addr) {
 }
 
 // Global memory in one access of 1 to 16 bytes; p is aligned to the size.
-DEV u32 load_global8(const void* p) { return *(const volatile u8*)p; }
+DEV u32 load_global8(const void* p) { u32 a; asm volatile("ld.global.u8 %0, [%1];" : "=r"(a) : "l"(p) : "memory"); return a; }
 
-DEV u32 load_global16(const void* p) { return *(const volatile u16*)p; }
+DEV u32 load_global16(const void* p) { u16 a; asm volatile("ld.global.u16 %0, [%1];" : "=h"(a) : "l"(p) : "memory"); return a; }
 
 DEV u32 load_global32(const void* p) { u32 a; asm volatile("ld.global.u32 %0, [%1];" : "=r"(a) : "l"(p) : "memory"); return a; }
 
@@ -156,9 +202,77 @@ DEV Vec4 load_global128(const void* p) {
   return v;
 }
 
-DEV void store_global8(void* p, u32 a) { *(volatile u8*)p = (u8)a; }
+DEV u32 load_global8_volatile(const void* p) { u32 a; asm volatile("ld.volatile.global.u8 %0, [%1];" : "=r"(a) : "l"(p) : "memory"); return a; }
 
-DEV void store_global16(void* p, u32 a) { *(volatile u16*)p = (u16)a; }
+DEV u32 load_global16_volatile(const void* p) { u16 a; asm volatile("ld.volatile.global.u16 %0, [%1];" : "=h"(a) : "l"(p) : "memory"); return a; }
+
+DEV u32 load_global32_volatile(const void* p) { u32 a; asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(a) : "l"(p) : "memory"); return a; }
+
+DEV Vec2 load_global64_volatile(const void* p) {
+  Vec2 v;
+  asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p) : "memory");
+  return v;
+}
+
+DEV i64 long_of(Vec2 v) { return (i64)((u64)v.w[1] << 32 | v.w[0]); }
+
+DEV double double_of(Vec2 v) { return __longlong_as_double(long_of(v)); }
+
+// Bounds: is index i inside an extent of n, and how many of N elements from i on are.
+DEV bool inside(i64 i, i64 n) { return (u64)i < (u64)n; }
+
+template <int N> DEV int valid(i64 i, i64 n) { return i < 0 || i >= n ? 0 : n - i < N ? (int)(n - i) : N; }
+
+// The first `valid` elements of SIZE bytes in one access where that is all of them, else one by one; zeros behind.
+template <int SIZE> DEV u32 load_item(const void* p, int i) {
+  if constexpr (SIZE == 1) return load_global8((const u8*)p + i);
+  else if constexpr (SIZE == 2) return load_global16((const u16*)p + i);
+  else return load_global32((const u32*)p + i);
+}
+
+template <int SIZE, int WORDS> DEV void load_items(u32* w, const void* p, int valid) {
+#pragma unroll
+  for (int i = 0; i < 4 * WORDS / SIZE; ++i)
+    if (i < valid) w[i * SIZE / 4] |= load_item<SIZE>(p, i) << 8 * (i * SIZE % 4);
+}
+
+template <int SIZE> DEV u32 load_part16(const void* p, int valid) {
+  u32 w = 0;
+  if (valid == 2 / SIZE) return load_global16(p);
+  if (valid > 0) w = load_global8(p);
+  return w;
+}
+
+template <int SIZE> DEV u32 load_part32(const void* p, int valid) {
+  u32 w = 0;
+  if (valid == 4 / SIZE) return load_global32(p);
+  load_items<SIZE, 1>(&w, p, valid);
+  return w;
+}
+
+template <int SIZE> DEV Vec2 load_part64(const void* p, int valid) {
+  Vec2 v = {};
+  if (valid == 8 / SIZE) return load_global64(p);
+  if constexpr (SIZE < 8) load_items<SIZE, 2>(v.w, p, valid);
+  return v;
+}
+
+template <int SIZE> DEV Vec4 load_part128(const void* p, int valid) {
+  Vec4 v = {};
+  if (valid == 16 / SIZE) return load_global128(p);
+  if constexpr (SIZE < 8) {
+    load_items<SIZE, 4>(v.w, p, valid);
+  } else if (valid > 0) {
+    const Vec2 first = load_global64(p);
+    v.w[0] = first.w[0];
+    v.w[1] = first.w[1];
+  }
+  return v;
+}
+
+DEV void store_global8(void* p, u32 a) { asm volatile("st.global.u8 [%0], %1;" :: "l"(p), "r"(a) : "memory"); }
+
+DEV void store_global16(void* p, u32 a) { asm volatile("st.global.u16 [%0], %1;" :: "l"(p), "h"((u16)a) : "memory"); }
 
 DEV void store_global32(void* p, u32 a) { asm volatile("st.global.u32 [%0], %1;" :: "l"(p), "r"(a) : "memory"); }
 
@@ -166,6 +280,41 @@ DEV void store_global64(void* p, u32 a, u32 b) { asm volatile("st.global.v2.u32 
 
 DEV void store_global128(void* p, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" :: "l"(p), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+template <int SIZE> DEV void store_item(void* p, int i, u32 a) {
+  if constexpr (SIZE == 1) store_global8((u8*)p + i, a);
+  else if constexpr (SIZE == 2) store_global16((u16*)p + i, a);
+  else store_global32((u32*)p + i, a);
+}
+
+template <int SIZE, int WORDS> DEV void store_items(void* p, int valid, const u32* w) {
+#pragma unroll
+  for (int i = 0; i < 4 * WORDS / SIZE; ++i)
+    if (i < valid) store_item<SIZE>(p, i, w[i * SIZE / 4] >> 8 * (i * SIZE % 4));
+}
+
+template <int SIZE> DEV void store_part16(void* p, int valid, u32 a) {
+  if (valid == 2 / SIZE) store_global16(p, a);
+  else if (valid > 0) store_global8(p, a);
+}
+
+template <int SIZE> DEV void store_part32(void* p, int valid, u32 a) {
+  if (valid == 4 / SIZE) store_global32(p, a);
+  else store_items<SIZE, 1>(p, valid, &a);
+}
+
+template <int SIZE> DEV void store_part64(void* p, int valid, u32 a, u32 b) {
+  const u32 w[2] = {a, b};
+  if (valid == 8 / SIZE) store_global64(p, a, b);
+  else if constexpr (SIZE < 8) store_items<SIZE, 2>(p, valid, w);
+}
+
+template <int SIZE> DEV void store_part128(void* p, int valid, u32 a, u32 b, u32 c, u32 d) {
+  const u32 w[4] = {a, b, c, d};
+  if (valid == 16 / SIZE) store_global128(p, a, b, c, d);
+  else if constexpr (SIZE < 8) store_items<SIZE, 4>(p, valid, w);
+  else if (valid > 0) store_global64(p, a, b);
 }
 
 // 16- and 8-bit floats live packed in 32-bit words and are computed with as float.
@@ -212,3 +361,30 @@ DEV u32 join16(u32 lo, u32 hi) { return (lo & 0xffffu) | hi << 16; }
 DEV u32 join8(u32 a, u32 b, u32 c, u32 d) { return (a & 0xffu) | (b & 0xffu) << 8 | (c & 0xffu) << 16 | d << 24; }
 
 DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+
+DEV i64 load_long(u32 addr) { return long_of(load_shared64(addr)); }
+
+DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr)); }
+
+// The old value; NaN operands as in fmaxf and fminf.
+template <bool MAX> DEV float atomic_f32(float* p, float x) {
+  int seen = *(volatile int*)p, expected;
+  do {
+    expected = seen;
+    const float now = __int_as_float(expected), next = MAX ? fmaxf(now, x) : fminf(now, x);
+    seen = atomicCAS((int*)p, expected, __float_as_int(next));
+  } while (seen != expected);
+  return __int_as_float(seen);
+}
+
+DEV float atomic_add_f16(u16* p, float x) {
+  u16 old;
+  asm volatile("atom.global.add.noftz.f16 %0, [%1], %2;" : "=h"(old) : "l"(p), "h"((u16)pack_f16(x, 0.0f)) : "memory");
+  return f16_bits(old);
+}
+
+DEV float atomic_add_bf16(u16* p, float x) {
+  u16 old;
+  asm volatile("atom.global.add.noftz.bf16 %0, [%1], %2;" : "=h"(old) : "l"(p), "h"((u16)pack_bf16(x, 0.0f)) : "memory");
+  return bf16_lo(old);
+}

@@ -21,9 +21,7 @@ from warploom.ir.ops import arith, control, hopper, tile
 from warploom.ir.types import InFlight, Pointer, Scalar, Tile
 
 # Results that are other names of their first operand's registers (convert_layout where it is free).
-VIEWS = frozenset(
-    {tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape}
-)
+VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
 # The result is the operand's array after the instruction.
 CHAINS = frozenset({hopper.in_flight, hopper.wgmma_wait})
 
@@ -38,8 +36,8 @@ class Variable:
 
     @property
     def hint(self) -> str:
-        """The first value's that has one; loop parameters come first in `values`' order of definition."""
-        return next((v.hint for v in self.values if v.hint), "")
+        """The shortest of the values' hints: `slot` rather than `slot_next`."""
+        return min((v.hint for v in self.values if v.hint), key=len, default="")
 
     @property
     def is_mutable(self) -> bool:
@@ -170,7 +168,9 @@ class _Scan:
         tiles = [v for v in o.operands if isinstance(v.type, Tile)]
         if not tiles and not any(isinstance(v.type, Tile) for v in o.results):
             return True
-        same = all(per_element(v) == per_element(o.results[0]) for v in tiles) if o.results else True
+        same = (
+            all(per_element(v) == per_element(o.results[0]) for v in tiles) if o.results else True
+        )
         views = any(v in self.roots and v not in self.immediate for v in tiles)
         return o.kind in arith.ELEMENTWISE and same and not views
 
