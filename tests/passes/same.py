@@ -66,5 +66,3 @@ def _first(a: tuple[Any, ...], b: tuple[Any, ...], path: str) -> str | None:
             if found:
                 return found
     return None if len(a) == len(b) else f"{path}: {len(a)} ops against {len(b)}"
-
-

@@ -1,0 +1,98 @@
+"""Kernels that are no GEMM go the same road: the chooser is an analysis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.passes import kernels, road
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
+from warploom.schedule.model import ChannelPlan, Knobs, Schedule, TaskPlan
+
+BF16 = ml_dtypes.bfloat16
+KNOBS = [
+    Knobs(num_consumer_groups=2, num_buffers_warp_spec=3),
+    Knobs(num_consumer_groups=2, num_buffers_warp_spec=1),
+    Knobs(num_consumer_groups=1),
+    Knobs(num_consumer_groups=0, num_warps=8, num_stages=3),
+    Knobs(num_consumer_groups=0, num_warps=4, num_stages=1),
+]
+NAMES = ["two-groups", "depth-1", "one-group", "uniform", "uniform-depth-1"]
+
+
+def matrices(m: int, k: int, more: int) -> list[Any]:
+    """a (m, k), b (k, 64), `more` matrices like b, c (m, 64) f32, then M, N, K, la, lb, lc."""
+    rng = np.random.default_rng(k)
+    la = max(16, -(-k // 16) * 16)
+    a = road.integers(rng, (m, la), BF16)
+    rights = [road.integers(rng, (max(k, 1), 64), BF16) for _ in range(1 + more)]
+    c = np.full((m, 64), 7, np.float32)
+    return [a, *rights, c, m, 64, k, la, 64, 64]
+
+
+@pytest.mark.parametrize("k", [0, 64, 192, 300])
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_two_dots_that_share_a(knobs: Knobs, k: int) -> None:
+    func = road.tile(kernels.TWO_DOTS)
+    schedule, _ = road.check_equal(func, matrices(256, k, 1), 2, knobs)
+    first, second = schedule.channels
+    assert (len(first.items), len(second.items)) == (2, 1)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
+@pytest.mark.parametrize("k", [0, 64, 128, 320])
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_a_dot_under_an_if(knobs: Knobs, k: int, inside: bool) -> None:
+    func = road.tile(kernels.guarded(inside))
+    road.check_equal(func, matrices(128, k, 0), 2, knobs)
+
+
+@pytest.mark.parametrize("k", [0, 64, 192, 300])
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_a_load_that_a_dot_and_elementwise_code_use(knobs: Knobs, k: int) -> None:
+    func = road.tile(kernels.ROW_SUMS)
+    road.check_equal(func, matrices(256, k, 0), 2, knobs)
+
+
+def two_consumers(schedule: Schedule) -> Schedule:
+    """A user's schedule of `gated`: each dot in a consumer task of its own would leave the product of
+    both to cross; here both tasks hold everything, and each stores its part."""
+    consumer, producer = schedule.tasks
+    other = TaskPlan("second", "consumer", 4, 1, consumer.registers)
+    assign = {
+        k: (*v, "second") if "consumer" in v and not k.startswith("store_box1") else v
+        for k, v in schedule.assign.items()
+    }
+    assign |= {k: ("second",) for k in assign if k.startswith("store_box1")}
+    channels: tuple[ChannelPlan, ...] = tuple(
+        replace(c, consumers=("consumer", "second")) for c in schedule.channels
+    )
+    assign |= {k: ("consumer",) for k in assign if k.startswith("store_box0")}
+    return replace(schedule, tasks=(consumer, other, producer), assign=assign, channels=channels)
+
+
+@pytest.mark.parametrize("k", [0, 64, 300])
+def test_a_load_that_two_tasks_use(k: int) -> None:
+    text = kernels.TWO_DOTS.replace(
+        "  store_box(%c_view, %out, %row, %c0)\n",
+        "  store_box(%c_view, %s, %row, %c0)\n  store_box(%c_view, %r, %row, %c64)\n",
+    )
+    args = matrices(128, k, 1)
+    args[3] = np.full((128, 128), 7, np.float32)
+    args[5], args[9] = 128, 128
+    args[1], args[2] = (np.hstack([x, x]) for x in args[1:3])
+    args[8] = 128
+    func = road.tile(text)
+    knobs = Knobs(num_consumer_groups=1, num_buffers_warp_spec=2)
+    _, steps = road.check_equal(func, args, 1, knobs, two_consumers)
+    counts = [
+        o.attrs["count"]
+        for o in walk(steps[-1][1].body)
+        if o.kind is hopper.mbarrier_alloc and o.attrs["name"].startswith("empty")
+    ]
+    assert counts == [8, 8]  # two tasks of four warps release each slot
