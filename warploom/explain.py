@@ -147,6 +147,9 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
     reasons: dict[str, list[Reason]] = {}
     for reason in schedule.reasons:
         reasons.setdefault(reason.subject, []).append(reason)
+    no_box: dict[str, list[str]] = {}  # what structure_access found in the way, by op
+    for subject, why in func.attrs.get("access_notes", ()):
+        no_box.setdefault(subject, []).append(why)
     order = [t.name for t in schedule.tasks]
     for o in walk(func.body):
         entry = at(o.loc)
@@ -154,6 +157,8 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
             entry.tasks[name] = None
         for note in _op_notes(o, schedule, made):
             entry.notes[note] = None
+        for note in no_box.get(o.id, ()):
+            entry.notes[f"no box: {note}"] = None
         for reason in reasons.get(o.id, ()):
             entry.notes[f"{reason.decision}: {reason.because}"] = None
     for o in walk(placed.body):
@@ -182,7 +187,7 @@ def _op_notes(o: Op, schedule: Schedule, made: dict[Value, Op]) -> Iterator[str]
     elif o.kind is tile.store_box:
         yield f"a box of {_shape(o.operands[1])} at {_offsets(o, made)} of {_view(o.operands[0], made)}"
     elif o.kind is tile.load and isinstance(o.result.type, Tile):
-        yield f"{_shape(o.result)} elements by their addresses: no box was recovered"
+        yield f"{_shape(o.result)} elements by their addresses"
     channel = next((c for c in schedule.channels if o.id and o.id in c.items), None)
     if channel is not None:
         yield _filled(o, channel)
