@@ -257,6 +257,10 @@ class Emitter:
         d = self.number(x)
         return self.const(x.value if isinstance(x, Const) else x, d)
 
+    def carried(self, leaf: Value | Const | Number) -> Value:
+        """A part of a variable as an IR value of any type (views as well)."""
+        return leaf if isinstance(leaf, Value) else self.value(leaf)
+
     def cast(self, x: Operand, dtype: DType) -> Value:
         """x converted to dtype (no op where it has it already)."""
         d = self.number(x)

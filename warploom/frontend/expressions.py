@@ -470,7 +470,7 @@ class Expressions:
             d = self.emitter.dtype(other)
             if isinstance(d, DType):
                 return self.emitter.cast(x, self.emitter.promoted(x, Const(0, d)))
-        return self.emitter.value(x)
+        return self.emitter.carried(x)
 
     def if_(
         self, c: Value, arms: list[Builder], values: list[tuple[Value, ...]], hints: list[str]

@@ -203,14 +203,16 @@ class Statements(Expressions):
                 case ast.Return():
                     return _Returned(self.expr(statement.value) if statement.value else None)
                 case ast.If():
-                    done, outcome = self.if_statement(statement, statements[i + 1 :])
+                    with self.at(statement):
+                        done, outcome = self.if_statement(statement, statements[i + 1 :])
                     if done:
                         return outcome
                 case _:
                     visit = getattr(self, f"stmt_{type(statement).__name__}", None)
                     if visit is None:
                         self.unsupported(statement)
-                    visit(statement)
+                    with self.at(statement):
+                        visit(statement)
         return None
 
     # -- assignments
@@ -387,7 +389,7 @@ class Statements(Expressions):
         for builder, after in ((then, then_scope), (other, other_scope)):
             with self.emitter.inside(builder):
                 values.append(
-                    tuple(self.emitter.value(x) for n in merged for x in leaves(after[n].value))
+                    tuple(self.emitter.carried(x) for n in merged for x in leaves(after[n].value))
                 )
         hints = [n for n in merged for _ in leaves(then_scope[n].value)]
         with self.at(node.test):
@@ -544,8 +546,7 @@ class Statements(Expressions):
         """The variables that a loop carries, as they are before it, and their IR values."""
         names = [n for n in sorted(assigned_names(body) - but) if n in self.scope]
         before = {n: self.scope[n] for n in names}
-        with_loc = self.emitter
-        init = tuple(with_loc.value(x) for n in names for x in leaves(before[n].value))
+        init = tuple(self.emitter.carried(x) for n in names for x in leaves(before[n].value))
         return names, before, init
 
     def _region(
@@ -568,7 +569,7 @@ class Statements(Expressions):
                 self._unchanged_kind(node, name, before[name], self.scope[name])
             with self.at(node):
                 final = tuple(
-                    emitter.value(x) for n in carried for x in leaves(self.scope[n].value)
+                    emitter.carried(x) for n in carried for x in leaves(self.scope[n].value)
                 )
                 yield_(emitter, final)
         self.scope = saved
