@@ -330,21 +330,20 @@ class _Analysis:
         if isinstance(a, (Trips, Iteration)):
             return True
         assert isinstance(a, Value)
-        if a in self.func.params:
-            self.assumed.add(a)
-            return True
-        if a in self.loops:
-            lo = self.loops[a].operands[0]
-            return self._value_nonnegative(lo)
         return self._value_nonnegative(a)
 
     def _value_nonnegative(self, v: Value) -> bool:
+        if v in self.func.params:
+            self.assumed.add(v)
+            return True
+        if v in self.loops:
+            return self._value_nonnegative(self.loops[v].operands[0])
         known = self.affine.get(v)
         if known is not None and not known.coefs and Poly.atom(v) != known.start:
             return self.nonnegative(known.start)
         o = self.makers.get(v)
         if o is None:
-            return v in self.func.params and self._atom_nonnegative(v)
+            return False
         if o.kind in (tile.program_id, tile.num_programs):
             return True
         if o.kind is arith.rem:
