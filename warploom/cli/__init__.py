@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         return code
     except UsageError as error:
-        stderr().print(f"warploom: {error}", style="red", markup=False)
+        stderr().print(f"warploom: {error}", style="red", markup=False, soft_wrap=True)
         return EXIT.usage
     except errors.CompileError as error:
         stderr().print(str(error), markup=False, soft_wrap=True)
@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stderr().print(str(error), markup=False, soft_wrap=True)
         return EXIT.lacking
     except errors.InternalError as error:
-        stderr().print(f"warploom: internal error: {error}", style="red", markup=False)
+        stderr().print(
+            f"warploom: internal error: {error}", style="red", markup=False, soft_wrap=True
+        )
         return EXIT.bug
     except errors.WarploomError as error:
         stderr().print(str(error), markup=False, soft_wrap=True)

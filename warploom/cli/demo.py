@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
             f"{name}: compiled in {time.perf_counter() - start:.2f} s, "
             f"{resources.registers} registers, {resources.spill_bytes} bytes of spills",
             markup=False,
+            soft_wrap=True,
         )
         c = arguments[2]
         c.fill(np.nan)
@@ -63,11 +64,12 @@ def run(args: argparse.Namespace) -> int:
             f"{name}: simulated in {time.perf_counter() - start:.2f} s, predicted "
             f"{report.cycles:,.0f} cycles, relative error {error:.1e}",
             markup=False,
+            soft_wrap=True,
         )
         with working(f"{name}: checking"):
             checked = compiled.check()
         right &= checked.ok
-        console.print(f"{name}: {checked}", markup=False)
+        console.print(f"{name}: {checked}", markup=False, soft_wrap=True)
         timelines.append(from_report(report, name))
         (out / f"{name}.cu").write_text(cuda)
         (out / f"{name}.txt").write_text(compiled.explain() + "\n")
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             draw(timelines, out / f"timeline{suffix}")
         write_trace(timelines, out / "timeline.json")
     files = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
-    console.print(f"in {out}/: {files}", markup=False)
+    console.print(f"in {out}/: {files}", markup=False, soft_wrap=True)
     return EXIT.ok if right else EXIT.found
 
 
