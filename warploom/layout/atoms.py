@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 from warploom.layout.linear import LANE_BITS, NAMED, Layout, Vector, parse_shape
 
 
+@lru_cache(maxsize=256)
 def wgmma_acc(shape: tuple[int, ...]) -> Layout:
     """The accumulator of wgmma m64nN, M a multiple of 64 and N of 8, over one warp group.
 
@@ -32,6 +34,7 @@ def wgmma_acc(shape: tuple[int, ...]) -> Layout:
     )
 
 
+@lru_cache(maxsize=256)
 def wgmma_a(shape: tuple[int, ...], bits: int) -> Layout:
     """wgmma's A operand (M, K) in registers, for elements of 16 or 8 bits.
 
@@ -56,6 +59,7 @@ def _repeats(*repeats: tuple[int, int, int]) -> tuple[tuple[int, int, int], ...]
     return tuple(r for r in repeats if r[1] > 1)
 
 
+@lru_cache(maxsize=256)
 def blocked(shape: tuple[int, ...], inner: int, vector: int, warps: int) -> Layout:
     """A layout for coalesced access to memory in which axis `inner` is contiguous.
 

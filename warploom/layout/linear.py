@@ -354,10 +354,16 @@ class Layout:
         """The part that starts at `offset`: its layout, and the register of this layout that each of its
         registers is.  None where the cut doesn't fall on whole registers."""
         inside = np.ones(self.table[0].shape, np.bool_)
-        for c, o, n in zip(self.table, offset, shape, strict=True):
-            inside &= (c >= o) & (c < o + n)
+        for c, o, n, whole in zip(self.table, offset, shape, self.shape, strict=True):
+            if n != whole:
+                inside &= (c >= o) & (c < o + n)
         # A register that is cut between threads can only be kept where the tile itself ends there.
-        some, all_ = inside.any(axis=(0, 1)), (inside | ~self._inside()).all(axis=(0, 1))
+        if self.overhangs:
+            inside |= ~self._inside()
+            some = (inside & self._inside()).any(axis=(0, 1))
+        else:
+            some = inside.any(axis=(0, 1))
+        all_ = inside.all(axis=(0, 1))
         if (some & ~all_).any():
             return None
         registers = tuple(int(r) for r in np.flatnonzero(some))
