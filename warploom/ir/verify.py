@@ -6,13 +6,28 @@ function each, listed in `INVARIANTS`.  A violation is a bug of ours: InternalEr
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_type_hints
 
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, definitions, effects, sources
-from warploom.ir.core import KINDS, Effect, Func, Level, Op, Region, RuleError, Value, walk
+from warploom.ir.core import (
+    KINDS,
+    Effect,
+    Func,
+    Level,
+    Op,
+    OpKind,
+    Region,
+    RuleError,
+    Type,
+    Value,
+    walk,
+)
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.printer import print_op
 from warploom.ir.types import InFlight, Shared, Tile
@@ -69,7 +84,7 @@ def _structure(func: Func) -> Iterator[Violation]:
         for v in values:
             if v in bound:
                 yield Violation(o, f"%{v.hint}: {v.type} is defined twice")
-        bound.update(values)
+            bound.add(v)
         scope.update(values)
 
     def region(r: Region, outer: set[Value], owner: Op | None) -> Iterator[Violation]:
@@ -98,7 +113,20 @@ def _structure(func: Func) -> Iterator[Violation]:
         yield Violation(func.body.ops[-1], "a function yields nothing")
 
 
+@cache
+def _declared(kind: OpKind) -> tuple[tuple[str, Any], ...]:
+    """Name and annotated type of each operand of an op's rule; the last repeats where it is variadic."""
+    hints = get_type_hints(kind.rule)
+    operands = inspect.signature(kind.rule).parameters.values()
+    return tuple((p.name, hints[p.name]) for p in operands if p.kind is not p.KEYWORD_ONLY)
+
+
 def _types(o: Op) -> Iterator[Violation]:
+    for i, v in enumerate(o.operands):
+        declared = _declared(o.kind)
+        name, t = declared[min(i, len(declared) - 1)] if declared else ("operand", Type)
+        if not isinstance(v.type, t):
+            yield Violation(o, f"{o.kind.name}'s {name} is a {t.__name__}, not {v.type}")
     found = tuple(v.type for v in o.results)
     try:
         expected = o.kind.infer(o.operands, o.attrs, o.regions)

@@ -1,0 +1,154 @@
+"""canonicalize: what each rule does, and that it keeps the meaning of random functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.random_ir import OUT_SIZE, functions
+from warploom.ir.core import Func, walk
+from warploom.ir.parser import parse_func
+from warploom.ir.printer import print_func
+from warploom.ir.verify import verify
+from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.sim.oracle import run
+from warploom.target import SM_90A
+
+PARAMS = "%x: i32, %y: i32, %q: i1, %f: f32, %p: ptr<i32>, %g: ptr<f32>"
+
+
+def canonical(func: Func) -> Func:
+    verify(func)
+    after = canonicalize(func, None, SM_90A)
+    verify(after)
+    assert canonicalize(after, None, SM_90A) is after
+    assert print_func(parse_func(print_func(after))) == print_func(after)
+    return after
+
+
+def lines(text: str, params: str = PARAMS, level: str = "TILE") -> list[str]:
+    func = canonical(parse_func(f"func @f({params}) level={level} {{\n{text}\nyield()\n}}"))
+    return [s.strip() for s in print_func(func).splitlines()[1:-2]]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(functions(), st.integers(-3, 3), st.integers(-3, 3))
+def test_meaning_is_kept(func: Func, x: int, y: int) -> None:
+    after = canonical(func)
+    assert len(list(walk(after.body))) <= len(list(walk(func.body)))
+    outs = []
+    for f in (func, after):
+        out = np.zeros(OUT_SIZE, np.int64)
+        with np.errstate(all="ignore"):
+            run(f, [out, x, y], 1)
+        outs.append(out)
+    np.testing.assert_array_equal(*outs)
+
+
+# (body that ends in a use, what remains of it)
+KEEP = "store(%p, %r)"
+CASES = {
+    "fold": ("%a = const() {value=6, dtype=i32}\n%r = mul(%a, %a)",
+             ["%r = const() {value=36, dtype=i32} : i32", KEEP]),
+    "add 0": ("%a = const() {value=0, dtype=i32}\n%r = add(%a, %x)", ["store(%p, %x)"]),
+    "constants to the right": ("%a = const() {value=2, dtype=i32}\n%r = mul(%a, %x)",
+             ["%a = const() {value=2, dtype=i32} : i32", "%r = mul(%x, %a) : i32", KEEP]),
+    "reassociate": ("%a = const() {value=5, dtype=i32}\n%b = const() {value=3, dtype=i32}\n"
+             "%s = add(%x, %a)\n%r = sub(%s, %b)",
+             ["%0 = const() {value=2, dtype=i32} : i32", "%1 = add(%x, %0) : i32", "store(%p, %1)"]),
+    "x - x": ("%r = sub(%x, %x)", ["%0 = const() {value=0, dtype=i32} : i32", "store(%p, %0)"]),
+    "widening there and back": ("%w = cast(%x) {dtype=i64}\n%r = cast(%w) {dtype=i32}",
+             ["store(%p, %x)"]),
+    "not of a comparison": ("%c = lt(%x, %y)\n%n = not(%c)\n%r = cast(%n) {dtype=i32}",
+             ["%n = ge(%x, %y) : i1", "%r = cast(%n) {dtype=i32} : i32", KEEP]),
+    "equal ops merge": ("%a = add(%x, %y)\n%b = add(%y, %x)\n%r = mul(%a, %b)",
+             ["%a = add(%x, %y) : i32", "%r = mul(%a, %a) : i32", KEEP]),
+    "constant if": ("%c = const() {value=true, dtype=i1}\n%r = if(%c) : i32 do {\n%s = add(%x, %y)\n"
+             "yield(%s)\n} do {\nstore(%p, %y)\nyield(%y)\n}",
+             ["%s = add(%x, %y) : i32", "store(%p, %s)"]),
+    "arms that agree": ("%r = if(%q) : i32 do {\nyield(%x)\n} do {\nyield(%x)\n}", ["store(%p, %x)"]),
+    "zero trips": ("%a = const() {value=3, dtype=i32}\n%r = for(%a, %a, %a, %x) : i32 do (%i: i32, %c: i32) {\n"
+             "store(%p, %c)\n%n = add(%c, %i)\nyield(%n)\n}", ["store(%p, %x)"]),
+    "invariant carry": ("%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {\nstore(%p, %c)\nyield(%c)\n}",
+             ["for(%x, %y, %y) do (%i: i32) {", "store(%p, %x)", "yield()", "}", "store(%p, %x)"]),
+    "dead carry": ("%d, %r = for(%x, %y, %y, %x, %x) : i32, i32 do (%i: i32, %u: i32, %c: i32) {\n"
+             "%v = add(%u, %i)\n%n = add(%c, %i)\nyield(%v, %n)\n}",
+             ["%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {", "%n = add(%c, %i) : i32",
+              "yield(%n)", "}", KEEP]),
+    "hoist": ("%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {\n%k = mul(%x, %y)\n"
+             "%n = add(%c, %k)\nyield(%n)\n}",
+             ["%k = mul(%x, %y) : i32", "%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {",
+              "%n = add(%c, %k) : i32", "yield(%n)", "}", KEEP]),
+    "dead load": ("%l = load(%p)\n%r = add(%x, %y)", ["%r = add(%x, %y) : i32", KEEP]),
+    "volatile stays": ("%l = load(%p) {volatile=true}\n%r = add(%x, %y)",
+             ["%l = load(%p) {volatile=true} : i32", "%r = add(%x, %y) : i32", KEEP]),
+    "splats": ("%a = splat(%x) {shape=(4,)}\n%b = splat(%y) {shape=(4,)}\n%c = add(%a, %b)\n"
+             "%r = reduce(%c) {axis=0, fn=\"add\"}",
+             ["%c = add(%x, %y) : i32", "%c_1 = splat(%c) {shape=(4,)} : tile<4xi32>",
+              '%r = reduce(%c_1) {axis=0, fn="add"} : i32', KEEP]),
+    "mask that holds": ("%c = const() {value=true, dtype=i1}\n%r = load(%p, %c, %x)",
+             ["%r = load(%p) : i32", KEEP]),
+    "other is zero": ("%z = const() {value=0, dtype=i32}\n%r = load(%p, %q, %z)",
+             ["%r = load(%p, %q) : i32", KEEP]),
+    "store that never happens": ("%c = const() {value=false, dtype=i1}\n%r = add(%x, %y)\n"
+             "store(%p, %x, %c)", ["%r = add(%x, %y) : i32", KEEP]),
+    "float x + 0 stays": ("%z = const() {value=0.0, dtype=f32}\n%s = add(%f, %z)\nstore(%g, %s)\n"
+             "%r = add(%x, %y)", ["%z = const() {value=0.0, dtype=f32} : f32", "%s = add(%f, %z) : f32",
+             "store(%g, %s)", "%r = add(%x, %y) : i32", KEEP]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rules(name: str) -> None:
+    text, want = CASES[name]
+    assert lines(f"{text}\n{KEEP}") == want
+
+
+def test_facts_become_constants() -> None:
+    text = """func @f(%p: ptr<i32>, %s: i32) level=TILE {facts=(fact<16>, fact<1, 1>)} {
+      %a = mul(%s, %s)
+      store(%p, %a)
+      yield()
+    }"""
+    after = print_func(canonical(parse_func(text)))
+    assert "const() {value=1, dtype=i32}" in after and "mul" not in after
+
+
+def test_accumulators_are_not_merged() -> None:
+    kept = lines(
+        'tasks() {names=("a",), warps=(4,), replicas=(1,), registers=(none,)} do {\n'
+        "%a = no_acc() {shape=(64, 8)}\n%b = no_acc() {shape=(64, 8)}\n"
+        "%c, %d = wgmma_wait(%a, %b) {pending=0} : tile<64x8xf32>, tile<64x8xf32>\nyield()\n}",
+        level="WARP",
+    )
+    assert sum("no_acc" in s for s in kept) == 2
+
+
+def test_ids() -> None:
+    text = f"""func @f({PARAMS}) level=TILE {{
+      %l = load(%p)
+      for(%x, %y, %l) do (%i: i32) {{
+        for(%x, %y, %l) do (%j: i32) {{ store(%p, %i) yield() }}
+        for(%x, %y, %l) do (%k: i32) {{
+          if(%q) do {{ store(%p, %k) store(%p, %i) yield() }} do {{ store(%p, %x) yield() }}
+          yield()
+        }}
+        yield()
+      }}
+      yield()
+    }}"""
+    func = number_ops(parse_func(text))
+    assert [o.id for o in walk(func.body) if o.id] == [
+        "load0", "loop0", "loop0.0", "loop0.0/store0", "loop0.1", "loop0.1.if0",
+        "loop0.1.if0.then/store0", "loop0.1.if0.then/store1", "loop0.1.if0.else/store0",
+    ]  # fmt: skip
+    ids = [o.id for o in walk(func.body)]
+    assert ids == [o.id for o in walk(number_ops(func).body)]
+    assert [o.id for o in walk(canonical(func).body)] == ids
