@@ -1,0 +1,89 @@
+"""A driver that records what it is asked for: launching without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from warploom.errors import LaunchError
+from warploom.runtime.plan import MapKey, MapParam
+
+
+class FakeDriver:
+    """As warploom.runtime.launch.Driver.  `launches`: (function, grid, threads, shared, stream, params);
+    params are the first 8 bytes of each parameter.  `results`: what the next launches return."""
+
+    def __init__(self, device_count: int = 1, owner: Callable[[int], int] = lambda _: 0) -> None:
+        self.device_count = device_count
+        self.owner = owner
+        self.launches: list[Any] = []
+        self.encoded: list[tuple[MapParam, MapKey]] = []
+        self.prepared: list[tuple[int, int]] = []
+        self.current: list[int] = []
+        self.capturing = False
+        self.results: list[int] = []
+        self.params = 0
+
+    def launch(self, function: Any, *rest: Any) -> tuple[int]:
+        x, y, z, threads, _, _, shared, stream, address, _ = rest
+        pointers = (ctypes.c_void_p * self.params).from_address(address)
+        values = [ctypes.c_int64.from_address(p or 0).value for p in pointers]
+        self.launches.append((function, (x, y, z), threads, shared, stream, values))
+        return (self.results.pop(0) if self.results else 0,)
+
+    def load(self, cubin: bytes, name: str) -> str:
+        return f"{name}:{len(cubin)}"
+
+    def prepare(self, function: Any, device: int, shared_bytes: int) -> None:
+        self.prepared.append((device, shared_bytes))
+
+    def encode(self, m: MapParam, key: MapKey) -> bytes:
+        self.encoded.append((m, key))
+        return len(self.encoded).to_bytes(8, "little") + bytes(120)
+
+    def stream(self, handle: int) -> int:
+        return handle
+
+    def is_capturing(self, stream: int) -> bool:
+        return self.capturing
+
+    @contextlib.contextmanager
+    def using(self, device: int) -> Iterator[None]:
+        self.current.append(device)
+        yield
+
+    def device_of(self, pointer: int) -> int:
+        return self.owner(pointer)
+
+    def architecture(self, device: int) -> tuple[int, int]:
+        return 9, 0
+
+    def device_name(self, device: int) -> str:
+        return "fake H200"
+
+    def copy_out(self, device: int, pointer: int, into: Any) -> None:
+        into[:] = bytes(pointer % 251 for _ in range(len(into)))
+
+    def check(self, result: Any, what: str) -> None:
+        if result:
+            raise LaunchError("driver", f"{what}: {result}")
+
+
+class GpuArray:
+    """An array 'on the GPU': an address, with no memory behind it."""
+
+    def __init__(
+        self, pointer: int, shape: tuple[int, ...], dtype: str = "float32", strides: Any = None
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.__cuda_array_interface__ = {
+            "data": (pointer, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": self.dtype.str,
+            "version": 3,
+        }
