@@ -19,6 +19,8 @@ from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
 from warploom.target import SM_90A
 
+DEFAULT = Knobs()
+
 
 def tile(text: str) -> Func:
     """TILE text, verified and numbered."""
@@ -28,7 +30,7 @@ def tile(text: str) -> Func:
 
 
 def lower(
-    func: Func, knobs: Knobs = Knobs(), edit: Callable[[Schedule], Schedule] = lambda s: s
+    func: Func, knobs: Knobs = DEFAULT, edit: Callable[[Schedule], Schedule] = lambda s: s
 ) -> tuple[Schedule, list[tuple[str, Func]]]:
     """(schedule, [(pass, function after it)]); each verified, and read back from its text."""
     schedule = edit(choose(func, knobs, SM_90A))
@@ -48,7 +50,7 @@ def check_equal(
     func: Func,
     args: Sequence[Any],
     grid: int | Sequence[int],
-    knobs: Knobs = Knobs(),
+    knobs: Knobs = DEFAULT,
     edit: Callable[[Schedule], Schedule] = lambda s: s,
     orders: Sequence[str] = ("late", "early", "seeded"),
 ) -> tuple[Schedule, list[tuple[str, Func]]]:

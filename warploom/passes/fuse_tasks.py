@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from warploom.errors import InternalError
 from warploom.ir import build
+from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, task
 from warploom.ir.types import Scalar
@@ -71,7 +72,7 @@ class _Fuser:
         for o in loads:
             partner = _partner(o, rest)
             if partner is None:
-                self.copy(o, b)
+                self.once(o, rest, b)
                 continue
             at = rest.index(partner)
             b.ops.extend(rest[:at])
@@ -79,6 +80,18 @@ class _Fuser:
             with b.at(partner):
                 self.both(partner, o, b)
         b.ops.extend(rest)
+
+    def once(self, o: Op, rest: list[Op], b: Builder) -> None:
+        """An op of the loads; where the other copy computes the same, that one is moved up instead."""
+        operands = self.get(o.operands)
+        for twin in rest:
+            same = twin.id == o.id != "" and twin.kind is o.kind and twin.operands == operands
+            if same and is_pure(o) and not o.regions:
+                rest.remove(twin)
+                b.append(twin)
+                self.env.update(zip(o.results, twin.results, strict=True))
+                return
+        self.copy(o, b)
 
     def both(self, main: Op, loads: Op, b: Builder) -> None:
         if main.kind is control.for_:

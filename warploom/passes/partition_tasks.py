@@ -16,7 +16,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region
 from warploom.ir.ops import control
 from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
+from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -24,18 +24,15 @@ from warploom.target import Target
 def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring.  InternalError where the schedule does not name an op."""
     names = frozenset(t.name for t in schedule.tasks)
+    tasks = _tasks(func, schedule)
 
-    def region(r: Region, tasks: frozenset[str]) -> Region:
-        return Region(r.params, tuple(op(o, tasks) for o in r.ops))
+    def region(r: Region, around: frozenset[str]) -> Region:
+        return Region(r.params, tuple(op(o, around) for o in r.ops))
 
     def op(o: Op, around: frozenset[str]) -> Op:
         if o.kind is control.yield_:
             return o.with_(tasks=around)
-        found = schedule.assign.get(o.id)
-        if not found:
-            raise InternalError(f"the schedule assigns no task to {o.kind.name} #{o.id}")
-        tasks = frozenset(found)
-        return o.with_(tasks=tasks, regions=tuple(region(r, tasks) for r in o.regions))
+        return o.with_(tasks=tasks[o], regions=tuple(region(r, tasks[o]) for r in o.regions))
 
     attrs = {
         **func.attrs,
@@ -43,6 +40,25 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
         "disjoint": disjoint_pairs(func, schedule, target),
     }
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
+
+
+def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
+    """The tasks of every op.  Ops without an id (made after the numbering, hence pure) go where they are
+    needed."""
+    structure = Structure(func.body)
+    ops = [o for o in structure.ops if o.kind is not control.yield_]
+    named = {o: frozenset(schedule.assign.get(o.id, ())) for o in ops if o.id}
+    missing = [o for o, tasks in named.items() if not tasks]
+    if missing:
+        raise InternalError(
+            f"the schedule assigns no task to {missing[0].kind.name} #{missing[0].id}"
+        )
+    demand = Demand(structure, {o: tasks for o, tasks in named.items() if not o.regions})
+    for o, tasks in named.items():
+        for t in sorted(tasks):
+            demand.run(o, t)
+    first = frozenset({schedule.tasks[0].name})
+    return {o: named.get(o) or frozenset(demand.tasks.get(o, first)) for o in ops}
 
 
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:

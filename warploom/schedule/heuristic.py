@@ -104,7 +104,9 @@ class _Chooser:
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         names = {"use": main, "load": side}
         assign = {
-            o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o]) for o in self.ops
+            o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o])
+            for o in self.ops
+            if o.id
         }
         late = any(c.depth > 1 for c in channels)
         self.because(
@@ -137,7 +139,7 @@ class _Chooser:
             tile_hash=tile_hash(self.func),
             specialized=False,
             tasks=(TaskPlan("main", "main", self.knobs.num_warps, 1, None),),
-            assign={o.id: ("main",) for o in self.ops},
+            assign={o.id: ("main",) for o in self.ops if o.id},
             split=SplitPlan(None, 1),
             channels=(),
             stores=tuple(
