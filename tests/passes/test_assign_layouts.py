@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.passes import kernels, road
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import arith, control, hopper, tile
@@ -16,6 +18,8 @@ from warploom.layout import Layout, wgmma_a, wgmma_acc
 from warploom.layout.choose import conversion
 from warploom.passes.allocate_shared import allocate_shared
 from warploom.passes.assign_layouts import assign_layouts
+from warploom.schedule.model import Knobs
+from warploom.sim import oracle
 from warploom.sim.machine import simulate
 from warploom.target import SM_90A
 
@@ -28,6 +32,7 @@ def placed(text: str) -> Func:
     verify(func)
     laid_out = assign_layouts(func, None, SM_90A)
     verify(laid_out)
+    assert print_func(assign_layouts(laid_out, None, SM_90A)) == print_func(laid_out)
     out = allocate_shared(laid_out, None, SM_90A)
     verify(out)
     assert print_func(parse_func(print_func(out))) == print_func(out)
@@ -544,3 +549,39 @@ def test_ops_without_tiles_stay_themselves() -> None:
     assert before <= after
     loops = [o for o in walk(func.body) if o.kind is control.for_]
     assert [o in after for o in loops] == [False, False, True, True]
+
+
+def test_a_statistic_of_shared_data_is_taken_where_the_accumulator_needs_it() -> None:
+    """Row sums of a tile in shared memory scale an accumulator: the tile is read as the matrix unit would."""
+    text = kernel(
+        "",
+        """%acc = no_acc() {shape=(64, 128)}
+    %t = wgmma_wait(%acc) {pending=0}
+    %a = shared_load(%s)
+    %wide = cast(%a) {dtype=f32}
+    %sums = reduce(%wide) {axis=1, fn="add"}
+    %col = expand_dims(%sums) {axis=1}
+    %scale = broadcast(%col) {shape=(64, 128)}
+    %out = mul(%t, %scale)
+    device_print(%out) {prefix=""}""",
+        4,
+        '%s = shared_alloc() {name="s", lead=(), shape=(64, 64), dtype=bf16, inner=1, swizzle=128}',
+    )
+    out = placed(text)
+    assert not ops(out, tile.convert_layout)
+    assert layout(out, "a") == wgmma_acc((64, 64))
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+def test_derived_kernels_compute_the_same_when_placed(groups: int) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (road.integers(rng, shape, ml_dtypes.bfloat16) for shape in ((256, 192), (192, 64)))
+    args = [a, b, np.full((256, 64), 7, np.float32), 256, 64, 192, 192, 64, 64]
+    func = road.tile(kernels.ROW_SUMS)
+    want = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+    oracle.run(func, want, 2)
+    _, steps = road.lower(func, Knobs(num_consumer_groups=groups, num_buffers_warp_spec=2))
+    out = allocate_shared(assign_layouts(steps[-1][1], None, SM_90A), None, SM_90A)
+    verify(out)
+    simulate(out, args, 2, seed=4)
+    assert np.array_equal(args[2], want[2])

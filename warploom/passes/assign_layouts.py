@@ -13,9 +13,12 @@ they are needed.
     before:  %x = wgmma_wait(%acc) {pending=0} : tile<64x64xf32>
              %z = splat(%c) {shape=(64, 64)} : tile<64x64xf32>
              %y = add(%x, %z) : tile<64x64xf32>
-    after:   %x = wgmma_wait(%acc) {pending=0} : tile<64x64xf32, wgmma_acc(64x64)>
-             %z = splat(%c) {shape=(64, 64), layout=wgmma_acc(64x64)} : tile<64x64xf32, wgmma_acc(64x64)>
-             %y = add(%x, %z) : tile<64x64xf32, wgmma_acc(64x64)>
+    after, with L for #layout<wgmma_acc(64x64)>:
+             %x = wgmma_wait(%acc) {pending=0} : tile<64x64xf32, L>
+             %z = splat(%c) {shape=(64, 64), layout=L} : tile<64x64xf32, L>
+             %y = add(%x, %z) : tile<64x64xf32, L>
+
+A convert_layout that the program has already is an anchor for its result.
 
 Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks.
 """
@@ -221,7 +224,11 @@ class _Task:
             case tile.reduce:
                 axis = o.attrs["axis"]
                 if _tile(o.result.type):
-                    self._flow(o.operands[0], o.result, lambda x: x.drop(axis))
+                    x = o.operands[0]
+                    self._flow(x, o.result, lambda t: t.drop(axis))
+                    self._flow(o.result, x, lambda t: self._lifted(t, x, axis))
+            case tile.convert_layout:
+                self.anchors.append((0, 0, o.result, o.attrs["layout"]))
             case tile.slice_tile:
                 offset, shape = o.attrs["offset"], o.attrs["shape"]
                 self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
@@ -288,6 +295,14 @@ class _Task:
             case tile.reshape:
                 self._flow(x, y, lambda t: t.reshape(new))
                 self._flow(y, x, lambda t: t.reshape(old))
+
+    def _lifted(self, rest: Layout, x: Value, axis: int) -> Layout | None:
+        """A layout for the operand of a reduction that leaves `rest`: the matrix unit's, where it does."""
+        shape = _shape(x)
+        if self.warps != 4 or len(shape) != 2 or shape[0] % 64 or shape[1] % 8:
+            return None
+        whole = wgmma_acc(shape)
+        return whole if whole.drop(axis) == rest else None
 
     def _flow(self, a: Value, b: Value, how: Flow) -> None:
         self.flows.setdefault(a, []).append((b, how))
@@ -448,6 +463,8 @@ class _Task:
             case tile.reshape:
                 x, whole = self._reshaped(o)
                 operands, results, attrs = (x,), (whole,), {"layout": whole}
+            case tile.convert_layout:
+                operands, results = (self._layout(o.operands[0]),), (o.attrs["layout"],)
             case tile.load | tile.atomic:
                 operands = tuple(results[0] if _tile(v.type) else None for v in o.operands)
             case tile.store:
