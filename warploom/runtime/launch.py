@@ -11,6 +11,7 @@ context of its stream, and only the default stream needs the device to be curren
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ from warploom.runtime.plan import BlockLayout, LaunchPlan, MapKey, MapParam, mak
 
 STATIC_SHARED_LIMIT = 48 * 1024  # more must be asked for (CUDA C++ Programming Guide, 9.0 features)
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
+CAPTURE_IMPLICIT = (
+    906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream, while another captures
+)
 MAPS_KEPT = 4096  # encoded tensor maps that a kernel remembers: 128 bytes each
 
 
@@ -181,7 +185,10 @@ class CudaDriver:
         return self._streams[handle]
 
     def is_capturing(self, stream: int) -> bool:
-        status = self._call(self._cu.cuStreamIsCapturing, self.stream(stream))
+        result, status = self._cu.cuStreamIsCapturing(self.stream(stream))
+        if int(result) == CAPTURE_IMPLICIT:
+            return True
+        self.check(result, "cuStreamIsCapturing")
         return bool(status != self._cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
     def device_of(self, pointer: int) -> int:
@@ -277,7 +284,9 @@ class Prepared:
         "_function",
         "_guarded",
         "_launch",
+        "_packer",
         "_pointers",
+        "_start",
         "_stream_of",
         "cluster",
         "device",
@@ -296,16 +305,17 @@ class Prepared:
         self._function = kernel.function
         self._guarded = kernel.driver.device_count > 1
         self._stream_of: Callable[[int], int] | None = None
-        size = kernel.layout.packer.size
-        self._block = ctypes.create_string_buffer(size + 64)
-        start = -ctypes.addressof(self._block) % 64
-        addresses = [ctypes.addressof(self._block) + start + o for o in kernel.layout.offsets]
+        self._packer = kernel.layout.packer
+        self._block = ctypes.create_string_buffer(self._packer.size + 64)
+        self._start = -ctypes.addressof(self._block) % 64
+        first = ctypes.addressof(self._block) + self._start
+        addresses = [first + offset for offset in kernel.layout.offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self._address = ctypes.addressof(self._pointers)
 
-    def fill(self, packer: BlockLayout, maps: list[bytes], scalars: tuple[Any, ...]) -> None:
-        start = -ctypes.addressof(self._block) % 64
-        packer.packer.pack_into(self._block, start, *maps, *scalars)
+    def fill(self, maps: list[bytes], scalars: tuple[Any, ...]) -> None:
+        """Put the parameters in place: encoded tensor maps, then numbers and addresses."""
+        self._packer.pack_into(self._block, self._start, *maps, *scalars)
 
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
@@ -375,12 +385,14 @@ class LoadedKernel:
             self._map(i, m, k) for i, (m, k) in enumerate(zip(self.plan.maps, keys, strict=True))
         ]
         made = Prepared(self, device, grid)
-        made.fill(self.layout, maps, scalars)
+        try:
+            made.fill(maps, scalars)
+        except (struct.error, OverflowError, TypeError) as e:
+            raise LaunchError(
+                "argument-range",
+                f"an argument of {self.plan.name} does not fit its parameter: {e}",
+            ) from e
         return made
-
-    def map_keys(self, args: tuple[Any, ...]) -> tuple[MapKey, ...]:
-        """What the tensor maps of a launch would describe: (base, dims, strides) of each."""
-        return self._bind(args)[1]
 
     def _map(self, index: int, m: MapParam, key: MapKey) -> bytes:
         data = self._maps.get((index, key))

@@ -1,0 +1,146 @@
+"""Launch plans and prepared launches, on a driver that only records."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.fake_driver import FakeDriver
+from warploom.codegen import host
+from warploom.codegen.emit import Emitted
+from warploom.errors import LaunchError
+from warploom.ir.core import Fact
+from warploom.ir.parser import parse_func
+from warploom.runtime.args import Spec
+from warploom.runtime.launch import MAP_TYPES, LoadedKernel
+from warploom.runtime.plan import BlockLayout, LaunchPlan, MapParam, ScalarParam, make_binder
+from warploom.runtime.signature import CODES, facts_of, plan_of, types_of
+
+MAP = MapParam("bf16", "a[0]", ("a[2]", "a[1]"), ("(a[2] * (2))",), (64, 128), 128)
+PLAN = LaunchPlan(
+    "k",
+    threads=384,
+    shared_bytes=200_000,
+    params=(ScalarParam(1, "i"), MAP, ScalarParam(3, "d"), ScalarParam(0, "Q")),
+    cluster=2,
+    disjoint=((0, 3),),
+    nonnegative=(1,),
+)
+ARGS = (1 << 20, -5, 512, 2.5)
+
+
+def loaded(driver: FakeDriver, plan: LaunchPlan = PLAN) -> LoadedKernel:
+    driver.params = len(plan.params)
+    return LoadedKernel(driver, b"\x7fELF", plan)
+
+
+def test_plans_survive_json() -> None:
+    assert LaunchPlan.from_json(PLAN.to_json()) == PLAN
+    for text in ("{}", "[]", "null", '{"params": [{"kind": "Other"}]}'):
+        with pytest.raises(ValueError):
+            LaunchPlan.from_json(text)
+
+
+def test_the_parameter_block_holds_each_parameter_where_it_is_pointed_at() -> None:
+    driver = FakeDriver()
+    loaded(driver).prepare(0, (7, 2, 3), ARGS)()
+    ((function, grid, threads, shared, stream, values),) = driver.launches
+    double = struct.unpack("<q", struct.pack("<d", 2.5))[0]
+    assert (function, grid, threads, shared, stream) == ("k:4", (14, 2, 3), 384, 200_000, 0)
+    assert [values[0] & 0xFFFFFFFF, values[2], values[3]] == [0xFFFFFFFB, double, 1 << 20]
+    assert values[1] == 1  # the first tensor map that the driver made
+    assert driver.encoded == [(MAP, (1 << 20, (512, -5), (1024,)))]
+
+
+def test_layout_aligns_tensor_maps() -> None:
+    layout = BlockLayout.of(PLAN)
+    assert layout.offsets == (128, 0, 136, 144) and layout.packer.size == 152
+
+
+def test_devices_are_made_ready_once_and_maps_encoded_once() -> None:
+    driver = FakeDriver()
+    kernel = loaded(driver)
+    for pointer in (1 << 20, 1 << 21, 1 << 20):
+        kernel.prepare(0, (1, 1, 1), (pointer, *ARGS[1:]))()
+    kernel.prepare(1, (1, 1, 1), ARGS)
+    assert driver.prepared == [(0, 200_000), (1, 200_000)]
+    assert [key[0] for _, key in driver.encoded] == [1 << 20, 1 << 21]
+
+
+def test_an_empty_grid_launches_nothing() -> None:
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
+    for grid in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
+        prepared.launch(*grid)
+    assert driver.launches == []
+
+
+def test_a_thread_without_context_gets_one() -> None:
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(3, (1, 1, 1), ARGS)
+    driver.results = [201, 0]
+    prepared()
+    assert len(driver.launches) == 2 and driver.current == [3]
+
+
+def test_default_streams_of_several_devices_make_the_device_current() -> None:
+    driver = FakeDriver(device_count=2)
+    prepared = loaded(driver).prepare(1, (1, 1, 1), ARGS)
+    prepared(stream=5)
+    assert driver.current == []
+    prepared(stream=0)
+    assert driver.current == [1]
+    assert [launch[4] for launch in driver.launches] == [5, 0]
+
+
+def test_driver_errors_name_the_launch() -> None:
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
+    driver.results = [701]
+    with pytest.raises(LaunchError, match=r"launch of k on grid \(1, 1, 1\): 701"):
+        prepared()
+
+
+@pytest.mark.parametrize("value", [1 << 31, "text"])
+def test_numbers_that_do_not_fit_their_parameter(value: object) -> None:
+    with pytest.raises(LaunchError, match="does not fit"):
+        loaded(FakeDriver()).prepare(0, (1, 1, 1), (ARGS[0], value, *ARGS[2:]))
+
+
+def test_every_dtype_has_a_way_in() -> None:
+    assert {struct.calcsize("<" + c) for c in CODES.values()} <= {1, 2, 4, 8}
+    assert set(CODES) == set(MAP_TYPES)
+
+
+@given(st.integers(-100, 100), st.integers(1, 100))
+def test_the_plan_computes_what_the_emitter_says(x: int, y: int) -> None:
+    quotient = ("idiv", "i64", ("arg", 1), ("arg", 2))
+    remainder = ("rem", "i64", ("arg", 1), ("arg", 2))
+    emitted = Emitted(
+        "source",
+        "k",
+        128,
+        1024,
+        (
+            host.TensorMapParam("m", ("arg", 0), (quotient,), (remainder,), (8,), 0, "f32"),
+            host.ScalarParam("x", 1, "i32"),
+            host.PointerParam("p", 0),
+        ),
+        (),
+    )
+    placed = parse_func("func @k(%p: ptr<f32>, %x: i32, %y: i32) level=PLACED { yield() }")
+    placed = placed.with_(attrs={"disjoint": ((0, 1),), "nonnegative": (2,)})
+    plan = LaunchPlan.from_json(plan_of(emitted, placed, cluster=1).to_json())
+    scalars, ((base, dims, strides),) = make_binder(plan)((4096, x, y))
+    assert scalars == (x, 4096)
+    assert (base, dims, strides) == (4096, (int(x / y),), (x - y * int(x / y),))
+    assert (plan.disjoint, plan.nonnegative, plan.shared_bytes) == (((0, 1),), (2,), 1024)
+
+
+def test_descriptors_have_a_fact_for_each_of_their_parameters() -> None:
+    spec = Spec("descriptor", "f16", Fact(16), (64, 32), (8,), "nan")
+    assert str(types_of([spec])[0]) == "tensordesc<f16[64, 32]>"
+    assert facts_of([spec]) == (Fact(16), Fact(), Fact(), Fact(8), Fact(1, 1))
