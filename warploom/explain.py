@@ -257,11 +257,17 @@ def _name(v: Value, made: dict[Value, Op], depth: int = 4) -> str:
         return _name(o.operands[0], made, depth)
     if v.hint:
         return v.hint
-    sign = {arith.add: "+", arith.sub: "-", arith.mul: "*", arith.idiv: "//"}.get(o.kind)
+    sign = _SIGNS.get(o.kind)
     if sign is None or depth == 0:
         return "…"
     x, y = (_name(operand, made, depth - 1) for operand in o.operands)
-    return f"{x}{sign}{y}" if sign == "*" else f"{x} {sign} {y}"
+    if sign in ("+", "-"):
+        return f"{x} {sign} {y}"
+    x, y = (f"({part})" if " " in part else part for part in (x, y))
+    return f"{x}{sign}{y}"
+
+
+_SIGNS = {arith.add: "+", arith.sub: "-", arith.mul: "*", arith.idiv: "//", arith.rem: "%"}
 
 
 # ---- buffers and barriers
