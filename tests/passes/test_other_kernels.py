@@ -96,3 +96,35 @@ def test_a_load_that_two_tasks_use(k: int) -> None:
         if o.kind is hopper.mbarrier_alloc and o.attrs["name"].startswith("empty")
     ]
     assert counts == [8, 8]  # two tasks of four warps release each slot
+
+
+@pytest.mark.parametrize("outer", ["for", "while"])
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_two_dots_in_a_row(knobs: Knobs, outer: str) -> None:
+    """One result feeds the next dot from registers; q's ring turns in the outer loop."""
+    func = road.tile(kernels.attention(outer))
+    rng = np.random.default_rng(3)
+    q, v = (road.integers(rng, (n, 64), BF16) for n in (300, 200))
+    k = road.integers(rng, (200, 64), BF16)
+    c = np.full((300, 64), 7, np.float32)
+    schedule, _ = road.check_equal(func, [q, k, v, c, 300, 200, 64, 64], 2, knobs)
+    assert len(schedule.channels) == 3
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_operands_computed_in_registers(knobs: Knobs) -> None:
+    func = road.tile(kernels.SCALED)
+    args = matrices(256, 200, 0)
+    args[1] = np.random.default_rng(4).integers(-4, 5, (200, 64)).astype(np.int8)
+    road.check_equal(func, args, 2, knobs)
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
+def test_gathered_rows_and_atomics(knobs: Knobs) -> None:
+    func = road.tile(kernels.GATHERED)
+    rng = np.random.default_rng(5)
+    a, b = road.integers(rng, (200, 150), BF16), road.integers(rng, (150, 64), BF16)
+    rows = rng.permutation(200)[:128].astype(np.int32)
+    c = np.full((128, 64), 7, np.float32)
+    schedule, _ = road.check_equal(func, [a, rows, b, c, 150], 1, knobs)
+    assert schedule.channels[0].via == ("registers", "registers")
