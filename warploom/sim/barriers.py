@@ -64,6 +64,7 @@ class MBarrier:
     time: float = 0.0  # of the running phase's latest arrival
     done_time: float = 0.0
     arrivals: list[Party] = field(default_factory=list)
+    last: Party | None = None  # who completed the phase before
     waited: list[Waiter] = field(default_factory=list)  # on the last completed phase
     blocked: dict[Agent, Party] = field(default_factory=dict)
 
@@ -132,7 +133,7 @@ class MBarrier:
         self.stamp = np.zeros(self.width, np.int64)
         self.phases += 1
         self.pending = self.count
-        self.arrivals, self.waited = [], []
+        self.arrivals, self.waited, self.last = [], [], party
 
     # ---- binding arrivals and waits to full phases
 
@@ -193,7 +194,8 @@ class MBarrier:
     # ---- words
 
     def _arrival_notes(self) -> tuple[Note, ...]:
-        return tuple(p.note(f"arrival {i + 1}") for i, p in enumerate(self.arrivals[-3:]))
+        before = () if self.last is None else (self.last.note("the phase before is completed"),)
+        return before + tuple(p.note("an earlier arrival") for p in self.arrivals[-3:])
 
     def outstanding(self) -> str:
         """What the running phase still lacks."""

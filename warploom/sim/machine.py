@@ -1,11 +1,16 @@
 """The simulator of WARP and PLACED: tasks as agents on one thread, asynchronous engines beside them.
 
 `simulate` runs each program (CTA) of a grid by itself.  A scheduler picks what happens next: an agent's
-next step or an engine's action.  `order` says how: "late" lets engines act only when no agent can,
-"early" at once, "seeded" by random priorities that change now and then, "timed" by the cost table's
-clock.  With `track` (the default) vector clocks prove for the run's trip counts what no single order
-could show: every access ordered, every arrival and wait bound to one full phase (see order.py,
-barriers.py).
+next step or an engine's action.  `order` says how:
+
+  late     engines act only when no agent can, the oldest action first
+  reverse  likewise, but the newest action and the last agent first
+  early    engines act at once
+  seeded   random priorities that change now and then
+  timed    by the cost table's clock: the predicted timeline
+
+With `track` (the default) vector clocks prove for the run's trip counts what no single order could
+show: every access ordered, every arrival and wait bound to one full phase (order.py, barriers.py).
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import numpy as np
 
 import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
-from warploom.ir.core import HARDWARE, Func, Op, Region, Value, walk
+from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import hopper, task
 from warploom.ir.types import Shared
 from warploom.sim.agent import Agent, Steps, name_of
@@ -29,7 +34,7 @@ from warploom.sim.cost import SM_90A, UNITS, CostTable
 from warploom.sim.engines import Action, Engine
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Components, Footprints
-from warploom.sim.report import Deadlock, Event, ProtocolError, SimReport, StepLimit
+from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport, StepLimit
 from warploom.sim.shared import (
     GRANULE,
     Place,
@@ -39,7 +44,7 @@ from warploom.sim.shared import (
     slot_pitch,
 )
 
-ORDERS = ("seeded", "late", "early", "timed")
+ORDERS = ("seeded", "late", "reverse", "early", "timed")
 REGISTER_FILE = 65_536  # 32-bit registers of an SM
 _NAMED = 16  # hardware barriers of a CTA
 
@@ -223,7 +228,14 @@ class Cta:
         if self.is_tracked:
             now = a.access(o, what, components, epochs, False)
             kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
-            self.footprints.read(now, self._at(s, addresses), 4 * a.index + kind, a.rows, is_async)
+            at = self._at(s, addresses)
+            try:
+                self.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
+            except MemoryFault as e:
+                e.notes = tuple(
+                    Note("these bytes are written here", w.loc) for w in self._writers(s)
+                )
+                raise
 
     def write(
         self,
@@ -240,6 +252,24 @@ class Cta:
         if self.is_tracked:
             now = a.access(o, what, components, epochs, is_generic)
             self.footprints.write(now, self._at(s, None), a.rows, is_async)
+
+    def _writers(self, s: Place) -> list[Op]:
+        """The ops that write the allocation which a place belongs to."""
+        family: set[Value] = set()
+        found = []
+        for o in walk(self.func.body):
+            if o.kind is hopper.shared_alloc and o.attrs["name"] == s.name.partition("[")[0]:
+                family.add(o.result)
+            elif o.kind in (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose):
+                if o.operands[0] in family:
+                    family.add(o.result)
+            elif (
+                Effect.WRITE in o.kind.effect
+                and o.kind is not hopper.tma_store
+                and any(v in family for v in o.operands)
+            ):
+                found.append(o)
+        return found
 
     # ---- time
 
@@ -278,7 +308,7 @@ class Cta:
         self.agents = [agent for agent, _ in running]
         scheduler.run(self, running)
         self._check_exit()
-        self.cycles = max((agent.time for agent in self.agents), default=0.0)
+        self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
 
     def _prologue(self) -> None:
         """The ops before `tasks`, which every thread runs."""
@@ -395,9 +425,9 @@ class Scheduler:
             raise StepLimit("step-limit", f"the program takes more than {self.max_steps} steps")
         match self.order:
             case "late":
-                if ready:
-                    return ready[0]
-                return max(heads, key=lambda h: h[1].serial)[0]
+                return ready[0] if ready else min(heads, key=lambda h: h[1].serial)[0]
+            case "reverse":
+                return ready[-1] if ready else max(heads, key=lambda h: h[1].serial)[0]
             case "early":
                 if heads:
                     return min(heads, key=lambda h: h[1].serial)[0]
