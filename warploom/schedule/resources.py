@@ -7,7 +7,7 @@ from warploom.schedule.model import TaskPlan
 from warploom.target import Target
 
 WARP_GROUP = 128  # threads
-_SLACK = 4096  # barriers, alignment, and scratch of reductions and layout conversions
+_SLACK = 2048  # barriers, alignment, and scratch of reductions and layout conversions
 
 # Registers a thread of (producer, consumer), by number of consumer groups and by what the producer
 # holds: nothing but addresses (TMA), addresses of every thread (cp.async), whole tiles (registers).

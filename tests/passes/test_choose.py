@@ -1,0 +1,259 @@
+"""The chooser: what it decides, that it says why, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.passes import kernels, road
+from tests.passes.kernels import View
+from warploom.errors import CompileError
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper, tile
+from warploom.schedule.heuristic import choose
+from warploom.schedule.model import Knobs, Schedule
+from warploom.target import SM_90A
+
+BF16 = ml_dtypes.bfloat16
+
+
+def chosen(text: str, **knobs: Any) -> Schedule:
+    return choose(road.tile(text), Knobs(**knobs), SM_90A)
+
+
+def refused(text: str, **knobs: Any) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        chosen(text, **knobs)
+    return caught.value
+
+
+def because(schedule: Schedule, word: str) -> str:
+    """The one reason whose decision contains `word`."""
+    (found,) = [r for r in schedule.reasons if word in r.decision]
+    return found.because
+
+
+def test_deterministic_and_named_after_its_kernel() -> None:
+    text = kernels.gemm(128, 256, 64)
+    assert chosen(text).to_json() == chosen(text).to_json()
+    assert chosen(text).tile_hash != chosen(kernels.gemm(128, 128, 64)).tile_hash
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "registers"),
+    [(1, 128, (None, None)), (2, 128, (232, 40)), (3, 192, (160, 32))],
+)
+def test_registers_by_groups(
+    groups: int, rows: int, registers: tuple[int | None, int | None]
+) -> None:
+    schedule = chosen(kernels.gemm(rows, 128, 64), num_consumer_groups=groups)
+    assert tuple(t.registers for t in schedule.tasks) == registers
+    assert schedule.split.count == groups
+
+
+@pytest.mark.parametrize("by", [kernels.EIGHT, kernels.ODD])
+def test_a_producer_that_holds_data_gets_more_registers(by: int) -> None:
+    text = kernels.gemm(128, 128, 64, View("a", "M", "K", "la", by))
+    consumer, producer = chosen(text, num_consumer_groups=2).tasks
+    assert producer.registers is not None and producer.registers > 40
+    assert consumer.registers is not None
+    assert 2 * consumer.registers + producer.registers == 3 * 168
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"reg_inc_consumer": 240}, ["2048 more", "64512"]),
+        ({"reg_inc_consumer": 233}, ["multiples of 8"]),
+        ({"reg_dec_producer": 16}, ["from 24"]),
+    ],
+)
+def test_register_over_ask(knobs: dict[str, int], words: list[str]) -> None:
+    error = refused(kernels.gemm(128, 256, 64), num_consumer_groups=2, **knobs)
+    assert error.code == "registers" and error.help
+    for word in words:
+        assert word in error.message
+
+
+def test_registers_of_the_user() -> None:
+    schedule = chosen(
+        kernels.gemm(128, 256, 64),
+        num_consumer_groups=2,
+        reg_dec_producer=24,
+        reg_inc_consumer=240,
+    )
+    assert tuple(t.registers for t in schedule.tasks) == (240, 24)
+
+
+def test_too_deep_a_ring() -> None:
+    error = refused(kernels.gemm(128, 256, 64), num_consumer_groups=2, num_buffers_warp_spec=6)
+    assert error.code == "shared-memory"
+    assert "more than there are" in error.message and "num_buffers_warp_spec" in str(error.help)
+
+
+def test_staging_gives_way_to_the_ring() -> None:
+    four = chosen(kernels.gemm(128, 256, 64), num_consumer_groups=2, num_buffers_warp_spec=4)
+    assert four.channels[0].depth == 4
+    assert four.stores[0].buffers == 2
+    three = chosen(kernels.gemm(128, 256, 64), num_consumer_groups=2)
+    assert (three.channels[0].depth, three.stores[0].buffers) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("bm", "bn", "bk", "code"),
+    [(32, 64, 64, "wgmma-m"), (64, 512, 64, "wgmma-n"), (64, 64, 8, "wgmma-k")],
+)
+def test_dots_that_wgmma_cannot_take(bm: int, bn: int, bk: int, code: str) -> None:
+    error = refused(kernels.gemm(bm, bn, bk), num_consumer_groups=1)
+    assert error.code == code and error.loc is not None and error.help
+
+
+def test_f32_operands() -> None:
+    a, b = (
+        View(n, x, y, s, 4, "f32") for n, x, y, s in (("a", "M", "K", "la"), ("b", "K", "N", "lb"))
+    )
+    assert refused(kernels.gemm(64, 64, 32, a, b)).code == "dot-dtype"
+
+
+ADDITION = """
+func @add_one(%x: ptr<f32>, %N: i32) level=TILE {
+  %c0 = const() {value=0, dtype=i32} : i32
+  %one = const() {value=1, dtype=i64} : i64
+  %up = const() {value=1.0, dtype=f32} : f32
+  %N64 = cast(%N) {dtype=i64} : i64
+  %v = make_view(%x, %N64, %one) {divisible=(16, 1)} : view<1xf32>
+  %p = program_id() {axis=0} : i32
+  %c128 = const() {value=128, dtype=i32} : i32
+  %at = mul(%p, %c128) : i32
+  %t = load_box(%v, %at) {shape=(128,)} : tile<128xf32>
+  %ups = splat(%up) {shape=(128,)} : tile<128xf32>
+  %s = add(%t, %ups) : tile<128xf32>
+  store_box(%v, %s, %at)
+  yield()
+}
+"""
+
+
+@pytest.mark.parametrize("warps", [1, 8])
+def test_without_dots_one_task(warps: int) -> None:
+    func = road.tile(ADDITION)
+    x = np.arange(300, dtype=np.float32)
+    schedule, steps = road.check_equal(func, [x, 300], 3, Knobs(num_warps=warps))
+    assert [(t.role, t.warps, t.replicas) for t in schedule.tasks] == [("main", warps, 1)]
+    assert not schedule.channels and not schedule.specialized
+    assert "no dot" in because(schedule, "uniform")
+    # x is read and written: what other threads stored must be seen
+    kinds = [o.kind for o in walk(steps[-1][1].body)]
+    assert hopper.group_sync in kinds
+
+
+def test_a_request_that_cannot_be_met_warns_or_raises() -> None:
+    schedule = chosen(ADDITION, num_consumer_groups=2)
+    (warning,) = [r for r in schedule.reasons if r.warn]
+    assert "no dot" in warning.because
+    error = refused(ADDITION, num_consumer_groups=2, strict=True)
+    assert error.code == "no-specialization"
+    assert not any(r.warn for r in chosen(ADDITION).reasons)
+
+
+def test_loads_in_no_loop_are_not_specialized() -> None:
+    text = kernels.function(
+        "once",
+        [
+            View("a", "M", "K", "la"),
+            View("b", "K", "N", "lb"),
+            View("c", "M", "N", "lc", dtype="f32"),
+        ],
+        ("M", "N", "K", "la", "lb", "lc"),
+        """
+  %zeros = splat(%zero) {shape=(64, 64)} : tile<64x64xf32>
+  %x = load_box(%a_view, %c0, %c0) {shape=(64, 64)} : tile<64x64xbf16>
+  %y = load_box(%b_view, %c0, %c0) {shape=(64, 64)} : tile<64x64xbf16>
+  %s = dot(%x, %y, %zeros) : tile<64x64xf32>
+  store_box(%c_view, %s, %c0, %c0)
+""",
+    )
+    assert "no loop" in because(chosen(text), "uniform")
+    error = refused(text, num_consumer_groups=1, strict=True)
+    assert error.code == "no-specialization" and error.loc is not None
+    rng = np.random.default_rng(0)
+    a, b = (road.integers(rng, (64, 64), BF16) for _ in range(2))
+    c = np.full((64, 64), 7, np.float32)
+    road.check_equal(road.tile(text), [a, b, c, 60, 64, 50, 64, 64, 64], 1)
+
+
+def test_fewer_groups_than_asked_for_warns() -> None:
+    schedule = chosen(kernels.gemm(64, 40, 64), num_consumer_groups=2)
+    (warning,) = [r for r in schedule.reasons if r.warn]
+    assert "rows" in warning.because and "columns" in warning.because
+    assert schedule.split.count == 1
+
+
+IN_PLACE = kernels.gemm(128, 64, 64, persistent=False).replace(
+    "    store_box(%c_view, %out, %row, %col)",
+    """
+    %old = load_box(%c_view, %row, %col) {shape=(128, 64)} : tile<128x64xbf16>
+    %new = add(%out, %old) : tile<128x64xbf16>
+    store_box(%c_view, %new, %row, %col)""",
+)
+
+
+def test_memory_that_is_read_and_written_stays_in_order() -> None:
+    func = road.tile(IN_PLACE)
+    rng = np.random.default_rng(6)
+    a, b = road.integers(rng, (128, 128), BF16), road.integers(rng, (128, 64), BF16)
+    c = road.integers(rng, (128, 64), BF16)
+    args = [a, b, c, 128, 64, 128, 128, 64, 64]
+    schedule, steps = road.check_equal(func, args, 1, Knobs(num_consumer_groups=2))
+    assert schedule.split.count == 1
+    assert steps[0][1].attrs["disjoint"] == ((2, 0), (2, 1))
+
+
+def test_an_operand_that_the_kernel_writes_is_not_moved_ahead() -> None:
+    text = kernels.gemm(64, 64, 64, persistent=False).replace(
+        "      yield(%next)",
+        "      store_box(%a_view, %x, %row, %at)\n      yield(%next)",
+    )
+    schedule = chosen(text, num_consumer_groups=1)
+    assert "also writes through a" in because(schedule, "not moved ahead")
+    carried = {i for c in schedule.channels for i in c.items}
+    loads = [o for o in walk(road.tile(text).body) if o.kind is tile.load_box]
+    assert carried == {loads[1].id}
+    rng = np.random.default_rng(7)
+    a, b = road.integers(rng, (64, 128), BF16), road.integers(rng, (128, 64), BF16)
+    c = np.zeros((64, 64), BF16)
+    args = [a, b, c, 64, 64, 128, 128, 64, 64]
+    road.check_equal(road.tile(text), args, 1, Knobs(num_consumer_groups=1))
+
+
+def test_an_address_that_depends_on_a_dot_keeps_its_load() -> None:
+    text = kernels.gemm(64, 64, 64, persistent=False).replace(
+        "      %y = load_box(%b_view, %at, %col)",
+        """
+      %s0 = reduce(%acc) {axis=1, fn="max"} : tile<64xf32>
+      %s1 = reduce(%s0) {axis=0, fn="max"} : f32
+      %s2 = cast(%s1) {dtype=i32} : i32
+      %s3 = mul(%s2, %c0) : i32
+      %moved = add(%at, %s3) : i32
+      %y = load_box(%b_view, %moved, %col)""",
+    )
+    schedule = chosen(text, num_consumer_groups=1)
+    assert "depends on" in because(schedule, "not moved ahead")
+    rng = np.random.default_rng(8)
+    a, b = road.integers(rng, (64, 128), BF16), road.integers(rng, (128, 64), BF16)
+    c = np.zeros((64, 64), BF16)
+    args = [a, b, c, 64, 64, 128, 128, 64, 64]
+    road.check_equal(road.tile(text), args, 1, Knobs(num_consumer_groups=1))
+
+
+def test_every_decision_has_its_reason() -> None:
+    schedule = chosen(kernels.gemm(128, 256, 64), num_consumer_groups=2)
+    subjects = {r.subject for r in schedule.reasons}
+    assert {"kernel", "consumer", "producer"} <= subjects
+    assert {c.name for c in schedule.channels} <= subjects
+    assert {i for c in schedule.channels for i in c.items} <= subjects
+    assert {s.op for s in schedule.stores} <= subjects
+    assert all(r.because for r in schedule.reasons)
