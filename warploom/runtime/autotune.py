@@ -110,7 +110,7 @@ class Autotuner:
         self.configs = tuple(configs)
         self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
         self.prune_configs_by = dict(prune_configs_by or {})
-        functools.update_wrapper(cast(Any, self), fn)
+        functools.update_wrapper(cast(Any, self), fn, updated=())
         self.verdicts: dict[Any, Verdict] = {}
         kernel = self.kernel
         names = (*key, *self.restore_value, *self.reset_to_zero)
@@ -355,7 +355,7 @@ class Heuristics:
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
         self.fn = fn
         self.values = dict(values)
-        functools.update_wrapper(cast(Any, self), fn)
+        functools.update_wrapper(cast(Any, self), fn, updated=())
 
     @property
     def kernel(self) -> JITFunction:

@@ -89,7 +89,7 @@ class JITFunction:
     def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
         self.fn = fn
         self.__warploom_fn__ = fn
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())
         self._unspecialized = tuple(do_not_specialize)
         self._variants: dict[Any, CompiledKernel] = {}
         self._hits: dict[Any, tuple[Callable[..., None], CompiledKernel]] = {}

@@ -1,0 +1,364 @@
+"""Tuning: what is chosen, what is skipped and why, and workers that hang, crash or break."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import warploom as wl
+import warploom.language as tl
+from tests.unit.fake_driver import FakeDriver, GpuArray
+from warploom.errors import CompileError, LaunchError
+from warploom.runtime import autotune, compiled, jit, launch, worker
+from warploom.runtime.args import _PROBES, KEYS, fields_of, spec_of
+from warploom.runtime.autotune import Autotuner, Candidate, judge
+from warploom.runtime.cache import DiskCache
+from warploom.runtime.compiled import CompiledKernel, Request, Resources
+from warploom.runtime.jit import Call
+from warploom.runtime.plan import LaunchPlan, ScalarParam
+from warploom.runtime.worker import Snapshot, TimingError, Worker, merge, snapshot
+from warploom.schedule.model import Knobs
+
+PLAN = LaunchPlan("k", 128, 0, (ScalarParam(0, "Q"),))
+
+
+def tuned_kernel(x_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    tl.store(x_ptr + tl.arange(0, BLOCK), tl.program_id(0) + n)
+
+
+def compiled_kernel(request: Request, spill: int = 0, shared: int = 0) -> CompiledKernel:
+    resources = Resources(128, 32, spill, 0, 0, shared, 0, (), 0.0, "none")
+    return CompiledKernel(request, "", b"\x7fELF", PLAN, resources)
+
+
+def block_of(kernel: CompiledKernel) -> int:
+    return int(kernel.constexprs["BLOCK"])
+
+
+class FakeTimer:
+    """Milliseconds by block; a text is the reason of a failure.  `asked`: blocks in order."""
+
+    def __init__(self, times: dict[int, float | str]) -> None:
+        self.times, self.asked, self.closed = times, list[int](), False
+
+    def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
+        self.asked.append(block_of(kernel))
+        found = self.times[block_of(kernel)]
+        if isinstance(found, str):
+            raise TimingError(found)
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def candidates(blocks: Any) -> list[Candidate]:
+    def request(block: int) -> Request:
+        return Request(tuned_kernel, (), (("BLOCK", block),), Knobs())
+
+    return [
+        Candidate(i, wl.Config({"BLOCK": b}), compiled_kernel(request(b)))
+        for i, b in enumerate(blocks)
+    ]
+
+
+# ---- judging
+
+
+@given(st.lists(st.floats(0.01, 10) | st.just("hangs"), min_size=1, max_size=8))
+def test_the_fastest_that_runs_wins(times: list[float | str]) -> None:
+    timer = FakeTimer(dict(enumerate(times)))
+    numbers = [t for t in times if not isinstance(t, str)]
+    if not numbers:
+        with pytest.raises(LaunchError, match="hangs"):
+            judge(candidates(range(len(times))), timer, "k")
+        return
+    verdict = judge(candidates(range(len(times))), timer, "k")
+    assert times[verdict.best] == min(numbers)
+    assert len(verdict.times) == len(numbers) and len(verdict.skipped) == times.count("hangs")
+
+
+def test_only_close_ones_take_turns() -> None:
+    timer = FakeTimer({1: 1.0, 2: 5.0, 3: 1.05, 4: "crash"})
+    judge(candidates([1, 2, 3, 4]), timer, "k")
+    assert timer.asked[:4] == [1, 2, 3, 4]
+    assert timer.asked[4:] == [1, 3] * (autotune.ROUNDS - 1)
+
+
+def test_a_finalist_that_fails_later_is_out() -> None:
+    class Failing(FakeTimer):
+        def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
+            if block_of(kernel) == 1 and len(self.asked) > 2:
+                raise TimingError("failed late")
+            return super().time(kernel, grid)
+
+    verdict = judge(candidates([1, 2]), Failing({1: 1.0, 2: 1.01}), "k")
+    assert verdict.best == 1 and verdict.skipped == {"BLOCK=1": "failed late"}
+
+
+# ---- from a call
+
+
+class Gpu:
+    """A driver that records, a compiler and timer that pretend, a cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.driver = FakeDriver()
+        self.driver.params = 1
+        self.cache = DiskCache(folder)
+        self.timer = FakeTimer({32: 2.0, 64: 1.0, 128: 3.0, 256: 0.1})
+        self.spill: dict[int, int] = {}
+        self.shared: dict[int, int] = {}
+        self.refused: dict[int, str] = {}
+
+    def compile(self, request: Request) -> CompiledKernel:
+        block = int(dict(request.constexprs)["BLOCK"])
+        if block in self.refused:
+            raise CompileError("shared-memory", self.refused[block])
+        return compiled_kernel(request, self.spill.get(block, 0), self.shared.get(block, 0))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
+    fake = Gpu(tmp_path)
+    for module in (launch, jit, compiled, autotune):
+        monkeypatch.setattr(module, "driver", lambda: fake.driver)
+    monkeypatch.setattr(jit, "compile_request", fake.compile)
+    monkeypatch.setattr(autotune, "default_cache", lambda: fake.cache)
+    monkeypatch.setattr(Autotuner, "make_timer", lambda self, call, device: fake.timer)
+    yield fake
+    for table in (_PROBES, KEYS):
+        table.pop(GpuArray, None)  # type: ignore[attr-defined]
+
+
+X = GpuArray(1 << 20, (1000,))
+
+
+def tuner(*blocks: int, **more: Any) -> Autotuner:
+    configs = [wl.Config({"BLOCK": b}, num_warps=8) for b in blocks]
+    return wl.autotune(configs, key=["n"], **more)(wl.jit(tuned_kernel))
+
+
+def test_tuned_once_a_key_and_kept_on_disk(gpu: Gpu) -> None:
+    kernel = tuner(32, 64, 128)
+    grids: list[int] = []
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        grids.append(meta["BLOCK"])
+        return (meta["BLOCK"],)
+
+    for _ in range(2):
+        ran = kernel[grid](X, 1000)
+        assert ran is not None and block_of(ran) == 64 and ran.request.knobs.num_warps == 8
+    assert gpu.driver.launches[-1][1] == (64, 1, 1)
+    asked = len(gpu.timer.asked)
+    assert gpu.timer.closed and asked == 3
+    kernel[grid](X, 1001)  # another key
+    assert len(gpu.timer.asked) == 2 * asked
+    again = tuner(32, 64, 128)
+    again[grid](X, 1000)
+    assert len(gpu.timer.asked) == 2 * asked  # from disk
+    tuner(32, 128)[grid](X, 1000)  # other configs
+    assert len(gpu.timer.asked) > 2 * asked
+
+
+def test_a_broken_verdict_on_disk_is_no_verdict(gpu: Gpu) -> None:
+    tuner(32, 64)[(1,)](X, 1000)
+    entries = [p for p in (gpu.cache.root or Path()).rglob("*") if p.is_file()]
+    gpu.cache.store(
+        "tuned", entries[0].name, {"verdict": json.dumps({"best": 7, "times": {}}).encode()}
+    )
+    before = len(gpu.timer.asked)
+    tuner(32, 64)[(1,)](X, 1000)
+    assert len(gpu.timer.asked) > before
+
+
+def test_what_cannot_run_is_never_timed(gpu: Gpu) -> None:
+    gpu.refused = {32: "needs 300,000 bytes"}
+    gpu.spill = {128: 64}
+    gpu.shared = {256: 250_000}
+    kernel = tuner(32, 64, 128, 256)
+    kernel[(1,)](X, 1000)
+    assert set(gpu.timer.asked) == {64}
+    (verdict,) = kernel.verdicts.values()
+    assert verdict.skipped == {
+        "BLOCK=32, num_warps=8": "error[shared-memory]: needs 300,000 bytes",
+        "BLOCK=128, num_warps=8": "spills 64 bytes of registers",
+        "BLOCK=256, num_warps=8": "250000 bytes of shared memory, 232448 at most",
+    }
+
+
+def test_spilling_is_better_than_nothing(gpu: Gpu) -> None:
+    gpu.spill = {32: 8, 64: 8}
+    assert block_of(tuner(32, 64)[(1,)](X, 1000) or pytest.fail()) == 64
+
+
+def test_all_refused(gpu: Gpu) -> None:
+    gpu.refused = {32: "too large", 64: "too large"}
+    with pytest.raises(LaunchError, match=r"no config of tuned_kernel runs:\n.*too large"):
+        tuner(32, 64)[(1,)](X, 1000)
+    assert gpu.timer.closed
+
+
+def test_never_under_capture(gpu: Gpu) -> None:
+    kernel = tuner(32, 64)
+    gpu.driver.capturing = True
+    with pytest.raises(LaunchError, match="captured into a graph"):
+        kernel[(1,)](X, 1000)
+    assert gpu.timer.asked == []
+
+
+def test_pruning_by_the_user(gpu: Gpu) -> None:
+    def early(configs: list[wl.Config], named: dict[str, Any], **_: Any) -> list[wl.Config]:
+        return [c for c in configs if c.kwargs["BLOCK"] < named["n"]]
+
+    by = {"early_config_prune": early, "perf_model": lambda **a: -a["BLOCK"], "top_k": 2}
+    kernel = tuner(32, 64, 128, 256, prune_configs_by=by)
+    kernel[(1,)](X, 200)
+    assert set(gpu.timer.asked) == {128, 64}
+    with pytest.raises(CompileError, match="leaves no config"):
+        kernel[(1,)](X, 2)
+
+
+def test_mistakes_of_decorators(gpu: Gpu) -> None:
+    with pytest.raises(CompileError, match="names m, which is no parameter"):
+        wl.autotune([wl.Config({})], key=["m"])(wl.jit(tuned_kernel))
+    with pytest.raises(CompileError, match="at least one config"):
+        wl.autotune([], key=[])(wl.jit(tuned_kernel))
+    with pytest.raises(CompileError, match="'tuned_kernel' is no kernel"):
+        wl.autotune([wl.Config({})], key=[])(tuned_kernel)
+    with pytest.raises(LaunchError, match="BLOCK of tuned_kernel is given in the call and"):
+        tuner(32, 64)[(1,)](X, 1000, BLOCK=64)
+
+
+# ---- snapshots
+
+
+def call_of(**values: Any) -> Call:
+    fields = tuple(f for name, v in values.items() for f in fields_of(name, v))
+    specs = tuple(spec_of(f.value, f.array, f.name) for f in fields)
+    return Call(specs, fields, (), Knobs())
+
+
+def test_snapshots_keep_what_is_shared(gpu: Gpu) -> None:
+    a, b = GpuArray(4096 + 16, (100,)), GpuArray(4096 + 216, (100,))  # overlapping
+    c = GpuArray(1 << 20, (8,), "int8")
+    taken = snapshot(call_of(a=a, b=b, n=7, c=c), 0, restore=[1], zero=[3])
+    assert taken.values == ((0, 16), (0, 216), 7, (1, 0))
+    assert [r.size for r in taken.regions] == [616, 8]
+    assert taken.restore == ((0, 216, 400),) and taken.zero == ((1, 0, 8),)
+    files = [Path(r.file) for r in taken.regions]
+    assert files[0].read_bytes() == bytes([4096 % 251]) * 616
+    Worker(taken).close()
+    assert not any(f.exists() for f in files)
+
+
+def test_large_arguments_keep_a_share(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "COPIED_BYTES", 1000)
+    taken = snapshot(call_of(a=GpuArray(4096, (2000,), "int8")), 0, [], [])
+    (region,) = taken.regions
+    assert region.size == 2000 and Path(region.file).stat().st_size == 1000
+    Worker(taken).close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)), max_size=8))
+def test_merged_ranges_cover_all_and_are_apart(starts: list[tuple[int, int]]) -> None:
+    ranges = [(low, low + n) for low, n in starts]
+    merged = merge(ranges)
+    for low, high in ranges:
+        assert low == high or sum(a <= low and high <= b for a, b in merged) == 1
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(merged))
+    assert all(low % worker.ALIGNMENT == 0 for low, _ in merged)
+
+
+# ---- the real process, with a pretended GPU
+
+FAKE_WORKER = """
+import os, sys, time
+from warploom.runtime import worker
+class Arguments:
+    def __init__(self, device, regions, values, restore, zero):
+        if device == 9: raise RuntimeError("no such device")
+        print("noise on stdout")
+    def is_broken(self): return self.what == "sticky"
+    def time(self, cubin, plan, grid):
+        self.what = cubin.decode()
+        if self.what == "hang": time.sleep(60)
+        if self.what == "crash": os._exit(11)
+        if self.what in ("refused", "sticky"): raise RuntimeError(self.what + " by the driver")
+        return os.getpid() + grid[0] / 1000
+worker._Arguments = Arguments
+worker.main()
+"""
+
+
+def make_worker(device: int = 0) -> Worker:
+    entry = f"exec({FAKE_WORKER!r})"
+    return Worker(Snapshot(device, (), (), (), ()), entry=entry, limit=0.5)
+
+
+def order(what: str) -> CompiledKernel:
+    made = compiled_kernel(Request(tuned_kernel, (), (), Knobs()))
+    made.cubin = what.encode()
+    return made
+
+
+def pid(timed: float) -> int:
+    return int(timed)
+
+
+def test_a_worker_answers_and_survives_refusals() -> None:
+    w = make_worker()
+    try:
+        first = w.time(order("fine"), (5, 1, 1))
+        assert round(first - int(first), 3) == 0.005
+        with pytest.raises(TimingError, match="refused by the driver"):
+            w.time(order("refused"), (1, 1, 1))
+        assert pid(w.time(order("fine"), (1, 1, 1))) == pid(first)
+    finally:
+        w.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [("hang", "the kernel hangs"), ("crash", "exit status 11"), ("sticky", "sticky by the driver")],
+)
+def test_a_lost_worker_is_replaced(what: str, reason: str) -> None:
+    w = make_worker()
+    try:
+        first = w.time(order("fine"), (1, 1, 1))
+        start = time.monotonic()
+        with pytest.raises(TimingError, match=reason):
+            w.time(order(what), (1, 1, 1))
+        assert time.monotonic() - start < 10
+        assert pid(w.time(order("fine"), (1, 1, 1))) != pid(first)
+    finally:
+        w.close()
+
+
+def test_a_worker_that_does_not_start() -> None:
+    w = make_worker(device=9)
+    with pytest.raises(TimingError, match="does not start: RuntimeError: no such device"):
+        w.time(order("fine"), (1, 1, 1))
+    w.close()
+
+
+def test_the_worker_never_imports_user_code() -> None:
+    """The real entry point on a machine without a GPU: it fails by name, not by an import."""
+    from warploom.errors import LaunchError as Expected
+
+    try:
+        launch.CudaDriver()
+    except Expected:
+        w = Worker(Snapshot(0, (), (), (), ()))
+        with pytest.raises(TimingError, match="no-driver"):
+            w.time(order("fine"), (1, 1, 1))
+        w.close()

@@ -1,0 +1,309 @@
+"""Calls: on host arrays, on a driver that only records, and what is wrong with some."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.unit.fake_driver import FakeDriver, GpuArray
+from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.runtime import autotune, compiled, jit, launch
+from warploom.runtime.args import _PROBES, KEYS
+from warploom.runtime.compiled import CompiledKernel, Request, Resources, grid_sizes
+from warploom.runtime.plan import LaunchPlan, MapParam, ScalarParam
+
+
+def scale_kernel(
+    x_ptr: Any, out_ptr: Any, n: Any, factor: Any, BLOCK: tl.constexpr, SHIFT: tl.constexpr = 0
+) -> None:
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    x = tl.load(x_ptr + offsets, mask=inside)
+    tl.store(out_ptr + offsets, x * factor + SHIFT, mask=inside)
+
+
+def arrays(n: int) -> tuple[Any, Any]:
+    x = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    return x, np.full_like(x, np.nan)
+
+
+# ---- on the CPU
+
+
+def test_a_call_on_numpy_arrays_runs_the_oracle() -> None:
+    kernel = wl.jit(scale_kernel)
+    x, out = arrays(1000)
+    seen: list[dict[str, Any]] = []
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        seen.append(meta)
+        return (wl.cdiv(meta["n"], meta["BLOCK"]),)
+
+    assert kernel[grid](x, out, 1000, 2.0, BLOCK=128, SHIFT=3) is None
+    np.testing.assert_array_equal(out, x * np.float32(2) + np.float32(3))
+    assert seen[0]["SHIFT"] == 3 and seen[0]["x_ptr"] is x
+    kernel[(8,)](x, out, n=1, factor=0.0, BLOCK=128)  # one element, SHIFT by default
+    assert out[0] == 0 and out[1] == x[1] * np.float32(2) + np.float32(3)
+
+
+def test_grid_zero_touches_nothing() -> None:
+    x, out = arrays(4)
+    wl.jit(scale_kernel)[(0,)](x, out, 4, 2.0, BLOCK=128)
+    assert np.isnan(out).all()
+
+
+def test_heuristics_and_autotune_on_the_cpu() -> None:
+    configs = [wl.Config({"BLOCK": 64}, num_warps=8), wl.Config({"BLOCK": 32})]
+    kernel = wl.autotune(configs, key=["n"])(
+        wl.heuristics({"SHIFT": lambda args: args["n"] + args["BLOCK"]})(wl.jit(scale_kernel))
+    )
+    x, out = arrays(100)
+    kernel[lambda meta: (wl.cdiv(meta["n"], meta["BLOCK"]),)](x, out, 100, 1.0)
+    np.testing.assert_array_equal(out, x + np.float32(164))
+    assert kernel.verdicts[(100, np.dtype("float32"), np.dtype("float32"))].best == 0
+
+
+# ---- on a GPU that only records
+
+
+class Gpu:
+    """The fake driver, and the requests that were 'compiled'."""
+
+    def __init__(self) -> None:
+        self.driver = FakeDriver()
+        self.driver.params = 4
+        self.requests: list[Request] = []
+        self.plan = LaunchPlan(
+            "scale",
+            128,
+            0,
+            (
+                MapParam("f32", "a[0]", ("a[2]",), (), (64,), 0),
+                ScalarParam(1, "Q"),
+                ScalarParam(2, "i"),
+                ScalarParam(3, "f"),
+            ),
+            disjoint=((1, 0),),
+            nonnegative=(2,),
+        )
+
+    def compile(self, request: Request) -> CompiledKernel:
+        self.requests.append(request)
+        plan = self.plan
+        if not request.structured or request.specs[0].fact.divisible == 1:
+            plan = replace(plan, params=(ScalarParam(0, "Q"), *plan.params[1:]), nonnegative=())
+        if request.knobs.num_consumer_groups == 0:
+            plan = replace(plan, disjoint=())
+        resources = Resources(128, 32, 0, 0, 0, 0, 0, (), 0.0, "none")
+        return CompiledKernel(request, "", b"\x7fELF", plan, resources)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    fake = Gpu()
+    for module in (launch, jit, compiled, autotune):
+        monkeypatch.setattr(module, "driver", lambda: fake.driver)
+    monkeypatch.setattr(jit, "compile_request", fake.compile)
+    monkeypatch.setattr(jit, "is_cached", lambda request: False)
+    yield fake
+    for table in (_PROBES, KEYS):
+        table.pop(GpuArray, None)  # type: ignore[attr-defined]
+
+
+X, OUT = GpuArray(1 << 20, (1000,)), GpuArray(1 << 21, (1000,))
+
+
+def test_equal_calls_compile_and_prepare_once(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    first = kernel[(8,)](X, OUT, 1000, 2.0, BLOCK=128)
+    prepared = list(gpu.driver.encoded)
+    assert kernel[(9, 2)](X, OUT, 1000, 2.0, BLOCK=128) is first
+    assert kernel[lambda meta: (meta["BLOCK"],)](X, OUT, 1000, 2.0, BLOCK=128) is first
+    assert len(gpu.requests) == 1 and gpu.driver.encoded == prepared
+    assert [launch[1] for launch in gpu.driver.launches] == [(8, 1, 1), (9, 2, 1), (128, 1, 1)]
+    assert [str(s) for s in gpu.requests[0].specs] == ["*fp32:16", "*fp32:16", "i32:8", "fp32"]
+    assert gpu.requests[0].constexprs == (("BLOCK", 128), ("SHIFT", 0))
+
+
+@pytest.mark.parametrize(
+    ("changed", "variants"),
+    [
+        ({"n": 1008}, 2),  # divisible by 16
+        ({"n": 1016}, 1),  # by 8, as 1000 is
+        ({"n": 1}, 2),
+        ({"n": True}, 2),
+        ({"x_ptr": GpuArray((1 << 20) + 4, (1000,))}, 2),  # alignment
+        ({"x_ptr": GpuArray((1 << 20) + 256, (1000,))}, 1),
+        ({"x_ptr": GpuArray(1 << 20, (1000,), "float16")}, 2),
+        ({"factor": 3.0}, 1),
+        ({"BLOCK": 64}, 2),
+        ({"num_warps": 8}, 2),
+        ({"factor": None}, 2),
+    ],
+)
+def test_what_makes_another_variant(gpu: Gpu, changed: dict[str, Any], variants: int) -> None:
+    kernel = wl.jit(scale_kernel)
+    call = {"x_ptr": X, "out_ptr": OUT, "n": 1000, "factor": 2.0, "BLOCK": 128}
+    kernel[(1,)](**call)
+    if changed.get("factor", 0) is None:  # its parameter is gone
+        gpu.plan = replace(gpu.plan, params=gpu.plan.params[:3])
+        gpu.driver.params = 3
+    kernel[(1,)](**{**call, **changed})
+    assert len(gpu.requests) == variants
+    assert len(gpu.driver.launches) == 2
+    assert gpu.driver.launches[0][-1] != gpu.driver.launches[1][-1] or variants == 2
+
+
+def test_do_not_specialize(gpu: Gpu) -> None:
+    kernel = wl.jit(do_not_specialize=["n"])(scale_kernel)
+    for n in (1, 16, 1000):
+        kernel[(1,)](X, OUT, n, 2.0, BLOCK=128)
+    assert [str(s) for s in gpu.requests[0].specs[2:]] == ["i32", "fp32"]
+    assert len(gpu.requests) == 1
+
+
+def test_overlapping_arguments_take_the_uniform_variant(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    with pytest.warns(WarploomWarning, match="out_ptr and x_ptr overlap"):
+        kernel[(1,)](X, GpuArray((1 << 20) + 3984, (1000,)), 1000, 2.0, BLOCK=128)
+    last = gpu.requests[-1]
+    assert (last.knobs.num_consumer_groups, last.knobs.num_stages, last.structured) == (0, 1, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel[(1,)](X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0, BLOCK=128)  # side by side
+
+
+def test_empty_extents_and_negative_sizes_never_reach_the_encoder(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    kernel[(1,)](X, OUT, 0, 2.0, BLOCK=128)
+    assert [s.fact.divisible for s in gpu.requests[-1].specs] == [1, 1, 16, 1]
+    kernel[(1,)](X, OUT, -8, 2.0, BLOCK=128)
+    assert not gpu.requests[-1].structured
+    assert gpu.driver.encoded == [] and len(gpu.driver.launches) == 2
+
+
+def test_capture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = wl.jit(scale_kernel)
+    kernel[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+    gpu.driver.capturing = True
+    kernel[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+    kernel[(1,)](OUT, X, 1000, 2.0, BLOCK=128)  # other pointers, the same variant
+    with pytest.raises(LaunchError, match="captured into a graph"):
+        kernel[(1,)](X, OUT, 1000, 2.0, BLOCK=64)
+    monkeypatch.setattr(jit, "is_cached", lambda request: True)
+    kernel[(1,)](X, OUT, 1000, 2.0, BLOCK=64)  # on disk: no compilation needed
+    assert len(gpu.driver.launches) == 4
+
+
+def test_prepared_launches(gpu: Gpu) -> None:
+    prepared = wl.jit(scale_kernel).prepare(X, OUT, 1000, 2.0, grid=(3,), BLOCK=128)
+    prepared()
+    prepared(stream=7)
+    assert [launch[1::3] for launch in gpu.driver.launches] == [((3, 1, 1), 0), ((3, 1, 1), 7)]
+
+
+def test_torch_stream_and_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Torch:
+        """As much of torch as a launch asks for."""
+
+        class Tensor:
+            pass
+
+        class cuda:
+            is_initialized = staticmethod(lambda: True)
+
+        class _C:
+            _cuda_getCurrentRawStream = staticmethod(lambda device: 40 + device)
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
+    gpu.driver.owner = lambda pointer: 1
+    wl.jit(scale_kernel)[(1,)](X, OUT, 1000, 2.0, BLOCK=128)
+    assert gpu.driver.launches[0][4] == 41 and gpu.driver.prepared == [(1, 0)]
+
+
+# ---- mistakes
+
+HOST_X, HOST_OUT = arrays(16)
+GOOD = {"x_ptr": X, "out_ptr": OUT, "n": 1000, "factor": 2.0, "BLOCK": 128}
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "text"),
+    [
+        ({"out_ptr": HOST_OUT}, "mixed-devices", "x_ptr on device 0, out_ptr on the CPU"),
+        ({"n": "1000"}, "argument-type", "argument n is a str"),
+        ({"n": 1 << 70}, "argument-range", "64 bits"),
+        ({"BLOK": 64}, "argument-name", "did you mean BLOCK"),
+        ({"num_warp": 4}, "argument-name", "did you mean num_warps"),
+        ({"BLOCK": HOST_X}, "constexpr-array", "is a tl.constexpr, got an array"),
+        ({"BLOCK": {}}, "constexpr-hash", "can't be part of a key"),
+    ],
+)
+def test_wrong_arguments(gpu: Gpu, changed: dict[str, Any], code: str, text: str) -> None:
+    with pytest.raises(LaunchError, match=text) as e:
+        wl.jit(scale_kernel)[(1,)](**{**GOOD, **changed})
+    assert e.value.code == code
+
+
+def test_wrong_calls(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    for call, code in (
+        (lambda: kernel(X, OUT, 1000, 2.0), "no-grid"),
+        (lambda: kernel[(1,)](X, OUT), "argument-missing"),
+        (lambda: kernel[(1,)](X, OUT, 1, 2.0, 128, 0, 9), "argument-count"),
+        (lambda: kernel[(1,)](X, OUT, 1, 2.0, 128, BLOCK=128), "argument-twice"),
+        (lambda: kernel[(1, 1, 1, 1)](**GOOD), "grid"),
+        (lambda: kernel[(-1,)](**GOOD), "grid"),
+        (lambda: kernel["many"](**GOOD), "grid"),
+    ):
+        with pytest.raises(LaunchError) as e:
+            call()
+        assert e.value.code == code
+    with pytest.raises(CompileError, match="num_warps is a whole number, not 4"):
+        kernel[(1,)](**GOOD, num_warps=4.0)
+    assert grid_sizes(5) == (5, 1, 1)
+
+
+def test_another_architecture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.driver, "architecture", lambda device: (8, 0))
+    with pytest.raises(LaunchError, match=r"compute capability 8\.0"):
+        wl.jit(scale_kernel)[(1,)](**GOOD)
+
+
+@pytest.mark.parametrize(
+    ("signature", "constexprs", "more", "code"),
+    [
+        (["*fp32:16"], {"BLOCK": 128}, {}, "signature"),
+        ({"x_ptr": "*fp32"}, {"BLOCK": 128}, {}, "signature"),
+        (["*fp32", "*fp32", "i32", "half"], {"BLOCK": 128}, {}, "signature"),
+        (["*fp32", "*fp32", "i32", "fp32"], {}, {}, "constexpr-missing"),
+        (["*fp32", "*fp32", "i32", "fp32"], {"BLOCK": 1, "N": 2}, {}, "constexpr-name"),
+        (["*fp32", "*fp32", "i32", "fp32"], {"BLOCK": 128}, {"num_warp": 4}, "knob"),
+        (["*fp32", "*fp32", "i32", "fp32"], {"BLOCK": 128}, {"strict": 1}, "knob"),
+        (["*fp32", "*fp32", "i32", "fp32"], {"BLOCK": 128}, {"target": "sm_70"}, "target"),
+    ],
+)
+def test_wrong_compilations(signature: Any, constexprs: Any, more: Any, code: str) -> None:
+    with pytest.raises(CompileError) as e:
+        wl.jit(scale_kernel).compile(signature, constexprs, **more)
+    assert e.value.code == code
+
+
+def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(flags: int) -> Any:
+        raise RuntimeError("Failed to dlopen libcuda.so.1")
+
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuInit", missing)
+    with pytest.raises(LaunchError, match="no CUDA driver") as e:
+        launch.CudaDriver()
+    assert "NumPy" in str(e.value)
