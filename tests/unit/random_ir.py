@@ -12,6 +12,7 @@ from warploom.errors import Loc
 from warploom.ir.build import const, for_, if_
 from warploom.ir.core import Builder, Func, Level, Value
 from warploom.ir.ops import arith, control, tile
+from warploom.ir.rewrite import rewrite
 from warploom.ir.types import DType, Pointer, Scalar, Tile, i1, i8, i32, i64, u8, u16
 
 DTYPES = (i1, i8, i32, i64, u8, u16)
@@ -108,8 +109,6 @@ def branch(draw: st.DrawFn, b: Builder, values: list[Value], depth: int) -> tupl
 
 def decorate(draw: st.DrawFn, func: Func) -> Func:
     """Ids, tasks, locations and hints, which the text must keep."""
-    from warploom.ir.rewrite import rewrite
-
     hints = st.sampled_from(["", "acc", "acc_1", "größe", "a b", "7"])
     tasks = st.frozensets(st.sampled_from(["producer", "consumer"]))
     ids = st.sampled_from(["", "loop0.1/load0", "dot1"])

@@ -1,13 +1,14 @@
 """Removing what is not needed: equal computations, dead code, invariant computations in loops.
 
-Three plain functions on functions.  Each keeps what it does not change and returns `func` itself where
+Plain functions on functions.  Each keeps what it does not change and returns `func` itself where
 nothing changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from warploom.errors import InternalError
 from warploom.ir.analysis import effects, is_pure
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value
 from warploom.ir.ops import control
@@ -16,6 +17,23 @@ from warploom.ir.rewrite import Env, substitute_operands
 from warploom.ir.simplify import MIRRORED
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
+
+ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
+
+
+def until_stable(func: Func, steps: Sequence[Callable[[Func], Func]]) -> Func:
+    """Applies the steps in turn until none changes the function (each returns what it does not change).
+
+    Raises InternalError where that takes more than ROUNDS rounds.
+    """
+    for _ in range(ROUNDS):
+        before = func
+        for step in steps:
+            func = step(func)
+        if func is before:
+            return func
+    raise InternalError(f"@{func.name} still changes after {ROUNDS} rounds of simplification")
+
 
 # ---- equal computations
 

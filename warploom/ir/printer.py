@@ -109,6 +109,7 @@ class _Printer:
             while str(self.unnamed) in taken:
                 self.unnamed += 1
             name = str(self.unnamed)
+            self.unnamed += 1
         else:
             name, n = base, 0
             while name in taken:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from warploom.errors import InternalError
-from warploom.ir.cleanup import drop_dead, hoist_invariant, merge_equal
+from warploom.ir.cleanup import drop_dead, hoist_invariant, merge_equal, until_stable
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
@@ -27,19 +26,10 @@ from warploom.ir.types import Scalar
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
-
 
 def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
-    func = specialize(func)
-    for _ in range(ROUNDS):
-        before = func
-        for step in (_simplify, merge_equal, hoist_invariant, drop_dead):
-            func = step(func)
-        if func is before:
-            return func
-    raise InternalError(f"canonicalize still changes @{func.name} after {ROUNDS} rounds")
+    return until_stable(specialize(func), (_simplify, merge_equal, hoist_invariant, drop_dead))
 
 
 def _simplify(func: Func) -> Func:
