@@ -30,7 +30,6 @@ from warploom.ir.types import (
     Scalar,
     Tile,
     bf16,
-    dtype_of,
     elem_of,
     f16,
     f32,
@@ -46,6 +45,7 @@ from warploom.ir.types import (
 
 Number = bool | int | float
 Operand = Any  # Value | Const | Number; anything else is refused with a message
+Tensor = Any  # what kernels compute with, as type checkers of users' code see it
 
 
 @dataclass(frozen=True)
@@ -568,6 +568,3 @@ def yield_(emitter: Emitter, values: tuple[Value, ...]) -> None:
 
 def with_elem(t: Type, elem: DType | Pointer) -> Type:
     return like(t, elem)
-
-
-__all__ = ["Const", "Emitter", "Number", "Operand", "current", "dtype_of", "translating"]

@@ -34,7 +34,7 @@ from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, i1, shape_of
 from warploom.language import math as elementwise
 from warploom.language import memory, shape
-from warploom.language.core import METHODS, Descriptor
+from warploom.language.core import METHODS, Constexpr, Descriptor
 
 SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+",
@@ -67,7 +67,6 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.GeneratorExp: ("a generator expression", "write a tl.static_range loop"),
     ast.Dict: ("a dict", "use separate variables or a tuple"),
     ast.Set: ("a set", "use a tuple"),
-    ast.Await: ("await", "kernels are synchronous; drop it"),
     ast.Yield: ("yield", "store results through a pointer"),
     ast.YieldFrom: ("yield from", "store results through a pointer"),
     ast.Starred: ("a starred expression", "write the elements out"),
@@ -81,9 +80,6 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.ImportFrom: ("import", "import at the top of the file"),
     ast.ClassDef: ("a class", "define it outside of the kernel"),
     ast.FunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
-    ast.AsyncFunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
-    ast.AsyncFor: ("async for", "write a plain for"),
-    ast.AsyncWith: ("async with", "write a plain with"),
     ast.Match: ("match", "use if and elif"),
     ast.Break: ("break", "let the loop's bounds or a while condition end it"),
     ast.Continue: ("continue", "put the rest of the body under an if"),
@@ -595,7 +591,7 @@ class Expressions:
             named = {k: v for k, v in bound.arguments.items() if isinstance(v, Value)}
             with self.at(node, **named):
                 out = fn(*bound.args, **bound.kwargs)
-                return out.value if isinstance(out, language.constexpr) else out
+                return out.value if isinstance(out, Constexpr) else out
         if getattr(fn, "__warploom_constexpr__", None) is not None:
             return self._call_static(node, name, fn, args, kwargs)
         self.fail(
@@ -670,7 +666,7 @@ class Expressions:
         scope: Scope = {}
         for p in parameters(fn):
             value = bound.arguments[p.name]
-            if p.name not in kwargs and isinstance(value, language.constexpr):
+            if p.name not in kwargs and isinstance(value, Constexpr):
                 value = value.value
             if p.constexpr and any(isinstance(leaf, Value) for leaf in leaves(value)):
                 self.fail(

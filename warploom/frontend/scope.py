@@ -19,7 +19,7 @@ from warploom.frontend.refuse import refuse
 from warploom.frontend.source import plain_function
 from warploom.ir.core import Type, Value
 from warploom.ir.types import DType, Scalar
-from warploom.language.core import Handle, constexpr
+from warploom.language.core import Constexpr, Handle
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def same(x: Any, y: Any) -> bool:
 
 def admit(name: str, value: Any) -> Any:
     """A Python object from outside the kernel (a global, a default) as a value inside it."""
-    if isinstance(value, constexpr):
+    if isinstance(value, Constexpr):
         value = value.value
     if isinstance(value, list | tuple):
         return tuple(admit(name, v) for v in value)

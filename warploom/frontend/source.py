@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import hashlib
 import inspect
+import io
+import tokenize
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,13 +45,25 @@ class Source:
         line: int = node.lineno + self.shift  # type: ignore[attr-defined]
         text = self.lines[line - self.first_line].rstrip("\n")
         start = _column(text, node.col_offset)  # type: ignore[attr-defined]
-        one_line = node.end_lineno == node.lineno  # type: ignore[attr-defined]
-        end = _column(text, node.end_col_offset) if one_line else len(text)  # type: ignore[attr-defined]
+        end = _code_end(text)
+        if node.end_lineno == node.lineno:  # type: ignore[attr-defined]
+            end = _column(text, node.end_col_offset)  # type: ignore[attr-defined]
         return Loc(self.file, line, start + 1, end + 1, caller)
 
     def text(self, node: ast.AST) -> str:
         """The node as source text, for messages."""
         return ast.unparse(node)
+
+
+def _code_end(line: str) -> int:
+    """Where the code on a line ends, before a comment."""
+    if "#" in line:
+        with contextlib.suppress(tokenize.TokenError, IndentationError):
+            for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
+                if token.type == tokenize.COMMENT:
+                    indent = len(line) - len(line.lstrip())
+                    return len(line[: indent + token.start[1]].rstrip())
+    return len(line.rstrip())
 
 
 def _column(line: str, offset: int) -> int:

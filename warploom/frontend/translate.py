@@ -45,7 +45,7 @@ from warploom.frontend.source import Function, parameters, parse_function
 from warploom.ir.core import Builder, Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64
-from warploom.language.core import Descriptor, async_task, static_range
+from warploom.language.core import Constexpr, Descriptor, async_task, static_range
 
 
 def translate(
@@ -57,9 +57,9 @@ def translate(
     """The function at TILE that a kernel is, for these types and compile-time values.
 
     fn: a plain Python function.  signature: types of the run-time parameters (Scalar, Pointer or
-    DescriptorType), by name or in parameter order.  constexprs: the other parameters by name.  facts: one for each parameter of the
-    resulting function (signature.expand says which those are), or none at all; an integer whose fact
-    gives a value becomes that constant, its parameter stays.
+    DescriptorType), by name or in parameter order.  constexprs: the other parameters by name.
+    facts: one for each parameter of the resulting function (signature.expand says which those are),
+    or none at all; an integer whose fact gives a value becomes that constant, its parameter stays.
 
     attrs["facts"] of the result holds the facts.  Raises CompileError for the user's mistakes.
     """
@@ -160,7 +160,7 @@ def _constant_argument(
             where,
             help=f"pass {name}= in the call or the config",
         )
-    value = value.value if isinstance(value, language.constexpr) else value
+    value = value.value if isinstance(value, Constexpr) else value
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -566,7 +566,7 @@ class Statements(Expressions):
             start()
             self.block(body)
             for name in carried:
-                self._unchanged_kind(node, name, before[name], self.scope[name])
+                self._unchanged_kind(node, name, before[name], self.scope.get(name))
             with self.at(node):
                 final = tuple(
                     emitter.carried(x) for n in carried for x in leaves(self.scope[n].value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from warploom.errors import WarploomError
 from warploom.ir.core import Value
 from warploom.ir.types import DType
 
@@ -38,17 +39,17 @@ def constexpr_function(fn: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-class constexpr:
+class Constexpr:
     """A value known while compiling: annotation of a parameter or local, or wrapper of a global."""
 
     def __init__(self, value: Any) -> None:
-        self.value: Any = value.value if isinstance(value, constexpr) else value
+        self.value: Any = value.value if isinstance(value, Constexpr) else value
 
     def __repr__(self) -> str:
         return f"constexpr({self.value!r})"
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.value == (other.value if isinstance(other, constexpr) else other))
+        return bool(self.value == (other.value if isinstance(other, Constexpr) else other))
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -58,6 +59,13 @@ class constexpr:
 
     def __index__(self) -> int:
         return int(self.value)
+
+
+# A type checker sees a constexpr parameter as what the kernel's code uses it as: any value.
+if TYPE_CHECKING:
+    constexpr: TypeAlias = Any
+else:
+    constexpr = Constexpr
 
 
 @dataclass(init=False)
@@ -93,6 +101,9 @@ class range:
             "warp_specialize": warp_specialize,
         }
 
+    def __iter__(self) -> Iterator[Any]:
+        raise WarploomError("tl.range can only be looped over inside a kernel")
+
 
 @dataclass(init=False)
 class static_range:
@@ -104,12 +115,21 @@ class static_range:
         lo, hi = (0, arg1) if arg2 is None else (arg1, arg2)
         self.bounds = (lo, hi, 1 if step is None else step)
 
+    def __iter__(self) -> Iterator[Any]:
+        raise WarploomError("tl.static_range can only be looped over inside a kernel")
+
 
 @dataclass(frozen=True)
 class async_task:
     """`with tl.async_task([0]):` names the tasks that shall run the ops inside."""
 
     task_ids: Any
+
+    def __enter__(self) -> None:
+        raise WarploomError("tl.async_task can only be entered inside a kernel")
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 @dataclass(frozen=True)

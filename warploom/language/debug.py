@@ -7,6 +7,7 @@ from typing import Any
 from warploom.frontend.coerce import (
     Const,
     Operand,
+    Tensor,
     current,
     describe,
     static_bool,
@@ -26,19 +27,19 @@ def _hint(x: Operand, values: Any, what: str) -> Operand:
 
 
 @builtin
-def multiple_of(input: Operand, values: Any) -> Operand:
+def multiple_of(input: Operand, values: Any) -> Tensor:
     """The input itself.  Triton's hint is accepted; here divisibility is derived from the arguments."""
     return _hint(input, values, "multiple_of's divisor")
 
 
 @builtin
-def max_contiguous(input: Operand, values: Any) -> Operand:
+def max_contiguous(input: Operand, values: Any) -> Tensor:
     """The input itself; contiguity is derived from the index arithmetic."""
     return _hint(input, values, "max_contiguous' length")
 
 
 @builtin
-def max_constancy(input: Operand, values: Any) -> Operand:
+def max_constancy(input: Operand, values: Any) -> Tensor:
     """The input itself; constancy is derived from the index arithmetic."""
     return _hint(input, values, "max_constancy's length")
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from warploom.frontend.coerce import (
     Operand,
+    Tensor,
     current,
     describe,
     static_bool,
@@ -32,7 +33,7 @@ def dot(
     allow_tf32: bool | None = None,
     max_num_imprecise_acc: int | None = None,
     out_dtype: DType = f32,
-) -> Value:
+) -> Tensor:
     """input (M×K) @ other (K×N) + acc.
 
     Sums are made in f32.  input_precision and allow_tf32 permit less than f32 for f32 operands; the
@@ -85,7 +86,7 @@ def _reduce(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
 @method
 def sum(
     input: Operand, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None
-) -> Value:
+) -> Tensor:
     """The sum along an axis (all axes without one).  Integers narrower than 32 bits sum in 32."""
     emitter = current()
     x = tile_of(input, "sum")
@@ -98,7 +99,7 @@ def sum(
 
 
 @method
-def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Value:
+def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Tensor:
     """The exclusive or along an axis."""
     x = tile_of(input, "xor_sum")
     if not current().number(x).is_int:
@@ -169,7 +170,7 @@ def min(
 @method
 def argmax(
     input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
-) -> Value:
+) -> Tensor:
     """Where along the axis the maximum is (i32)."""
     return cast(Value, max(input, axis, True, tie_break_left, keep_dims)[1])
 
@@ -177,7 +178,7 @@ def argmax(
 @method
 def argmin(
     input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
-) -> Value:
+) -> Tensor:
     """Where along the axis the minimum is (i32)."""
     return cast(Value, min(input, axis, True, tie_break_left, keep_dims)[1])
 
@@ -185,7 +186,7 @@ def argmin(
 @method
 def softmax(
     x: Operand, dim: int | None = None, keep_dims: bool = False, ieee_rounding: bool = False
-) -> Operand:
+) -> Tensor:
     """e^(x - max) / Σ e^(x - max) along an axis (the first without `dim`)."""
     emitter = current()
     a = axis_of(0 if dim is None else dim, len(emitter.shape(tile_of(x, "softmax"))))

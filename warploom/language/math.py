@@ -7,6 +7,7 @@ from typing import cast
 from warploom.frontend.coerce import (
     Const,
     Operand,
+    Tensor,
     current,
     describe,
     is_literal,
@@ -23,7 +24,7 @@ from warploom.language.core import builtin, method
 @method
 def to(
     x: Operand, dtype: DType, fp_downcast_rounding: str | None = None, bitcast: bool = False
-) -> Value:
+) -> Tensor:
     """x converted to dtype by value, or with bitcast=True its bits read as dtype (of the same size).
 
     Float to float rounds to nearest even (the only fp_downcast_rounding, "rtne")."""
@@ -49,7 +50,7 @@ def to(
 @method
 def cast_(
     input: Operand, dtype: DType, fp_downcast_rounding: str | None = None, bitcast: bool = False
-) -> Value:
+) -> Tensor:
     """The same as x.to(dtype)."""
     return to(input, dtype, fp_downcast_rounding, bitcast)
 
@@ -63,40 +64,40 @@ def _narrow(x: Operand) -> Operand:
 
 
 @builtin
-def where(condition: Operand, x: Operand, y: Operand) -> Value:
+def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     """x where condition, else y, elementwise; both are evaluated."""
     return current().select(condition, x, y)
 
 
 @builtin
-def minimum(x: Operand, y: Operand) -> Value:
+def minimum(x: Operand, y: Operand) -> Tensor:
     """The smaller, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
     emitter = current()
     return cast(Value, emitter.emit(arith.minimum, *emitter.unify(_narrow(x), _narrow(y))))
 
 
 @builtin
-def maximum(x: Operand, y: Operand) -> Value:
+def maximum(x: Operand, y: Operand) -> Tensor:
     """The larger, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
     emitter = current()
     return cast(Value, emitter.emit(arith.maximum, *emitter.unify(_narrow(x), _narrow(y))))
 
 
 @builtin
-def clamp(x: Operand, min: Operand, max: Operand) -> Value:
+def clamp(x: Operand, min: Operand, max: Operand) -> Tensor:
     """x limited to [min, max]."""
     return minimum(maximum(x, min), max)
 
 
 @builtin
-def fma(x: Operand, y: Operand, z: Operand) -> Operand:
+def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
     """x·y + z."""
     emitter = current()
     return emitter.binary("+", emitter.binary("*", x, y), z)
 
 
 @builtin
-def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Operand:
+def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
     """x / y of floats."""
     emitter = current()
     if not (emitter.number(x).is_float and emitter.number(y).is_float):
@@ -107,7 +108,7 @@ def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Operand:
 
 
 @builtin
-def cdiv(x: Operand, div: Operand) -> Operand:
+def cdiv(x: Operand, div: Operand) -> Tensor:
     """The smallest integer not below x / div, for x >= 0 and div > 0."""
     if is_literal(x) and is_literal(div):
         return -(-x // div)
@@ -129,79 +130,79 @@ def _unary(kind: OpKind, x: Operand) -> Value:
 
 
 @method
-def exp(x: Operand) -> Value:
+def exp(x: Operand) -> Tensor:
     """e to the x (f32, f64)."""
     return _unary(arith.exp, x)
 
 
 @method
-def exp2(x: Operand) -> Value:
+def exp2(x: Operand) -> Tensor:
     """2 to the x (f32, f64)."""
     return _unary(arith.exp2, x)
 
 
 @method
-def log(x: Operand) -> Value:
+def log(x: Operand) -> Tensor:
     """Natural logarithm (f32, f64)."""
     return _unary(arith.log, x)
 
 
 @method
-def log2(x: Operand) -> Value:
+def log2(x: Operand) -> Tensor:
     """Base-2 logarithm (f32, f64)."""
     return _unary(arith.log2, x)
 
 
 @method
-def sqrt(x: Operand) -> Value:
+def sqrt(x: Operand) -> Tensor:
     """Square root (f32, f64)."""
     return _unary(arith.sqrt, x)
 
 
 @method
-def rsqrt(x: Operand) -> Value:
+def rsqrt(x: Operand) -> Tensor:
     """1 / sqrt(x) (f32, f64)."""
     return _unary(arith.rsqrt, x)
 
 
 @method
-def sin(x: Operand) -> Value:
+def sin(x: Operand) -> Tensor:
     """Sine of x in radians (f32, f64)."""
     return _unary(arith.sin, x)
 
 
 @method
-def cos(x: Operand) -> Value:
+def cos(x: Operand) -> Tensor:
     """Cosine of x in radians (f32, f64)."""
     return _unary(arith.cos, x)
 
 
 @method
-def erf(x: Operand) -> Value:
+def erf(x: Operand) -> Tensor:
     """Error function (f32, f64)."""
     return _unary(arith.erf, x)
 
 
 @builtin
-def tanh(x: Operand) -> Value:
+def tanh(x: Operand) -> Tensor:
     """Hyperbolic tangent (f32, f64)."""
     return _unary(arith.tanh, x)
 
 
 @method
-def floor(x: Operand) -> Value:
+def floor(x: Operand) -> Tensor:
     """Largest integer not above x, as a float (f32, f64)."""
     return _unary(arith.floor, x)
 
 
 @method
-def ceil(x: Operand) -> Value:
+def ceil(x: Operand) -> Tensor:
     """Smallest integer not below x, as a float (f32, f64)."""
     return _unary(arith.ceil, x)
 
 
 @method
-def abs(x: Operand) -> Value:
+def abs(x: Operand) -> Tensor:
     """|x|; of an unsigned integer x itself."""
     emitter = current()
     d = emitter.number(x)
@@ -210,7 +211,7 @@ def abs(x: Operand) -> Value:
 
 
 @method
-def sigmoid(x: Operand) -> Operand:
+def sigmoid(x: Operand) -> Tensor:
     """1 / (1 + e^-x) (f32, f64)."""
     emitter = current()
     return emitter.binary("/", 1, emitter.binary("+", 1, exp(emitter.negative(x))))

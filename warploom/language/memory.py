@@ -8,6 +8,7 @@ from typing import Any, cast
 from warploom.frontend.coerce import (
     Const,
     Operand,
+    Tensor,
     current,
     describe,
     known,
@@ -87,7 +88,7 @@ def load(
     cache_modifier: str = "",
     eviction_policy: str = "",
     volatile: bool = False,
-) -> Value:
+) -> Tensor:
     """Reads through a pointer, a tile of pointers or a block pointer.
 
     mask: where it is false nothing is read and the result is `other` (0 without it).  Block pointers take
@@ -162,7 +163,7 @@ def _no_block_options(boundary_check: Any, padding_option: Any) -> None:
         )
 
 
-def _load_box(view: Value, offsets: tuple[Any, ...], shape: tuple[int, ...]) -> Value:
+def _load_box(view: Value, offsets: tuple[Any, ...], shape: tuple[int, ...]) -> Tensor:
     emitter = current()
     at = tuple(emitter.cast(o, i32) for o in offsets)
     return cast(Value, emitter.emit(tile.load_box, view, *at, shape=shape))
@@ -208,7 +209,7 @@ def _nan_outside(
 @builtin
 def make_block_ptr(
     base: Operand, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any
-) -> BlockPointer:
+) -> Tensor:
     """A block of a parent array: `shape` and `strides` (in elements) of the parent, where the block
     starts, its compile-time `block_shape`; `order` lists the axes from the fastest in memory.
 
@@ -228,7 +229,7 @@ def make_block_ptr(
 
 
 @builtin
-def advance(base: Operand, offsets: Any) -> BlockPointer:
+def advance(base: Operand, offsets: Any) -> Tensor:
     """The block pointer moved by `offsets`, one an axis."""
     emitter = current()
     if not isinstance(base, BlockPointer):
@@ -262,7 +263,7 @@ def _i64s(values: Any) -> tuple[Value, ...]:
 @builtin
 def make_tensor_descriptor(
     base: Operand, shape: Any, strides: Any, block_shape: Any, padding_option: str = "zero"
-) -> Descriptor:
+) -> Tensor:
     """A descriptor of a strided array that moves boxes of `block_shape`.
 
     The last stride is the constant 1; TMA moves the boxes where base and the other strides are multiples
@@ -300,7 +301,7 @@ def _descriptor(desc: Any, offsets: Any, what: str) -> Descriptor:
 
 
 @builtin
-def load_tensor_descriptor(desc: Any, offsets: Any) -> Value:
+def load_tensor_descriptor(desc: Any, offsets: Any) -> Tensor:
     """The box at `offsets` (elements, one an axis); elements outside the array are zero, or NaN where the
     descriptor pads so.  Also desc.load(offsets)."""
     d = _descriptor(desc, offsets, "load_tensor_descriptor")
@@ -320,7 +321,9 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
 # ---- atomics
 
 
-def _atomic(pointer: Operand, val: Operand, mask: Operand, fn: str, integer: bool = False) -> Value:
+def _atomic(
+    pointer: Operand, val: Operand, mask: Operand, fn: str, integer: bool = False
+) -> Tensor:
     emitter = current()
     d = _pointer(pointer, f"atomic_{fn}")
     if integer and not d.is_int:
@@ -346,7 +349,7 @@ def atomic_add(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its sum with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "add")
@@ -359,7 +362,7 @@ def atomic_max(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its maximum with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "max")
@@ -372,7 +375,7 @@ def atomic_min(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its minimum with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "min")
@@ -385,7 +388,7 @@ def atomic_and(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its bitwise and with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "and", integer=True)
@@ -398,7 +401,7 @@ def atomic_or(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its bitwise or with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "or", integer=True)
@@ -411,7 +414,7 @@ def atomic_xor(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Replaces what the pointers point at by its exclusive or with val; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "xor", integer=True)
@@ -424,7 +427,7 @@ def atomic_xchg(
     mask: Operand = None,
     sem: str | None = None,
     scope: str | None = None,
-) -> Value:
+) -> Tensor:
     """Writes val where the pointers point; gives the old values."""
     _check_order(sem, scope)
     return _atomic(pointer, val, mask, "xchg")

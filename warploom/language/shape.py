@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from warploom.frontend.coerce import (
     Operand,
+    Tensor,
     current,
     describe,
-    dtype_of,
     show,
     static_dtype,
     static_int,
@@ -17,7 +17,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
-from warploom.ir.types import DType, Tile
+from warploom.ir.types import DType, Tile, dtype_of
 from warploom.language.core import builtin, method
 
 
@@ -56,26 +56,26 @@ def tile_of(x: Operand, what: str) -> Value:
 
 
 @builtin
-def program_id(axis: int) -> Value:
+def program_id(axis: int) -> Tensor:
     """This program's index along grid axis 0, 1 or 2 (i32)."""
     return cast(Value, current().emit(tile.program_id, axis=static_int(axis, "axis")))
 
 
 @builtin
-def num_programs(axis: int) -> Value:
+def num_programs(axis: int) -> Tensor:
     """Size of the grid along an axis (i32)."""
     return cast(Value, current().emit(tile.num_programs, axis=static_int(axis, "axis")))
 
 
 @builtin
-def arange(start: int, end: int) -> Value:
+def arange(start: int, end: int) -> Tensor:
     """The integers start … end-1, i32; bounds are constexprs.  Any length (no power of two needed)."""
     lo, hi = static_int(start, "arange's start"), static_int(end, "arange's end")
     return cast(Value, current().emit(tile.arange, start=lo, end=hi))
 
 
 @builtin
-def full(shape: Any, value: Operand, dtype: DType) -> Value:
+def full(shape: Any, value: Operand, dtype: DType) -> Tensor:
     """A tile of one value."""
     emitter = current()
     sizes = positive_shape(shape, "the shape")
@@ -83,20 +83,20 @@ def full(shape: Any, value: Operand, dtype: DType) -> Value:
 
 
 @builtin
-def zeros(shape: Any, dtype: DType) -> Value:
+def zeros(shape: Any, dtype: DType) -> Tensor:
     """A tile of zeros."""
     return full(shape, 0, dtype)
 
 
 @builtin
-def zeros_like(input: Operand) -> Value:
+def zeros_like(input: Operand) -> Tensor:
     """Zeros of the shape and dtype of a tile."""
     x = tile_of(input, "zeros_like")
     return full(current().shape(x), 0, dtype_of(x.type))
 
 
 @method
-def expand_dims(input: Operand, axis: Any) -> Value:
+def expand_dims(input: Operand, axis: Any) -> Tensor:
     """Inserts axes of size 1; `axis` (one or several) counts in the result."""
     emitter = current()
     x = emitter.value(input)
@@ -112,7 +112,7 @@ def expand_dims(input: Operand, axis: Any) -> Value:
 
 
 @method
-def broadcast_to(input: Operand, *shape: Any) -> Value:
+def broadcast_to(input: Operand, *shape: Any) -> Tensor:
     """Repeats axes of size 1 (and adds leading axes) to `shape`."""
     emitter = current()
     sizes = _dims(shape, "a size")
@@ -131,13 +131,13 @@ def broadcast_to(input: Operand, *shape: Any) -> Value:
 
 
 @builtin
-def broadcast(input: Operand, other: Operand) -> tuple[Value, ...]:
+def broadcast(input: Operand, other: Operand) -> Tensor:
     """Both operands at their common shape."""
     return current().broadcast(input, other)
 
 
 @method
-def reshape(input: Operand, *shape: Any, can_reorder: bool = False) -> Value:
+def reshape(input: Operand, *shape: Any, can_reorder: bool = False) -> Tensor:
     """The same elements, in row-major order, under another shape."""
     x = tile_of(input, "reshape")
     sizes = positive_shape(_dims(shape, "a size"), "the new shape")
@@ -145,20 +145,20 @@ def reshape(input: Operand, *shape: Any, can_reorder: bool = False) -> Value:
 
 
 @method
-def view(input: Operand, *shape: Any) -> Value:
+def view(input: Operand, *shape: Any) -> Tensor:
     """The same as reshape."""
     return reshape(input, *shape)
 
 
 @method
-def ravel(x: Operand, can_reorder: bool = False) -> Value:
+def ravel(x: Operand, can_reorder: bool = False) -> Tensor:
     """The elements as a tile of rank 1."""
     t = tile_of(x, "ravel")
     return reshape(t, cast(Tile, t.type).size)
 
 
 @method
-def permute(input: Operand, *dims: Any) -> Value:
+def permute(input: Operand, *dims: Any) -> Tensor:
     """Axis i of the result is axis dims[i] of the input."""
     x = tile_of(input, "permute")
     rank = len(current().shape(x))
@@ -167,7 +167,7 @@ def permute(input: Operand, *dims: Any) -> Value:
 
 
 @method
-def trans(input: Operand, *dims: Any) -> Value:
+def trans(input: Operand, *dims: Any) -> Tensor:
     """Swaps the last two axes, or permutes by dims."""
     x = tile_of(input, "trans")
     rank = len(current().shape(x))

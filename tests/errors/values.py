@@ -1,0 +1,293 @@
+"""Shapes, dtypes, operators, attributes."""
+# ruff: noqa
+# fmt: off  (the marks stay on the lines they mark)
+
+import warploom as wl
+import warploom.language as tl
+from tests.errors.bad import bad
+
+
+@bad("*f16", A=64, B=32)
+def add_of_shapes(p, A: tl.constexpr, B: tl.constexpr):
+    x = tl.arange(0, A)
+    y = tl.arange(0, B)
+    z = x + y  # error[shape-mismatch]: shapes 64 and 32 can't be broadcast together
+
+
+@bad("*f16")
+def dot_inner_size(p):
+    a = tl.zeros((128, 64), tl.bfloat16)
+    b = tl.zeros((32, 256), tl.bfloat16)
+    c = tl.dot(a, b)  # error[dot-shape]: dot operands disagree on K: a is 128x64, b is 32x256
+
+
+@bad("*f16")
+def dot_of_rank_one(p):
+    c = tl.dot(tl.arange(0, 16), tl.arange(0, 16))  # error[dot-rank]: dot needs two 2-D tiles
+
+
+@bad("*f16")
+def dot_of_two_dtypes(p):
+    a = tl.zeros((16, 16), tl.float16)
+    b = tl.zeros((16, 16), tl.bfloat16)
+    c = tl.dot(a, b)  # error[dot-dtype]: dot can't multiply f16 by bf16
+
+
+@bad("*f16")
+def dot_of_integers(p):
+    a = tl.zeros((16, 16), tl.int32)
+    c = tl.dot(a, a)  # error[dot-dtype]: dot can't multiply i32 by i32
+
+
+@bad("*f16")
+def dot_accumulator_shape(p):
+    a = tl.zeros((16, 16), tl.float16)
+    acc = tl.zeros((16, 32), tl.float32)
+    c = tl.dot(a, a, acc)  # error[dot-acc]: dot accumulates 16x16xf32 into tile<16x32xf32>
+
+
+@bad("*f16")
+def dot_result_dtype(p):
+    a = tl.zeros((16, 16), tl.float16)
+    c = tl.dot(a, a, out_dtype=tl.bfloat16)  # error[dot-out]: dot into bf16
+
+
+@bad("*f16")
+def dot_precision(p):
+    a = tl.zeros((16, 16), tl.float32)
+    c = tl.dot(a, a, input_precision="exact")  # error[dot-precision]: input_precision='exact'
+
+
+@bad("*f16 i32")
+def arange_bounds(p, n):
+    x = tl.arange(0, n)  # error[constexpr-required]: arange's end must be a constexpr integer, found i32
+
+
+@bad("*f16")
+def arange_empty(p):
+    x = tl.arange(4, 4)  # error[arange-empty]: arange(4, 4) is empty
+
+
+@bad("*f16 i32")
+def shape_at_run_time(p, n):
+    x = tl.zeros((16, n), tl.float32)  # error[constexpr-required]: the shape must be a constexpr integer
+
+
+@bad("*f16")
+def empty_shape(p):
+    x = tl.zeros((16, 0), tl.float32)  # error[shape-size]: the shape (16, 0) has a size below 1
+
+
+@bad("*f16")
+def no_dtype(p):
+    x = tl.zeros((16, 16), "float32")  # error[not-a-dtype]: full's dtype must be a dtype, found 'float32'
+
+
+@bad("*f16")
+def reshape_size(p):
+    x = tl.reshape(tl.arange(0, 64), (8, 9))  # error[reshape]: changes the number of elements
+
+
+@bad("*f16")
+def reshape_of_scalar(p):
+    x = tl.reshape(tl.load(p), (1, 1))  # error[not-a-tile]: reshape takes a tile, found f16
+
+
+@bad("*f16")
+def axis_too_large(p):
+    x = tl.sum(tl.zeros((8, 8), tl.float32), axis=2)  # error[axis]: axis 2 of a tile of rank 2
+
+
+@bad("*f16")
+def axis_too_negative(p):
+    x = tl.zeros((8, 8), tl.float32).max(-3)  # error[axis]: axis -3 of a tile of rank 2
+
+
+@bad("*f16")
+def transpose_of_rank_one(p):
+    x = tl.arange(0, 8).T  # error[axis]: trans of a tile of rank 1
+
+
+@bad("*f16")
+def permute_twice_the_same(p):
+    x = tl.permute(tl.zeros((8, 8), tl.float32), 0, 0)  # error[axis]: (0, 0) is no permutation
+
+
+@bad("*f16")
+def broadcast_to_smaller(p):
+    x = tl.broadcast_to(tl.arange(0, 8), (4, 4))  # error[broadcast]: a tile of 8 can't be broadcast to 4x4
+
+
+@bad("*f16")
+def program_axis(p):
+    x = tl.program_id(3)  # error[program-axis]: a grid has axes 0, 1 and 2, not 3
+
+
+@bad("*f16")
+def exp_of_half(p):
+    x = tl.exp(tl.load(p))  # error[math-dtype]: exp computes in f32 or f64, found f16
+
+
+@bad("*i32")
+def fdiv_of_integers(p):
+    x = tl.fdiv(tl.load(p), 2)  # error[math-dtype]: fdiv of i32 and 2
+
+
+@bad("*f32")
+def floor_division_of_floats(p):
+    x = tl.load(p) // 2  # error[float-floordiv]: // of f32
+
+
+@bad("*f32")
+def and_of_floats(p):
+    x = tl.load(p) & 3  # error[bitwise-float]: & of f32
+
+
+@bad("*f32")
+def complement_of_float(p):
+    x = ~tl.load(p)  # error[bitwise-float]: ~ of f32
+
+
+@bad("*f32")
+def xor_sum_of_floats(p):
+    x = tl.xor_sum(tl.zeros((8,), tl.float32), 0)  # error[bitwise-float]: xor_sum of tile<8xf32>
+
+
+@bad("*i32 u32")
+def mixed_sign_division(p, n):
+    x = tl.load(p) // n  # error[mixed-sign-division]: division of i32 by u32
+
+
+@bad("*u8")
+def literal_out_of_range(p):
+    x = tl.load(p) + 300  # error[int-range]: 300 does not fit into u8
+
+
+@bad("*u32")
+def negative_literal_beside_unsigned(p):
+    x = tl.load(p) + -1  # error[int-range]: -1 does not fit into u32
+
+
+@bad("*i64")
+def huge_literal(p):
+    x = 2**70  # error[int-range]: 1180591620717411303424 fits no integer type
+
+
+@bad("*f32 *f8e4m3")
+def fp8_and_integer(p, q):
+    x = tl.load(q) + tl.load(p).to(tl.int32)  # error[dtype-mismatch]: f8e4m3 and i32 have no common type
+
+
+@bad("*f32 i1")
+def negated_bool(p, flag):
+    x = -flag  # error[negate-bool]: - of a bool
+
+
+@bad("*f16 *f16")
+def sum_of_pointers(p, q):
+    x = p + q  # error[pointer-arithmetic]: ptr<f16> + ptr<f16>
+
+
+@bad("*f16")
+def product_of_pointer(p):
+    x = p * 2  # error[pointer-arithmetic]: expected a number, found ptr<f16>
+
+
+@bad("*f16 f32")
+def float_offset(p, x):
+    q = p + x  # error[pointer-offset]: a pointer offset is an integer, found f32
+
+
+@bad("*f16")
+def cast_of_pointer(p):
+    q = p.to(tl.int64)  # error[pointer-cast]: ptr<f16> can't be cast
+
+
+@bad("*f16")
+def rounding_mode(p):
+    q = tl.load(p).to(tl.float8e5, fp_downcast_rounding="rtz")  # error[cast-rounding]: fp_downcast_rounding='rtz'
+
+
+@bad("*f16")
+def bitcast_of_another_size(p):
+    q = tl.load(p).to(tl.int32, bitcast=True)  # error[type]: bitcast from f16 to i32 changes the size
+
+
+@bad("*f16")
+def unknown_attribute(p):
+    x = tl.arange(0, 8).shpae  # error[attribute]: tile<8xi32> has no attribute shpae
+
+
+@bad("*f16")
+def attribute_of_string(p):
+    x = "text".upper()  # error[attribute]: 'text' has no attribute upper
+
+
+@bad("*f16")
+def string_operand(p):
+    x = tl.load(p) + "1"  # error[operand-type]: expected a number or a tile, found '1'
+
+
+@bad("*f16")
+def none_operand(p):
+    x = None + 1  # error[operand-type]: None + 1
+
+
+@bad("*f16")
+def index_by_number(p):
+    x = tl.arange(0, 8)[3]  # error[subscript]: a tile is indexed by : and None only, not by 3
+
+
+@bad("*f16")
+def index_of_rank(p):
+    x = tl.arange(0, 8)[:, :]  # error[subscript]: 2 axes indexed of tile<8xi32>
+
+
+@bad("*f16")
+def index_of_function(p):
+    x = tl.load[0]  # error[subscript]: a function can't be indexed
+
+
+@bad("*f16")
+def tuple_index(p):
+    x = (1, 2)[2]  # error[tuple-index]: index 2 of a tuple of 2
+
+
+@bad("*f16 i32")
+def run_time_value_in_string(p, n):
+    tl.static_assert(False, f"n is {n}")  # error[string-value]: a run-time value (i32) in a string
+
+
+@bad("*f16", BLOCK=48)
+def static_assertion(p, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK % 32 == 0, f"BLOCK is {BLOCK}")  # error[static-assert]: static assertion failed: BLOCK is 48
+
+
+@bad("*f16 i32")
+def static_assertion_at_run_time(p, n):
+    tl.static_assert(n > 0)  # error[constexpr-required]: the condition of static_assert must be a constexpr
+
+
+@bad("*f16")
+def max_with_indices_of_all(p):
+    x = tl.max(tl.zeros((8, 8), tl.float32), return_indices=True)  # error[axis]: max with indices over all axes
+
+
+@bad("*f16")
+def length_of_scalar(p):
+    x = len(tl.load(p))  # error[operand-type]: len of f16
+
+
+@bad("*f16")
+def int_of_run_time_value(p):
+    x = int(tl.load(p))  # error[constexpr-required]: int() of f16
+
+
+@bad("*f16")
+def int_of_text(p):
+    x = int("many")  # error[constant]: int('many')
+
+
+@bad("*f16 i32")
+def print_without_prefix(p, n):
+    tl.device_print(n)  # error[print-prefix]: device_print starts with i32
