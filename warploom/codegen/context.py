@@ -1,7 +1,7 @@
 """What lowering functions write through: names, variables, lines, threads.
 
-An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say what each op becomes, `emit.py`
-builds the frame around them.
+An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say what each op becomes,
+`emit.py` builds the frame around them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from warploom.codegen import host
-from warploom.codegen.formula import thread_formula
+from warploom.codegen.formula import Bools, Ints, thread_formula
 from warploom.codegen.registers import Array, Regs, c_type, map_lines, splat
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
@@ -380,10 +379,10 @@ class Emitter:
             )
         return self.use("leader")
 
-    def thread_value(self, table: npt.NDArray[np.int64], hint: str) -> str:
+    def thread_value(self, table: Ints, hint: str, needed: Bools | None = None) -> str:
         """C for a number that depends on the thread alone (table: one a warp and lane): a constant, or a
-        variable at the head of the task."""
-        text, reads = thread_formula(table)
+        variable at the head of the task.  needed: where it matters."""
+        text, reads = thread_formula(table, needed)
         if not reads:
             return text
         if text not in self.heads:
@@ -445,7 +444,7 @@ class Emitter:
         return 1
 
     def inside(self, t: Tile, register: int) -> str:
-        """C for "the element exists" (its coordinates are inside the tile's shape); "" where it always does."""
+        """C for "the element exists" (its coordinates are in the tile's shape); "" where it always does."""
         layout = t.layout
         tests = [
             f"{self.coordinate(layout, axis, register)} < {n}"
@@ -460,8 +459,10 @@ class Emitter:
         return f"({test} ? {text} : {otherwise})" if test else text
 
 
-def displaced(name: str, first: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> str:
+def displaced(name: str, first: Ints, other: Ints) -> str:
     """C for `other`, given that the variable (or literal) `name` holds `first`, one value a thread."""
+    if not first.size:
+        return name
     more = other - first
     if (more == more[0]).all():
         n = int(more[0])
@@ -476,6 +477,14 @@ def displaced(name: str, first: npt.NDArray[np.int64], other: npt.NDArray[np.int
     if (x == x[0]).all() and (a == a[0]).all():
         return f"({name} ^ {int(x[0])}) + {int(a[0])}"
     raise InternalError(f"codegen: no common displacement from {name}")
+
+
+def within(layout: Layout) -> Bools:
+    """Where the coordinates that (warp, lane, register) holds are inside the tile."""
+    out: Bools = np.ones(layout.table[0].shape, np.bool_)
+    for c, n in zip(layout.table, layout.shape, strict=True):
+        out &= c < n
+    return out
 
 
 def array_of(variable: Variable) -> Array:
@@ -605,7 +614,79 @@ def prelude(text: str) -> dict[str, list[str]]:
 
 # Names that the emitted source has already.
 RESERVED: frozenset[str] = frozenset(
-    ["group", "warp_id", "smem", "memory", "i", "blockIdx", "threadIdx", "gridDim", "blockDim", "min", "max", "abs", "int", "float", "double", "char", "short", "long", "unsigned", "signed", "bool", "const", "if", "else", "for", "while", "do", "switch", "case", "default", "return", "break", "continue", "struct", "class", "template", "typename", "this", "new", "delete", "true", "false", "void", "auto", "register", "volatile", "static", "inline", "extern", "goto", "sizeof", "union", "enum", "operator", "namespace", "using", "public", "private", "protected", "try", "catch", "throw", "constexpr", "printf", "THREADS", "DEV", "asm", "and", "or", "not", "xor"]
+    [
+        "group",
+        "warp_id",
+        "smem",
+        "memory",
+        "i",
+        "blockIdx",
+        "threadIdx",
+        "gridDim",
+        "blockDim",
+        "min",
+        "max",
+        "abs",
+        "int",
+        "float",
+        "double",
+        "char",
+        "short",
+        "long",
+        "unsigned",
+        "signed",
+        "bool",
+        "const",
+        "if",
+        "else",
+        "for",
+        "while",
+        "do",
+        "switch",
+        "case",
+        "default",
+        "return",
+        "break",
+        "continue",
+        "struct",
+        "class",
+        "template",
+        "typename",
+        "this",
+        "new",
+        "delete",
+        "true",
+        "false",
+        "void",
+        "auto",
+        "register",
+        "volatile",
+        "static",
+        "inline",
+        "extern",
+        "goto",
+        "sizeof",
+        "union",
+        "enum",
+        "operator",
+        "namespace",
+        "using",
+        "public",
+        "private",
+        "protected",
+        "try",
+        "catch",
+        "throw",
+        "constexpr",
+        "printf",
+        "THREADS",
+        "DEV",
+        "asm",
+        "and",
+        "or",
+        "not",
+        "xor",
+    ]
 ) | {name for _, name, _ in _paragraphs()}
 
 

@@ -26,7 +26,7 @@ from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import hopper, task, tile
-from warploom.ir.types import Barriers, Pointer, Scalar, Shared
+from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
 
@@ -109,6 +109,7 @@ class _Kernel(Emitter):
         for o in self.func.body.ops:
             if o.kind is hopper.tensor_map and o in self.needed:
                 name = self.name(o.result.hint, "map")
+                assert isinstance(o.result.type, TensorMap)
                 box, order = instruction_box(o.result.type, self.target.tma_box_limit)
                 params.append(
                     host.tensor_map_param(name, o, [box[a] for a in order], order, self.program)

@@ -6,45 +6,46 @@ thread's number.  Finding those constants in the table of values needs no case f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from warploom.errors import InternalError
 
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
-def thread_formula(table: npt.NDArray[np.int64]) -> tuple[str, set[str]]:
+
+def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[str]]:
     """C for table[warp, lane] and which of the variables `lane`, `warp` it reads.
 
-    Raises InternalError where the values are neither linear over F2 nor over the integers.
+    needed: where the value matters (a layout may overhang its tile).  Raises InternalError where the values
+    are linear neither over F2 nor over the integers.
     """
     warps = table.shape[0]
+    if needed is None:
+        needed = np.ones(table.shape, np.bool_)
     bits = [("lane", b) for b in range(5)] + [("warp", b) for b in range(warps.bit_length() - 1)]
-    base = int(table[0, 0])
-    ones = [int(table[0, 1 << b] if name == "lane" else table[1 << b, 0]) for name, b in bits]
-    for combine, xor in ((np.add, False), (np.bitwise_xor, True)):
-        parts = [v ^ base if xor else v - base for v in ones]
-        if _rebuild(base, parts, bits, table.shape, combine, xor, table):
+    base = int(table[0, 0]) if needed[0, 0] else 0
+    ones = [(0, 1 << b) if name == "lane" else (1 << b, 0) for name, b in bits]
+    for xor in (False, True):
+        # A bit that alone leads out of the tile does so in company as well: any constant will do.
+        values = [int(table[at]) if needed[at] else base for at in ones]
+        parts = [v ^ base if xor else v - base for v in values]
+        if np.array_equal(_rebuilt(base, parts, bits, warps, xor)[needed], table[needed]):
             text = _text(base, parts, bits, warps, xor)
             return text, {name for (name, _), v in zip(bits, parts, strict=True) if v}
     raise InternalError("codegen: no formula for the threads' addresses")
 
 
-def _rebuild(
-    base: int,
-    parts: list[int],
-    bits: list[tuple[str, int]],
-    shape: tuple[int, ...],
-    combine: Any,
-    xor: bool,
-    table: npt.NDArray[np.int64],
-) -> bool:
-    index = {"lane": np.arange(shape[1])[None, :], "warp": np.arange(shape[0])[:, None]}
-    total = np.full(shape, base, np.int64)
+def _rebuilt(
+    base: int, parts: list[int], bits: list[tuple[str, int]], warps: int, xor: bool
+) -> Ints:
+    index = {"lane": np.arange(32)[None, :], "warp": np.arange(warps)[:, None]}
+    total = np.full((warps, 32), base, np.int64)
     for (name, b), v in zip(bits, parts, strict=True):
-        total = combine(total, ((index[name] >> b) & 1) * v)
-    return bool(np.array_equal(total, table))
+        term = ((index[name] >> b) & 1) * v
+        total = total ^ term if xor else total + term
+    return total
 
 
 def _text(base: int, parts: list[int], bits: list[tuple[str, int]], warps: int, xor: bool) -> str:

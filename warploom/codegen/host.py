@@ -1,8 +1,8 @@
 """What the host computes at launch: tensor maps, from launch arguments by tiny programs.
 
 An expression is closed, picklable data: ("arg", i) is argument i of the kernel as its user passes it (for
-a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith on
-integers of that dtype.  `compile_expressions` turns expressions into one Python function.
+a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith
+on integers of that dtype.  `compile_expressions` turns expressions into one Python function.
 """
 
 from __future__ import annotations

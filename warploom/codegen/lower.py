@@ -1,6 +1,7 @@
 """The table: what each op kind that is legal at PLACED becomes in C++.
 
-A lowering function takes the emitter and the op, reads operands through the emitter's readers and writes lines.
+A lowering function takes the emitter and the op, reads operands through the emitter's readers and writes
+lines.  `yield` belongs to whoever lowers the op around it, `tasks` is the kernel's frame (emit.py).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from warploom.codegen.context import Emitter, Lowering, scalar_elem
-from warploom.codegen.registers import c_type
+from warploom.codegen.registers import c_type, read
 from warploom.ir.core import Effect, Op, OpKind, Region, walk
 from warploom.ir.ops import control, task, tile
-from warploom.ir.types import Scalar
+from warploom.ir.types import Scalar, Tile, elem_of
 
 
 def _for(e: Emitter, o: Op) -> None:
@@ -88,10 +88,9 @@ def _device_assert(e: Emitter, o: Op) -> None:
     if isinstance(c.type, Scalar):
         e.line(f"if (!{e.scalar(c)}) {failed}")
         return
-    from warploom.codegen.registers import read
-
     r = e.regs(c)
     t = c.type
+    assert isinstance(t, Tile)
     for i, element in enumerate(r.elements):
         e.line(f"if (!{e.guarded(t, i, read(element, r.elem), 'true')}) {failed}")
 
@@ -101,14 +100,12 @@ PRINT = {"bool": "%d", "signed char": "%d", "short": "%d", "int": "%d", "i64": "
 
 
 def _device_print(e: Emitter, o: Op) -> None:
-    from warploom.codegen.registers import read
-
     prefix = o.attrs["prefix"].replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     for v in o.operands:
         name = v.hint or "value"
-        elem = scalar_elem(v.type) if not hasattr(v.type, "elem") else v.type.elem
+        elem = elem_of(v.type)
         form = PRINT.get(c_type(elem), "%p")
-        if not hasattr(v.type, "elem"):
+        if not isinstance(v.type, Tile):
             e.line(
                 f'if ({e.use("thread")} == 0) printf("(%d, %d, %d) {prefix}{name}: {form}\\n",'
                 f" blockIdx.x, blockIdx.y, blockIdx.z, {e.scalar(v)});"
@@ -158,6 +155,10 @@ def _ring_next(e: Emitter, o: Op) -> None:
         e.line(f"{p} ^= 1;")
 
 
+def _assume(e: Emitter, o: Op) -> None:
+    """Nothing: its operand isn't even computed (see `_needed`)."""
+
+
 def _program_id(e: Emitter, o: Op) -> None:
     e.define(o.result, f"blockIdx.{'xyz'[o.attrs['axis']]}")
 
@@ -172,6 +173,7 @@ LOWER: dict[OpKind, Lowering] = {
     control.for_: _for,
     control.while_: _while,
     control.if_: _if,
+    control.assume: _assume,
     control.device_assert: _device_assert,
     control.device_print: _device_print,
     task.replica_id: _replica_id,

@@ -315,10 +315,8 @@ def _wgmma(e: Emitter, o: Op) -> None:
                     assert a_geometry is not None
                     given = _stepped(a_desc, a_geometry, (m_at, k_at))
                 other = _stepped(b_desc, b_geometry, (k_at, n_at))
-                if k_at:
-                    used = "1"
-                else:
-                    used = str(int(bool(known))) if known is not None else e.scalar(use)
+                first_use = e.scalar(use) if known is None else str(int(bool(known)))
+                used = "1" if k_at else first_use
                 e.line(f"{form.name}({registers}, {given}, {other}, {used});")
 
 

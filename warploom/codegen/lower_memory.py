@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from warploom.codegen.context import Address, Emitter, Lowering, ViewRef, displaced
+from warploom.codegen.context import Address, Emitter, Lowering, ViewRef, displaced, within
+from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_hopper import geometry
 from warploom.codegen.registers import (
-    MEMORY_TYPES,
     Array,
     Element,
     Regs,
@@ -32,9 +31,6 @@ from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
 from warploom.layout import Layout, blocked
 from warploom.layout.choose import MatrixForm, matrix_form, thread_offsets, vector_elements
 from warploom.layout.shared import Geometry
-
-Ints = npt.NDArray[np.int64]
-
 
 # ---- 32-bit words of a tile
 
@@ -99,26 +95,24 @@ def loaded(e: Emitter, dst: Array, start: int, size: int, text: str) -> None:
     fill(e, dst, start, [f"{name}.w[{i}]" for i in range(size // 4)])
 
 
-def width(dst: Array, elements: int) -> int:
-    """Elements an access moves: at most `elements`, and whole words of a packed array or single elements."""
-    return min(elements, dst.count)
-
-
 # ---- shared memory
 
 
 class _Places:
-    """Addresses of accesses: from the first one's where they follow from it, else each by its formula."""
+    """Addresses of accesses, one table (warps, lanes) each: from the first one's where they follow from it,
+    else each by its formula.  `needed` likewise: where an address matters."""
 
-    def __init__(self, e: Emitter, base: Address, first: Ints, hint: str) -> None:
-        self.e, self.base, self.first, self.hint = e, base, first, hint
-        self.name = e.thread_value(np.ascontiguousarray(first), hint)
+    def __init__(self, e: Emitter, base: Address, first: Ints, needed: Bools, hint: str) -> None:
+        self.e, self.base, self.first, self.needed, self.hint = e, base, first, needed, hint
+        self.name = e.thread_value(first, hint, needed)
 
-    def at(self, table: Ints) -> str:
+    def at(self, table: Ints, needed: Bools) -> str:
         try:
-            text = displaced(self.name, self.first.reshape(-1), table.reshape(-1))
+            if (needed & ~self.needed).any():
+                raise InternalError("codegen: the first access has no address there")
+            text = displaced(self.name, self.first[needed], table[needed])
         except InternalError:
-            text = self.e.thread_value(np.ascontiguousarray(table), self.hint)
+            text = self.e.thread_value(table, self.hint, needed)
         return f"{self.base} + {text}" if text != "0" else str(self.base)
 
 
@@ -131,11 +125,12 @@ def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str
         return
     n = vector_elements(layout, g)
     size = n * g.itemsize
-    offsets = thread_offsets(layout, g)
-    places = _Places(e, at, offsets[..., 0], f"{hint}_at")
+    offsets, real = thread_offsets(layout, g), within(layout)
+    places = _Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
     for start in range(0, layout.registers, n):
+        where = places.at(offsets[..., start], real[..., start])
         given = ", ".join(words_of(r, start, size))
-        text = f"store_shared{8 * size}({places.at(offsets[..., start])}, {given});"
+        text = f"store_shared{8 * size}({where}, {given});"
         inside = e.inside(t, start)
         e.line(f"if ({inside}) {text}" if inside else text)
 
@@ -143,7 +138,7 @@ def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str
 def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: str) -> None:
     """A slot into registers: ldmatrix where it fits, else the widest ordinary loads."""
     layout = t.layout
-    offsets = thread_offsets(layout, g)
+    offsets, real = thread_offsets(layout, g), within(layout)
     form = matrix_form(layout, g)
     if form is not None and is_packed(dst.elem):
         rows = [form.row(lane) for lane in range(32)]
@@ -154,31 +149,32 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
                 [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
             )
 
-        places = _Places(e, at, row_table(0), f"{hint}_row")
+        everywhere = np.ones((layout.warps, 32), np.bool_)
+        places = _Places(e, at, row_table(0), everywhere, f"{hint}_row")
         name = f"ldmatrix{form.count}{'_trans' if form.trans else ''}"
         for start in range(0, layout.registers, per):
             first = start // form.elements
             targets = ", ".join(f"{dst.name}[{first + i}]" for i in range(form.count))
-            e.line(f"{name}({places.at(row_table(start))}, {targets});")
+            e.line(f"{name}({places.at(row_table(start), everywhere)}, {targets});")
         return
     n = vector_elements(layout, g)
     item = g.itemsize
     while n > 1 and n * item > 16:
         n //= 2
-    places = _Places(e, at, offsets[..., 0], f"{hint}_at")
+    places = _Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
     per = per_word(dst.elem)
     if n < per:  # parts of a packed word
         for w in range(dst.words):
             values = []
             for i in range(w * per, min((w + 1) * per, dst.count)):
-                text = f"load_shared{8 * item}({places.at(offsets[..., i])})"
+                text = f"load_shared{8 * item}({places.at(offsets[..., i], real[..., i])})"
                 values.append(e.guarded(t, i, text, "0u"))
             values += ["0u"] * (per - len(values))
             e.line(f"{dst.name}[{w}] = join{8 * item}({', '.join(values)});")
         return
     for start in range(0, layout.registers, n):
         size = n * item
-        text = f"load_shared{8 * size}({places.at(offsets[..., start])})"
+        text = f"load_shared{8 * size}({places.at(offsets[..., start], real[..., start])})"
         inside = e.inside(t, start)
         if inside:
             empty = "0u" if size <= 4 else f"Vec{size // 4}{{}}"
@@ -199,11 +195,12 @@ def _by_matrix(
             [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
         )
 
-    places = _Places(e, at, table(0), f"{hint}_row")
+    everywhere = np.ones((layout.warps, 32), np.bool_)
+    places = _Places(e, at, table(0), everywhere, f"{hint}_row")
     name = f"stmatrix{form.count}{'_trans' if form.trans else ''}"
     for start in range(0, layout.registers, per):
         given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
-        e.line(f"{name}({places.at(table(start))}, {given});")
+        e.line(f"{name}({places.at(table(start), everywhere)}, {given});")
 
 
 def _shared_store(e: Emitter, o: Op) -> None:
@@ -302,16 +299,20 @@ def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:
 
 
 def _accesses(box: _Box, t: Tile, n: int) -> list[tuple[int, list[str], str, str]]:
-    """(first register, coordinates, condition, elements there are) of every access of n elements."""
+    """(first register, coordinates, condition, elements there are) of every access of n elements.  The last
+    is "" where an access is wholly inside or wholly outside."""
     e, out = box.e, []
+    inner = box.inner if n > 1 else None
+    if inner is not None:
+        aligned = math.gcd(e.divisor(box.extent(inner)), e.divisor(box.offsets[inner]))
+        inner = inner if aligned % n else None
     for start in range(0, t.layout.registers, n):
         at = [e.coordinate(t.layout, a, start) for a in range(box.rank)]
         own = e.inside(t, start)
-        inner = box.inner if n > 1 else None
         test = box.inside(at, but=inner)
         if own:
             test = f"{own} && {test}"
-        valid = str(n)
+        valid = ""
         if inner is not None:
             valid = f"valid<{n}>({box.index(inner, at[inner])}, {e.scalar(box.extent(inner))})"
         out.append((start, at, test, valid))
@@ -329,14 +330,18 @@ def _load_box(e: Emitter, o: Op) -> None:
     per = per_word(dst.elem)
     accesses = _accesses(box, t, n)
     if n < per:
-        values: list[str] = []
-        for _, at, test, _ in accesses:
-            values.append(f"({test} ? load_global{8 * item}({box.pointer(at)}) : 0u)")
+        values = []
+        for _, at, test, valid in accesses:
+            bits, where = 8 * item * n, box.pointer(at)
+            if valid:
+                values.append(f"load_part{bits}<{item}>({where}, {test} ? {valid} : 0)")
+            else:
+                values.append(f"({test} ? load_global{bits}({where}) : 0u)")
         _join_words(e, dst, values, n, item)
         return
     for start, at, test, valid in accesses:
         size = n * item
-        if n == 1:
+        if not valid:
             text = f"{test} ? load_global{8 * size}({box.pointer(at)}) : {_empty(size)}"
         else:
             text = f"load_part{8 * size}<{item}>({box.pointer(at)}, {test} ? {valid} : 0)"
@@ -371,7 +376,7 @@ def _store_box(e: Emitter, o: Op) -> None:
             test = f"{holder} && {test}"
         size = n * item
         given = ", ".join(words_of(r, start, size))
-        if n == 1:
+        if not valid:
             e.line(f"if ({test}) store_global{8 * size}({box.pointer(at)}, {given});")
         else:
             e.line(
@@ -397,9 +402,11 @@ def _cp_async(e: Emitter, o: Op) -> None:
         )
     layout = blocked(t.shape, t.inner, n, e.frame.warps)
     g = geometry(t)
-    offsets_in_slot = thread_offsets(layout, g)
+    offsets_in_slot, real = thread_offsets(layout, g), within(layout)
     whole = Tile(t.shape, t.dtype, layout)
-    places = _Places(e, e.shared(dst), offsets_in_slot[..., 0], f"{dst.hint or 'slot'}_at")
+    places = _Places(
+        e, e.shared(dst), offsets_in_slot[..., 0], real[..., 0], f"{dst.hint or 'slot'}_at"
+    )
     holder = e.holder(layout)
     for start in range(0, layout.registers, n):
         at = [e.coordinate(layout, a, start) for a in range(box.rank)]
@@ -416,7 +423,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
         with_test = f"if ({own}) " if own else ""
         e.line(f"const int {name} = {count};")
         e.line(
-            f"{with_test}cp_async<{size}>({places.at(offsets_in_slot[..., start])},"
+            f"{with_test}cp_async<{size}>({places.at(offsets_in_slot[..., start], real[..., start])},"
             f" {name} ? {box.pointer(at)} : {base}, {name});"
         )
 
@@ -601,4 +608,3 @@ LOWER: dict[OpKind, Lowering] = {
     tile.store: _store,
     tile.atomic: _atomic,
 }
-_ = (Callable, MEMORY_TYPES, width)

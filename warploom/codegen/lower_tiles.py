@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from warploom.codegen.context import Address, Emitter, Lowering, displaced
+from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.lower_arith import expression, literal, paren
 from warploom.codegen.lower_memory import load_tile, store_tile
-from warploom.codegen.registers import Array, Regs, c_type, pack, per_word, read
+from warploom.codegen.registers import Regs, c_type, pack, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
@@ -57,11 +59,7 @@ def row_major(at: list[Ints], shape: tuple[int, ...]) -> Ints:
 def gather(layout: Layout, at: list[Ints], inside: npt.NDArray[np.bool_]) -> tuple[int, ...] | None:
     """For each register of `at` (warps, lanes, registers) the register of `layout` that holds those
     coordinates in every thread where `inside`; None where there is none."""
-    have = row_major(list(layout.table), layout.shape)
-    valid = np.ones(have.shape, np.bool_)
-    for c, n in zip(layout.table, layout.shape, strict=True):
-        valid &= c < n
-    have = np.where(valid, have, -1)
+    have = np.where(within(layout), row_major(list(layout.table), layout.shape), -1)
     want = row_major(at, layout.shape)
     out = []
     for r in range(want.shape[-1]):
@@ -77,11 +75,7 @@ def _view(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     t, source = o.result.type, x.type
     assert isinstance(t, Tile) and isinstance(source, Tile)
-    at = list(t.layout.table)
-    inside = np.ones(at[0].shape, np.bool_)
-    for c, n in zip(at, t.shape, strict=True):
-        inside &= c < n
-    registers = gather(source.layout, _source_coords(o, at), inside)
+    registers = gather(source.layout, _source_coords(o, list(t.layout.table)), within(t.layout))
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
     e.env[o.result] = e.regs(x).pick(registers)
@@ -167,11 +161,9 @@ def _reduce(e: Emitter, o: Op) -> None:
                 raise InternalError(
                     f"codegen: lanes of {layout} mix axes in a reduction along {axis}"
                 )
-            e.wanted_shuffle = True
             each(f"@ = {combine('@', f'__shfl_xor_sync(~0u, @, {1 << bit})')};")
     if any(v[axis] for v in layout.warp):
         _across_warps(e, layout, axis, result, elem, part, combine)
-    made = Regs(elem, Array(part, elem, result.registers).whole.elements)
     if isinstance(o.result.type, Scalar):
         text = f"{part}[0]"
         e.define(o.result, f"round_{elem}({text})" if per_word(elem) > 1 else text)
@@ -186,7 +178,6 @@ def _reduce(e: Emitter, o: Op) -> None:
     for w in range(dst.words):
         values = [f"{part}[{order[r]}]" for r in range(w * n, min((w + 1) * n, dst.count))]
         e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
-    _ = made
 
 
 def _groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
@@ -204,11 +195,17 @@ def _groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
 
 
 def _across_warps(
-    e: Emitter, layout: Layout, axis: int, result: Layout, elem: DType, part: str, combine
-) -> None:  # type: ignore[no-untyped-def]
+    e: Emitter,
+    layout: Layout,
+    axis: int,
+    result: Layout,
+    elem: DType,
+    part: str,
+    combine: Callable[[str, str], str],
+) -> None:
     bits = [b for b, v in enumerate(layout.warp) if v[axis]]
     elements = int(np.prod(result.shape)) if result.shape else 1
-    size = elem.bytes if per_word(elem) == 1 else elem.bytes
+    size = elem.bytes
     parts = 1 << len(bits)
     warps = np.arange(layout.warps)
     index = sum(((warps >> b) & 1) << i for i, b in enumerate(bits))
@@ -239,9 +236,12 @@ def _across_warps(
 
 
 def _at(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
-    first = np.ascontiguousarray(index[..., 0]) * size
-    name = e.thread_value(first, hint)
-    return displaced(name, first.reshape(-1), (index[..., register] * size).reshape(-1))
+    try:
+        first = index[..., 0] * size
+        other = (index[..., register] * size).reshape(-1)
+        return displaced(e.thread_value(first, hint), first.reshape(-1), other)
+    except InternalError:
+        return e.thread_value(index[..., register] * size, hint)
 
 
 def _store_text(elem: DType, address: str, value: str) -> str:

@@ -122,10 +122,12 @@ def word(r: Regs, start: int) -> str:
     part = r.elements[start : start + n]
     if is_packed(elem):
         first = part[0]
-        if first.array is not None and first.index % n == 0:
+        if first.array is not None and first.index % n + len(part) <= n:
             want = tuple(Element(first.array, first.index + i) for i in range(len(part)))
             if part == want:
-                return f"{first.array.name}[{first.index // n}]"
+                text = f"{first.array.name}[{first.index // n}]"
+                shift = first.index % n * elem.bits
+                return f"{text} >> {shift}" if shift else text
         return pack(elem, [read(e, elem) for e in part])
     if n == 1:
         value = read(part[0], elem)

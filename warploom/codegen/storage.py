@@ -1,9 +1,9 @@
 """Which values share one C variable.
 
 In SSA a loop-carried tile has four names: its initial value, the loop's parameter, the value yielded and
-the loop's result.  They have to be one array: a copy of an accumulator costs a register and a move an element,
-and a copy of one that the tensor core is writing serialises wgmma.  So values that copies would connect are
-merged (union-find), unless they are alive at the same time, in which case a copy is right.
+the loop's result.  They have to be one array: a copy of an accumulator costs a register and a move an
+element, and a copy of one that the tensor core is writing serialises wgmma.  So values that copies would
+connect are merged (union-find), unless they are alive at the same time, in which case a copy is right.
 
 Liveness is by intervals over a numbering of the ops in program order: reads of op p happen at 2p, its
 writes at 2p + 1.  A value from outside a loop that is read inside lives to the loop's end.  Values that are
@@ -71,7 +71,7 @@ def assign_storage(
     flight would have to be copied inside a loop."""
     scan = _Scan(needed, is_view)
     scan.region(func.body, [])
-    scan.extend_views()
+    scan.finish()
     merged = _merge(scan)
     return Storage(merged, _scopes(merged, scan))
 
@@ -83,21 +83,27 @@ class _Scan:
         self.needed, self.is_view = needed, is_view
         self.at = 1
         self.start: dict[Value, int] = {}
-        self.end: dict[Value, int] = {}
+        # For each value its reads: (time, spans of ops that can't run before this read).
+        self.reads: dict[Value, list[tuple[int, tuple[tuple[int, int], ...]]]] = {}
         self.loops: dict[Value, list[Op]] = {}  # loops around the definition
         self.loop_end: dict[Op, int] = {}
-        self.late: list[tuple[Value, Op]] = []  # reads inside a loop of values from outside
+        # Reads inside a loop of values from outside.
+        self.late: list[tuple[Value, Op, tuple[tuple[int, int], ...]]] = []
+        self.loop_start: dict[Op, int] = {}
+        self.excluded: list[tuple[int, int]] = []  # spans of the then-arms whose else-arm this is
         self.roots: dict[Value, Value] = {}  # views -> what they are views of
         self.edges: list[tuple[int, Value, Value]] = []  # (priority, a, b)
         self.place: dict[Value, tuple[Op, ...]] = {}
         self.stack: list[Op] = []
         self.order: list[Value] = []
         self.immediate: set[Value] = set()
+        self._live: dict[Value, list[tuple[int, int]]] = {}
 
     def define(self, v: Value, time: int, loops: list[Op], o: Op) -> None:
         if registers_of(v) is None:
             return
-        self.start[v] = self.end[v] = time
+        self.start[v] = time
+        self.reads[v] = []
         self.loops[v] = list(loops)
         self.place[v] = (*self.stack, o)
         self.order.append(v)
@@ -106,10 +112,10 @@ class _Scan:
         v = self.roots.get(v, v)
         if v not in self.start:
             return
-        self.end[v] = max(self.end[v], time)
+        self.reads[v].append((time, tuple(self.excluded)))
         outside = self.loops[v]
         if len(loops) > len(outside):
-            self.late.append((v, loops[len(outside)]))
+            self.late.append((v, loops[len(outside)], tuple(self.excluded)))
 
     def region(self, r: Region, loops: list[Op]) -> None:
         for o in r.ops:
@@ -156,9 +162,9 @@ class _Scan:
         root = self.roots.get(v, v)
         if root in self.start:
             if loops:
-                self.late.append((root, loops[-1]))
+                self.late.append((root, loops[-1], tuple(self.excluded)))
             else:
-                self.end[root] = 1 << 60
+                self.reads[root].append((1 << 60, ()))
 
     def _in_place(self, o: Op) -> bool:
         """May a result overwrite an operand's array?  Where element i of the one needs only element i of the
@@ -180,14 +186,17 @@ class _Scan:
         elif o.kind in CHAINS:
             for a, b in zip(o.operands, o.results, strict=True):
                 self.edges.append((0 if o.kind is hopper.wgmma_wait else 1, b, a))
-        elif o.kind is arith.select and isinstance(o.operands[0].type, Scalar):
-            if registers_of(o.result) != o.result.type or isinstance(o.result.type, Tile):
-                self.edges += [(2, o.result, v) for v in o.operands[1:]]
+        elif (
+            o.kind is arith.select
+            and isinstance(o.operands[0].type, Scalar)
+            and isinstance(registers_of(o.result), Tile)
+        ):
+            self.edges += [(2, o.result, v) for v in o.operands[1:]]
 
     def for_(self, o: Op, loops: list[Op]) -> None:
         (body,) = o.regions
         inner = [*loops, o]
-        start = self.at
+        start = self.loop_start[o] = self.at
         for v in body.params:
             self.define(v, 2 * start + 1, inner, o)
         self.stack.append(o)
@@ -207,6 +216,7 @@ class _Scan:
     def while_(self, o: Op, loops: list[Op]) -> None:
         condition, body = o.regions
         inner = [*loops, o]
+        self.loop_start[o] = self.at
         for v in condition.params:
             self.define(v, 2 * self.at + 1, inner, o)
         self.stack.append(o)
@@ -233,17 +243,44 @@ class _Scan:
     def if_(self, o: Op, loops: list[Op]) -> None:
         then, other = o.regions
         self.stack.append(o)
+        start = self.at
         self.region(then, loops)
+        self.excluded.append((2 * start + 1, 2 * self.at + 1))
         self.region(other, loops)
+        self.excluded.pop()
         self.stack.pop()
         self.at += 1
         for result, a, b in zip(o.results, then.yielded, other.yielded, strict=True):
             self.define(result, 2 * self.at + 1, loops, o)
             self.edges += [(1, result, a), (1, result, b)]
 
-    def extend_views(self) -> None:
-        for v, loop in self.late:
-            self.end[v] = max(self.end[v], 2 * self.loop_end[loop])
+    def live(self, v: Value) -> list[tuple[int, int]]:
+        """When the value's register must not be overwritten: from its definition to each read, but for the
+        other arms of the ifs that the read is in."""
+        return self._live.get(v, [])
+
+    def finish(self) -> None:
+        """Reads in loops last to the loop's end (the next iteration reads again)."""
+        for v, loop, excluded in self.late:
+            before = tuple(s for s in excluded if s[1] <= 2 * self.loop_start[loop] + 1)
+            self.reads[v].append((2 * self.loop_end[loop], before))
+        self._live = {v: _segments(t, self.reads[v]) for v, t in self.start.items()}
+
+
+def _segments(
+    start: int, reads: Iterable[tuple[int, tuple[tuple[int, int], ...]]]
+) -> list[tuple[int, int]]:
+    """The union of [start, read] minus excluded spans, as disjoint segments."""
+    out = [(start, start)]
+    for time, excluded in reads:
+        at = start
+        for a, b in sorted(excluded):
+            if b <= at or a >= time:
+                continue
+            out.append((at, a))
+            at = b
+        out.append((at, time))
+    return sorted({(a, b) for a, b in out if a <= b})
 
 
 def per_element(v: Value) -> int:
@@ -257,7 +294,7 @@ def per_element(v: Value) -> int:
 def _merge(scan: _Scan) -> dict[Value, Variable]:
     variables: dict[Value, Variable] = {}
     for v in scan.order:
-        variables[v] = Variable([v], [(scan.start[v], scan.end[v])])
+        variables[v] = Variable([v], list(scan.live(v)))
     for _, a, b in sorted(scan.edges, key=lambda e: (e[0], not _in_flight(e[1]))):
         if a not in variables or b not in variables or variables[a] is variables[b]:
             continue
@@ -265,8 +302,8 @@ def _merge(scan: _Scan) -> dict[Value, Variable]:
         if registers_of(a) != registers_of(b) or _overlap(x.live, y.live):
             if _in_flight(a) and _in_flight(b):
                 raise InternalError(
-                    f"codegen: the accumulator in flight {a.hint or 'without a name'} would have to be copied:"
-                    f" {a.type} and {b.type} are alive at the same time"
+                    f"codegen: the accumulator in flight {a.hint or 'without a name'} would have to be"
+                    f" copied: {a.type} and {b.type} are alive at the same time"
                 )
             continue
         x.values += y.values

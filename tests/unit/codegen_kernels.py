@@ -1,0 +1,80 @@
+"""Small kernels as WARP text, taken to CUDA: the inputs of the code generator's tests."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from warploom.codegen.emit import Emitted, emit
+from warploom.ir.core import Func
+from warploom.ir.parser import parse_func
+from warploom.ir.verify import verify
+from warploom.passes.allocate_shared import allocate_shared
+from warploom.passes.assign_layouts import assign_layouts
+from warploom.runtime.nvrtc import Build, compile_cuda
+from warploom.target import SM_90A
+
+
+def kernel(params: str, body: str, *, warps: int = 4, before: str = "", attrs: str = "") -> str:
+    """A uniform kernel: one task `main` of `warps` warps that runs `body`; `before` stands above it."""
+    return f"""func @probe({params}) level=WARP {{warps={warps}{attrs}}} {{
+{before}
+  tasks() {{names=("main",), warps=({warps},), replicas=(1,), registers=(none,)}} do {{
+{body}
+    yield()
+  }}
+  yield()
+}}
+"""
+
+
+def placed(text: str) -> Func:
+    """WARP text at PLACED."""
+    func = parse_func(text)
+    verify(func)
+    func = allocate_shared(assign_layouts(func, None, SM_90A), None, SM_90A)
+    verify(func)
+    return func
+
+
+def emitted(text: str) -> Emitted:
+    return emit(placed(text), SM_90A)
+
+
+@lru_cache(maxsize=256)
+def built(text: str) -> Build:
+    """Compiled by NVRTC (an InternalError with the log where it refuses)."""
+    e = emitted(text)
+    return compile_cuda(e.source, name=e.name, target=SM_90A)
+
+
+# ---- pieces of text
+
+
+def view(
+    name: str, dtype: str, rows: str = "%M64", cols: str = "%N64", stride: str = "%N64"
+) -> str:
+    """A row-major view `%{name}_view` of `%{name}` and the i64 scalars that it needs."""
+    return (
+        f"  %{name}_view = make_view(%{name}, {rows}, {cols}, {stride}, %one64)"
+        f" {{divisible=(16, 16, 1)}} : view<2x{dtype}>\n"
+    )
+
+
+SIZES = """  %M64 = cast(%M) {dtype=i64} : i64
+  %N64 = cast(%N) {dtype=i64} : i64
+  %one64 = const() {value=1, dtype=i64} : i64
+  %c0 = const() {value=0, dtype=i32} : i32
+  %c1 = const() {value=1, dtype=i32} : i32
+"""
+
+
+def through(ops: str, *, dtype: str = "f32", out: str | None = None, shape: str = "64x64",
+            to: str | None = None, warps: int = 4) -> str:  # fmt: skip
+    """Loads the box %x (`shape`, `dtype`) from a, runs `ops`, stores the tile %y (`to`, `out`) to b."""
+    out, to = out or dtype, to or shape
+    dims = ", ".join(shape.split("x"))
+    load = f"    %x = load_box(%a_view, %c0, %c0) {{shape=({dims})}} : tile<{shape}x{dtype}>\n"
+    store = "    store_box(%b_view, %y, %c0, %c0)"
+    before = SIZES + view("a", dtype) + view("b", out)
+    params = f"%a: ptr<{dtype}>, %b: ptr<{out}>, %M: i32, %N: i32"
+    return kernel(params, load + ops + "\n" + store, before=before, warps=warps)

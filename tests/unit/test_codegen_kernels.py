@@ -1,0 +1,281 @@
+"""Every op kind as a small kernel that NVRTC compiles for sm_90a, without spills or advisories."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codegen_kernels import SIZES, built, emitted, kernel, through, view
+
+INTS = ("i32", "u32", "i64", "u64", "i8", "u8", "i16", "u16")
+FLOATS = ("f32", "f16", "bf16", "f64", "f8e4m3", "f8e5m2")
+
+
+def check(text: str) -> str:
+    """Compiles; gives the source."""
+    b = built(text)
+    assert b.problems() == ()
+    return emitted(text).source
+
+
+@pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
+@pytest.mark.parametrize("kind", ["add", "sub", "mul", "minimum", "maximum"])
+def test_arithmetic(kind: str, dtype: str) -> None:
+    check(through(f"    %y = {kind}(%x, %x) : tile<64x64x{dtype}>", dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_integers(dtype: str) -> None:
+    lines, last = [], "x"
+    for i, kind in enumerate(("idiv", "rem", "and", "or", "xor", "shl", "shr")):
+        lines.append(f"    %v{i} = {kind}(%{last}, %x) : tile<64x64x{dtype}>")
+        last = f"v{i}"
+    for i, kind in enumerate(("neg", "abs", "not")):
+        name = "y" if kind == "not" else f"u{i}"
+        lines.append(f"    %{name} = {kind}(%{last}) : tile<64x64x{dtype}>")
+        last = name
+    check(through("\n".join(lines), dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
+def test_functions(dtype: str) -> None:
+    kinds = ["neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil"]
+    lines, last = [], "x"
+    for kind in kinds:
+        lines.append(f"    %v_{kind} = {kind}(%{last}) : tile<64x64x{dtype}>")
+        last = f"v_{kind}"
+    lines.append(f"    %v_div = div(%{last}, %x) : tile<64x64x{dtype}>")
+    lines.append(f"    %y = rem(%v_div, %x) : tile<64x64x{dtype}>")
+    b = built(through("\n".join(lines), dtype=dtype))  # sin and cos have a stack of their own
+    assert b.advisories == ()
+
+
+@pytest.mark.parametrize("kind", ["lt", "le", "gt", "ge", "eq", "ne"])
+def test_comparisons_and_select(kind: str) -> None:
+    check(
+        through(
+            f"""    %c = {kind}(%x, %x) : tile<64x64xi1>
+    %n = neg(%x) : tile<64x64xf32>
+    %y = select(%c, %x, %n) : tile<64x64xf32>"""
+        )
+    )
+
+
+@pytest.mark.parametrize("source", ["i32", "u8", "i64", *FLOATS])
+@pytest.mark.parametrize("to", ["i1", "i8", "i32", "u64", *FLOATS])
+def test_casts(source: str, to: str) -> None:
+    if source != to:
+        ops = f"    %y = cast(%x) {{dtype={to}}} : tile<64x64x{to}>"
+        check(through(ops, dtype=source, out=to))
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("f32", "i32"), ("i32", "f32"), ("f16", "i16"), ("i16", "bf16"), ("bf16", "f16"), ("f64", "i64"),
+     ("u64", "f64"), ("f8e4m3", "u8"), ("i8", "f8e5m2"), ("u32", "i32")],
+)  # fmt: skip
+def test_bitcasts(source: str, to: str) -> None:
+    check(through(f"    %y = bitcast(%x) {{dtype={to}}} : tile<64x64x{to}>", dtype=source, out=to))
+
+
+@pytest.mark.parametrize("shape", ["64x64", "16x16", "7x5", "100x96", "1x256"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8", "i64"])
+def test_shapes_that_fit_no_layout(shape: str, dtype: str) -> None:
+    check(through(f"    %y = neg(%x) : tile<{shape}x{dtype}>", dtype=dtype, shape=shape))
+
+
+def test_transpose_goes_through_scratch_with_barriers() -> None:
+    source = check(
+        through(
+            """    %t = transpose(%x) {perm=(1, 0)} : tile<64x64xf16>
+    %y = add(%x, %t) : tile<64x64xf16>""",
+            dtype="f16",
+        )
+    )
+    assert "MAIN_SCRATCH_AT" in source and source.count("__syncthreads();") >= 2
+
+
+def test_reshape() -> None:
+    check(
+        through(
+            """    %flat = reshape(%x) {shape=(4096,)} : tile<4096xf32>
+    %y = reshape(%flat) {shape=(32, 128)} : tile<32x128xf32>""",
+            to="32x128",
+        )
+    )
+
+
+@pytest.mark.parametrize("fn", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32", "f8e4m3", "f64"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions(fn: str, dtype: str, axis: int) -> None:
+    check(
+        through(
+            f"""    %r = reduce(%x) {{axis={axis}, fn="{fn}"}} : tile<64x{dtype}>
+    %e = expand_dims(%r) {{axis={axis}}} : tile<{"1x64" if axis == 0 else "64x1"}x{dtype}>
+    %wide = broadcast(%e) {{shape=(64, 64)}} : tile<64x64x{dtype}>
+    %y = add(%x, %wide) : tile<64x64x{dtype}>""",
+            dtype=dtype,
+        )
+    )
+
+
+@pytest.mark.parametrize("fn", ["and", "or", "xor"])
+def test_bitwise_reduction_of_an_overhanging_tile(fn: str) -> None:
+    source = check(
+        through(
+            f"""    %r = reduce(%x) {{axis=1, fn="{fn}"}} : tile<9xi32>
+    %e = expand_dims(%r) {{axis=1}} : tile<9x1xi32>
+    %y = broadcast(%e) {{shape=(9, 20)}} : tile<9x20xi32>""",
+            dtype="i32",
+            shape="9x20",
+        )
+    )
+    assert "__shfl_xor_sync" in source
+
+
+def test_reduction_to_a_scalar() -> None:
+    source = check(
+        through(
+            """    %flat = reshape(%x) {shape=(4096,)} : tile<4096xf32>
+    %s = reduce(%flat) {axis=0, fn="add"} : f32
+    %t = splat(%s) {shape=(64, 64)} : tile<64x64xf32>
+    %y = add(%x, %t) : tile<64x64xf32>"""
+        )
+    )
+    assert "store_shared32" in source
+
+
+def test_arange_and_scalars() -> None:
+    check(
+        through(
+            """    %r = arange() {start=3, end=67} : tile<64xi32>
+    %e = expand_dims(%r) {axis=0} : tile<1x64xi32>
+    %wide = broadcast(%e) {shape=(64, 64)} : tile<64x64xi32>
+    %m = splat(%M) {shape=(64, 64)} : tile<64x64xi32>
+    %s = mul(%wide, %m) : tile<64x64xi32>
+    %y = add(%s, %x) : tile<64x64xi32>""",
+            dtype="i32",
+        )
+    )
+
+
+POINTERS = """    %r = arange() {{start=0, end=256}} : tile<256xi32>
+    %base = splat(%a) {{shape=(256,)}} : tile<256xptr<{0}>>
+    %p = addptr(%base, %r) : tile<256xptr<{0}>>
+    %n = splat(%M) {{shape=(256,)}} : tile<256xi32>
+    %mask = lt(%r, %n) : tile<256xi1>
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "u8", "i64", "f64", "f8e5m2", "i1"])
+@pytest.mark.parametrize("volatile", ["", "volatile=true"])
+def test_loads_and_stores_by_pointers(dtype: str, volatile: str) -> None:
+    attrs = f" {{{volatile}}}" if volatile else ""
+    check(
+        kernel(
+            f"%a: ptr<{dtype}>, %M: i32",
+            POINTERS.format(dtype)
+            + f"""    %v = load(%p, %mask){attrs} : tile<256x{dtype}>
+    %w = load(%p, %mask, %v) : tile<256x{dtype}>
+    %s = load(%a) : {dtype}
+    store(%p, %w, %mask)
+    store(%a, %s)""",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fn"),
+    [(d, f) for d in ("i32", "u32", "i64", "u64") for f in ("add", "max", "min", "and", "or", "xor", "xchg")]
+    + [("f32", "add"), ("f32", "max"), ("f32", "min"), ("f32", "xchg"), ("f64", "add"), ("f16", "add"),
+       ("bf16", "add")],
+)  # fmt: skip
+def test_atomics(dtype: str, fn: str) -> None:
+    check(
+        kernel(
+            f"%a: ptr<{dtype}>, %M: i32",
+            POINTERS.format(dtype)
+            + f"""    %v = load(%p, %mask) : tile<256x{dtype}>
+    %old = atomic(%p, %v, %mask) {{fn="{fn}"}} : tile<256x{dtype}>
+    %s = load(%a) : {dtype}
+    %unused = atomic(%a, %s) {{fn="{fn}"}} : {dtype}
+    store(%p, %old)""",
+        )
+    )
+
+
+def test_shared_memory_round_trips() -> None:
+    for dtype, shape, swizzle in (("bf16", "64x64", 128), ("f32", "64x32", 128), ("f16", "64x96", 64),
+                                  ("u8", "64x32", 32), ("i64", "32x20", 0), ("f8e4m3", "128x128", 128)):  # fmt: skip
+        dims = ", ".join(shape.split("x"))
+        before = SIZES + view("a", dtype) + view("b", dtype)
+        slot = f"shared<[2]{shape}x{dtype}, inner=1, swizzle={swizzle}>"
+        one = f"shared<{shape}x{dtype}, inner=1, swizzle={swizzle}>"
+        alloc = (
+            f'{{name="s", lead=(2,), shape=({dims}), dtype={dtype}, inner=1, swizzle={swizzle}}}'
+        )
+        check(
+            kernel(
+                f"%a: ptr<{dtype}>, %b: ptr<{dtype}>, %M: i32, %N: i32",
+                f"""    %x = load_box(%a_view, %c0, %c0) {{shape=({dims})}} : tile<{shape}x{dtype}>
+    %at = shared_slot(%s, %M) : {one}
+    shared_store(%at, %x)
+    group_sync() {{scope="replica"}}
+    %y = shared_load(%at) : tile<{shape}x{dtype}>
+    store_box(%b_view, %y, %c0, %c0)""",
+                before=before + f"  %s = shared_alloc() {alloc} : {slot}\n",
+            )
+        )
+
+
+def test_control_flow() -> None:
+    source = check(
+        through(
+            """    %limit = cast(%M) {dtype=i32} : i32
+    %w, %n = while(%x, %c0) : tile<64x64xf32>, i32 do (%v: tile<64x64xf32>, %i: i32) {
+      %go = lt(%i, %limit) : i1
+      yield(%go, %v, %i)
+    } do (%v2: tile<64x64xf32>, %i2: i32) {
+      %d = add(%v2, %v2) : tile<64x64xf32>
+      %next = add(%i2, %c1) : i32
+      yield(%d, %next)
+    }
+    %big = gt(%n, %c1) : i1
+    %y = if(%big) : tile<64x64xf32> do {
+      %m = neg(%w) : tile<64x64xf32>
+      yield(%m)
+    } do {
+      yield(%w)
+    }
+    assume(%big)
+    device_assert(%big) {message="100% \\"sure\\""}
+    device_print(%n, %y) {prefix="values "}"""
+        )
+    )
+    # One array for the loop's tile, before, in and after it, and in the arms of the if.
+    assert source.count("[32];") == 1
+
+
+def test_swapped_carries_keep_their_old_values() -> None:
+    source = check(
+        through(
+            """    %z = neg(%x) : tile<64x64xf32>
+    %p, %q = for(%c0, %M, %c1, %x, %z) : tile<64x64xf32>, tile<64x64xf32> do (%i: i32, %u: tile<64x64xf32>, %v: tile<64x64xf32>) {
+      yield(%v, %u)
+    }
+    %y = sub(%p, %q) : tile<64x64xf32>"""
+        )
+    )
+    assert "kept" in source
+
+
+def test_unused_scalars_and_host_values_are_not_emitted() -> None:
+    source = check(
+        kernel(
+            "%a: ptr<f32>, %M: i32, %unused: i32",
+            """    %dead = mul(%M, %M) : i32
+    %v = load(%a) : f32
+    store(%a, %v)""",
+        )
+    )
+    assert "dead" not in source and "unused" not in source and "int M" not in source
