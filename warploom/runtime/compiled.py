@@ -18,7 +18,7 @@ from warploom.frontend.source import dependencies, plain_function
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver
-from warploom.runtime.plan import LaunchPlan
+from warploom.runtime.plan import Binder, LaunchPlan, make_binder
 from warploom.schedule.model import Knobs, Schedule
 from warploom.target import TARGETS, Target
 
@@ -197,10 +197,15 @@ class CompiledKernel:
     def ptx(self) -> str:
         return _compile_text(self.cuda, self.plan.name, self.request, want_ptx=True).ptx
 
+    @cached_property
+    def binder(self) -> Binder:
+        """Arguments to kernel parameters, as the launch plan says."""
+        return make_binder(self.plan)
+
     def loaded(self) -> LoadedKernel:
         """The kernel in the process's driver.  Raises LaunchError where there is no GPU."""
         if self._loaded is None:
-            self._loaded = LoadedKernel(driver(), self.cubin, self.plan)
+            self._loaded = LoadedKernel(driver(), self.cubin, self.plan, self.binder)
         return self._loaded
 
     def explain(self) -> str:

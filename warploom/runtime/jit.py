@@ -42,7 +42,6 @@ from warploom.runtime.compiled import (
     is_cached,
 )
 from warploom.runtime.launch import Prepared, current_stream, driver
-from warploom.runtime.plan import make_binder
 from warploom.schedule.model import Knobs
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
@@ -232,7 +231,7 @@ class JITFunction:
                 stacklevel=5,
             )
             kernel = self._compiled(request := for_overlap(request), device)
-        if any(0 in dims for _, dims, _ in make_binder(kernel.plan)(values)[1]):
+        if any(0 in dims for _, dims, _ in kernel.binder(values)[1]):
             kernel = self._compiled(for_empty(request), device)
         return kernel
 

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from warploom.errors import LaunchError
-from warploom.runtime.plan import BlockLayout, LaunchPlan, MapKey, MapParam, make_binder
+from warploom.runtime.plan import Binder, BlockLayout, LaunchPlan, MapKey, MapParam, make_binder
 
 STATIC_SHARED_LIMIT = 48 * 1024  # more must be asked for (CUDA C++ Programming Guide, 9.0 features)
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
@@ -362,11 +362,13 @@ class Prepared:
 class LoadedKernel:
     """A cubin in a driver, and the encoded tensor maps that its launches used."""
 
-    def __init__(self, driver: Driver, cubin: bytes, plan: LaunchPlan) -> None:
+    def __init__(
+        self, driver: Driver, cubin: bytes, plan: LaunchPlan, binder: Binder | None = None
+    ) -> None:
         self.driver, self.plan = driver, plan
         self.function = driver.load(cubin, plan.name)
         self.layout = BlockLayout.of(plan)
-        self._bind = make_binder(plan)
+        self._bind = binder or make_binder(plan)
         self._ready: set[int] = set()
         self._maps: dict[tuple[int, MapKey], bytes] = {}
         self._lock = threading.Lock()
