@@ -116,6 +116,14 @@ def coalesced(
     return blocked(shape, inner, vector, warps)
 
 
+def whole(shape: tuple[int, ...], warps: int) -> Layout:
+    """Every thread holds everything, in row-major order: what any reshape of a small tile can go through."""
+    rank = len(shape)
+    nowhere = ((0,) * rank,)
+    repeats = _repeats(*((a, shape[a], 1) for a in reversed(range(rank))))
+    return Layout(shape, (), nowhere * LANE_BITS, nowhere * (warps.bit_length() - 1), repeats)
+
+
 # ---- short forms
 
 

@@ -20,23 +20,25 @@ they are needed.
 
 A convert_layout that the program has already is an anchor for its result.
 
-Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks.
+Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks;
+(CompileError `reshape-layout`) a reshape of a large tile between shapes that divide in no common way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
-from warploom.errors import InternalError
+from warploom.errors import CompileError, InternalError
 from warploom.ir.analysis import definitions, sources
 from warploom.ir.build import constant_of
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import InFlight, Pointer, Tile
-from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
+from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc, whole
 from warploom.layout.choose import sector_ratio
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -47,7 +49,10 @@ Flow = Callable[[Layout], Layout | None]
 # its bytes fill.  4: a wgmma accumulator stored directly (2) stays, every lane on its own (8, 16) converts.
 WORST_SECTOR_RATIO = 4.0
 
-_CHEAP_SHAPE = frozenset({tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
+LARGEST_WHOLE = 256  # elements that a thread may have to hold alone: its registers
+
+# A reshape is not among them: not every layout of its result has one of its operand.
+_CHEAP_SHAPE = frozenset({tile.expand_dims, tile.broadcast, tile.transpose})
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic})
 _LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
 
@@ -227,6 +232,8 @@ class _Task:
                     x = o.operands[0]
                     self._flow(x, o.result, lambda t: t.drop(axis))
                     self._flow(o.result, x, lambda t: self._lifted(t, x, axis))
+            case tile.reshape:
+                self._axes(o)
             case tile.convert_layout:
                 self.anchors.append((0, 0, o.result, o.attrs["layout"]))
             case tile.slice_tile:
@@ -301,8 +308,8 @@ class _Task:
         shape = _shape(x)
         if self.warps != 4 or len(shape) != 2 or shape[0] % 64 or shape[1] % 8:
             return None
-        whole = wgmma_acc(shape)
-        return whole if whole.drop(axis) == rest else None
+        fragment = wgmma_acc(shape)
+        return fragment if fragment.drop(axis) == rest else None
 
     def _flow(self, a: Value, b: Value, how: Flow) -> None:
         self.flows.setdefault(a, []).append((b, how))
@@ -429,10 +436,6 @@ class _Task:
                 return (layout.unbroadcast(_shape(o.operands[0])),), attrs
             case tile.transpose:
                 return (layout.permute(_inverse(o.attrs["perm"])),), attrs
-            case tile.reshape:
-                old = layout.reshape(_shape(o.operands[0]))
-                if old is not None:
-                    return (old,), attrs
         raise InternalError(f"assign_layouts: no layout for {o.kind.name} to {layout}")
 
     def _op(self, o: Op) -> list[Op]:
@@ -461,8 +464,8 @@ class _Task:
                 x, part = self._cut(o)
                 operands, results, attrs = (x,), (part,), {"layout": part}
             case tile.reshape:
-                x, whole = self._reshaped(o)
-                operands, results, attrs = (x,), (whole,), {"layout": whole}
+                x, y = self._reshaped(o)
+                operands, results, attrs = (x,), (y,), {"layout": y}
             case tile.convert_layout:
                 operands, results = (self._layout(o.operands[0]),), (o.attrs["layout"],)
             case tile.load | tile.atomic:
@@ -520,34 +523,53 @@ class _Task:
     def _cut(self, o: Op) -> tuple[Layout, Layout]:
         """Layouts of a slice's operand and result."""
         x, offset, shape = o.operands[0], o.attrs["offset"], o.attrs["shape"]
-        whole = _shape(x)
-        inner = len(shape) - 1
-        part = self.layout[o.result]
-        counts = [n // m for n, m in zip(whole, shape, strict=True)]
+        size, inner = _shape(x), len(shape) - 1
         candidates = [self._layout(x)]
-        if all(n % m == 0 for n, m in zip(whole, shape, strict=True)):
+        if all(n % m == 0 for n, m in zip(size, shape, strict=True)):
+            counts = [n // m for n, m in zip(size, shape, strict=True)]
             plain = blocked(shape, inner, 1, self.warps)
-            candidates += [y.product(counts) for y in (part, plain) if not y.overhangs]
+            parts = [y for y in (self.layout[o.result], plain) if not y.overhangs]
+            candidates += [y.product(counts) for y in parts]
+        # What always works: threads share out the axes that stay whole, each holds all of the others.
+        kept = tuple(n if n == m else 1 for n, m in zip(size, shape, strict=True))
+        candidates.append(blocked(kept, inner, 1, self.warps).broadcast(size))
         for y in candidates:
-            found = _part(y, offset, shape)
-            if found is not None:
-                return y, found
+            part = _part(y, offset, shape)
+            if part is not None:
+                return y, part
         raise InternalError(
             f"assign_layouts: no layout lets {shape} at {offset} be cut from {x.type}"
         )
 
     def _reshaped(self, o: Op) -> tuple[Layout, Layout]:
         """Layouts of a reshape's operand and result."""
-        (x,), y = o.operands, o.result
-        back = self.layout[y].reshape(_shape(x))
-        if back is not None:
-            return back, self.layout[y]
-        plain = blocked(_shape(x), len(_shape(x)) - 1, 1, self.warps)
-        for old in (self._layout(x), plain):
-            new = old.reshape(_shape(y))
-            if new is not None:
-                return old, new
-        raise InternalError(f"assign_layouts: no layout for {x.type} as {y.type}")
+        old, new = _shape(o.operands[0]), _shape(o.result)
+        for y in (self.layout[o.result], *self._plain(new)):
+            back = y.reshape(old)
+            if back is not None:
+                return back, y
+        for x in (self._layout(o.operands[0]), *self._plain(old)):
+            there = x.reshape(new)
+            if there is not None:
+                return x, there
+        if math.prod(old) <= LARGEST_WHOLE:
+            return whole(old, self.warps), whole(new, self.warps)
+        dims = ["x".join(map(str, s)) for s in (old, new)]
+        raise CompileError(
+            "reshape-layout",
+            f"{dims[0]} can't be reshaped to {dims[1]}: no division of the elements among threads fits "
+            f"both shapes, and one thread doesn't hold more than {LARGEST_WHOLE}",
+            o.loc,
+            help="use shapes whose sizes are powers of two",
+        )
+
+    def _plain(self, shape: tuple[int, ...]) -> Iterator[Layout]:
+        """Simple layouts of a shape: spread over threads along all axes, or along one of them."""
+        inner = len(shape) - 1
+        yield blocked(shape, inner, 1, self.warps)
+        for axis in range(len(shape)):
+            one = tuple(n if a == axis else 1 for a, n in enumerate(shape))
+            yield blocked(one, axis, 1, self.warps).broadcast(shape)
 
 
 def _values(region: Region) -> Iterator[Value]:
