@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -41,10 +42,14 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.mark.slow
 def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> None:
-    wheels, elsewhere = tmp_path / "wheels", tmp_path / "elsewhere"
+    source, wheels, elsewhere = (tmp_path / name for name in ("source", "wheels", "elsewhere"))
     elsewhere.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__")  # a copy: a build leaves files in its folder
+    shutil.copytree(ROOT / "warploom", source / "warploom", ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
     run(
-        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", wheels, ROOT, cwd=tmp_path
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", wheels, source, cwd=tmp_path
     )  # fmt: skip
     (wheel,) = wheels.glob("warploom-*.whl")
     venv.create(tmp_path / "env", with_pip=True)
