@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.passes import kernels, road
-from warploom.errors import InternalError
+from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, walk
 from warploom.ir.ops import arith, control, hopper, tile
 from warploom.ir.parser import parse_func
@@ -26,13 +26,16 @@ from warploom.target import SM_90A
 GOLDEN = Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir"
 
 
-def placed(text: str) -> Func:
-    """Through both passes to PLACED; what comes out verifies, and parses to itself."""
+def placed(text: str, settled: bool = True) -> Func:
+    """Through both passes to PLACED; what comes out verifies, and parses to itself.
+
+    settled: assign_layouts changes nothing when it runs again."""
     func = parse_func(text)
     verify(func)
     laid_out = assign_layouts(func, None, SM_90A)
     verify(laid_out)
-    assert print_func(assign_layouts(laid_out, None, SM_90A)) == print_func(laid_out)
+    if settled:
+        assert print_func(assign_layouts(laid_out, None, SM_90A)) == print_func(laid_out)
     out = allocate_shared(laid_out, None, SM_90A)
     verify(out)
     assert print_func(parse_func(print_func(out))) == print_func(out)
@@ -585,3 +588,47 @@ def test_derived_kernels_compute_the_same_when_placed(groups: int) -> None:
     verify(out)
     simulate(out, args, 2, seed=4)
     assert np.array_equal(args[2], want[2])
+
+
+def reshaped(old: str, new: str, then: str = "") -> str:
+    return kernel(
+        "%x: ptr<f32>",
+        f"""%zero = const() {{value=0, dtype=i32}}
+    %t = load_box(%v, %zero, %zero) {{shape=({old})}}
+    {then or f"%u = reshape(%t) {{shape=({new})}}"}
+    device_print(%u) {{prefix=""}}""",
+        4,
+        """%n = const() {value=112, dtype=i64}
+  %one = const() {value=1, dtype=i64}
+  %v = make_view(%x, %n, %n, %n, %one)""",
+    )
+
+
+@pytest.mark.parametrize(
+    "old, new", [("16, 48", "64, 12"), ("64, 24", "768, 2"), ("8, 12", "6, 16")]
+)
+def test_reshapes_of_odd_shapes_find_threads_or_stay_in_one(old: str, new: str) -> None:
+    out = placed(reshaped(old, new), settled=False)
+    (o,) = ops(out, tile.reshape)
+    x, y = o.operands[0].type.layout, o.result.type.layout
+    tiles = [np.arange(np.prod(t.shape)).reshape(t.shape) for t in (x, y)]
+    inside = np.all([c < n for c, n in zip(x.table, x.shape, strict=True)], axis=0)
+    assert inside.all() and y.covers
+    assert np.array_equal(tiles[0][x.table], tiles[1][y.table])
+
+
+def test_a_reshape_that_divides_in_no_common_way_says_so() -> None:
+    with pytest.raises(CompileError, match="6x96 can't be reshaped to 8x72") as caught:
+        placed(reshaped("6, 96", "8, 72"))
+    assert caught.value.code == "reshape-layout" and caught.value.loc is not None
+
+
+@pytest.mark.parametrize(
+    "offset, shape", [("98, 20", "7, 2"), ("0, 3", "112, 1"), ("56, 0", "56, 4")]
+)
+def test_any_slice_finds_a_layout(offset: str, shape: str) -> None:
+    cut = f"%u = slice_tile(%t) {{offset=({offset}), shape=({shape})}}"
+    out = placed(reshaped("112, 24", "", cut))
+    (o,) = ops(out, tile.slice_tile)
+    part = o.operands[0].type.layout.slice(o.attrs["offset"], o.attrs["shape"])
+    assert part is not None and part[0] == o.result.type.layout and part[0].covers

@@ -345,6 +345,11 @@ class _Task:
         rest = [v for v in _values(self.region) if _tile(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -_tile(v.type).size):  # type: ignore[union-attr]
             self._flood(v, self._default(v))
+        for o in walk(self.region):  # cuts and reshapes may not be able to give what was hoped for
+            if o.kind is tile.slice_tile:
+                self.layout[o.result] = self._cut(o)[1]
+            elif o.kind is tile.reshape:
+                self.layout[o.result] = self._reshaped(o)[1]
 
     def _flood(self, v: Value, layout: Layout) -> None:
         if v in self.cheap or v in self.layout:
@@ -544,14 +549,17 @@ class _Task:
     def _reshaped(self, o: Op) -> tuple[Layout, Layout]:
         """Layouts of a reshape's operand and result."""
         old, new = _shape(o.operands[0]), _shape(o.result)
-        for y in (self.layout[o.result], *self._plain(new)):
-            back = y.reshape(old)
-            if back is not None:
-                return back, y
-        for x in (self._layout(o.operands[0]), *self._plain(old)):
-            there = x.reshape(new)
-            if there is not None:
-                return x, there
+        back, there = self.layout[o.result].reshape(old), self._layout(o.operands[0]).reshape(new)
+        if back is not None:
+            return back, self.layout[o.result]
+        if there is not None:
+            return self._layout(o.operands[0]), there
+        pairs: list[tuple[Layout | None, Layout | None]]
+        pairs = [(y.reshape(old), y) for y in self._plain(new)]
+        pairs += [(x, x.reshape(new)) for x in self._plain(old)]
+        found = [(x, y) for x, y in pairs if x is not None and y is not None]
+        if found:
+            return min(found, key=lambda pair: pair[1].registers)
         if math.prod(old) <= LARGEST_WHOLE:
             return whole(old, self.warps), whole(new, self.warps)
         dims = ["x".join(map(str, s)) for s in (old, new)]
