@@ -10,7 +10,7 @@ NAME = "warploom, uniform"
 # BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, warps, stages
 LARGE = [
     (128, 256, 64, 16, 8, 3),
-    (128, 256, 64, 8, 8, 4),
+    (128, 256, 64, 8, 8, 3),
     (128, 128, 64, 16, 8, 4),
     (128, 128, 64, 16, 4, 4),
 ]
