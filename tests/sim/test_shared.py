@@ -11,9 +11,7 @@ from warploom.sim.shared import (
     Place,
     SharedMemory,
     decode_descriptor,
-    element_addresses,
     encode_descriptor,
-    operand_addresses,
     swizzled,
 )
 
@@ -76,38 +74,36 @@ def test_swizzle_is_an_exchange_of_16_byte_units() -> None:
 @pytest.mark.parametrize("shape", [(64, 64), (128, 64), (64, 128), (64, 192)])
 def test_wgmma_reads_what_tma_wrote(shape: tuple[int, int], inner: int, swizzle: int) -> None:
     p = place(shape, inner, swizzle)
-    np.testing.assert_array_equal(operand_addresses(p, 0), element_addresses(p))
-    np.testing.assert_array_equal(operand_addresses(p, 1).T, element_addresses(p))
+    np.testing.assert_array_equal(p.operand(0), p.addresses)
+    np.testing.assert_array_equal(p.operand(1).T, p.addresses)
 
 
 @pytest.mark.parametrize("swizzle", [64, 128])
 def test_wgmma_reads_what_tma_wrote_in_8_bits(swizzle: int) -> None:
     p = place((64, 128), 1, swizzle, f8e4m3)
-    np.testing.assert_array_equal(operand_addresses(p, 0), element_addresses(p))
+    np.testing.assert_array_equal(p.operand(0), p.addresses)
 
 
 def test_parts_keep_the_pattern() -> None:
     whole = place((128, 64), 1, 128)
     part = whole.part((1, 0), Shared((), (64, 64), bf16, 1, 128, (128, 64)))
-    np.testing.assert_array_equal(element_addresses(part), element_addresses(whole)[64:])
-    np.testing.assert_array_equal(operand_addresses(part, 0), element_addresses(whole)[64:])
+    np.testing.assert_array_equal(part.addresses, whole.addresses[64:])
+    np.testing.assert_array_equal(part.operand(0), whole.addresses[64:])
     with pytest.raises(IndexError):
         whole.part((2, 0), Shared((), (64, 64), bf16, 1, 128, (128, 64)))
 
 
 def test_what_a_descriptor_cannot_say() -> None:
     with pytest.raises(LayoutError, match="row-major"):
-        operand_addresses(place((64, 64), 1, 0), 0)
+        place((64, 64), 1, 0).operand(0)
     with pytest.raises(LayoutError, match="boundary"):
-        operand_addresses(place((64, 64), 1, 128, address=256), 0)
-    operand_addresses(
-        place((16, 8), 1, 0), 1
-    )  # B, N-major, N = 8: rows of 16 bytes are core matrices
+        place((64, 64), 1, 128, address=256).operand(0)
+    place((16, 8), 1, 0).operand(1)  # B, N-major, N = 8: rows of 16 bytes are core matrices
 
 
 def test_ordinary_stores_reach_the_async_proxy_by_a_fence() -> None:
     memory, p = SharedMemory(4096), place((8, 64), 1, 128, address=0)
-    at, x = element_addresses(p), np.arange(512).reshape(8, 64).astype(bf16.numpy)
+    at, x = p.addresses, np.arange(512).reshape(8, 64).astype(bf16.numpy)
     assert not memory.is_written(at, bf16)
     memory.write(at, x, bf16, asynchronous=False)
     np.testing.assert_array_equal(memory.read(at, bf16, False), x)

@@ -232,11 +232,33 @@ def find_cases(func: Func) -> list[Case]:
             if new:
                 seen |= new
                 kept.setdefault(i, {})[unit * t] = new
+    base = _widest(func, base, kept)
     choices = [sorted({*kept.get(i, {}), a}) if i in kept else [a] for i, a in enumerate(base.args)]
-    cases = [Case(args, base.grid) for args in itertools.product(*choices)]
+    combined = itertools.product(*(list(enumerate(c)) for c in choices))
+    cases = [
+        Case(tuple(a for _, a in picked), base.grid)
+        for picked in combined
+        if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
+    ]
     cases.sort(key=lambda c: sum(c.args[i] // max(min(kept[i]), 1) for i in kept))
     more = [Case(c.args, (2,)) for c in cases[:3]]  # with fewer tiles than programs, too
     return cases[:MAX_CASES] + more
+
+
+def _widest(func: Func, base: Case, kept: Iterable[int]) -> Case:
+    """The numbers that steer no loop as large as one tile allows, so that data fills it."""
+    args = [*base.args]
+    trips = _trips(func, base)
+    for i, param in enumerate(func.params):
+        is_free = isinstance(param.type, Scalar) and param.type.dtype.is_int and i not in kept
+        if not is_free or _fact(func, i).value is not None:
+            continue
+        for unit in _units(func):
+            wide = [*args[:i], unit, *args[i + 1 :]]
+            if unit > args[i] and _trips(func, Case(tuple(wide), base.grid)) == trips:
+                args = wide
+                break
+    return Case(tuple(args), base.grid)
 
 
 def _fact(func: Func, i: int) -> Fact:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,28 +150,26 @@ class Agent:
         self.is_done = True
 
     def region(self, region: Region) -> Steps:
+        env = self.env
         for o in region.ops[:-1]:
-            yield from self.op(o)
-        return tuple(self.env[v] for v in region.yielded)
-
-    def op(self, o: Op) -> Steps:
-        self.count += 1
-        operands = [self.env[v] for v in o.operands]
-        fn = PURE.get(o.kind)
-        if fn is not None:
-            out = self.pure(o, fn, operands)
-        else:
-            step = STEPS.get(o.kind)
-            if step is None:
-                raise InternalError(f"the simulator has no meaning for {o.kind.name}")
-            out = step(self, o, *operands)
-            if isinstance(out, Generator):
-                out = yield from out
-        if len(o.results) == 1:
-            self.bind(o.results[0], out)
-        else:
-            for v, x in zip(o.results, out or (), strict=True):
-                self.bind(v, x)
+            self.count += 1
+            operands = [env[v] for v in o.operands]
+            fn = PURE.get(o.kind)
+            if fn is not None:
+                out = self.pure(o, fn, operands)
+            else:
+                step = STEPS.get(o.kind)
+                if step is None:
+                    raise InternalError(f"the simulator has no meaning for {o.kind.name}")
+                out = step(self, o, *operands)
+                if isinstance(out, GeneratorType):
+                    out = yield from out
+            if len(o.results) == 1:
+                self.bind(o.results[0], out)
+            elif o.results:
+                for v, x in zip(o.results, out, strict=True):
+                    self.bind(v, x)
+        return tuple(env[v] for v in region.yielded)
 
     def bind(self, v: Value, x: Any) -> None:
         self.env[v] = x
@@ -178,8 +177,8 @@ class Agent:
             self.made[v] = self.count
 
     def pure(self, o: Op, fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
-        unit, cycles = self.cta.cost.elementwise(o)
-        if any(isinstance(v.type, Tile) for v in o.results):
+        has_tile, unit, cycles = self.cta.price(o)
+        if has_tile:
             self.spend(unit, cycles, name_of(o))
             if not self.cta.has_data:
                 return None

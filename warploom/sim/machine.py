@@ -27,7 +27,7 @@ import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import hopper, task
-from warploom.ir.types import Shared
+from warploom.ir.types import Shared, Tile
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party
 from warploom.sim.cost import SM_90A, UNITS, CostTable
@@ -36,11 +36,10 @@ from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Components, Footprints
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport, StepLimit
 from warploom.sim.shared import (
-    GRANULE,
     Place,
     SharedMemory,
     allocate,
-    element_addresses,
+    boundary,
     slot_pitch,
 )
 
@@ -123,6 +122,7 @@ class Cta:
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
         self.report = report
+        self._prices: dict[Op, tuple[bool, str, float]] = {}
         self.env = dict(params)
         self.engine = Engine()
         self.free = dict.fromkeys(UNITS, 0.0)
@@ -173,9 +173,10 @@ class Cta:
                 )
         self.addresses, size = allocate(allocations)
         self.shared = SharedMemory(size)
-        units = [GRANULE, *self.addresses.values()]
+        kinds = [v.type for o in walk(self.func.body) for v in o.results]
+        units = [boundary(t) for t in kinds if isinstance(t, Shared)]
         units += [slot_pitch(kind) for kind, _, _ in allocations.values()]
-        granule = int(np.gcd.reduce(units))
+        granule = int(np.gcd.reduce([max(size, 1), *self.addresses.values(), *units]))
         readers = 2 * sum(self.tasks.attrs["replicas"])
         self.footprints = Footprints(size, granule, 2 * readers, self.width // 2)
         self._granules: dict[Hashable, Array] = {}
@@ -207,9 +208,7 @@ class Cta:
         key = (s, None if addresses is None else id(addresses))
         found = self._granules.get(key)
         if found is None:
-            found = self.footprints.granules(
-                element_addresses(s) if addresses is None else addresses
-            )
+            found = self.footprints.granules(s.addresses if addresses is None else addresses)
             self._granules[key] = found
         return found
 
@@ -272,6 +271,15 @@ class Cta:
         return found
 
     # ---- time
+
+    def price(self, o: Op) -> tuple[bool, str, float]:
+        """Whether a pure op makes a tile; the unit that it holds, and for how many cycles."""
+        found = self._prices.get(o)
+        if found is None:
+            unit, cycles = self.cost.elementwise(o)
+            found = any(isinstance(v.type, Tile) for v in o.results), unit, cycles
+            self._prices[o] = found
+        return found
 
     def transfer(self, a: Agent, o: Op, size: int) -> float:
         """TMA moves `size` bytes; gives the time when they are there."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from warploom.ir.types import DType, Shared
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-GRANULE = 128  # bytes that races are told apart by, unless allocations are finer
 _SWIZZLE_CODE = {0: 0, 128: 1, 64: 2, 32: 3}  # bits 62-63 of a matrix descriptor
 _SWIZZLE_OF = {code: swizzle for swizzle, code in _SWIZZLE_CODE.items()}
 
@@ -31,7 +30,7 @@ class LayoutError(Exception):
     """A tile in shared memory that a matrix descriptor can't express."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A tile in shared memory: the address of its slot, the slot's type, and the part that is meant.
 
@@ -43,24 +42,32 @@ class Place:
     type: Shared
     start: tuple[int, ...]
     name: str
+    made: dict[tuple[Any, ...], Place] = field(default_factory=dict)  # parts that were asked for
 
     def slot(self, index: Iterable[int]) -> Place:
         """One slot of an allocation.  Raises IndexError outside it."""
-        number = 0
         at = tuple(index)
+        if at in self.made:
+            return self.made[at]
+        number = 0
         for i, n in zip(at, self.type.lead, strict=True):
             if not 0 <= i < n:
                 raise IndexError(f"slot {at} of {self.name}, which has {self.type.lead}")
             number = number * n + i
-        return replace(
-            self,
-            address=self.address + number * slot_pitch(self.type),
-            type=replace(self.type, lead=()),
-            name=f"{self.name}[{']['.join(map(str, at))}]" if at else self.name,
+        slot = Place(
+            self.address + number * slot_pitch(self.type),
+            replace(self.type, lead=()),
+            self.start,
+            f"{self.name}[{']['.join(map(str, at))}]" if at else self.name,
         )
+        return self.made.setdefault(at, slot)
 
     def part(self, block: Iterable[int], type_: Shared) -> Place:
         """The part that starts at block[i]·shape[i].  Raises IndexError outside the slot."""
+        at = (type_.shape, tuple(block))
+        if at in self.made:
+            return self.made[at]
+        block = at[1]
         start = tuple(s + b * n for s, b, n in zip(self.start, block, type_.shape, strict=True))
         ends = [s + n for s, n in zip(start, type_.shape, strict=True)]
         inside = [s + n for s, n in zip(self.start, self.type.shape, strict=True)]
@@ -68,11 +75,21 @@ class Place:
             e > n for e, n in zip(ends, inside, strict=True)
         ):
             raise IndexError(f"part at {start} of {self.name}, which is {self.type}")
-        return replace(self, type=type_, start=start)
+        return self.made.setdefault(at, Place(self.address, type_, start, self.name))
 
     def permuted(self, perm: tuple[int, ...], type_: Shared) -> Place:
         """The same bytes with axes permuted."""
-        return replace(self, type=type_, start=tuple(self.start[p] for p in perm))
+        turned = Place(self.address, type_, tuple(self.start[p] for p in perm), self.name)
+        return self.made.setdefault(("permuted", perm), turned)
+
+    @cached_property
+    def addresses(self) -> Array:
+        """Byte address of every element, as TMA lays the tile out."""
+        return element_addresses(self.address, self.type, self.start)
+
+    def operand(self, mn_axis: int) -> Array:
+        """Byte address of every element, (mn, k), as wgmma reads it: A has mn_axis 0, B 1."""
+        return operand_addresses(self.address, self.type, self.start, mn_axis)
 
 
 def slot_pitch(t: Shared) -> int:
@@ -93,13 +110,12 @@ def swizzled(address: Array, swizzle: int) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def element_addresses(place: Place) -> Array:
+def element_addresses(address: int, t: Shared, start: tuple[int, ...]) -> Array:
     """Byte address of every element of a tile, as TMA lays it out.
 
     The inner axis is cut in panels of `swizzle` bytes (one panel without a swizzle): each is a box of
     its own to TMA, dense, its other axes row-major."""
-    t = place.type
-    axes = np.ix_(*(np.arange(s, s + n) for s, n in zip(place.start, t.shape, strict=True)))
+    axes = np.ix_(*(np.arange(s, s + n) for s, n in zip(start, t.shape, strict=True)))
     row: Any = 0
     for axis, n in enumerate(t.box):
         if axis != t.inner:
@@ -107,7 +123,7 @@ def element_addresses(place: Place) -> Array:
     rows = math.prod(t.box) // t.box[t.inner]
     along = axes[t.inner] * t.dtype.bytes
     width = t.swizzle or t.box[t.inner] * t.dtype.bytes
-    linear = place.address + (along // width) * (rows * width) + row * width + along % width
+    linear = address + (along // width) * (rows * width) + row * width + along % width
     out = swizzled(np.broadcast_to(linear, t.shape).astype(np.int64), t.swizzle)
     out.flags.writeable = False
     return out
@@ -157,56 +173,55 @@ def decode_descriptor(descriptor: int, k_major: bool, mn: int, k: int, size: int
     return swizzled((start + linear).astype(np.int64), swizzle)
 
 
-def operand_descriptors(place: Place, mn_axis: int) -> list[list[int]]:
+def operand_descriptors(
+    address: int, t: Shared, start: tuple[int, ...], mn_axis: int
+) -> list[list[int]]:
     """The descriptors that a wgmma chain uses for a shared operand, [chunk of MN][step of K].
 
     A chunk is 64 rows of A (mn_axis 0) or all of B's N; a step is 32 bytes of K.  Raises LayoutError where
     the tile's bytes are in no canonical layout."""
-    t, size = place.type, place.type.dtype.bytes
-    k_axis = 1 - mn_axis
+    size, k_axis = t.dtype.bytes, 1 - mn_axis
     mn, k = t.shape[mn_axis], t.shape[k_axis]
     chunk = 64 if mn_axis == 0 else mn
     step = 32 // size
     k_major = t.inner == k_axis
     width = t.swizzle or t.box[t.inner] * size
     panel = t.box[1 - t.inner] * width  # bytes from panel to panel
-    if t.swizzle and place.address % (8 * t.swizzle):
-        raise LayoutError(
-            f"{place.name} at {place.address} is not on a boundary of {8 * t.swizzle}"
-        )
+    if t.swizzle and address % (8 * t.swizzle):
+        raise LayoutError(f"a slot at {address} is not on a boundary of {8 * t.swizzle} bytes")
     if not t.swizzle and width != 16:
         raise LayoutError(
-            f"{place.name} is row-major with rows of {width} bytes: without a swizzle wgmma reads core "
+            f"{t} is row-major with rows of {width} bytes: without a swizzle wgmma reads core "
             "matrices of 16-byte rows only"
         )
-    along, across = place.start[t.inner] * size, place.start[1 - t.inner]
+    along, across = start[t.inner] * size, start[1 - t.inner]
     out = []
     for first in range(0, mn, chunk):
         steps = []
         for at in range(0, k, step):
             inner = along + (at if k_major else first) * size
             outer = across + (first if k_major else at)
-            address = place.address + inner // width * panel + outer * width + inner % width
+            first_byte = address + inner // width * panel + outer * width + inner % width
             if k_major:
                 leading = 16 if t.swizzle else panel  # 16: "assumed to be 1", unused
-                steps.append(encode_descriptor(address, leading, 8 * width, t.swizzle))
+                steps.append(encode_descriptor(first_byte, leading, 8 * width, t.swizzle))
             elif t.swizzle:
-                steps.append(encode_descriptor(address, panel, 8 * width, t.swizzle))
+                steps.append(encode_descriptor(first_byte, panel, 8 * width, t.swizzle))
             else:
-                steps.append(encode_descriptor(address, 8 * width, panel, t.swizzle))
+                steps.append(encode_descriptor(first_byte, 8 * width, panel, t.swizzle))
         out.append(steps)
     return out
 
 
 @lru_cache(maxsize=1024)
-def operand_addresses(place: Place, mn_axis: int) -> Array:
+def operand_addresses(address: int, t: Shared, start: tuple[int, ...], mn_axis: int) -> Array:
     """Byte address of every element of a wgmma operand, (mn, k), by way of its descriptors."""
-    t, size = place.type, place.type.dtype.bytes
+    size = t.dtype.bytes
     k_major = t.inner == 1 - mn_axis
     chunk = 64 if mn_axis == 0 else t.shape[mn_axis]
     rows = [
         np.hstack([decode_descriptor(d, k_major, chunk, 32 // size, size) for d in steps])
-        for steps in operand_descriptors(place, mn_axis)
+        for steps in operand_descriptors(address, t, start, mn_axis)
     ]
     out = np.vstack(rows)
     out.flags.writeable = False
@@ -256,6 +271,21 @@ class SharedMemory:
 
 def _word(dtype: DType) -> Any:
     return {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[dtype.bytes]
+
+
+def boundary(t: Shared) -> int:
+    """Bytes that the edges of a tile (and of its siblings in the slot) are multiples of."""
+    width = t.swizzle or t.box[t.inner] * t.dtype.bytes
+    unit = math.prod(t.box) // t.box[t.inner] * width
+    below = width
+    for axis in reversed(range(len(t.box))):
+        if axis != t.inner:
+            if t.shape[axis] != t.box[axis]:
+                unit = math.gcd(unit, t.shape[axis] * below)
+            below *= t.box[axis]
+        elif not t.swizzle and t.shape[axis] != t.box[axis]:
+            unit = math.gcd(unit, t.shape[axis] * t.dtype.bytes)
+    return unit
 
 
 def allocate(sizes: dict[str, tuple[Shared, int | None, str | None]]) -> tuple[dict[str, int], int]:

@@ -16,7 +16,7 @@ from warploom.sim.evaluate import multiply
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array
 from warploom.sim.report import MemoryFault, SimError
-from warploom.sim.shared import LayoutError, Place, element_addresses, operand_addresses
+from warploom.sim.shared import LayoutError, Place
 
 # ---- control flow
 
@@ -238,7 +238,7 @@ def _shared_load(a: Agent, o: Op, s: Place) -> Any:
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return None
-    at = element_addresses(s)
+    at = s.addresses
     _need_written(a, o, at, s)
     return cta.shared.read(at, s.type.dtype, False)
 
@@ -257,7 +257,7 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return
-    at, n = element_addresses(s), len(a.rows)
+    at, n = s.addresses, len(a.rows)
     for w in range(n):  # the warps share the rows; which has which does not matter
         part = slice(w * at.shape[0] // n, (w + 1) * at.shape[0] // n)
         a.lag(w, lambda part=part: cta.shared.write(at[part], value[part], s.type.dtype, False))  # type: ignore[misc]
@@ -420,7 +420,7 @@ def _tma_load(
     def run() -> None:
         if cta.has_data:
             data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
-            cta.shared.write(element_addresses(dst), data, dst.type.dtype, True)
+            cta.shared.write(dst.addresses, data, dst.type.dtype, True)
         b.land(party, size, phase, stamp, end)
 
     cta.engine.issue("tma_load", run, end)
@@ -447,7 +447,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
     def read() -> None:
         data = None
         if cta.has_data:
-            addresses = element_addresses(src)
+            addresses = src.addresses
             _need_written(a, o, addresses, src)
             data = cta.shared.read(addresses, src.type.dtype, True)
         bulk.unread[group] -= 1
@@ -509,7 +509,7 @@ def _cp_async(a: Agent, o: Op, view: ViewValue, dst: Place, *offsets: Any) -> St
     def run() -> None:
         if cta.has_data:
             data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
-            cta.shared.write(element_addresses(dst), data, dst.type.dtype, False)
+            cta.shared.write(dst.addresses, data, dst.type.dtype, False)
 
     cta.engine.issue("cp_async", run, end, a.lane("cp_async"))
     yield None
@@ -573,7 +573,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     for place, mn_axis in ((x, 0), (b, 1)):
         if isinstance(place, Place):
             try:
-                at = operand_addresses(place, mn_axis)
+                at = place.operand(mn_axis)
             except LayoutError as e:
                 raise a.error("wgmma-layout", str(e), o) from None
             cta.read(a, o, _what(o, place), place, a.queue_order, np.full(4, group), True, at)
@@ -605,7 +605,7 @@ def _perform(a: Agent, p: Product) -> None:
 
 
 def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
-    at = operand_addresses(s, mn_axis)
+    at = s.operand(mn_axis)
     _need_written(a, o, at, s)
     return a.cta.shared.read(at, s.type.dtype, True)
 
