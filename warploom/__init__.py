@@ -48,3 +48,7 @@ def cdiv(x: int, y: int) -> int:
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is not below n."""
     return 1 << max(0, n - 1).bit_length()
+
+
+for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs
+    _helper.__warploom_constexpr__ = _helper  # type: ignore[union-attr]
