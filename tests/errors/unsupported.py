@@ -240,6 +240,15 @@ def undefined_after_if(p, n):
     tl.store(p, x)  # error[undefined-name]: only one arm of an if assigns it
 
 
+@bad("*f32 i32")
+def undefined_after_an_index_in_one_arm(p, n):
+    i = 1
+    if n > 3:
+        for i in range(n):
+            tl.store(p, 1.0)
+    tl.store(p, i)  # error[undefined-name]: only one arm of an if assigns it
+
+
 @bad("*f32")
 def global_dict(p):
     tl.store(p, TABLE["a"])  # error[global-value]: TABLE is a dict

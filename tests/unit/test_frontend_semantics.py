@@ -398,3 +398,37 @@ def test_emitted_values_of_constants() -> None:
         assert emitter.builder.ops[-1].attrs == {"value": 44, "dtype": u8} and v.type == Scalar(u8)
         emitter.cast(True, f32)
         assert emitter.builder.ops[-1].attrs == {"value": 1.0, "dtype": f32}
+
+
+@wl.jit
+def first(pair):
+    return pair[0]
+
+
+@wl.jit
+def aliases_kernel(x_ptr, out_ptr, n):
+    a = b = tl.load(x_ptr)
+    pair = (tl.load(x_ptr + 1), 1)
+    c = first(pair)
+    for _ in range(n):
+        pair = (pair[0] + c, 1)
+    tl.store(out_ptr, a + b)
+    tl.store(out_ptr + 1, pair[0] + c)
+
+
+def test_values_with_several_names() -> None:
+    out = np.zeros(2, np.int32)
+    launch(aliases_kernel, 1, np.array([3, 5], np.int32), out, 2)
+    assert out.tolist() == [6, 20]
+
+
+@wl.jit
+def host_helpers_kernel(x_ptr, BLOCK: tl.constexpr):
+    SIZE: tl.constexpr = wl.next_power_of_2(BLOCK)
+    tl.store(x_ptr + tl.arange(0, SIZE), wl.cdiv(SIZE, 3))
+
+
+def test_host_helpers_work_on_constexprs() -> None:
+    out = np.zeros(8, np.int32)
+    launch(host_helpers_kernel, 1, out, BLOCK=5)
+    assert out.tolist() == [3] * 8

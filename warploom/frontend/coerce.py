@@ -161,13 +161,14 @@ class Emitter:
     builder: Builder = field(default_factory=Builder)
     loc: Loc | None = None
     made: dict[Value, Loc] = field(default_factory=dict)  # where each value was made, for notes
+    renamed: dict[Value, Value] = field(default_factory=dict)  # values that got the user's name
 
     # -- ops and regions
 
     def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Any:
         """Append one op at the current location; its result or results."""
         self.builder.loc = self.loc
-        out = kind(self.builder, *operands, hint=hint, **attrs)
+        out = kind(self.builder, *map(self._current, operands), hint=hint, **attrs)
         self._remember(self.builder.ops[-1])
         return out
 
@@ -178,10 +179,14 @@ class Emitter:
         regions: tuple[Region, ...] = attrs.pop("regions")
         types = kind.infer(operands, attrs, regions)
         results = tuple(Value(t, h) for t, h in zip(types, hints, strict=True))
-        o = Op(kind, operands, attrs, results, regions, self.builder.tasks, self.loc)
+        inputs = tuple(map(self._current, operands))
+        o = Op(kind, inputs, attrs, results, regions, self.builder.tasks, self.loc)
         self.builder.append(o)
         self._remember(o)
         return results
+
+    def _current(self, v: Value) -> Value:
+        return self.renamed.get(v, v)
 
     def _remember(self, o: Op) -> None:
         if o.loc is not None:
@@ -202,13 +207,15 @@ class Emitter:
         return isinstance(v, Value) and bool(self.builder.ops) and v in self.builder.ops[-1].results
 
     def rename(self, v: Value, name: str) -> Value:
-        """The same value under the user's name.  Only for a result of the last op, which nobody uses yet."""
+        """The same value under the user's name, for a result of the last op.  Who still holds the old one
+        (a tuple, say) means the new one: operands are looked up as ops are appended."""
         last = self.builder.ops[-1]
         named = Value(v.type, name)
         self.builder.ops[-1] = last.with_(
             results=tuple(named if r is v else r for r in last.results)
         )
-        self.made[named] = self.made.get(v, last.loc or Loc("?", 0))
+        self.renamed[v] = named
+        self._remember(self.builder.ops[-1])
         return named
 
     # -- constants and casts

@@ -29,7 +29,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.refuse import advice, did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
 from warploom.frontend.source import Function, Source, lookup, parameters, parse_function
-from warploom.ir.core import Builder, Effect, Region, RuleError, Value
+from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, i1, shape_of
 from warploom.language import math as elementwise
@@ -116,6 +116,17 @@ NOT_YET = frozenset(
         "umulhi",
     }
 )
+
+# Ops cheap enough, and without effects, to be computed for both arms of a ternary.
+SPECULATED = arith.ELEMENTWISE | {
+    arith.const,
+    tile.program_id,
+    tile.num_programs,
+    tile.splat,
+    tile.arange,
+    tile.expand_dims,
+    tile.broadcast,
+}
 
 PYTHON_BUILTINS = frozenset(
     {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
@@ -449,7 +460,7 @@ class Expressions:
                     f"the arms give {a.type} and {b.type}",
                     "cast one of them, as in x.to(tl.float32)",
                 )
-        if all(o.kind.effect is Effect.NONE and not o.regions for b in arms for o in b.ops):
+        if all(o.kind in SPECULATED for b in arms for o in b.ops):
             for b in arms:
                 emitter.builder.ops.extend(b.ops)
             merged = [

@@ -351,9 +351,8 @@ class Statements(Expressions):
         then, other = list(node.body), list(node.orelse)
         if _has_return(then) or _has_return(other):
             return True, self._returning_if(node, c, then, other, list(rest))
-        names = [n for n in sorted(assigned_names([node])) if n in assigned_names([*then, *other])]
         arms = [self._arm(then), self._arm(other)]
-        self._join(node, c, arms, names)
+        self._join(node, c, arms, sorted(assigned_names([*then, *other])))
         return False, None
 
     def _arm(self, body: Sequence[ast.stmt]) -> tuple[Builder, Scope, _Returned | None]:
@@ -377,9 +376,9 @@ class Statements(Expressions):
         for name in names:
             a, b = then_scope.get(name), other_scope.get(name)
             if a is None or b is None:
-                only = a or b
-                if only is not None:
-                    self.lost[name] = ("only one arm of an if assigns it", only.loc)
+                only = a or b or Binding(None, self.loc(node.test))
+                self.lost[name] = ("only one arm of an if assigns it", only.loc)
+                self.scope.pop(name, None)
             elif not same(a.value, b.value):
                 self._same_kind(node, name, a, b)
                 merged.append(name)

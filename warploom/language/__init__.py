@@ -12,6 +12,7 @@ from warploom.language.core import (
     constexpr_function,
     range,
     static_range,
+    tensor,
 )
 from warploom.language.debug import (
     assume,
@@ -185,6 +186,7 @@ __all__ = [
     "store_tensor_descriptor",
     "sum",
     "tanh",
+    "tensor",
     "trans",
     "uint8",
     "uint16",

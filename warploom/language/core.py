@@ -68,6 +68,9 @@ else:
     constexpr = Constexpr
 
 
+tensor = Value  # for annotations of helpers, and isinstance
+
+
 @dataclass(init=False)
 class range:
     """A loop with hints: `for i in tl.range(lo, hi, step, num_stages=3)`.
