@@ -38,6 +38,7 @@ from warploom.ir.types import (
     u32,
     u64,
 )
+from warploom.language import store
 
 INTEGERS = (i1, i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f8e4m3, f8e5m2, f16, bf16, f32, f64)
@@ -330,13 +331,15 @@ def inner_helper(x):
 
 @wl.jit
 def dependent_kernel(x_ptr, n):
-    tl.store(x_ptr, inner_helper(n) + SIZES[0])
+    store(x_ptr, inner_helper(n) + SIZES[0])
 
 
 def test_dependencies_follow_helpers_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     found = dependencies(dependent_kernel.fn)
     assert len(found.functions) == 2
-    assert dict(found.values) == {"FACTOR": "3", "SIZES": "(1, 2)"}
+    assert dict(found.values) == {
+        "FACTOR": "constexpr(3)", "SIZES": "(1, 2)", "store": "warploom.language.memory.store",
+    }  # fmt: skip
     assert dependencies(dependent_kernel.fn).key == found.key
     monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(4))
     assert dependencies(dependent_kernel.fn).key != found.key

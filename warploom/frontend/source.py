@@ -155,9 +155,9 @@ def dependencies(fn: Function) -> Dependencies:
         inner = plain_function(value)
         if inner is not None:
             visit(inner)
+        elif callable(value) and hasattr(value, "__qualname__"):  # its repr would hold an address
+            values[name] = f"{value.__module__}.{value.__qualname__}"
         elif not isinstance(value, types.ModuleType):
-            if (getattr(value, "__module__", None) or "").startswith("warploom."):
-                value = getattr(value, "value", value)  # tl.constexpr(…); dtypes print their name
             values[name] = repr(value)
 
     def visit(f: Function) -> None:
