@@ -13,7 +13,7 @@ cp.async, one of every warp for ordinary stores.  Empty ones expect every warp o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
@@ -169,17 +169,23 @@ def needs_registers(structure: Structure, v: Value) -> bool:
 # ---- what the ops become.  `b` stands in the task; values are those of the task.
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What fills one item: a box of a view, or (by pointers) a tile that `load` puts in registers."""
+
+    box: tuple[Value, ...] = ()
+    load: Callable[[Builder], Value] | None = None
+
+
 def fill(
     b: Builder,
     ring: Ring,
     slot: Value,
     phase: Value,
-    boxes: Sequence[tuple[Value, ...]],
-    tiles: Sequence[Value | None],
+    sources: Sequence[Source],
     elected: bool,
 ) -> None:
-    """From acquire to commit.  boxes[i]: view and offsets of item i; tiles[i]: its value where it comes
-    from registers; elected: one thread runs this already."""
+    """From acquire to commit.  elected: one thread runs this already."""
 
     def wait(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
@@ -187,41 +193,76 @@ def fill(
 
     def copies(b: Builder) -> None:
         hopper.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
-        for item, tensor_map, box in zip(ring.items, ring.maps, boxes, strict=True):
+        for item, tensor_map, source in zip(ring.items, ring.maps, sources, strict=True):
             if tensor_map is not None:
                 place = hopper.shared_slot(b, item, slot, hint=item.hint.replace("_smem", "_slot"))
-                hopper.tma_load(b, tensor_map, place, ring.full, slot, *box[1:])
+                hopper.tma_load(b, tensor_map, place, ring.full, slot, *source.box[1:])
+
+    def both(b: Builder) -> None:
+        wait(b)
+        copies(b)
 
     if ring.only_tma:
         if elected:
-            wait(b)
-            copies(b)
+            both(b)
         else:
-
-            def body(inner: Builder) -> None:
-                wait(inner)
-                copies(inner)
-
-            build.elect(b, body)
+            build.elect(b, both)
         return
+    loaded = {n: x.load(b) for n, x in enumerate(sources) if x.load is not None}
     wait(b)
     if "tma" in ring.via:
         build.elect(b, copies)
     for n, via in enumerate(ring.via):
-        if via == "tma":
-            continue
-        place = hopper.shared_slot(b, ring.items[n], slot)
         if via == "cp_async":
-            hopper.cp_async(b, boxes[n][0], place, *boxes[n][1:], bytes=ring.pieces[n])
-        else:
-            value = tiles[n]
-            assert value is not None
-            hopper.shared_store(b, place, value)
+            place = hopper.shared_slot(b, ring.items[n], slot)
+            view, *offsets = sources[n].box
+            hopper.cp_async(b, view, place, *offsets, bytes=ring.pieces[n])
     if "cp_async" in ring.via:
         hopper.cp_async_arrive(b, ring.full, slot)
+    for n, via in enumerate(ring.via):
+        if via == "registers":
+            place = hopper.shared_slot(b, ring.items[n], slot)
+            if n in loaded:
+                hopper.shared_store(b, place, loaded[n])
+            else:
+                _copy_box(b, sources[n].box, place)
     if "registers" in ring.via:
         hopper.fence_async(b)
         hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
+
+
+# A box that goes through registers is cut into pieces of at most so many elements (32 a thread): many
+# enough to be on their way at a time, few enough for the producer's registers.
+_PIECE_ELEMENTS = 4096
+
+
+def _copy_box(b: Builder, box: tuple[Value, ...], place: Value) -> None:
+    """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
+    would be kept in registers across the loop around)."""
+    t = place.type
+    assert isinstance(t, Shared)
+    view, *offsets = box
+    axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern
+    extent, other = t.shape[axis], t.shape[t.inner]
+    rows = [n for n in range(8, extent + 1, 8) if extent % n == 0 and n * other <= _PIECE_ELEMENTS]
+    step = max(rows, default=8 if extent % 8 == 0 else extent)
+    if step == extent:
+        value = tile.load_box(b, view, *offsets, shape=t.shape)
+        hopper.shared_store(b, place, value)
+        return
+    shape = (step, other) if axis == 0 else (other, step)
+    zero, one = build.const(b, 0), build.const(b, 1)
+
+    def piece(inner: Builder, n: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        at = list(offsets)
+        at[axis] = arith.add(inner, at[axis], arith.mul(inner, n, build.const(inner, step)))
+        value = tile.load_box(inner, view, *at, shape=shape, hint="piece")
+        blocks = [n if i == axis else zero for i in range(2)]
+        part = hopper.shared_slice(inner, place, *blocks, shape=shape)
+        hopper.shared_store(inner, part, value)
+        return carried
+
+    build.for_(b, (zero, build.const(b, extent // step), one), (), piece, iv="piece", unroll=1)
 
 
 def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:

@@ -270,27 +270,36 @@ class _Writer:
         b.loc = acquire.loc
         ring = self.shared.rings[acquire.operands[0]]
         slot, phase = (self.get(v) for v in acquire.operands[1:])
-        boxes: list[tuple[Value, ...]] = [()] * len(ring.items)
+        sources = [lower_channels.Source()] * len(ring.items)
+        loads = {o.result: o for o in unit if o.kind in (tile.load, tile.load_box)}
         for o in unit:
             if o.kind is task.produce:
-                boxes[o.attrs["item"]] = tuple(self.get(v) for v in o.operands[2:])
+                box = tuple(self.get(v) for v in o.operands[2:])
+                sources[o.attrs["item"]] = lower_channels.Source(box)
+            elif o.kind is task.put:
+                sources[o.attrs["item"]] = self.source(loads[o.operands[2]])
 
         def write(b: Builder) -> None:
-            tiles: list[Value | None] = [None] * len(ring.items)
-            for o in unit:
-                if o.kind in (tile.load, tile.load_box):
-                    self.copy(o, b)
-                elif o.kind is task.put:
-                    tiles[o.attrs["item"]] = self.get(o.operands[2])
-            lower_channels.fill(b, ring, slot, phase, boxes, tiles, self.elected)
+            lower_channels.fill(b, ring, slot, phase, sources, self.elected)
 
         if self.plan.role == "inline" and self.shared.schedule.tasks[0].replicas > 1:
             # one replica of the task that this one is fused into fills for all
             self.replica_used = True
             first = arith.eq(b, self.replica, build.const(b, 0), hint="fills")
-            build.if_(b, first, lambda inner: write(inner))
+            build.if_(b, first, write)
         else:
             write(b)
+
+    def source(self, o: Op) -> lower_channels.Source:
+        """A load that goes through registers."""
+        if o.kind is tile.load_box:
+            return lower_channels.Source(tuple(self.get(v) for v in o.operands))
+
+        def load(b: Builder) -> Value:
+            self.copy(o, b)
+            return self.env[o.result]
+
+        return lower_channels.Source(load=load)
 
     def dot(self, o: Op, b: Builder) -> None:
         left, right, acc = o.operands

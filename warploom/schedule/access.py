@@ -171,15 +171,17 @@ class Accesses:
         }
 
     def aliased(self) -> set[Op]:
-        """Accesses whose memory the function both reads and writes, as far as bases tell."""
+        """Accesses whose memory the function both loads and writes, as far as bases tell.  Atomics among
+        themselves are no such case: their order does not matter."""
         written = self.written()
-        read = {self.base(o.operands[0]) for o in self.memory_ops() if Effect.READ in o.kind.effect}
+        loads = (tile.load, tile.load_box)
+        read = {self.base(o.operands[0]) for o in self.memory_ops() if o.kind in loads}
         both = written & read
         found = set()
         for o in self.memory_ops():
             base = self.base(o.operands[0])
-            unknown = base is None and (written if Effect.WRITE not in o.kind.effect else read)
-            if base in both or unknown or (None in written and Effect.READ in o.kind.effect):
+            others = written if o.kind in loads else read
+            if base in both or (base is None and others) or None in others:
                 found.add(o)
         return found
 

@@ -32,6 +32,7 @@ from warploom.schedule.model import (
 )
 from warploom.schedule.resources import (
     WARP_GROUP,
+    WORK,
     budgets,
     check_registers,
     excess,
@@ -43,6 +44,11 @@ from warploom.target import Target
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 STAGING_CHUNK = 64  # rows of a store's staging chunk
+_WORKS = {
+    "issues": "only issues TMA",
+    "copies": "copies boxes with all its threads",
+    "loads": "loads tiles by pointers",
+}
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
 
 
@@ -561,9 +567,8 @@ class _Chooser:
         if not specialized:
             tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
             return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if loads else tasks
-        order = ("tma", "cp_async", "registers")
-        via = max((vias[o] for o in loads), key=order.index)
-        pair = budgets(replicas, via)
+        work = max((_work(o, vias[o]) for o in loads), key=WORK.index)
+        pair = budgets(replicas, work)
         dec, inc = self.knobs.reg_dec_producer, self.knobs.reg_inc_consumer
         low = dec if dec else pair[0] if pair else None
         high = inc if inc else pair[1] if pair else None
@@ -581,7 +586,7 @@ class _Chooser:
                 self.func.loc,
                 help="lower num_consumer_groups",
             )
-        said = "the user's" if dec or inc else f"the producer fills by {via}"
+        said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
         for t in plans:
             self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
         return plans
@@ -590,6 +595,13 @@ class _Chooser:
 def _buffers(chunks: int, wanted: int) -> int:
     """Staging buffers for so many chunks: a divisor, so that each chunk always uses the same one."""
     return max((n for n in range(1, wanted + 1) if chunks % n == 0), default=0)
+
+
+def _work(o: Op, via: str) -> str:
+    """What filling by load o asks of a producer's threads."""
+    if via == "tma":
+        return "issues"
+    return "copies" if o.kind is tile.load_box else "loads"
 
 
 def _name(group: tuple[Op, ...]) -> str:
