@@ -85,7 +85,7 @@ class _Fuser:
         """An op of the loads; where the other copy computes the same, that one is moved up instead."""
         operands = self.get(o.operands)
         for twin in rest:
-            same = twin.id == o.id != "" and twin.kind is o.kind and twin.operands == operands
+            same = twin.kind is o.kind and twin.operands == operands and twin.attrs == o.attrs
             if same and is_pure(o) and not o.regions:
                 rest.remove(twin)
                 b.append(twin)
