@@ -37,6 +37,7 @@ from benchmarks.cases import CASES, Gemm
 BURST_MS, IDLE_S = 10.0, 0.12
 SUSTAINED_MS, WARM_MS = 60.0, 20.0
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FINALISTS = 4
 TOLERANCE = 6e-3  # of ‖out − ref‖ / ‖ref‖; bf16 rounding alone gives 1.7e-3
 
 Run = Callable[[int], object]  # launches on input set i, writing its output
@@ -160,7 +161,7 @@ class Clock:
 def pick(
     candidates: Sequence[Candidate], data: Data, reference: Any, clock: Clock, entry: Entry
 ) -> Run:
-    """The fastest right configuration: all are checked and timed, the best three again in a burst."""
+    """The fastest right configuration: all are checked and timed, the best few again in bursts."""
     right: list[tuple[float, Candidate, Run]] = []
     for candidate in candidates:
         try:
@@ -179,7 +180,7 @@ def pick(
     if not right:
         raise RuntimeError(f"no configuration ran right: {entry.tried}")
     right.sort(key=lambda r: r[0])
-    finalists = right[:3]
+    finalists = right[:FINALISTS]
     if len(finalists) > 1:
         finalists = [
             (min(clock.burst_ms(run, len(data), ms) for _ in range(2)), candidate, run)

@@ -1,0 +1,115 @@
+"""What compiling costs: seconds to import, to compile, to load from the cache; and Triton's.
+
+    python -m benchmarks.compile_time --out results.json
+
+Each figure is taken in a fresh process after imports: with the cache empty and every verifier on, then
+in another process with the cache that the first one left.  Triton's (the persistent TMA kernel
+with the same tile, plain and specialized) runs where there is a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+IMPORT = """
+import time
+start = time.perf_counter()
+import warploom
+print(time.perf_counter() - start)
+"""
+COMPILE = """
+import time
+from warploom.kernels.gemm import gemm_pointers
+strides = "i32:16 i32=1 i32=1 i32:16 i32:16 i32=1"
+signature = ["*bf16:16"] * 3 + ["i32:16"] * 3 + strides.split()
+tile = dict(BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, GROUP_M=16)
+start = time.perf_counter()
+gemm_pointers.compile(signature, tile, num_consumer_groups=2, num_buffers_warp_spec=3).cubin
+print(time.perf_counter() - start)
+"""
+TRITON = """
+import time
+import torch
+from benchmarks.cases import Gemm
+from benchmarks.harness import Data
+from benchmarks.peers.triton_tma import bind
+case = Gemm(256, 512, 512)
+a, b = (torch.randn(n, case.k, device="cuda").bfloat16() for n in (case.m, case.n))
+c = torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16)
+run = bind(Data(case, [a], [b.t()], [c]), (128, 256, 64, 16, 8, 3, True), True, {specialize})
+torch.cuda.synchronize()
+start = time.perf_counter()
+run(0)
+torch.cuda.synchronize()
+print(time.perf_counter() - start)
+"""
+
+
+def fresh(code: str, **environment: str) -> float:
+    """The number that `code` prints, run in a process of its own.  Raises RuntimeError if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-500:])
+    return float(done.stdout.split()[-1])
+
+
+def has_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def measure(repetitions: int = 5) -> dict[str, list[float]]:
+    """Name -> seconds, one a repetition."""
+    triton = {"Triton TMA": False, "Triton TMA, warp_specialize": True} if has_gpu() else {}
+    names = ["import", "compile", "from the cache", *triton]
+    result: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(repetitions):
+        result["import"].append(fresh(IMPORT))
+        with tempfile.TemporaryDirectory() as folder:
+            result["compile"].append(fresh(COMPILE, WARPLOOM_CACHE=folder))
+            result["from the cache"].append(fresh(COMPILE, WARPLOOM_CACHE=folder))
+        for name, specialize in triton.items():
+            with tempfile.TemporaryDirectory() as folder:
+                code = TRITON.format(specialize=specialize)
+                result[name].append(fresh(code, TRITON_CACHE_DIR=folder))
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="What compiling the GEMM costs")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args(argv)
+    report: dict[str, Any] = {"compile_seconds": measure()}
+    if has_gpu():
+        from benchmarks.harness import machine
+
+        report = {"machine": machine(), **report}
+    args.out.write_text(json.dumps(report, indent=1) + "\n")
+    for name, values in report["compile_seconds"].items():
+        print(f"{name:30s} {statistics.median(values) * 1e3:8.0f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
