@@ -59,6 +59,13 @@ class Box:
         return tuple(slice(s, s + n) for s, n in zip(self.start, self.shape, strict=True))
 
 
+def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """as_strided, by way of unsigned words: NumPy's own fails on some 8-bit floats of ml_dtypes."""
+    words = array.view(f"u{array.itemsize}")
+    out: Array = np.lib.stride_tricks.as_strided(words, shape, strides).view(array.dtype)
+    return out
+
+
 def _flat(array: Array) -> tuple[Array, int]:
     """A flat array over an array's whole span of memory, and the first element's index in it."""
     if array.size == 0:
@@ -73,7 +80,7 @@ def _flat(array: Array) -> tuple[Array, int]:
     span = below + sum(r for r in reach if r > 0) + 1
     # as_strided can only move forwards, so begin at the element with the lowest address
     first = array[tuple(slice(-1, None) if r < 0 else slice(None) for r in reach)]
-    flat = np.lib.stride_tricks.as_strided(first, (span,), (size,))
+    flat = _strided(first, (span,), (size,))
     return flat, below
 
 
@@ -205,9 +212,7 @@ class GlobalMemory:
         hi = first + sum(r for r in reach if r > 0)
         self._check(what, buffer, lo, hi, loc)
         size = buffer.data.itemsize
-        elements = np.lib.stride_tricks.as_strided(
-            buffer.data[first:], inside, tuple(t * size for t in view.strides)
-        )
+        elements = _strided(buffer.data[first:], inside, tuple(t * size for t in view.strides))
         return Box(start, inside, elements)
 
     def load_box(

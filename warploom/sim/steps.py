@@ -558,7 +558,6 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     cta, queue = a.cta, a.wgmma
     if a.is_solo or a.warps != 4:
         raise a.error("wgmma-group", "wgmma is issued by one whole warp group", o)
-    yield from a.settle(o)
     touched = [acc.born] if isinstance(acc, Fresh) else []
     if not isinstance(x, Place):
         touched.append(a.made.get(o.operands[0], 0))
