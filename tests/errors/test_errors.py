@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
+import random
 from pathlib import Path
 
 import pytest
 
 import warploom
+import warploom.language as tl
 from tests.errors import control, memory, unsupported, values  # noqa: F401  (they register CASES)
 from tests.errors.bad import CASES, Case
 from warploom.errors import CompileError
+from warploom.frontend.coerce import Const, Emitter, translating
 from warploom.frontend.expressions import UNSUPPORTED
 from warploom.frontend.refuse import ADVICE
 from warploom.frontend.source import parse_function
 from warploom.frontend.translate import translate
-from warploom.ir.types import DTYPES, Pointer
+from warploom.ir.core import RuleError, Value
+from warploom.ir.types import DTYPES, Pointer, f16, i32
 
 PACKAGE = Path(warploom.__file__).parent
 
@@ -149,3 +155,40 @@ def test_a_type_for_a_constexpr() -> None:
         CompileError, match=r"BLOCK is a tl.constexpr, but was given a run-time type"
     ):
         translate(kernel, types, {})
+
+
+# ---- no traceback from inside
+
+
+FUNCTIONS = sorted(
+    n
+    for n in tl.__all__
+    if getattr(getattr(tl, n), "__warploom_builtin__", False) and n != "static_print"
+)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_odd_arguments_are_refused_with_a_message(name: str) -> None:
+    """Whatever a kernel passes, a function of the language works or refuses; it never breaks."""
+    fn = getattr(tl, name)
+    signature = inspect.signature(fn)
+    rng = random.Random(name)
+    for _ in range(60):
+        emitter = Emitter()
+        pointer = Value(Pointer(f16), "p")
+        with translating(emitter):
+            view = tl.make_tensor_descriptor(pointer, (8, 8), (8, 1), (4, 4))
+            tile = tl.zeros((4, 4), tl.float32)
+            block = tl.make_block_ptr(pointer, (8, 8), (8, 1), (0, 0), (4, 4), (1, 0))
+            pool = (
+                None, True, 3, -1, 2.5, "text", (), (1, 2), (tile, None), tl.float16, Const(2, i32), pointer,
+                tile, tl.arange(0, 4), emitter.binary("<", tl.arange(0, 4), 2), emitter.binary("+", pointer, tl.arange(0, 4)), view, block, tl.load,
+            )  # fmt: skip
+            required = [p for p in signature.parameters.values() if p.default is p.empty]
+            several = any(p.kind is p.VAR_POSITIONAL for p in required)
+            count = len(required) + (rng.randrange(3) if several else 0)
+            args = [rng.choice(pool) for _ in range(count)]
+            optional = [p.name for p in signature.parameters.values() if p.default is not p.empty]
+            kwargs = {n: rng.choice(pool) for n in optional if rng.random() < 0.2}
+            with contextlib.suppress(RuleError):
+                fn(*args, **kwargs)

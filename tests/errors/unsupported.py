@@ -199,7 +199,9 @@ def uses_with_value(p):
 
 @bad("*f32")
 def uses_with_as(p):
-    with tl.async_task([0]) as task:  # error[with]: kernels know no context manager but tl.async_task
+    with tl.async_task(
+        [0]
+    ) as task:  # error[with]: kernels know no context manager but tl.async_task
         pass
 
 
@@ -265,7 +267,9 @@ def plain_helper(x):
 
 @bad("*f32")
 def plain_python_helper(p):
-    tl.store(p, plain_helper(tl.load(p)))  # error[call-target]: plain_helper is not a kernel function
+    tl.store(
+        p, plain_helper(tl.load(p))
+    )  # error[call-target]: plain_helper is not a kernel function
 
 
 @bad("*f32")

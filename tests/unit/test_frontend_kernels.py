@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -121,6 +123,62 @@ def test_atomics() -> None:
     p, old = np.zeros(3, np.int32), np.zeros(8, np.int32)
     launch(atomics_kernel, 2, p, old, 5, BLOCK=8)
     assert p.tolist() == [6, 4, 8]
+
+
+@wl.jit
+def math_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    x = tl.load(x_ptr + offs)
+    results = (
+        tl.exp(x), tl.exp2(x), x.log(), tl.log2(x), tl.sqrt(x), tl.rsqrt(x), tl.sin(x), tl.cos(x), x.erf(),
+        tl.tanh(x), tl.floor(x), tl.ceil(x), abs(-x), tl.sigmoid(x), tl.clamp(x, 0.5, 2), tl.fma(x, x, 1),
+        min(x, 1.0), max(x, 2), tl.where(x > 1, x, -1), x.to(tl.int32), tl.fdiv(x, 2.0),
+    )  # fmt: skip
+    for i in tl.static_range(len(results)):
+        tl.store(out_ptr + i * N + offs, results[i])
+
+
+def test_elementwise_functions() -> None:
+    x = RNG.uniform(0.1, 4, 13).astype(np.float32)
+    d = x.astype(np.float64)
+    wanted = [
+        np.exp(d), np.exp2(d), np.log(d), np.log2(d), np.sqrt(d), 1 / np.sqrt(d), np.sin(d), np.cos(d),
+        np.vectorize(math.erf)(d), np.tanh(d), np.floor(d), np.ceil(d), d, 1 / (1 + np.exp(-d)),
+        np.clip(d, 0.5, 2), d * d + 1, np.minimum(d, 1), np.maximum(d, 2), np.where(d > 1, d, -1),
+        np.trunc(d), d / 2,
+    ]  # fmt: skip
+    out = np.zeros((len(wanted), 13), np.float32)
+    launch(math_kernel, 1, x, out, N=13)
+    assert np.allclose(out, np.array(wanted), rtol=1e-5, atol=1e-6)
+
+
+@wl.jit
+def more_atomics_kernel(p, f):
+    pid = tl.program_id(0)
+    tl.atomic_min(p, -pid)
+    tl.atomic_and(p + 1, 6 + pid)
+    tl.atomic_or(p + 2, 1 << pid)
+    tl.atomic_xor(p + 3, 3)
+    tl.atomic_xchg(p + 4, pid, sem="relaxed", scope="gpu")
+    tl.atomic_add(f, 0.5)
+
+
+def test_all_atomics() -> None:
+    p, f = np.full(5, 7, np.int32), np.zeros(1, np.float32)
+    launch(more_atomics_kernel, 3, p, f)
+    assert p.tolist() == [-2, 7 & 6 & 7 & 8, 7 | 1 | 2 | 4, 7 ^ 3 ^ 3 ^ 3, 2]
+    assert f[0] == 1.5
+
+
+@pytest.mark.parametrize(
+    "dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+)
+def test_library_gemm_dtypes(dtype: type) -> None:
+    a, b = integers(40, 24, dtype=dtype), integers(24, 50, dtype=dtype)
+    c = np.zeros((40, 50), np.float32)
+    args = [40, 50, 24, *strides(a), *strides(b), *strides(c)]
+    launch(gemm.gemm_pointers, 2, a, b, c, *args, **BLOCKS)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
 
 
 # ---- control flow

@@ -247,7 +247,9 @@ def advance(base: Operand, offsets: Any) -> Tensor:
 
 
 def _same_rank(name: str, given: Any, rank: int) -> None:
-    count = len(given) if isinstance(given, tuple | list) else 1
+    if not isinstance(given, tuple | list):
+        refuse("block-rank", f"{name} is {describe(given)}", f"give {rank} entries as a list")
+    count = len(given)
     if count != rank:
         refuse(
             "block-rank",
