@@ -24,7 +24,7 @@ check: $(VENV)/.ready  ## style and types
 	$(VENV)/bin/mypy
 
 mutants: $(VENV)/.ready  ## every mutant of the WARP-level GEMM through the checker; rewrites the table
-	$(PYTHON) -m tests.mutants --all --out docs/mutants.md
+	$(PYTHON) -m warploom.check.mutants tests/golden/gemm_bf16_tn.warp.ir --out docs/mutants.md
 
 bench: $(VENV)/.ready  ## GEMM beside its peers (needs a GPU, torch and triton)
 	$(PYTHON) -m warploom bench gemm --out out/gemm.json

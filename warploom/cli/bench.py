@@ -11,7 +11,7 @@ from typing import Any
 
 from warploom.cli.console import EXIT, UsageError, stderr
 
-PEERS = "warploom,cublas,triton_plain,triton_tma,triton_ws,gluon"
+PEERS = "warploom,warploom_uniform,cublas,triton_plain,triton_tma,triton_ws,gluon"
 
 
 def add_commands(commands: Any) -> None:
