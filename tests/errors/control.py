@@ -1,6 +1,7 @@
 """Loops, branches, calls, assignments."""
 # ruff: noqa
-# fmt: off  (the marks stay on the lines they mark)
+# The marks stay on the lines they mark:
+# fmt: off
 
 import warploom as wl
 import warploom.language as tl
@@ -18,9 +19,7 @@ def type_change_in_loop(p, n):
 def shape_change_in_loop(p, n):
     acc = tl.zeros((8,), tl.float32)
     for i in range(n):
-        acc = (
-            acc[:, None] + acc[None, :]
-        )  # error[loop-type]: acc is tile<8xf32> before the loop and tile<8x8xf32>
+        acc = acc[:, None] + acc[None, :]  # error[loop-type]: acc is tile<8xf32> before the loop and tile<8x8xf32>
 
 
 @bad("*f32 i32")
@@ -65,9 +64,7 @@ def kinds_in_arms(p, n):
 
 @bad("*f32 i32")
 def types_in_ternary(p, n):
-    x = (
-        tl.arange(0, 8) if n > 0 else tl.arange(0, 4)
-    )  # error[if-type]: the arms give tile<8xi32> and tile<4xi32>
+    x = tl.arange(0, 8) if n > 0 else tl.arange(0, 4)  # error[if-type]: the arms give tile<8xi32> and tile<4xi32>
 
 
 @bad("*f32 i32")
@@ -91,9 +88,7 @@ def while_of_tile(p, n):
 @bad("*f32 i32")
 def and_of_tiles(p, n):
     offs = tl.arange(0, 8)
-    mask = (
-        offs < n and offs > 2
-    )  # error[tile-condition]: `and` and `or` take single values, found tile<8xi1>
+    mask = offs < n and offs > 2  # error[tile-condition]: `and` and `or` take single values, found tile<8xi1>
 
 
 @bad("*f32 i32")
@@ -126,17 +121,13 @@ def zero_static_step(p, n):
 
 @bad("*f32 i32")
 def static_range_at_run_time(p, n):
-    for i in tl.static_range(
-        n
-    ):  # error[constexpr-required]: a bound of tl.static_range must be a constexpr integer
+    for i in tl.static_range(n):  # error[constexpr-required]: a bound of tl.static_range must be a constexpr integer
         tl.store(p, 1.0)
 
 
 @bad("*f32 i32")
 def stages_at_run_time(p, n):
-    for i in tl.range(
-        0, 8, num_stages=n
-    ):  # error[constexpr-required]: num_stages must be a constexpr integer
+    for i in tl.range(0, 8, num_stages=n):  # error[constexpr-required]: num_stages must be a constexpr integer
         tl.store(p, 1.0)
 
 
@@ -208,9 +199,7 @@ def constexpr_local(p, n):
 
 @bad("*f32")
 def unknown_keyword(p):
-    x = tl.load(
-        p, maks=True
-    )  # error[call-arguments]: tl.load: got an unexpected keyword argument 'maks'
+    x = tl.load(p, maks=True)  # error[call-arguments]: tl.load: got an unexpected keyword argument 'maks'
 
 
 @bad("*f32")
@@ -281,14 +270,10 @@ def parameter_without_value(p, BLOCK: tl.constexpr):  # error[missing-argument]:
 
 
 @bad("*f32", BLOCKS=64)
-def parameter_unknown(
-    p, BLOCK: tl.constexpr = 64
-):  # error[unknown-parameter]: parameter_unknown has no parameter BLOCKS
+def parameter_unknown(p, BLOCK: tl.constexpr = 64):  # error[unknown-parameter]: parameter_unknown has no parameter BLOCKS
     tl.store(p, 1.0)
 
 
 @bad("*f32")
-def any_number_of_parameters(
-    *pointers,
-):  # error[parameter-kind]: any_number_of_parameters takes a variable number of arguments
+def any_number_of_parameters(*pointers):  # error[parameter-kind]: any_number_of_parameters takes a variable number of arguments
     tl.store(pointers[0], 1.0)

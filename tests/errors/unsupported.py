@@ -1,6 +1,7 @@
 """Python that kernels can't use, and names that mean nothing in them."""
 # ruff: noqa
-# fmt: off  (the marks stay on the lines they mark)
+# The marks stay on the lines they mark:
+# fmt: off
 
 import numpy as np
 
@@ -199,9 +200,7 @@ def uses_with_value(p):
 
 @bad("*f32")
 def uses_with_as(p):
-    with tl.async_task(
-        [0]
-    ) as task:  # error[with]: kernels know no context manager but tl.async_task
+    with tl.async_task([0]) as task:  # error[with]: kernels know no context manager but tl.async_task
         pass
 
 
@@ -267,9 +266,7 @@ def plain_helper(x):
 
 @bad("*f32")
 def plain_python_helper(p):
-    tl.store(
-        p, plain_helper(tl.load(p))
-    )  # error[call-target]: plain_helper is not a kernel function
+    tl.store(p, plain_helper(tl.load(p)))  # error[call-target]: plain_helper is not a kernel function
 
 
 @bad("*f32")

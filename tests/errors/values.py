@@ -1,6 +1,7 @@
 """Shapes, dtypes, operators, attributes."""
 # ruff: noqa
-# fmt: off  (the marks stay on the lines they mark)
+# The marks stay on the lines they mark:
+# fmt: off
 
 import warploom as wl
 import warploom.language as tl
@@ -60,9 +61,7 @@ def dot_precision(p):
 
 @bad("*f16 i32")
 def arange_bounds(p, n):
-    x = tl.arange(
-        0, n
-    )  # error[constexpr-required]: arange's end must be a constexpr integer, found i32
+    x = tl.arange(0, n)  # error[constexpr-required]: arange's end must be a constexpr integer, found i32
 
 
 @bad("*f16")
@@ -72,9 +71,7 @@ def arange_empty(p):
 
 @bad("*f16 i32")
 def shape_at_run_time(p, n):
-    x = tl.zeros(
-        (16, n), tl.float32
-    )  # error[constexpr-required]: the shape must be a constexpr integer
+    x = tl.zeros((16, n), tl.float32)  # error[constexpr-required]: the shape must be a constexpr integer
 
 
 @bad("*f16")
@@ -84,9 +81,7 @@ def empty_shape(p):
 
 @bad("*f16")
 def no_dtype(p):
-    x = tl.zeros(
-        (16, 16), "float32"
-    )  # error[not-a-dtype]: full's dtype must be a dtype, found 'float32'
+    x = tl.zeros((16, 16), "float32")  # error[not-a-dtype]: full's dtype must be a dtype, found 'float32'
 
 
 @bad("*f16")
@@ -121,9 +116,7 @@ def permute_twice_the_same(p):
 
 @bad("*f16")
 def broadcast_to_smaller(p):
-    x = tl.broadcast_to(
-        tl.arange(0, 8), (4, 4)
-    )  # error[broadcast]: a tile of 8 can't be broadcast to 4x4
+    x = tl.broadcast_to(tl.arange(0, 8), (4, 4))  # error[broadcast]: a tile of 8 can't be broadcast to 4x4
 
 
 @bad("*f16")
@@ -183,9 +176,7 @@ def huge_literal(p):
 
 @bad("*f32 *f8e4m3")
 def fp8_and_integer(p, q):
-    x = tl.load(q) + tl.load(p).to(
-        tl.int32
-    )  # error[dtype-mismatch]: f8e4m3 and i32 have no common type
+    x = tl.load(q) + tl.load(p).to(tl.int32)  # error[dtype-mismatch]: f8e4m3 and i32 have no common type
 
 
 @bad("*f32 i1")
@@ -215,16 +206,12 @@ def cast_of_pointer(p):
 
 @bad("*f16")
 def rounding_mode(p):
-    q = tl.load(p).to(
-        tl.float8e5, fp_downcast_rounding="rtz"
-    )  # error[cast-rounding]: fp_downcast_rounding='rtz'
+    q = tl.load(p).to(tl.float8e5, fp_downcast_rounding="rtz")  # error[cast-rounding]: fp_downcast_rounding='rtz'
 
 
 @bad("*f16")
 def bitcast_of_another_size(p):
-    q = tl.load(p).to(
-        tl.int32, bitcast=True
-    )  # error[type]: bitcast from f16 to i32 changes the size
+    q = tl.load(p).to(tl.int32, bitcast=True)  # error[type]: bitcast from f16 to i32 changes the size
 
 
 @bad("*f16")
@@ -274,23 +261,17 @@ def run_time_value_in_string(p, n):
 
 @bad("*f16", BLOCK=48)
 def static_assertion(p, BLOCK: tl.constexpr):
-    tl.static_assert(
-        BLOCK % 32 == 0, f"BLOCK is {BLOCK}"
-    )  # error[static-assert]: static assertion failed: BLOCK is 48
+    tl.static_assert(BLOCK % 32 == 0, f"BLOCK is {BLOCK}")  # error[static-assert]: static assertion failed: BLOCK is 48
 
 
 @bad("*f16 i32")
 def static_assertion_at_run_time(p, n):
-    tl.static_assert(
-        n > 0
-    )  # error[constexpr-required]: the condition of static_assert must be a constexpr
+    tl.static_assert(n > 0)  # error[constexpr-required]: the condition of static_assert must be a constexpr
 
 
 @bad("*f16")
 def max_with_indices_of_all(p):
-    x = tl.max(
-        tl.zeros((8, 8), tl.float32), return_indices=True
-    )  # error[axis]: max with indices over all axes
+    x = tl.max(tl.zeros((8, 8), tl.float32), return_indices=True)  # error[axis]: max with indices over all axes
 
 
 @bad("*f16")
