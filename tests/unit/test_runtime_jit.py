@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import warploom as wl
 import warploom.language as tl
@@ -17,7 +19,8 @@ from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime import autotune, compiled, jit, launch
 from warploom.runtime.args import _PROBES, KEYS
-from warploom.runtime.compiled import CompiledKernel, Request, Resources, grid_sizes
+from warploom.runtime.compiled import CompiledKernel, Request, Resources
+from warploom.runtime.launch import grid_sizes
 from warploom.runtime.plan import LaunchPlan, MapParam, ScalarParam
 
 
@@ -307,3 +310,46 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(LaunchError, match="no CUDA driver") as e:
         launch.CudaDriver()
     assert "NumPy" in str(e.value)
+
+
+# ---- the roads agree
+
+POINTERS = st.sampled_from([1 << 20, (1 << 20) + 4, (1 << 20) + 128, 1 << 21, (1 << 21) + 64])
+CALLS = st.lists(
+    st.tuples(
+        POINTERS,
+        POINTERS,
+        st.sampled_from([0, 1, -8, 16, 24, 1000, 1 << 20, True]),
+        st.sampled_from([2.0, 3.5, 2, 1, True]),
+        st.sampled_from([64, 128]),
+        st.sampled_from([{}, {"SHIFT": 1}, {"SHIFT": True}, {"num_warps": 8}]),
+        st.sampled_from([4, 40]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(CALLS)
+def test_a_kernel_that_remembers_launches_what_a_new_one_does(calls: list[Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", WarploomWarning)
+        gpu = Gpu()
+        for module in (launch, jit, compiled, autotune):
+            patch.setattr(module, "driver", lambda: gpu.driver)
+        patch.setattr(jit, "compile_request", gpu.compile)
+        patch.setattr(
+            FakeDriver, "encode", lambda self, m, key: repr(key).encode().ljust(128)[:128]
+        )
+        remembering = wl.jit(scale_kernel)
+        for x, out, n, factor, block, more, size in calls:
+            args = (GpuArray(x, (size,)), GpuArray(out, (size,)), n, factor, block)
+            ran = remembering[(3,)](*args, **more)
+            expected = wl.jit(scale_kernel)[(3,)](*args, **more)
+            assert ran is not None and expected is not None
+            assert ran.request == expected.request
+            assert repr(ran.request.constexprs) == repr(expected.request.constexprs)
+            mine, fresh = gpu.driver.launches[-2:]
+            assert mine == fresh
+    for table in (_PROBES, KEYS):
+        table.pop(GpuArray, None)  # type: ignore[attr-defined]

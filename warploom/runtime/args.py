@@ -6,6 +6,7 @@ neither.  dtypes are the IR's names (`f16`, `i32`).
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -181,21 +182,20 @@ class Array:
     strides: tuple[int, ...]
     device: int
 
-    @property
-    def size(self) -> int:
-        n = 1
-        for extent in self.shape:
-            n *= extent
-        return n
-
     def bytes_range(self) -> tuple[int, int]:
         """First byte and the byte after the last; equal where the array is empty."""
-        if not self.size:
-            return self.pointer, self.pointer
-        reach = [s * (n - 1) for n, s in zip(self.shape, self.strides, strict=True)]
-        item = ITEM_BYTES[self.dtype]
-        low = self.pointer + item * sum(r for r in reach if r < 0)
-        return low, self.pointer + item * (sum(r for r in reach if r > 0) + 1)
+        low, high = span(ITEM_BYTES[self.dtype], self.shape, self.strides)
+        return self.pointer + low, self.pointer + high
+
+
+@functools.lru_cache(4096)
+def span(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """The bytes that an array with elements of `item` bytes takes, from its address on; (0, 0) where
+    it is empty."""
+    if 0 in shape:
+        return 0, 0
+    reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
+    return item * sum(r for r in reach if r < 0), item * (sum(r for r in reach if r > 0) + 1)
 
 
 CPU = -1

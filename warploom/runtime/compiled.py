@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from warploom import options
-from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.errors import CompileError, WarploomWarning
 from warploom.frontend.source import dependencies, plain_function
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
-from warploom.runtime.launch import LoadedKernel, driver
+from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder
 from warploom.schedule.model import Knobs, Schedule
 from warploom.target import TARGETS, Target
@@ -243,23 +243,6 @@ class CompiledKernel:
             "eject() needs the explicit language (wl.Script), which this version does not have yet",
             help="print compiled.ir['WARP'], which holds every task, barrier and copy",
         )
-
-
-def grid_sizes(grid: Any) -> tuple[int, int, int]:
-    """A launch grid with all three axes.  Raises LaunchError on a bad one."""
-    sizes = (grid,) if isinstance(grid, int) else grid
-    try:
-        found = tuple(int(n) for n in sizes)
-    except (TypeError, ValueError):
-        found = ()
-    if not 1 <= len(found) <= 3 or any(n < 0 for n in found):
-        raise LaunchError(
-            "grid",
-            f"a grid has 1 to 3 sizes, none negative, not {grid!r}",
-            help="kernel[(programs,)](…), or a function of the meta-parameters that gives a tuple",
-        )
-    x, y, z = (*found, 1, 1)[:3]
-    return x, y, z
 
 
 # ---- compiling

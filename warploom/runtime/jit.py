@@ -22,13 +22,16 @@ from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import (
     CPU,
+    ITEM_BYTES,
     KEYS,
     NOTHING,
     Field,
     Spec,
+    TensorDescriptor,
     fields_of,
     parse_spec,
     probe_of,
+    span,
     spec_of,
 )
 from warploom.runtime.compiled import (
@@ -38,15 +41,17 @@ from warploom.runtime.compiled import (
     for_empty,
     for_negative,
     for_overlap,
-    grid_sizes,
     is_cached,
 )
-from warploom.runtime.launch import Prepared, current_stream, driver
+from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.schedule.model import Knobs
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
 ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
+
+
+Hit = tuple[Prepared, CompiledKernel]  # what the fast road finds
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,24 @@ def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
     return (*key, *kwargs)
 
 
+@dataclass(frozen=True)
+class _Usual:
+    """A variant that a call took without any of the checks in `_variant_for` objecting."""
+
+    kernel: CompiledKernel
+    device: int
+    item_bytes: tuple[int, ...]  # of each array argument's elements; 0 for numbers
+
+
+def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
+    """Whether two arrays, as probes read them, share memory."""
+    if x_bytes == 0 or y_bytes == 0:
+        return False
+    x_low, x_high = span(x_bytes, tuple(x[2]), x[3])
+    y_low, y_high = span(y_bytes, tuple(y[2]), y[3])
+    return bool(x[1] + x_low < y[1] + y_high and y[1] + y_low < x[1] + x_high)
+
+
 class JITFunction:
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
@@ -91,7 +114,8 @@ class JITFunction:
         functools.update_wrapper(self, fn, updated=())
         self._unspecialized = tuple(do_not_specialize)
         self._variants: dict[Any, CompiledKernel] = {}
-        self._hits: dict[Any, tuple[Callable[..., None], CompiledKernel]] = {}
+        self._hits: dict[Any, Hit] = {}
+        self._usual: dict[Any, _Usual] = {}
         self._interpreted: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
@@ -127,12 +151,16 @@ class JITFunction:
             hit = None
         if hit is None:
             return self._run_unseen(grid, args, kwargs)
-        if callable(grid):
-            grid = grid(self.meta(args, kwargs))
-        sizes = grid if type(grid) is tuple and len(grid) == 3 else grid_sizes(grid)
-        launch, kernel = hit
-        launch(*sizes)
+        prepared, kernel = hit
+        prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
         return kernel
+
+    def seen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hit | None:
+        """What `run` would launch without binding: a call like one before."""
+        try:
+            return self._hits.get(launch_key(args, kwargs))
+        except TypeError:
+            return None
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch; decorators above add theirs."""
@@ -150,20 +178,106 @@ class JITFunction:
     def _run_unseen(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> CompiledKernel | None:
-        call = self.bind(args, kwargs)
         sizes = self.sizes(grid, args, kwargs)
         if 0 in sizes:
             return None
-        if self.device_of(call) == CPU:
-            self._interpret(call, sizes)
-            return None
-        kernel, prepared = self._prepare(call, sizes)
+        found = self._seen_variant(args, kwargs, sizes)
+        if found is None:
+            call = self.bind(args, kwargs)
+            if self.device_of(call) == CPU:
+                self._interpret(call, sizes)
+                return None
+            kernel, prepared = self._prepare(call, sizes)
+            self._remember_variant(args, kwargs, call, kernel)
+        else:
+            kernel, prepared = found
         if len(self._hits) >= HITS_KEPT:
             self._hits.clear()
-        # made anew: binding found out how to read arrays of types that were not seen before
-        self._hits[launch_key(args, kwargs)] = prepared.launch, kernel
+        # the key is made here: binding found out how to read arrays of types that were not seen before
+        self._hits[launch_key(args, kwargs)] = prepared, kernel
         prepared()
         return kernel
+
+    # Between the two roads: arguments never seen, but of a variant that is there.  Only for the usual
+    # case, arrays and numbers by position; everything else binds.
+
+    def _variant_key(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], list[Any]] | None:
+        """(what the variant depends on, the run-time arguments as launch_key has them)."""
+        classes: list[Any] = []
+        items: list[Any] = []
+        for constexpr, value in zip(self._constexpr_flags, args, strict=False):
+            kind = type(value)
+            if constexpr or value is None:
+                classes.append((kind, value))
+            elif kind is int:
+                # i32 or wider, 1, and the divisor up to 16
+                wide = not -(1 << 31) <= value < 1 << 31
+                classes.append((value if wide else 0, value == 1, value & -value & 15))
+                items.append(value)
+            elif kind is float or kind is bool:
+                classes.append(kind)
+                items.append((kind, value))
+            else:
+                read = KEYS.get(kind)
+                if read is None or kind is TensorDescriptor:
+                    return None
+                item = read(value)
+                classes.append((item[0], item[1] & 15, item[4]))
+                items.append(item)
+        for name, value in kwargs.items():
+            if name in self._run_time_names:
+                return None
+            classes.append((name, type(value), value))
+        return tuple(classes), items
+
+    def _seen_variant(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
+    ) -> tuple[CompiledKernel, Prepared] | None:
+        made = self._variant_key(args, kwargs)
+        try:
+            usual = None if made is None else self._usual.get(made[0])
+        except TypeError:  # something that can't be hashed: binding says what is wrong
+            return None
+        if made is None or usual is None:
+            return None
+        items = made[1]
+        values = tuple([item if type(item) is int else item[1] for item in items])
+        plan = usual.kernel.plan
+        for i in plan.nonnegative:
+            if values[i] < 0:
+                return None
+        for i, j in plan.disjoint:
+            if i != j and overlap(usual.item_bytes[i], items[i], usual.item_bytes[j], items[j]):
+                return None
+        scalars, keys = usual.kernel.binder(values)
+        for _, dims, _ in keys:
+            if 0 in dims:
+                return None
+        prepared = usual.kernel.loaded().prepare_bound(usual.device, sizes, scalars, keys)
+        return usual.kernel, prepared
+
+    def _remember_variant(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], call: Call, kernel: CompiledKernel
+    ) -> None:
+        made = self._variant_key(args, kwargs)
+        request = kernel.request
+        whole = made is not None and len(made[1]) == len(call.fields)
+        if made is None or not whole or not request.structured or request.specs != call.specs:
+            return  # defaults, descriptors, or a launch that took another variant
+        item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
+        if len(self._usual) >= HITS_KEPT:
+            self._usual.clear()
+        self._usual[made[0]] = _Usual(kernel, self.device_of(call), item_bytes)
+
+    @functools.cached_property
+    def _constexpr_flags(self) -> tuple[bool, ...]:
+        return tuple(p.constexpr for p in self.parameters)
+
+    @functools.cached_property
+    def _run_time_names(self) -> frozenset[str]:
+        return frozenset(p.name for p in self.parameters if not p.constexpr)
 
     def sizes(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -247,10 +361,11 @@ class JITFunction:
         return ""
 
     def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
-        kernel = self._variants.get(request)
+        key = request, tuple([type(value) for _, value in request.constexprs])  # True is not 1
+        kernel = self._variants.get(key)
         if kernel is None:
             self._refuse_under_capture(request, device)
-            kernel = self._variants[request] = compile_request(request)
+            kernel = self._variants[key] = compile_request(request)
         return kernel
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
@@ -406,7 +521,7 @@ class JITFunction:
             return
         from warploom.sim.oracle import run
 
-        key = call.specs, call.constexprs
+        key = call.specs, call.constexprs, tuple([type(value) for _, value in call.constexprs])
         if key not in self._interpreted:
             request = Request(self.fn, call.specs, call.constexprs, call.knobs)
             self._interpreted[key] = request.translate()

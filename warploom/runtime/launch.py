@@ -274,6 +274,23 @@ def _torch_stream_getter() -> Callable[[int], int] | None:
     return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 
 
+def grid_sizes(grid: Any) -> tuple[int, int, int]:
+    """A launch grid with all three axes.  Raises LaunchError on a bad one."""
+    sizes = (grid,) if isinstance(grid, int) else grid
+    try:
+        found = tuple(int(n) for n in sizes)
+    except (TypeError, ValueError):
+        found = ()
+    if not 1 <= len(found) <= 3 or any(n < 0 for n in found):
+        raise LaunchError(
+            "grid",
+            f"a grid has 1 to 3 sizes, none negative, not {grid!r}",
+            help="kernel[(programs,)](…), or a function of the meta-parameters that gives a tuple",
+        )
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z
+
+
 class Prepared:
     """One kernel with its arguments in place: call it to launch on a device's current stream."""
 
@@ -320,6 +337,17 @@ class Prepared:
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
         self.launch(*self.grid, stream)
+
+    def start(self, grid: Any) -> None:
+        """Launch on another grid: 1 to 3 sizes, or one number."""
+        try:
+            n = len(grid) if type(grid) is tuple else 4
+            if n < 4:
+                return self.launch(grid[0], grid[1] if n > 1 else 1, grid[2] if n == 3 else 1)
+        except (OverflowError, TypeError, IndexError):
+            grid_sizes(grid)  # says what is wrong with it
+            raise
+        self.launch(*grid_sizes(grid))
 
     def launch(self, x: int, y: int, z: int, stream: int | None = None) -> None:
         """Launch x × y × z programs.  A grid with a zero launches nothing."""
@@ -369,6 +397,7 @@ class LoadedKernel:
         self.function = driver.load(cubin, plan.name)
         self.layout = BlockLayout.of(plan)
         self._bind = binder or make_binder(plan)
+        self._wanted = plan.maps
         self._ready: set[int] = set()
         self._maps: dict[tuple[int, MapKey], bytes] = {}
         self._lock = threading.Lock()
@@ -378,14 +407,21 @@ class LoadedKernel:
 
         Raises LaunchError where a number doesn't fit its parameter or a tensor map is refused.
         """
+        return self.prepare_bound(device, grid, *self._bind(args))
+
+    def prepare_bound(
+        self,
+        device: int,
+        grid: tuple[int, int, int],
+        scalars: tuple[Any, ...],
+        keys: tuple[MapKey, ...],
+    ) -> Prepared:
+        """As `prepare`, after the binder."""
         if device not in self._ready:
             with self._lock:
                 self.driver.prepare(self.function, device, self.plan.shared_bytes)
                 self._ready.add(device)
-        scalars, keys = self._bind(args)
-        maps = [
-            self._map(i, m, k) for i, (m, k) in enumerate(zip(self.plan.maps, keys, strict=True))
-        ]
+        maps = [self._map(i, m, k) for i, (m, k) in enumerate(zip(self._wanted, keys, strict=True))]
         made = Prepared(self, device, grid)
         try:
             made.fill(maps, scalars)

@@ -129,11 +129,11 @@ class Worker:
         arguments: Snapshot,
         *,
         entry: str = "from warploom.runtime.worker import main; main()",
-        limit: float = TIME_LIMIT,
+        limit: float | None = None,
     ) -> None:
         self._arguments = arguments
         self._entry = entry
-        self._limit = limit
+        self._limit = TIME_LIMIT if limit is None else limit
         self._process: subprocess.Popen[bytes] | None = None
 
     def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
