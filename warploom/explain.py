@@ -16,6 +16,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, hopper, task, tile
 from warploom.ir.types import Shared, Tile
+from warploom.passes.structure_access import UNBOUNDED
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import SM_90A, Target
 
@@ -243,6 +244,7 @@ def _view(v: Value, made: dict[Value, Op]) -> str:
         return _name(v, made)
     base, *sizes = (_name(x, made) for x in o.operands)
     rank = len(sizes) // 2
+    sizes[:rank] = ["any" if size == str(UNBOUNDED) else size for size in sizes[:rank]]
     return f"{base}[{', '.join(sizes[:rank])}], strides ({', '.join(sizes[rank:])})"
 
 
@@ -255,6 +257,8 @@ def _name(v: Value, made: dict[Value, Op], depth: int = 4) -> str:
         return str(o.attrs["value"])
     if o.kind is arith.cast:
         return _name(o.operands[0], made, depth)
+    if o.kind in (tile.program_id, tile.num_programs):
+        return f"{o.kind.name}({o.attrs['axis']})"
     if v.hint:
         return v.hint
     sign = _SIGNS.get(o.kind)

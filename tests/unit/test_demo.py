@@ -103,3 +103,20 @@ def test_a_kernel_that_does_not_compile_is_code_3_with_its_line(
     message = capsys.readouterr().err
     line = next(i for i, text in enumerate(KERNEL.splitlines(), 1) if "tl.nothing" in text)
     assert f"kernels.py:{line}:" in message and "tl.nothing" in message and "^" in message
+
+
+def test_a_specialization_that_did_not_happen_is_told_with_its_reason(
+    kernels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels.write_text(
+        "import warploom as wl\nimport warploom.language as tl\n\n\n@wl.jit\n"
+        "def copy(x_ptr, n, BLOCK: tl.constexpr):\n"
+        "    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)\n"
+    )
+    asked = ["--signature", "*fp32 i32", "--constexpr", "BLOCK=256", "--num-consumer-groups", "2"]
+    assert main(["explain", f"{kernels}:copy", *asked]) == EXIT.ok
+    told = capsys.readouterr()
+    assert "uniform, against num_consumer_groups, because it has no dot" in told.out
+    assert told.err.startswith("warning: copy: ")
+    assert main(["explain", f"{kernels}:copy", *asked, "--strict"]) == EXIT.compile

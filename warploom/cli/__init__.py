@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from warploom import errors
 from warploom.cli import bench, demo, doctor, inspect
@@ -43,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed what is wrong
         return stop.code if isinstance(stop.code, int) else EXIT.usage
     try:
-        code: int = args.run(args)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", errors.WarploomWarning)
+            warnings.showwarning = _show_warning
+            code: int = args.run(args)
         return code
     except UsageError as error:
         stderr().print(f"warploom: {error}", style="red", markup=False, soft_wrap=True)
@@ -67,3 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT.ok
     except KeyboardInterrupt:
         return 130  # 128 + SIGINT, as shells have it
+
+
+def _show_warning(message: Warning | str, *where: Any, **further: Any) -> None:
+    """A warning as the command line tells it: the line of our code that raised it says nothing."""
+    stderr().print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
