@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from warploom.errors import Loc, WarploomError
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
+from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import (
     DType,
@@ -37,7 +37,6 @@ from warploom.ir.types import (
     i1,
     i32,
     i64,
-    like,
     shape_of,
     u32,
     u64,
@@ -564,14 +563,5 @@ def static_dtype(x: object, what: str) -> DType:
     )
 
 
-def region(params: tuple[Value, ...], builder: Builder) -> Region:
-    """The finished region of a builder whose last op is the yield."""
-    return Region(params, tuple(builder.ops))
-
-
 def yield_(emitter: Emitter, values: tuple[Value, ...]) -> None:
     emitter.emit(control.yield_, *values)
-
-
-def with_elem(t: Type, elem: DType | Pointer) -> Type:
-    return like(t, elem)

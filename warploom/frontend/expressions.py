@@ -8,6 +8,7 @@ import difflib
 import inspect
 import math
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ from warploom.frontend.source import Function, Source, lookup, parameters, parse
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, i1, shape_of
+from warploom.language import debug, memory, shape
 from warploom.language import math as elementwise
-from warploom.language import memory, shape
 from warploom.language.core import METHODS, Constexpr, Descriptor
 
 SYMBOLS: dict[type[ast.AST], str] = {
@@ -142,7 +143,7 @@ class Method:
     receiver: Any
 
 
-class Expressions:
+class Expressions(ABC):
     """Translates the expressions of one function body.
 
     `scope` holds its variables, `lost` those that an inner block assigned and where, `stack` the functions
@@ -692,9 +693,9 @@ class Expressions:
         inner = type(self)(self.emitter, parse_function(fn), scope, (*self.stack, fn), here)
         return inner.body()
 
+    @abstractmethod
     def body(self) -> Any:
-        """The translated function body's value (defined with the statements)."""
-        raise NotImplementedError
+        """Translates the whole body; gives the function's value."""
 
 
 def _python_min(*args: Any) -> Any:
@@ -752,10 +753,8 @@ def _python_abs(x: Any) -> Any:
 
 
 def _python_print(*args: Any) -> None:
-    from warploom.language.debug import device_print
-
     prefix = args[0] if args and isinstance(args[0], str) else ""
-    device_print(prefix, *(args[1:] if prefix else args))
+    debug.device_print(prefix, *(args[1:] if prefix else args))
 
 
 def _python_isinstance(x: Any, kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -136,18 +137,20 @@ class async_task:
 
 
 @dataclass(frozen=True)
-class Handle:
+class Handle(ABC):
     """A value of several IR values and some constants.  Loops and ifs carry its `parts`."""
 
+    @abstractmethod
     def parts(self) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """The values, in order."""
 
+    @abstractmethod
     def with_parts(self, parts: tuple[Any, ...]) -> Handle:
-        raise NotImplementedError
+        """The same handle of other values."""
 
+    @abstractmethod
     def static(self) -> tuple[Any, ...]:
         """What must not change when it is carried."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
