@@ -38,7 +38,22 @@ def test_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 def test_functions(dtype: str) -> None:
-    kinds = ["neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "floor", "ceil"]
+    kinds = [
+        "neg",
+        "abs",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "floor",
+        "ceil",
+    ]
     lines, last = [], "x"
     for kind in kinds:
         lines.append(f"    %v_{kind} = {kind}(%{last}) : tile<64x64x{dtype}>")

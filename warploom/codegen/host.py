@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warploom.errors import CompileError, InternalError
+from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import Pointer, Scalar, dtype_of
@@ -110,12 +110,9 @@ class Program:
             size = ("const", v.type.dtype.bytes)
             return ("add", "i64", operands[0], ("mul", "i64", operands[1], size))
         if o.kind not in PYTHON or not isinstance(v.type, Scalar):
-            raise CompileError(
-                "tensor-map-variant",
-                f"the host can't compute {v.hint or v.type} of a tensor map at launch: it comes from"
-                f" {o.kind.name}",
-                loc=o.loc,
-                help="extents, strides and base of a TMA view must follow from the kernel's arguments",
+            raise InternalError(
+                f"codegen: the host can't compute {v.hint or v.type} of a tensor map: it comes from"
+                f" {o.kind.name}"
             )
         return (o.kind.name, dtype_of(o.operands[0].type).name, *operands, *_extra(o))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warploom.codegen.context import Emitter, Lowering, scalar_elem
 from warploom.codegen.registers import c_type, read
 from warploom.ir.core import Effect, Op, OpKind, Region, walk
-from warploom.ir.ops import control, task, tile
+from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import Scalar, Tile, elem_of
 
 
@@ -128,6 +128,10 @@ def _elect(e: Emitter, o: Op) -> None:
     with e.block(f"if ({e.electing(o)})"):
         e.region(body)
     e.elected = False
+    if e.sole_elect is not o and any(i.kind is hopper.mbarrier_wait for i in walk(body)):
+        # Else ptxas takes the warp for diverged after the loop in there, and keeps ring slots and wgmma's
+        # descriptors in vector registers, with moves between the instructions.
+        e.line("__syncwarp();")
 
 
 def _replica_id(e: Emitter, o: Op) -> None:

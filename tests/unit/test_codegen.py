@@ -1,0 +1,282 @@
+"""The code generator's parts, and the target GEMM as a whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.codegen_kernels import built, emitted, kernel, placed
+from tests.unit.codegen_wgmma import PRODUCTS, Product
+from warploom.codegen import host
+from warploom.codegen.emit import emit
+from warploom.codegen.formula import thread_formula
+from warploom.codegen.lower import LOWER
+from warploom.codegen.lower_hopper import instruction_box
+from warploom.errors import InternalError
+from warploom.ir.core import KINDS, Level
+from warploom.ir.ops import control, task
+from warploom.ir.parser import parse_func
+from warploom.ir.types import TensorMap, bf16
+from warploom.layout.shared import Geometry, byte_offset
+from warploom.passes.allocate_shared import allocate_shared
+from warploom.target import SM_90A
+
+GEMM = (Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir").read_text()
+
+
+def test_lower_covers_exactly_the_kinds_of_placed() -> None:
+    legal = {k for k in KINDS.values() if Level.PLACED in k.levels}
+    structure = {control.yield_, task.tasks}  # the region's walk and the kernel's frame
+    assert set(LOWER) == legal - structure
+
+
+# ---- the GEMM
+
+
+def test_gemm_compiles_without_spills_or_advisories() -> None:
+    b = built(GEMM)
+    assert b.problems() == () and b.stack_bytes == 0
+    assert b.registers == 168  # 65536 / 384, all of them
+
+
+def test_gemm_is_one_if_else_over_uniform_warp_groups() -> None:
+    e = emitted(GEMM)
+    body = e.source[e.source.index('extern "C"') :]
+    assert e.threads == 384 and e.shared_bytes == 213040
+    assert body.splitlines()[2].startswith(
+        "  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);"
+    )
+    assert re.findall(r"^  (?:if|\} else).*==== (\w+)", body, re.M) == ["consumer", "producer"]
+    assert "#include" not in e.source
+    # One array of accumulators from the first wgmma to the conversion, and no loop that copies it.
+    assert body.count("[128];") == 1
+    assert "warp == 0 && elect_one()" in body and "named_sync(1 + replica, 128);" in body
+
+
+def test_gemm_takes_tensor_maps_before_scalars_and_no_pointers() -> None:
+    e = emitted(GEMM)
+    assert [p.name for p in e.params] == ["a_map", "b_map", "c_map", "M", "N", "K"]
+    a, b, c = (p for p in e.params if isinstance(p, host.TensorMapParam))
+    assert (a.box, b.box, c.box) == ((64, 128), (64, 256), (64, 64))
+    values = host.compile_expressions([b.base, *b.extents, *b.strides])
+    assert values((1 << 40, 2 << 40, 3 << 40, 100, 200, 64)) == (2 << 40, 64, 200, 128)
+
+
+def test_lines_map_to_the_users() -> None:
+    e = emitted(GEMM)
+    source = e.source.splitlines()
+    assert len(e.lines) == len(source)
+    waits = [
+        loc for text, loc in zip(source, e.lines, strict=True) if "wgmma_wait<1>()" in text and loc
+    ]
+    (loc,) = waits
+    assert GEMM.splitlines()[loc.line - 1].strip() == "wgmma_wait() {pending=1}"
+
+
+def test_debug_builds_bound_every_wait() -> None:
+    func = placed(GEMM)
+    e = emit(func.with_(attrs={**func.attrs, "debug": True}), SM_90A)
+    body = e.source[e.source.index('extern "C"') :]
+    assert "mbarrier_wait(" not in body
+    assert 'mbarrier_wait_bounded(full + 8 * slot, phase, "full", slot, "consumer");' in body
+
+
+def test_other_levels_are_refused() -> None:
+    with pytest.raises(InternalError, match="not PLACED"):
+        emit(parse_func(GEMM), SM_90A)
+
+
+# ---- accumulators in flight
+
+
+def test_a_copy_of_an_accumulator_in_flight_is_an_internal_error() -> None:
+    """Two chains that start from one unfinished accumulator."""
+    text = Product(64, 64, 64).text
+    line = "    %acc = wgmma("
+    again = (
+        text[text.index(line) :]
+        .split("\n")[0]
+        .replace("%acc =", "%other =")
+        .replace("%start", "%acc")
+    )
+    third = again.replace("%other =", "%third =")
+    text = text.replace("    wgmma_commit()", f"{again}\n{third}\n    wgmma_commit()")
+    text = text.replace("wgmma_wait(%acc)", "wgmma_wait(%third)").replace(
+        "    store_box", "    %o = wgmma_wait(%other) {pending=0} : tile<64x64xf32>\n    store_box"
+    )
+    text = text.replace(
+        "store_box(%c_view, %sum",
+        "%both = add(%sum, %o) : tile<64x64xf32>\n    store_box(%c_view, %both",
+    )
+    with pytest.raises(InternalError, match="in flight"):
+        emitted(text)
+
+
+# ---- wgmma's descriptors, against the canonical layouts of the PTX ISA
+
+
+@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+def test_product_compiles(p: Product) -> None:
+    assert built(p.text).problems() == ()
+
+
+@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+def test_descriptors_address_every_element(p: Product) -> None:
+    """PTX ISA, wgmma, "Strides": where the hardware reads element (mn, k) of each instruction."""
+    source = emitted(p.text).source
+    body = source[source.index('extern "C"') :]
+    item = 1 if p.dtype.startswith("f8") else 2
+    made = {
+        name: (int(leading), int(stride), {1: 128, 2: 64, 3: 32}[int(mode)])
+        for name, leading, stride, mode in re.findall(
+            r"const u64 (\w+) = wgmma_desc<(\d+), (\d+), (\d)>", body
+        )
+    }
+    calls = re.findall(r"wgmma_m64n(\d+)k(\d+)\w*\((\w+)(?: \+ (\d+))?, (.*), ([01])\);", body)
+    seen_a, seen_b = set(), set()
+    for width, step, _, first, operands, use in calls:
+        n, k_step = int(width), int(step)
+        operand = re.findall(r"(\w+_desc)(?: \+ (\d+))?", operands)
+        accumulators = int(first or 0)
+        m_at, n_at = accumulators * 2 // p.n * 64, accumulators * 2 % p.n
+        roles = [("a", 64, m_at), ("b", n, n_at)][-len(operand) :]
+        for (role, size, mn_at), (name, offset) in zip(roles, operand, strict=True):
+            leading, stride, swizzle = made[name]
+            is_mn_major = p.a == "m" if role == "a" else p.b == "n"
+            shape = (p.m, p.k) if role == "a" else (p.k, p.n)
+            geometry = Geometry(
+                shape, item, int(is_mn_major) if role == "b" else int(not is_mn_major), swizzle
+            )
+            start = int(offset or 0) * 16
+            mn, kk = np.meshgrid(np.arange(size), np.arange(k_step), indexing="ij")
+            if is_mn_major:
+                panel = swizzle // item
+                at = (
+                    start
+                    + mn // panel * leading
+                    + mn % panel * item
+                    + kk // 8 * stride
+                    + kk % 8 * swizzle
+                )
+            else:
+                at = start + mn // 8 * stride + mn % 8 * swizzle + kk * item
+            reads = geometry.permute(at)
+            seen = seen_a if role == "a" else seen_b
+            # The K step is the one whose first element the descriptor starts at.
+            ks = [
+                k0
+                for k0 in range(0, p.k, k_step)
+                if np.array_equal(
+                    reads,
+                    byte_offset(
+                        geometry, (mn_at + mn, k0 + kk) if role == "a" else (k0 + kk, mn_at + mn)
+                    ),
+                )
+            ]
+            assert len(ks) == 1, (role, name, offset)
+            seen.add((mn_at, ks[0]))
+            assert use == ("0" if ks[0] == 0 else "1")
+    steps = range(0, p.k, 32 // item)
+    assert seen_b >= {(n_at, k) for n_at in range(0, p.n, 256) for k in steps}
+    if p.a != "r":
+        assert seen_a == {(m_at, k) for m_at in range(0, p.m, 64) for k in steps}
+
+
+# ---- TMA boxes
+
+
+@pytest.mark.parametrize(
+    ("box", "inner", "swizzle", "expected"),
+    [
+        ((128, 64), 1, 128, (128, 64)),
+        ((128, 128), 1, 128, (128, 64)),
+        ((64, 256), 0, 128, (64, 256)),
+        ((320, 64), 1, 128, (160, 64)),
+        ((64, 512), 0, 32, (16, 256)),
+        ((2, 300, 64), 1, 0, (1, 150, 1)),
+        ((4, 64, 64), 2, 128, (4, 64, 64)),
+        ((4, 512, 64), 2, 128, (1, 256, 64)),
+    ],
+)
+def test_one_copy_moves_a_contiguous_part(
+    box: tuple[int, ...], inner: int, swizzle: int, expected: tuple[int, ...]
+) -> None:
+    t = TensorMap(box, bf16, inner, swizzle)
+    found, order = instruction_box(t)
+    assert found == expected and order[0] == inner
+    # TMA writes the box in its own order, innermost first, without gaps.
+    g = Geometry(box, 2, inner, swizzle)
+    coords = np.meshgrid(*(np.arange(found[a]) for a in reversed(order)), indexing="ij")
+    by_axis = [coords[len(order) - 1 - order.index(a)] for a in range(len(box))]
+    offsets = g.permute(byte_offset(g, by_axis)).reshape(-1)
+    assert np.array_equal(offsets, np.arange(offsets.size) * 2)
+
+
+# ---- host expressions
+
+
+def test_host_expressions_wrap_and_divide_as_c() -> None:
+    a, b = ("arg", 0), ("arg", 1)
+    cases = {
+        ("add", "i32", a, b): -(1 << 31),
+        ("idiv", "i32", ("neg", "i32", a), ("const", 2)): -((1 << 31) - 1) // 2 + 1,
+        ("rem", "i32", ("neg", "i32", a), ("const", 4)): -3,
+        ("mul", "i64", ("cast", "i32", a, "i64"), ("const", 4)): 4 * ((1 << 31) - 1),
+        ("cast", "i64", ("const", 1 << 32), "i32"): 0,
+        ("cast", "i32", ("const", -1), "u32"): (1 << 32) - 1,
+        ("select", "i1", ("lt", "i32", a, b), a, b): 1,
+        ("minimum", "i32", a, b): 1,
+    }
+    found = host.compile_expressions(list(cases))(((1 << 31) - 1, 1))
+    assert found == tuple(cases.values())
+
+
+def test_a_tensor_map_of_a_loaded_size_is_refused() -> None:
+    text = kernel(
+        "%a: ptr<bf16>, %sizes: ptr<i64>",
+        """    elect() do {
+      tma_store_wait() {pending=0}
+      tma_store(%map, %slot, %c0, %c0)
+      yield()
+    }""",
+        before="""  %c0 = const() {value=0, dtype=i32} : i32
+  %one = const() {value=1, dtype=i64} : i64
+  %n = load(%sizes) : i64
+  %view = make_view(%a, %n, %n, %n, %one) : view<2xbf16>
+  %map = tensor_map(%view) {box=(64, 64), inner=1, swizzle=128} : tensormap<64x64xbf16, inner=1, swizzle=128>
+  %slot = shared_alloc() {name="s", lead=(), shape=(64, 64), dtype=bf16, inner=1, swizzle=128} : shared<64x64xbf16, inner=1, swizzle=128>
+""",
+    )
+    func = allocate_shared(parse_func(text), None, SM_90A)  # the verifier would say so first
+    with pytest.raises(InternalError, match="it comes from load"):
+        emit(func, SM_90A)
+
+
+# ---- formulas of threads
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4])
+def test_formulas_compute_their_tables(warps: int) -> None:
+    rng = np.random.default_rng(warps)
+    lane, warp = np.arange(32)[None, :], np.arange(warps)[:, None]
+    for trial in range(50):
+        weights = rng.integers(0, 300, 5 + warps.bit_length() - 1)
+        table = np.full((warps, 32), int(rng.integers(0, 64)), np.int64)
+        bits = [(lane >> b) & 1 for b in range(5)] + [
+            (warp >> b) & 1 for b in range(warps.bit_length() - 1)
+        ]
+        for bit, w in zip(bits, weights, strict=True):
+            table = table ^ bit * int(w) if trial % 2 else table + bit * int(w)
+        text, reads = thread_formula(table)
+        value = eval(text.replace("/", "//"), {"lane": lane, "warp": warp})
+        assert np.array_equal(np.broadcast_to(value, table.shape), table)
+        assert reads <= {"lane", "warp"}
+
+
+def test_what_is_no_linear_function_has_no_formula() -> None:
+    table = (np.arange(32)[None, :] ** 2) % 31
+    with pytest.raises(InternalError, match="formula"):
+        thread_formula(table)
