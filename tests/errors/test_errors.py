@@ -16,10 +16,10 @@ from tests.errors import control, memory, unsupported, values  # noqa: F401  (th
 from tests.errors.bad import CASES, Case
 from warploom.errors import CompileError
 from warploom.frontend.coerce import Const, Emitter, translating
-from warploom.frontend.expressions import UNSUPPORTED
 from warploom.frontend.refuse import ADVICE
 from warploom.frontend.source import parse_function
 from warploom.frontend.translate import translate
+from warploom.frontend.vocabulary import UNSUPPORTED
 from warploom.ir.core import RuleError, Value
 from warploom.ir.types import DTYPES, Pointer, f16, i32
 

@@ -6,17 +6,16 @@ import ast
 import builtins
 import difflib
 import inspect
-import math
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from warploom import language
 from warploom.errors import CompileError, Loc, Note
 from warploom.frontend import scope as scopes
+from warploom.frontend.attributes import Method, attribute
 from warploom.frontend.coerce import (
     PYTHON,
     Const,
@@ -27,120 +26,17 @@ from warploom.frontend.coerce import (
     static_int,
     yield_,
 )
+from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
 from warploom.frontend.source import Function, Source, lookup, parameters, parse_function
+from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, SPECULATED, SYMBOLS, UNSUPPORTED
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, Tile, i1, shape_of
-from warploom.language import debug, memory, shape
+from warploom.ir.types import DType, Tile, i1, shape_of
 from warploom.language import math as elementwise
-from warploom.language.core import METHODS, Constexpr, Descriptor
-
-SYMBOLS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
-
-# What Python offers and kernels can't: the word for it and the way out.
-UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Lambda: ("a lambda", "define a function with @wl.jit and call it"),
-    ast.ListComp: ("a list comprehension", "write a tl.static_range loop"),
-    ast.SetComp: ("a set comprehension", "write a tl.static_range loop"),
-    ast.DictComp: ("a dict comprehension", "write a tl.static_range loop"),
-    ast.GeneratorExp: ("a generator expression", "write a tl.static_range loop"),
-    ast.Dict: ("a dict", "use separate variables or a tuple"),
-    ast.Set: ("a set", "use a tuple"),
-    ast.Yield: ("yield", "store results through a pointer"),
-    ast.YieldFrom: ("yield from", "store results through a pointer"),
-    ast.Starred: ("a starred expression", "write the elements out"),
-    ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
-    ast.Try: ("try", "kernels raise nothing; use masks or tl.device_assert"),
-    ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
-    ast.Global: ("global", "pass the value as an argument"),
-    ast.Nonlocal: ("nonlocal", "return the value from the helper instead"),
-    ast.Delete: ("del", "leave the variable; unused values cost nothing"),
-    ast.Import: ("import", "import at the top of the file"),
-    ast.ImportFrom: ("import", "import at the top of the file"),
-    ast.ClassDef: ("a class", "define it outside of the kernel"),
-    ast.FunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
-    ast.Match: ("match", "use if and elif"),
-    ast.Break: ("break", "let the loop's bounds or a while condition end it"),
-    ast.Continue: ("continue", "put the rest of the body under an if"),
-    ast.TryStar: ("try", "kernels raise nothing; use masks or tl.device_assert"),
-}
-
-# Of Triton's language, but not here (yet).
-NOT_YET = frozenset(
-    {
-        "associative_scan",
-        "atomic_cas",
-        "cat",
-        "cumprod",
-        "cumsum",
-        "debug_barrier",
-        "dot_scaled",
-        "flip",
-        "gather",
-        "histogram",
-        "inline_asm_elementwise",
-        "interleave",
-        "join",
-        "map_elementwise",
-        "philox",
-        "rand",
-        "randint",
-        "randint4x",
-        "randn",
-        "reduce",
-        "sort",
-        "split",
-        "swizzle2d",
-        "topk",
-        "umulhi",
-    }
-)
-
-# Ops cheap enough, and without effects, to be computed for both arms of a ternary.
-SPECULATED = arith.ELEMENTWISE | {
-    arith.const,
-    tile.program_id,
-    tile.num_programs,
-    tile.splat,
-    tile.arange,
-    tile.expand_dims,
-    tile.broadcast,
-}
-
-PYTHON_BUILTINS = frozenset(
-    {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
-    | {"True", "False", "None", "str"}
-)
-
-
-@dataclass(frozen=True)
-class Method:
-    """x.name, waiting for its call."""
-
-    fn: Callable[..., Any]
-    receiver: Any
+from warploom.language import shape
+from warploom.language.core import Constexpr
 
 
 class Expressions(ABC):
@@ -498,7 +394,7 @@ class Expressions(ABC):
         if isinstance(x, types.ModuleType):
             return self._module_attribute(node, x)
         with self.at(node):
-            value = _attribute(self.emitter, x, node.attr)
+            value = attribute(self.emitter, x, node.attr)
         return value
 
     def _module_attribute(self, node: ast.Attribute, module: types.ModuleType) -> Any:
@@ -696,147 +592,3 @@ class Expressions(ABC):
     @abstractmethod
     def body(self) -> Any:
         """Translates the whole body; gives the function's value."""
-
-
-def _python_min(*args: Any) -> Any:
-    return _fold_extreme(builtins.min, elementwise.minimum, args)
-
-
-def _python_max(*args: Any) -> Any:
-    return _fold_extreme(builtins.max, elementwise.maximum, args)
-
-
-def _fold_extreme(
-    static: Callable[..., Any], dynamic: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:
-    """Python's min and max of two or more values."""
-    if len(args) < 2:
-        refuse(
-            "call-arguments",
-            "min and max take two or more values",
-            "reduce a tile with tl.min or tl.max",
-        )
-    if all(is_literal(a) for a in args):
-        return static(args)
-    out = args[0]
-    for a in args[1:]:
-        out = dynamic(out, a)
-    return out
-
-
-def _python_len(x: Any) -> int:
-    if isinstance(x, tuple | str):
-        return len(x)
-    if isinstance(x, Value) and isinstance(x.type, Tile):
-        return x.type.shape[0]
-    refuse("operand-type", f"len of {describe(x)}", "len takes tuples and tiles")
-
-
-def _static_number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def call(x: Any = 0) -> Any:
-        if isinstance(x, Value):
-            refuse(
-                "constexpr-required",
-                f"{convert.__name__}() of {describe(x)}",
-                "convert run-time values with .to(dtype)",
-            )
-        try:
-            return convert(known(x) if isinstance(x, Const) else x)
-        except (TypeError, ValueError) as e:
-            refuse("constant", f"{convert.__name__}({describe(x)}): {e}", "pass a number")
-
-    return call
-
-
-def _python_abs(x: Any) -> Any:
-    return abs(x) if is_literal(x) else elementwise.abs(x)
-
-
-def _python_print(*args: Any) -> None:
-    prefix = args[0] if args and isinstance(args[0], str) else ""
-    debug.device_print(prefix, *(args[1:] if prefix else args))
-
-
-def _python_isinstance(x: Any, kind: Any) -> bool:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    return isinstance(x, tuple(k for k in kinds if isinstance(k, type)))
-
-
-PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    builtins.range: language.range,
-    builtins.min: _python_min,
-    builtins.max: _python_max,
-    builtins.abs: _python_abs,
-    builtins.len: _python_len,
-    builtins.int: _static_number(int),
-    builtins.float: _static_number(float),
-    builtins.bool: _static_number(bool),
-    builtins.print: _python_print,
-    builtins.isinstance: _python_isinstance,
-}
-for _fn in PYTHON_FUNCTIONS.values():
-    _fn.__warploom_builtin__ = True  # type: ignore[attr-defined]
-
-CLASSES: frozenset[Any] = frozenset(
-    {language.range, language.static_range, language.async_task, language.constexpr}
-)
-
-
-def _attribute(emitter: Emitter, x: Any, name: str) -> Any:
-    """x.name of a run-time value, a dtype or a handle."""
-    match x:
-        case DType() if name in DTYPE_ATTRIBUTES:
-            return DTYPE_ATTRIBUTES[name](x)
-        case Pointer() if name == "element_ty":
-            return x.dtype
-        case Descriptor() if name in ("dtype", "block_shape", "shape", "strides"):
-            return getattr(x, name)
-        case Descriptor() if name == "load":
-            return Method(memory.load_tensor_descriptor, x)
-        case Descriptor() if name == "store":
-            return Method(memory.store_tensor_descriptor, x)
-    if isinstance(x, Value | Const) or is_literal(x):
-        elem = emitter.dtype(x)
-        match name:
-            case "dtype":
-                return elem
-            case "shape":
-                return emitter.shape(x)
-            case "numel":
-                return math.prod(emitter.shape(x))
-            case "T":
-                return shape.trans(x)
-        if name in METHODS:
-            return Method(METHODS[name], x)
-        refuse(
-            "attribute",
-            f"{describe(x)} has no attribute {name}",
-            did_you_mean(
-                name,
-                [*METHODS, "dtype", "shape", "T"],
-                "tiles have dtype, shape, T and methods such as to()",
-            ),
-        )
-    refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
-
-
-def _constant(value: Any) -> Callable[[], Any]:
-    def call() -> Any:
-        return value
-
-    call.__warploom_builtin__ = True  # type: ignore[attr-defined]
-    return call
-
-
-DTYPE_ATTRIBUTES: dict[str, Callable[[DType], Any]] = {
-    "primitive_bitwidth": lambda d: 1 if d is i1 else d.bits,
-    "itemsize": lambda d: d.bytes,
-    "name": lambda d: d.name,
-    "scalar": lambda d: d,
-    "is_floating": lambda d: _constant(d.is_float),
-    "is_int": lambda d: _constant(d.is_int),
-    "is_int_signed": lambda d: _constant(d.kind == "int"),
-    "is_int_unsigned": lambda d: _constant(d.kind in ("uint", "bool")),
-    "is_fp8": lambda d: _constant(d.is_fp8),
-    "is_ptr": lambda d: _constant(False),
-}

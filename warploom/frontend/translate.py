@@ -27,7 +27,7 @@ from warploom.frontend.coerce import (
     translating,
     yield_,
 )
-from warploom.frontend.expressions import SYMBOLS, Expressions
+from warploom.frontend.expressions import Expressions
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
     Binding,
@@ -42,6 +42,7 @@ from warploom.frontend.scope import (
 )
 from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.source import Function, parameters, parse_function
+from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Builder, Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64

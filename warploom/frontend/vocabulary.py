@@ -1,0 +1,104 @@
+"""Which of Python and of Triton kernels may use: operators, what is refused and how it is called."""
+
+from __future__ import annotations
+
+import ast
+
+from warploom.ir.ops import arith, tile
+
+SYMBOLS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+# What Python offers and kernels can't: the word for it and the way out.
+UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Lambda: ("a lambda", "define a function with @wl.jit and call it"),
+    ast.ListComp: ("a list comprehension", "write a tl.static_range loop"),
+    ast.SetComp: ("a set comprehension", "write a tl.static_range loop"),
+    ast.DictComp: ("a dict comprehension", "write a tl.static_range loop"),
+    ast.GeneratorExp: ("a generator expression", "write a tl.static_range loop"),
+    ast.Dict: ("a dict", "use separate variables or a tuple"),
+    ast.Set: ("a set", "use a tuple"),
+    ast.Yield: ("yield", "store results through a pointer"),
+    ast.YieldFrom: ("yield from", "store results through a pointer"),
+    ast.Starred: ("a starred expression", "write the elements out"),
+    ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
+    ast.Try: ("try", "kernels raise nothing; use masks or tl.device_assert"),
+    ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
+    ast.Global: ("global", "pass the value as an argument"),
+    ast.Nonlocal: ("nonlocal", "return the value from the helper instead"),
+    ast.Delete: ("del", "leave the variable; unused values cost nothing"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.ClassDef: ("a class", "define it outside of the kernel"),
+    ast.FunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
+    ast.Match: ("match", "use if and elif"),
+    ast.Break: ("break", "let the loop's bounds or a while condition end it"),
+    ast.Continue: ("continue", "put the rest of the body under an if"),
+    ast.TryStar: ("try", "kernels raise nothing; use masks or tl.device_assert"),
+}
+
+# Of Triton's language, but not here (yet).
+NOT_YET = frozenset(
+    {
+        "associative_scan",
+        "atomic_cas",
+        "cat",
+        "cumprod",
+        "cumsum",
+        "debug_barrier",
+        "dot_scaled",
+        "flip",
+        "gather",
+        "histogram",
+        "inline_asm_elementwise",
+        "interleave",
+        "join",
+        "map_elementwise",
+        "philox",
+        "rand",
+        "randint",
+        "randint4x",
+        "randn",
+        "reduce",
+        "sort",
+        "split",
+        "swizzle2d",
+        "topk",
+        "umulhi",
+    }
+)
+
+# Ops cheap enough, and without effects, to be computed for both arms of a ternary.
+SPECULATED = arith.ELEMENTWISE | {
+    arith.const,
+    tile.program_id,
+    tile.num_programs,
+    tile.splat,
+    tile.arange,
+    tile.expand_dims,
+    tile.broadcast,
+}
+
+PYTHON_BUILTINS = frozenset(
+    {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
+    | {"True", "False", "None", "str"}
+)
