@@ -257,3 +257,9 @@ def test_every_decision_has_its_reason() -> None:
     assert {i for c in schedule.channels for i in c.items} <= subjects
     assert {s.op for s in schedule.stores} <= subjects
     assert all(r.because for r in schedule.reasons)
+
+
+def test_a_result_too_large_for_one_warp_group() -> None:
+    error = refused(kernels.gemm(128, 256, 64), num_consumer_groups=1)
+    assert error.code == "registers" and "256 registers" in error.message
+    assert refused(kernels.gemm(128, 256, 64), num_consumer_groups=0).code == "registers"

@@ -128,3 +128,44 @@ def test_gathered_rows_and_atomics(knobs: Knobs) -> None:
     c = np.full((128, 64), 7, np.float32)
     schedule, _ = road.check_equal(func, [a, rows, b, c, 150], 1, knobs)
     assert schedule.channels[0].via == ("registers", "registers")
+
+
+def waits(steps: list[tuple[str, Any]]) -> list[int]:
+    return [o.attrs["pending"] for o in walk(steps[-1][1].body) if o.kind is hopper.wgmma_wait]
+
+
+def test_what_stays_in_flight() -> None:
+    """Late release where a dot's result is only carried; drained in the iteration that needs it, under
+    an `if`, and where the ring has one slot."""
+    two = Knobs(num_consumer_groups=2, num_buffers_warp_spec=2)
+    one = Knobs(num_consumer_groups=2, num_buffers_warp_spec=1)
+    assert waits(road.lower(road.tile(kernels.TWO_DOTS), two)[1]) == [2, 0]
+    assert waits(road.lower(road.tile(kernels.TWO_DOTS), one)[1]) == [0, 0]
+    assert waits(road.lower(road.tile(kernels.attention()), two)[1]) == [0, 0]
+    assert waits(road.lower(road.tile(kernels.guarded(False)), two)[1]) == [0]
+    assert waits(road.lower(road.tile(kernels.SCALED), two)[1]) == [0]
+
+
+def test_an_accumulator_that_does_not_start_at_zero() -> None:
+    text = kernels.TWO_DOTS.replace("%zeros, %zeros)", "%threes, %zeros)").replace(
+        "  %s, %r = for",
+        "  %three = const() {value=3.0, dtype=f32} : f32\n"
+        "  %threes = splat(%three) {shape=(128, 64)} : tile<128x64xf32>\n  %s, %r = for",
+    )
+    for k in (0, 64, 200):
+        road.check_equal(road.tile(text), matrices(128, k, 1), 1, KNOBS[0])
+
+
+def test_fp8_partial_sums() -> None:
+    fp8 = ml_dtypes.float8_e4m3fn
+    a = kernels.View("a", "M", "K", "la", dtype="f8e4m3")
+    b = kernels.View("b", "K", "N", "lb", dtype="f8e4m3", transposed=True)
+    c = kernels.View("c", "M", "N", "lc", dtype="f32")
+    text = kernels.gemm(128, 64, 256, a, b, c, persistent=False)
+    text = text.replace("dot(%x, %y, %acc)", "dot(%x, %y, %acc) {max_imprecise=128}")
+    rng = np.random.default_rng(9)
+    left, right = road.integers(rng, (128, 512), fp8), road.integers(rng, (64, 512), fp8)
+    args = [left, right, np.full((128, 64), 7, np.float32), 128, 64, 500, 512, 512, 64]
+    _, steps = road.check_equal(road.tile(text), args, 1, KNOBS[0])
+    shapes = [o.operands[0].type for o in walk(steps[-1][1].body) if o.kind is hopper.wgmma]
+    assert [t.shape for t in shapes] == [(64, 128), (64, 128)]  # type: ignore[attr-defined]

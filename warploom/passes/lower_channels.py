@@ -155,15 +155,18 @@ def _unique(name: str, names: set[str]) -> str:
     return candidate
 
 
+def in_place(o: Op, v: Value) -> bool:
+    """Does `o` read the item (or view of one) v where it lies, as a dot reads its operands?"""
+    views = o.kind in rings.VIEWS and o.operands[0] is v
+    return views or (o.kind is tile.dot and v is not o.operands[2])
+
+
 def needs_registers(structure: Structure, v: Value) -> bool:
-    """Is a taken item (or a view of it) used other than as an operand that a dot reads in place?"""
-    for o in structure.users.get(v, ()):
-        if o.kind in rings.VIEWS and o.operands[0] is v:
-            if needs_registers(structure, o.result):
-                return True
-        elif o.kind is not tile.dot or v is o.operands[2]:
-            return True
-    return False
+    """Is a taken item, or a view of it, used other than in place?"""
+    return any(
+        needs_registers(structure, o.result) if o.kind in rings.VIEWS else not in_place(o, v)
+        for o in structure.users.get(v, ())
+    )
 
 
 # ---- what the ops become.  `b` stands in the task; values are those of the task.

@@ -255,13 +255,8 @@ class _Writer:
         """An item in its slot; where it is used other than in place, in registers as well."""
         self.places[v] = place
         users = self.shared.structure.users.get(v, ())
-        if any(self.in_registers(o, v) for o in users):
+        if not all(lower_channels.in_place(o, v) for o in users):
             self.env[v] = hopper.shared_load(b, place, hint=v.hint)
-
-    def in_registers(self, o: Op, v: Value) -> bool:
-        if o.kind in rings.VIEWS and o.operands[0] is v:
-            return False
-        return o.kind is not tile.dot or v is o.operands[2]
 
     def fill(self, unit: list[Op], b: Builder) -> None:
         """From producer_acquire to producer_commit.  What goes through registers is loaded first: the
@@ -303,22 +298,28 @@ class _Writer:
 
     def dot(self, o: Op, b: Builder) -> None:
         left, right, acc = o.operands
-        a = self.places.get(left)
-        if (
-            a is None
-            or not isinstance(a.type, Shared)
-            or not select_instructions.readable(a.type, True)
-        ):
-            a = self.get(left) if left in self.env else hopper.shared_load(b, self.places[left])
-        right_place = self.places.get(right)
-        ok = right_place is not None and isinstance(right_place.type, Shared)
-        if not ok or not select_instructions.readable(right_place.type, False):  # type: ignore[union-attr, arg-type]
-            value = self.env.get(right) or hopper.shared_load(b, self.places[right])
+        a = self.readable(left, True) or self.in_registers(left, b)
+        right_place = self.readable(right, False)
+        if right_place is None:
             staging = self.shared.operand_staging(o, self.plan.replicas)
-            right_place = select_instructions.stage_operand(b, staging, self.replica_id(b), value)
-        assert right_place is not None
+            value = self.in_registers(right, b)
+            replica = self.replica_id(b)
+            right_place = select_instructions.stage_operand(b, staging, replica, value)
         zero = is_zero(self.shared.structure, acc)
         self.env[o.result] = select_instructions.dot(b, o, a, right_place, self.get(acc), zero)
+
+    def readable(self, v: Value, is_a: bool) -> Value | None:
+        """Where wgmma can read operand v in place."""
+        place = self.places.get(v)
+        if place is None or not isinstance(place.type, Shared):
+            return None
+        return place if select_instructions.readable(place.type, is_a) else None
+
+    def in_registers(self, v: Value, b: Builder) -> Value:
+        if v in self.env or v not in self.places:
+            return self.get(v)
+        value: Value = hopper.shared_load(b, self.places[v], hint=v.hint)
+        return value
 
     def store(self, o: Op, b: Builder) -> None:
         tensor_map, staging = self.shared.store_plan(o, self.plan.replicas)

@@ -8,11 +8,11 @@ multiples of 16 bytes, inner stride one element, box sides at most 256) and of P
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of
+from warploom.ir.types import DType, Pointer, elem_of
 from warploom.schedule.demand import Structure
 from warploom.target import Target
 
@@ -28,6 +28,7 @@ class Accesses:
     func: Func
     structure: Structure
     target: Target
+    _divisors: dict[Value, int] = field(default_factory=dict)
 
     # ---- scalars
 
@@ -47,6 +48,11 @@ class Accesses:
 
     def divisor(self, v: Value) -> int:
         """A power of two that divides the integer v (at most 65536)."""
+        if v not in self._divisors:
+            self._divisors[v] = self._divisor(v)
+        return self._divisors[v]
+
+    def _divisor(self, v: Value) -> int:
         n = self.constant(v)
         if n is not None:
             return _power(n)
@@ -195,11 +201,3 @@ def _dtype(view: Op) -> DType:
     e = elem_of(view.operands[0].type)
     assert isinstance(e, Pointer)
     return e.dtype
-
-
-def is_tile(v: Value) -> bool:
-    return isinstance(v.type, Tile)
-
-
-def is_scalar(v: Value) -> bool:
-    return isinstance(v.type, (Scalar, Pointer))

@@ -111,8 +111,6 @@ class Demand:
             self._push(o.operands[:3], task)
         elif o.kind is control.while_:
             self._push(o.regions[0].yielded[:1], task)
-        elif o.kind is control.if_:
-            self._push(o.operands, task)
         else:
             self._push(o.operands, task)
 
@@ -132,21 +130,12 @@ class Demand:
         if o.kind is control.for_:
             i = made.index if made.region is None else made.index - 1
             if i >= 0:
-                self._carry(
-                    task, o.operands[3 + i], o.regions[0].params[1 + i], o.regions[0].yielded[i]
-                )
+                body = o.regions[0]
+                self._push((o.operands[3 + i], body.params[1 + i], body.yielded[i]), task)
         elif o.kind is control.while_:
             i = made.index
             condition, body = o.regions
-            self._carry(task, o.operands[i], condition.params[i], condition.yielded[1 + i])
-            self._carry(task, body.params[i], body.yielded[i])
+            self._push((o.operands[i], condition.params[i], condition.yielded[1 + i]), task)
+            self._push((body.params[i], body.yielded[i]), task)
         elif o.kind is control.if_:
-            self._carry(task, *(r.yielded[made.index] for r in o.regions))
-
-    def _carry(self, task: str, *values: Value) -> None:
-        self._push(values, task)
-
-
-def control_results(o: Op) -> bool:
-    """Does o pass values through regions (a loop or an if)?"""
-    return o.kind in (control.for_, control.while_, control.if_)
+            self._push((r.yielded[made.index] for r in o.regions), task)

@@ -43,6 +43,7 @@ from warploom.target import Target
 
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+MAX_ACCUMULATORS = 208  # registers a thread that one dot's result may take
 STAGING_CHUNK = 64  # rows of a store's staging chunk
 _WORKS = {
     "issues": "only issues TMA",
@@ -329,6 +330,8 @@ class _Chooser:
                 return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
             if columns % 8 or columns > self.target.wgmma_max_n:
                 return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
+            if rows * columns > MAX_ACCUMULATORS * WARP_GROUP:
+                return f"{o.id} would need {rows * columns // WARP_GROUP} registers a thread for its result"
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
         return None
@@ -370,7 +373,14 @@ class _Chooser:
                     o.loc,
                     help="use another BLOCK_N, or more consumer groups",
                 )
-        raise AssertionError("a legal dot was refused")
+        m, n = max((shape_of(o.result.type) for o in self.dots), key=lambda s: s[0] * s[1])
+        return CompileError(
+            "registers",
+            f"a dot of {m}x{n} on one warp group needs {m * n // WARP_GROUP} registers a thread for its "
+            f"result, more than {MAX_ACCUMULATORS} leave no room for anything else",
+            self.dots[0].loc,
+            help="use smaller blocks, more consumer groups, or (uniform) num_warps=8",
+        )
 
     # ---- channels, stores, memory
 
