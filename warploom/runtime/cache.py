@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,22 +100,28 @@ def digest(*parts: Any) -> str:
 @functools.cache
 def own_sources() -> str:
     """A hash of warploom's own text: another compiler is another key."""
-    root = Path(warploom.__file__).parent
+    root = os.path.dirname(warploom.__file__)  # noqa: PTH120 (os.walk is several times faster)
     found = hashlib.sha256()
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cuh")):
-        found.update(path.relative_to(root).as_posix().encode())
-        found.update(path.read_bytes())
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted(files):
+            if name.endswith((".py", ".cuh")):
+                path = f"{folder}/{name}"
+                found.update(path.removeprefix(root).encode())
+                with open(path, "rb") as file:  # noqa: PTH123
+                    found.update(file.read())
     return found.hexdigest()[:40]
 
 
 @functools.cache
 def compiler_package() -> str:
-    """The NVRTC wheel's version, without loading NVRTC: what a front key holds of the compiler."""
-    from importlib import metadata  # 30 ms that only compiling needs
+    """The NVRTC wheel's version, without loading NVRTC: what a front key holds of the compiler.
 
-    try:
-        return metadata.version("nvidia-cuda-nvrtc")
-    except metadata.PackageNotFoundError:  # a toolkit's NVRTC: ask it
-        from warploom.runtime.nvrtc import compiler_version
+    Read off the name of the wheel's metadata folder; importlib.metadata alone takes 20 ms to import.
+    """
+    for entry in sys.path:
+        for found in Path(entry or ".").glob("nvidia_cuda_nvrtc-*.dist-info"):
+            return found.name
+    from warploom.runtime.nvrtc import compiler_version  # a toolkit's NVRTC: ask it
 
-        return compiler_version()
+    return compiler_version()

@@ -210,7 +210,7 @@ class CudaDriver:
     def device_name(self, device: int) -> str:
         handle = self._call(self._cu.cuDeviceGet, device)
         name: bytes = self._call(self._cu.cuDeviceGetName, 100, handle)
-        return name.rstrip(b"\0").decode()
+        return name.partition(b"\0")[0].decode()
 
     def copy_out(self, device: int, pointer: int, into: Any) -> None:
         view = (ctypes.c_char * len(into)).from_buffer(into)

@@ -148,41 +148,40 @@ def _run(
 
 # ---- reading the log.  The lines are those of ptxas 13.x; tests hold samples of them.
 
-_ADVISORY = re.compile(r"^ptxas (?:info|warning)\s*: \((C\d{4})\) (.*)$", re.MULTILINE)
-_ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '([^']+)' for", re.MULTILINE)
+_ADVISORY = r"(?m)^ptxas (?:info|warning)\s*: \((C\d{4})\) (.*)$"
+_ENTRY = r"(?m)^ptxas info\s*: Compiling entry function '([^']+)' for"
 _NUMBERS = {
-    "stack": re.compile(r"(\d+) bytes stack frame"),
-    "spill_stores": re.compile(r"(\d+) bytes spill stores"),
-    "spill_loads": re.compile(r"(\d+) bytes spill loads"),
-    "registers": re.compile(r"Used (\d+) registers"),
-    "barriers": re.compile(r"used (\d+) barriers"),
-    "smem": re.compile(r"(\d+) bytes smem"),
+    "stack": r"(\d+) bytes stack frame",
+    "spill_stores": r"(\d+) bytes spill stores",
+    "spill_loads": r"(\d+) bytes spill loads",
+    "registers": r"Used (\d+) registers",
+    "barriers": r"used (\d+) barriers",
+    "smem": r"(\d+) bytes smem",
 }
 
 
 def _advisories(log: str) -> tuple[Advisory, ...]:
-    return tuple(Advisory(code, text.strip()) for code, text in _ADVISORY.findall(log))
+    return tuple(Advisory(code, text.strip()) for code, text in re.findall(_ADVISORY, log))
 
 
 def _resources(log: str, name: str) -> dict[str, int]:
     """The figures of entry `name`; InternalError if ptxas compiled no such kernel."""
-    pieces = _ENTRY.split(log)
+    pieces = re.split(_ENTRY, log)
     entries = dict(zip(pieces[1::2], pieces[2::2], strict=True))
     if name not in entries:
         found = ", ".join(entries) or "none"
         raise InternalError(f"nvrtc: the source has no kernel {name!r}; kernels found: {found}")
     text = entries[name]
-    matches = {key: pattern.search(text) for key, pattern in _NUMBERS.items()}
+    matches = {key: re.search(pattern, text) for key, pattern in _NUMBERS.items()}
     return {key: int(m.group(1)) if m else 0 for key, m in matches.items()}
 
 
 # ---- refusals
 
-_CUDA_ERROR = re.compile(r"^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$", re.MULTILINE)
-_PTX_ERROR = re.compile(r"^ *ptxas .*?line (\d+); error\s*: (.*)$", re.MULTILINE)
-_LIMIT_ERROR = re.compile(
-    r"^ *ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$",
-    re.MULTILINE,
+_CUDA_ERROR = r"(?m)^[^\n(]*\.cu\((\d+)\): (?:catastrophic )?error:? ?(.*)$"
+_PTX_ERROR = r"(?m)^ *ptxas .*?line (\d+); error\s*: (.*)$"
+_LIMIT_ERROR = (
+    r"(?m)^ *ptxas (?:error|fatal)\s*: (.*(?:too much|C7602|Register allocation|exceeds).*)$"
 )
 
 
@@ -190,17 +189,17 @@ def _refusal(
     source: str, name: str, flags: Sequence[str], log: str
 ) -> CompileError | InternalError:
     """The error to raise for a failed compilation."""
-    if limit := _LIMIT_ERROR.search(log):
+    if limit := re.search(_LIMIT_ERROR, log):
         return CompileError(
             "ptxas-limit",
             f"kernel {name} does not fit the hardware: {limit.group(1).strip()}",
             help="take smaller blocks, fewer buffers (num_buffers_warp_spec, num_stages), "
             "or fewer consumer groups",
         )
-    if error := _CUDA_ERROR.search(log):
+    if error := re.search(_CUDA_ERROR, log):
         number, what = int(error.group(1)), error.group(2)
         return InternalError(_quote("emitted CUDA", source, number, what, name, flags, log))
-    if error := _PTX_ERROR.search(log):
+    if error := re.search(_PTX_ERROR, log):
         number, what = int(error.group(1)), error.group(2)
         virtual = [f.replace("=sm_", "=compute_") for f in flags if not f.startswith("--ptxas")]
         _, _, _, ptx = _run(source, name, virtual, want_ptx=True)
