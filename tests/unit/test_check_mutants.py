@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from warploom.check.mutants import examine, mutants, table
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
@@ -23,14 +25,16 @@ def test_mutants_are_valid_and_all_different() -> None:
         verify(m.func)
 
 
+@pytest.mark.slow
 def test_every_harmful_mutant_of_a_sample_is_found() -> None:
     func = parse_func(FILE.read_text(encoding="utf-8"), str(FILE))
-    verdicts = examine(func, lambda i: i % 9 == 4, seeds=1)
+    verdicts = examine(func, lambda i: i % 15 == 4, seeds=1)
     harmful = [v for v in verdicts if v.harm]
-    assert len(harmful) >= 4
+    assert len(harmful) >= 3
     missed = [v.mutant.what for v in verdicts if v.is_missed]
     assert not missed
     for v in harmful:
         assert str(FILE) in v.message  # the error points into the program
     text = table(func, verdicts)
     assert f"{len(verdicts)} mutants" in text and "misses 0" in text
+    assert "not explained" not in text
