@@ -60,4 +60,5 @@ def run(text: str, *args: Any, grid: tuple[int, int, int] = (1, 1, 1)) -> list[A
 
 def integers(shape: tuple[int, ...], dtype: Any, seed: int = 0, high: int = 4) -> Any:
     """Small integers, exact in every dtype down to fp8."""
-    return np.random.default_rng(seed).integers(-high, high + 1, shape).astype(dtype)
+    low = 0 if np.dtype(dtype).kind == "u" else -high
+    return np.random.default_rng(seed).integers(low, high + 1, shape).astype(dtype)

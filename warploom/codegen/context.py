@@ -503,11 +503,11 @@ def uniform(t: Tile, text: str) -> Regs:
     return splat(t.elem, text, t.layout.registers)
 
 
-def _upper(name: str) -> str:
+def upper(name: str) -> str:
     return re.sub(r"\W", "_", name).upper()
 
 
-def _is_used(name: str, text: str) -> bool:
+def is_used(name: str, text: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
@@ -567,10 +567,6 @@ def _has_effect(o: Op, debug: bool) -> bool:
 
 
 # ---- the prelude
-
-_DEFINED = re.compile(
-    r"^(?:template <[^>]*> )?(?:DEV|struct|typedef|extern|#define)\b.*?(\w+)(?=\(|;| \{| __)", re.M
-)
 
 
 @cache

@@ -15,10 +15,10 @@ from warploom.codegen.context import (
     Address,
     Emitter,
     TaskFrame,
-    _is_used,
-    _upper,
+    is_used,
     prelude,
     scalar_elem,
+    upper,
 )
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box
@@ -92,7 +92,7 @@ class _Kernel(Emitter):
         self._tasks()
         name = func.name
         used = "".join(text for _, text, _ in self.out)
-        params = tuple(p for p in params if _is_used(p.name, used))
+        params = tuple(p for p in params if is_used(p.name, used))
         shared_bytes = int(func.attrs["shared_bytes"])
         if shared_bytes > self.target.shared_bytes:
             raise CompileError(
@@ -136,7 +136,7 @@ class _Kernel(Emitter):
                 raise InternalError(
                     f"codegen: {o.attrs['name']} has no offset: allocate_shared didn't run"
                 )
-            constant = self.constant(f"{_upper(o.attrs['name'])}_AT", offset)
+            constant = self.constant(f"{upper(o.attrs['name'])}_AT", offset)
             t = o.result.type
             if o in self.needed:
                 name = self.name(o.result.hint or o.attrs["name"])
@@ -204,7 +204,7 @@ class _Kernel(Emitter):
             if registers is not None:
                 change = "dec" if registers < entry else "inc"
                 self.line(
-                    f"registers_{change}<{self.constant(f'{_upper(frame.name)}_REGISTERS', registers)}>();"
+                    f"registers_{change}<{self.constant(f'{upper(frame.name)}_REGISTERS', registers)}>();"
                 )
             at = len(self.out)
             self.task_scope = self.scopes[-1]
@@ -275,7 +275,7 @@ class _Kernel(Emitter):
         if "scratch" in want:
             i = self.main.attrs["names"].index(frame.name)
             at, size = (self.func.attrs[k][i] for k in ("scratch_offset", "scratch_bytes"))
-            constant = self.constant(f"{_upper(frame.name)}_SCRATCH_AT", at)
+            constant = self.constant(f"{upper(frame.name)}_SCRATCH_AT", at)
             more = f" + replica * {size}" if frame.replicas > 1 else ""
             out.append(f"const u32 scratch = smem + {constant}{more};")
         out += [f"const int {name} = {text};" for text, name in self.heads.items()]
@@ -308,7 +308,7 @@ class _Kernel(Emitter):
             *body,
             ("}", None),
         ]
-        made = [d for n, d in self.made.items() if _is_used(n, used)]
+        made = [d for n, d in self.made.items() if is_used(n, used)]
         instructions = prelude(used + "".join(made) + declared)
         text = [
             f"// {name}: {threads} threads, {shared_bytes} bytes of shared memory.",
