@@ -1,0 +1,171 @@
+"""Compiling without a GPU, through the disk cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from warploom.errors import CompileError, WarploomWarning
+from warploom.runtime import compiled
+from warploom.runtime.cache import DiskCache
+from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
+from warploom.runtime.plan import ScalarParam
+from warploom.schedule.model import Reason
+
+SIGNATURE = ["*fp32:16", "*fp32:16", "i32", "fp32"]
+
+
+@wl.jit
+def scale(x_ptr: Any, out_ptr: Any, n: Any, factor: Any, BLOCK: tl.constexpr) -> None:
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * factor, mask=offsets < n)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
+    yield tmp_path
+
+
+def compile_scale(**more: Any) -> CompiledKernel:
+    return wl.jit(scale.fn).compile(SIGNATURE, {"BLOCK": 256}, **{"num_consumer_groups": 0, **more})
+
+
+def test_what_a_compiled_kernel_holds(folder: Path) -> None:
+    kernel = compile_scale()
+    assert kernel.cubin[:4] == b"\x7fELF" and kernel.plan.name in kernel.cuda
+    assert ".entry" in kernel.ptx
+    assert {"TILE", "WARP", "PLACED"} <= set(kernel.ir) and not kernel.schedule.specialized
+    assert kernel.resources.registers > 0 and kernel.resources.problems() == ()
+    assert kernel.resources.threads == kernel.plan.threads == 128
+    assert kernel.signature == tuple(SIGNATURE) and kernel.constexprs == {"BLOCK": 256}
+    assert [p.code for p in kernel.plan.params if isinstance(p, ScalarParam)] == list("QQif")
+    with pytest.raises(CompileError, match="eject"):
+        kernel.eject()
+
+
+def test_from_the_cache_without_a_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_scale()
+    assert not first.from_cache and is_cached(first.request)
+
+    def no_pass(self: Request) -> Any:
+        raise AssertionError("a pass ran")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Request, "lower", no_pass)
+        again = compile_scale()
+    assert again.from_cache
+    for name in ("cuda", "cubin", "plan", "resources", "warnings"):
+        assert getattr(again, name) == getattr(first, name)
+    assert again.ir["TILE"] == first.ir["TILE"]  # made again on demand
+
+
+def test_what_is_part_of_the_key(folder: Path) -> None:
+    request = compile_scale().request
+    others = (
+        replace(request, specs=(*request.specs[:3], replace(request.specs[3], dtype="f64"))),
+        replace(request, constexprs=(("BLOCK", 128),)),
+        replace(request, constexprs=(("BLOCK", 256.0),)),
+        replace(request, knobs=replace(request.knobs, num_warps=8)),
+        replace(request, structured=False),
+    )
+    keys = {r.key for r in (request, *others)}
+    assert len(keys) == 1 + len(others)
+    assert replace(request).key == request.key
+
+
+@pytest.mark.parametrize("kind", ["front", "back"])
+def test_damaged_entries_are_compiled_again(folder: Path, kind: str) -> None:
+    first = compile_scale()
+    for path in (folder / kind).rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-7])
+    again = compile_scale()
+    assert not again.from_cache and again.cubin == first.cubin
+    assert compile_scale().from_cache
+
+
+def test_entries_of_another_shape_are_no_entries(folder: Path) -> None:
+    request = compile_scale().request
+    DiskCache(folder).store("front", request.key, {"head": b"[]", "plan": b"{}"})
+    assert not is_cached(request)
+    assert not compile_scale().from_cache
+
+
+def test_the_cache_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+    assert not compile_scale().from_cache and not compile_scale().from_cache
+
+
+def test_warnings_are_told_also_from_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = compile_scale().request
+    told = replace(request, constexprs=(("BLOCK", 512),))
+    lower = Request.lower
+
+    def grumbling(self: Request) -> Any:
+        lowered = lower(self)
+        reason = Reason("kernel", "uniform warps", "there is nothing to specialize", warn=True)
+        schedule = replace(lowered.schedule, reasons=(*lowered.schedule.reasons, reason))
+        return replace(lowered, schedule=schedule)
+
+    monkeypatch.setattr(Request, "lower", grumbling)
+    for _ in range(2):
+        with pytest.warns(WarploomWarning, match="uniform warps, because there is nothing"):
+            kernel = compile_request(told)
+    assert kernel.from_cache
+
+
+def test_keep_leaves_every_form(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    monkeypatch.setenv("WARPLOOM_KEEP", str(kept))
+    compile_scale()
+    suffixes = {p.name.partition(".")[2] for p in kept.iterdir()}
+    assert {"cu", "ptx", "cubin", "placed.ir", "tile.ir", "schedule.json"} <= suffixes
+
+
+def test_simulate_is_the_oracle(folder: Path) -> None:
+    x = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+    out, expected = np.full_like(x, np.nan), np.full_like(x, np.nan)
+    compile_scale().simulate(x, out, 1000, 0.5, grid=(4,))
+    scale[(4,)](x, expected, 1000, 0.5, BLOCK=256)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_compile_for_is_the_variant_of_a_launch(folder: Path) -> None:
+    x = np.zeros(64, np.float32)
+    kernel = scale.compile_for(x, x.copy(), 48, 2.0, grid=(1,), BLOCK=64, num_consumer_groups=0)
+    assert kernel.signature[2:] == ("i32:16", "fp32")
+    assert kernel.request.knobs.num_consumer_groups == 0
+
+
+def test_maxnreg_reaches_the_compiler() -> None:
+    request = Request(scale.fn, (), (), wl.Knobs(maxnreg=40))
+    assert compiled._flags(request) == ("--maxrregcount=40",)
+
+
+def test_importing_warploom_loads_no_cuda_and_no_torch() -> None:
+    code = (
+        "import sys, warploom; bad = {'torch', 'cuda', 'cuda.bindings', 'matplotlib'}"
+        " & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_and_small_helpers() -> None:
+    assert all(hasattr(wl, name) for name in wl.__all__)
+    assert [wl.cdiv(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
+    assert [wl.next_power_of_2(n) for n in (0, 1, 2, 3, 1000)] == [1, 1, 2, 4, 1024]
