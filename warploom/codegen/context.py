@@ -355,7 +355,7 @@ class Emitter:
         assert frame is not None
         if frame.warps == 1:
             self.line("__syncwarp();")
-        elif frame.warps * frame.replicas * 32 == self.threads:
+        elif frame.warps * 32 == self.threads:
             self.line("__syncthreads();")
         else:
             first = self.named_barrier("replica")

@@ -189,7 +189,7 @@ class _Kernel(Emitter):
         region: Region,
         unit: int,
     ) -> None:
-        entry = 65536 // self.threads // 8 * 8
+        entry = self.target.registers_per_sm // self.threads // 8 * 8
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
         self.touches_shared = self._touches_shared(region)
