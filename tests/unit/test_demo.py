@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from warploom.cli import main
 from warploom.cli.console import EXIT
+from warploom.cli.kernel import load
 
 KERNEL = """\
 import warploom as wl
@@ -88,6 +91,20 @@ def test_compile_writes_each_form(kernels: Path, capsys: pytest.CaptureFixture[s
     assert main(["compile", "--emit", "ptx", name, *ARGS]) == EXIT.ok
     assert "wgmma.mma_async" in capsys.readouterr().out
     assert main(["compile", "--emit", "ir", "--level", "nowhere", name, *ARGS]) == EXIT.usage
+
+
+def test_a_simulated_call_leaves_its_timeline(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = kernels.with_suffix(".svg")
+    monkeypatch.setenv("WARPLOOM_SIM", "1")
+    monkeypatch.setenv("WARPLOOM_TIMELINE", str(figure))
+    a, b = (np.ones((128, 64), ml_dtypes.bfloat16) for _ in range(2))
+    c = np.zeros((128, 128), ml_dtypes.bfloat16)
+    kernel = load(f"{kernels}:product")
+    kernel[(1,)](a, b, c, 64, 64, 64, 128, BLOCK=128, num_consumer_groups=2)
+    assert (c == 64).all()
+    assert "producer" in figure.read_text()
 
 
 @pytest.mark.slow

@@ -512,12 +512,20 @@ class JITFunction:
     # ---- on the CPU
 
     def _interpret(self, call: Call, sizes: tuple[int, int, int]) -> None:
-        """Run the kernel on host arrays: the oracle, or under WARPLOOM_SIM=1 the simulator."""
+        """Run the kernel on host arrays: the oracle, or under WARPLOOM_SIM=1 the simulator, which
+        leaves a timeline where WARPLOOM_TIMELINE says."""
         args = [f.on_host for f in call.fields]
         if options.get().sim:
             from warploom.sim.machine import simulate
 
-            simulate(self._variant_for(call, "sm_90a").placed, args, sizes)
+            drawing = options.get().timeline
+            order = "seeded" if drawing is None else "timed"
+            placed = self._variant_for(call, "sm_90a").placed
+            report = simulate(placed, args, sizes, order=order)
+            if drawing is not None:
+                from warploom.timeline.model import from_report
+
+                from_report(report, self.fn.__name__).save(drawing)
             return
         from warploom.sim.oracle import run
 
