@@ -322,9 +322,12 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
 
 
 def _flags(request: Request) -> tuple[str, ...]:
-    """NVRTC options of a request."""
+    """NVRTC options of a request.  A kernel with launch bounds ignores maxrregcount unless ptxas is told
+    that options override directives (`ptxas --help`, override-directive-values)."""
     limit = request.knobs.maxnreg
-    return () if limit is None else (f"--maxrregcount={limit}",)
+    if limit is None:
+        return ()
+    return f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
 
 
 def _compile_text(source: str, name: str, request: Request, want_ptx: bool) -> Build:
