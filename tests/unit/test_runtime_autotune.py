@@ -235,8 +235,11 @@ def test_mistakes_of_decorators(gpu: Gpu) -> None:
         wl.autotune([], key=[])(wl.jit(tuned_kernel))
     with pytest.raises(CompileError, match="'tuned_kernel' is no kernel"):
         wl.autotune([wl.Config({})], key=[])(tuned_kernel)
-    with pytest.raises(LaunchError, match="BLOCK of tuned_kernel is given in the call and"):
-        tuner(32, 64)[(1,)](X, 1000, BLOCK=64)
+    kernel = tuner(32, 64)
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="BLOCK of tuned_kernel is given in the call and"):
+            kernel[(1,)](X, 1000, BLOCK=64)
+        kernel[(1,)](X, 1000)
 
 
 # ---- snapshots

@@ -111,6 +111,7 @@ class Autotuner:
         self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
         self.prune_configs_by = dict(prune_configs_by or {})
         functools.update_wrapper(cast(Any, self), fn, updated=())
+        self._chosen = frozenset(name for c in self.configs for name in c.all_kwargs)
         self.verdicts: dict[Any, Verdict] = {}
         self._hits: dict[Any, tuple[Hit, Config]] = {}
         self._direct = isinstance(fn, JITFunction)  # heuristics may look at more than the key holds
@@ -196,6 +197,13 @@ class Autotuner:
 
     def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
         """The config for a call."""
+        if not self._chosen.isdisjoint(kwargs):
+            raise LaunchError(
+                "autotune-argument",
+                f"{', '.join(sorted(self._chosen & set(kwargs)))} of {self.kernel.fn.__name__} is "
+                "given in the call and in the configs of autotune",
+                help="leave it out of one of the two",
+            )
         key = self.key_of(args, kwargs)
         verdict = self.verdicts.get(key)
         if verdict is None:
@@ -208,14 +216,6 @@ class Autotuner:
         self, key: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Verdict:
         kernel = self.kernel
-        twice = {n for c in self.configs for n in c.all_kwargs} & set(kwargs)
-        if twice:
-            raise LaunchError(
-                "autotune-argument",
-                f"{', '.join(sorted(twice))} of {kernel.fn.__name__} is given in the call and in the "
-                "configs of autotune",
-                help="leave it out of one of the two",
-            )
         configs = self._pruned(args, kwargs)
         call = kernel.bind(args, self._with(configs[0][1], args, kwargs))
         device = kernel.device_of(call)
