@@ -242,8 +242,8 @@ class _Writer:
         elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
             self.store(o, b)
         else:
-            if o in self.shared.aliased:
-                hopper.group_sync(b, scope="replica")
+            if o in self.shared.aliased:  # what other threads stored or still load
+                hopper.group_sync(b, scope="task")
             self.copy(o, b)
 
     def copy(self, o: Op, b: Builder) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, elem_of
+from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.schedule.demand import Structure
 from warploom.target import Target
 
@@ -178,7 +178,11 @@ class Accesses:
 
     def aliased(self) -> set[Op]:
         """Accesses whose memory the function both loads and writes, as far as bases tell.  Atomics among
-        themselves are no such case: their order does not matter."""
+        themselves are no such case: their order does not matter.
+
+        func.attrs["overlap"] (True: the arguments of this variant overlap) makes it all accesses."""
+        if self.func.attrs.get("overlap"):
+            return set(self.memory_ops())
         written = self.written()
         loads = (tile.load, tile.load_box)
         read = {self.base(o.operands[0]) for o in self.memory_ops() if o.kind in loads}
@@ -190,6 +194,59 @@ class Accesses:
             if base in both or (base is None and others) or None in others:
                 found.add(o)
         return found
+
+    def rewrites(self, o: Op) -> bool:
+        """May the place that store_box o writes be written again, by another iteration or another op?
+        Asynchronous stores keep no order among themselves."""
+        offsets = o.operands[2:]
+        for loop in self.structure.enclosing(o):
+            if loop.kind is not control.if_ and not any(self._varies(v, loop) for v in offsets):
+                return True
+        base = self.base(o.operands[0])
+        others = [x for x in self.memory_ops() if x is not o and Effect.WRITE in x.kind.effect]
+        return any(
+            self.base(x.operands[0]) in (base, None) and not self._apart(o, x) for x in others
+        )
+
+    def _varies(self, v: Value, loop: Op) -> bool:
+        """Does v depend on what changes from iteration to iteration of `loop`?"""
+        work, seen = [v], set()
+        while work:
+            at = work.pop()
+            made = self.structure.made[at]
+            if made.op is None or at in seen:
+                continue
+            seen.add(at)
+            if made.op is loop and made.region is not None:
+                return True
+            work.extend(made.op.operands)
+            work.extend(x for r in made.op.regions for x in r.yielded)
+        return False
+
+    def _apart(self, x: Op, y: Op) -> bool:
+        """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis?"""
+        same = x.kind is y.kind is tile.store_box and x.operands[0] is y.operands[0]
+        if not same or self.structure.parent[x] is not self.structure.parent[y]:
+            return False
+        for axis, (a, b) in enumerate(zip(x.operands[2:], y.operands[2:], strict=True)):
+            (root, m), (other, n) = self._shifted(a), self._shifted(b)
+            low, high = (x, y) if m <= n else (y, x)
+            if root is other and abs(m - n) >= shape_of(low.operands[1].type)[axis]:
+                return low is not high
+        return False
+
+    def _shifted(self, v: Value) -> tuple[Value | None, int]:
+        """v as (value, constant added to it); (None, v) for constants."""
+        n = self.constant(v)
+        if n is not None:
+            return None, n
+        o = self.structure.maker(v)
+        if o is not None and o.kind is arith.add:
+            for x, c in (o.operands, reversed(o.operands)):
+                n = self.constant(c)
+                if n is not None:
+                    return x, n
+        return v, 0
 
 
 def _power(n: int) -> int:

@@ -43,6 +43,7 @@ from warploom.target import Target
 
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 MAX_ACCUMULATORS = 208  # registers a thread that one dot's result may take
 STAGING_CHUNK = 64  # rows of a store's staging chunk
 _WORKS = {
@@ -290,12 +291,9 @@ class _Chooser:
         wanted = each
         if specialized:
             wanted = groups * each if groups else max(2, each)
-        if wanted > 1 and self.aliased:
-            self.because("kernel", "one consumer group", "it reads and writes the same memory")
-            wanted = 1
         items = frozenset(o.result for o in loads)
         refusals: list[str] = []
-        for count in range(wanted, 0, -1):
+        for count in (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1)):
             for axis, name in ((0, "M"), (1, "N")):
                 why = self.try_split(demand, items, axis, count)
                 if why is None:
@@ -308,7 +306,8 @@ class _Chooser:
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         fewer = "; ".join(dict.fromkeys(refusals))
-        warn = count < wanted and bool(self.knobs.num_consumer_groups)
+        asked = self.knobs.num_consumer_groups
+        warn = (count != wanted and bool(asked)) or (count > wanted and asked is not None)
         decision = f"{axis} split over {count} groups" if axis else "one consumer group"
         self.because("kernel", decision, fewer or "each part fills whole wgmma instructions", warn)
 
@@ -480,6 +479,8 @@ class _Chooser:
         for o in self.ops:
             if o.kind is not tile.store_box or len(shape_of(o.operands[1].type)) != 2:
                 continue
+            if o in self.aliased or self.accesses.rewrites(o):
+                continue
             view = self.accesses.view(o)
             inner = self.accesses.inner_axis(view) if view is not None else None
             if inner is None or not self.from_dot(o.operands[1]):
@@ -547,6 +548,10 @@ class _Chooser:
             return "shared memory has no room for staging"
         if o.kind is tile.store:
             return "it is no box of a strided array"
+        if o in self.aliased:
+            return "the kernel loads the same memory, later loads must see it"
+        if o.kind is tile.store_box and self.accesses.rewrites(o):
+            return "its place may be written again, and TMA stores keep no order"
         shape = shape_of(o.operands[1].type)
         return self.accesses.why_not_tma(o, tuple(min(n, 64) for n in shape)) or (
             "it stores no result of a dot, or not in whole chunks"
