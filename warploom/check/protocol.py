@@ -168,13 +168,14 @@ def recurrences(result: SimReport, depth: int) -> dict[Op, int | None]:
     """For each loop that ran for more than twice the rings' depth: after how many iterations its steps
     recur with all phases moved by the same even number (so slots and parities recur), or None.
 
-    The first iteration may differ (it has no previous slot to release)."""
+    The first iteration may differ (it has no previous slot to release), and so may the last `depth`
+    ones (nothing is left to be fetched ahead)."""
     out: dict[Op, int | None] = {}
     for (_, loop, _), turns in _by_iteration(result.steps).items():
-        n = len(turns)
-        if n < 2 * depth + 2:
+        middle = turns[1 : len(turns) - depth]
+        if len(middle) < 2 * depth + 1:
             continue
-        period = next((p for p in range(1, n // 2 + 1) if _recurs(turns, p)), None)
+        period = next((p for p in range(1, len(middle)) if _recurs(middle, p)), None)
         out[loop] = period if out.get(loop, period) == period else None
     return out
 
@@ -197,12 +198,12 @@ def _by_iteration(
 
 
 def _recurs(turns: list[_Turn], period: int) -> bool:
-    for earlier, later in zip(turns[1:], turns[1 + period :], strict=False):
+    for earlier, later in zip(turns, turns[period:], strict=False):
         if [t[:3] for t in earlier] != [t[:3] for t in later]:
             return False
         if any((b[3] - a[3]) % 2 for a, b in zip(earlier, later, strict=True)):
             return False
-    return len(turns) > period + 1
+    return True
 
 
 # ---- inputs
@@ -215,7 +216,7 @@ def find_cases(func: Func) -> list[Case]:
     what brings a loop to a trip count not seen yet is kept, then combined.  Raises what goes wrong on
     the smallest input."""
     depth = ring_depth(func)
-    wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 4 * depth + 2})
+    wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
     base = _smallest(func)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}
     seen: set[tuple[Op, int]] = set()
@@ -224,14 +225,17 @@ def find_cases(func: Func) -> list[Case]:
             continue
         if _fact(func, i).value is not None:
             continue
-        for unit, t in itertools.product(_units(func), wanted):
-            args = [*base.args]
-            args[i] = unit * t
-            reached = _trips(func, Case(tuple(args), base.grid))
-            new = {(o, n) for o, n in reached if n in wanted} - seen
-            if new:
-                seen |= new
-                kept.setdefault(i, {})[unit * t] = new
+        for unit in _units(func):
+            for t in wanted:
+                args = [*base.args]
+                args[i] = unit * t
+                reached = _trips(func, Case(tuple(args), base.grid))
+                if any(n > wanted[-1] for _, n in reached):
+                    break  # further multiples only run longer
+                new = {(o, n) for o, n in reached if n in wanted} - seen
+                if new:
+                    seen |= new
+                    kept.setdefault(i, {})[unit * t] = new
     base = _widest(func, base, kept)
     choices = [sorted({*kept.get(i, {}), a}) if i in kept else [a] for i, a in enumerate(base.args)]
     combined = itertools.product(*(list(enumerate(c)) for c in choices))
