@@ -110,7 +110,7 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
     return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
 
 
-def choose_via(accesses: Accesses, o: Op, allow_async: bool = True) -> tuple[str, str]:
+def choose_via(accesses: Accesses, o: Op) -> tuple[str, str]:
     """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it."""
     if o.kind is not tile.load_box:
         return "registers", "it is no box of a strided array"
@@ -124,7 +124,7 @@ def choose_via(accesses: Accesses, o: Op, allow_async: bool = True) -> tuple[str
     if why is None:
         return "tma", "base and outer strides are multiples of 16 bytes, the inner stride is 1"
     pieces = accesses.piece_bytes(o, shape)
-    if pieces and allow_async:
+    if pieces:
         return "cp_async", f"{why}; runs of {pieces} bytes are aligned"
     return "registers", f"{why}; runs of 4 bytes are not known to be aligned"
 
