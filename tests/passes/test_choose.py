@@ -306,3 +306,23 @@ def test_stores_whose_order_matters_are_direct() -> None:
         "  store_box(%c_view, %s, %row, %c0)\n  store_box(%c_view, %r, %row, %c64)\n",
     )
     assert [s.via for s in chosen(halves).stores] == ["tma", "tma"]
+
+
+def test_a_load_that_an_address_depends_on_is_no_item() -> None:
+    text = kernels.gemm(64, 64, 64, persistent=False).replace(
+        "      %y = load_box(%b_view, %at, %col)",
+        """
+      %w = cast(%x) {dtype=f32} : tile<64x64xf32>
+      %s0 = reduce(%w) {axis=1, fn="max"} : tile<64xf32>
+      %s1 = reduce(%s0) {axis=0, fn="max"} : f32
+      %s2 = cast(%s1) {dtype=i32} : i32
+      %moved = add(%at, %s2) : i32
+      %y = load_box(%b_view, %moved, %col)""",
+    )
+    schedule = chosen(text, num_consumer_groups=1)
+    assert "depends on it" in because(schedule, "not moved ahead")
+    assert len(schedule.channels) == 1 and len(schedule.channels[0].items) == 1
+    rng = np.random.default_rng(12)
+    a, b = road.integers(rng, (64, 128), BF16), road.integers(rng, (128, 64), BF16)
+    args = [a, b, np.zeros((64, 64), BF16), 64, 64, 128, 128, 64, 64]
+    road.check_equal(road.tile(text), args, 1, Knobs(num_consumer_groups=1))

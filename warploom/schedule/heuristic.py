@@ -233,10 +233,12 @@ class _Chooser:
 
     def blocked(self, demand: Demand, loads: list[Op]) -> set[Op]:
         """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
-        wanted = {v for v, tasks in demand.crossings.items() if "load" in tasks}
-        if not wanted:
-            return set()
-        found = set()
+        needed = [o for o in loads if (o.result, "load") in demand.live]
+        for o in needed:
+            self.because(o.id, "not moved ahead", "an address or a condition depends on it")
+        found = set(needed)
+        if found or not any("load" in tasks for tasks in demand.crossings.values()):
+            return found
         for o in loads:
             alone = Demand(self.structure, demand.fixed)
             alone.run(o, "load")
