@@ -1,6 +1,7 @@
 """The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
 
-    TILE ── canonicalize, structure_access ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
+    TILE ── canonicalize, structure_access ── choose ── passes.PASSES
+         ── assign_layouts, allocate_shared ─▶ PLACED
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
 becomes an `InternalError` that names the pass and leaves a reproducer.

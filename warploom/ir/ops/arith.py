@@ -258,7 +258,9 @@ def addptr(p: Type, offset: Type) -> Type:
         f"addptr's offset {offset} does not fit {p}",
         "shape-mismatch",
     )
-    require(dtype_of(offset).is_int, f"a pointer offset is an integer, got {offset}", "pointer-offset")
+    require(
+        dtype_of(offset).is_int, f"a pointer offset is an integer, got {offset}", "pointer-offset"
+    )
     return p
 
 
@@ -270,4 +272,3 @@ BINARY: frozenset[OpKind] = COMPARE | {
     add, sub, mul, div, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
 }  # fmt: skip
 ELEMENTWISE: frozenset[OpKind] = UNARY | BINARY | {select, cast, bitcast, addptr}
-

@@ -40,7 +40,9 @@ def for_(
     require(lo == hi == step, f"loop bounds differ in type: {lo}, {hi}, {step}")
     (body,) = regions
     require(_types(body) == (lo, *init), "loop parameters differ from (iv, *initial values)")
-    require(_yields(body) == init, "yielded values differ in type from the initial ones", "loop-type")
+    require(
+        _yields(body) == init, "yielded values differ in type from the initial ones", "loop-type"
+    )
     return init
 
 
@@ -50,7 +52,9 @@ def while_(*init: Type, regions: tuple[Region, ...]) -> tuple[Type, ...]:
     condition, body = regions
     require(_types(condition) == init and _types(body) == init, "while parameters differ from init")
     require(_yields(condition) == (Scalar(i1), *init), "a while condition yields (i1, *carried)")
-    require(_yields(body) == init, "yielded values differ in type from the initial ones", "loop-type")
+    require(
+        _yields(body) == init, "yielded values differ in type from the initial ones", "loop-type"
+    )
     return init
 
 

@@ -59,7 +59,9 @@ def shared_alloc(
     t = Shared(lead, shape, dtype, inner, swizzle, shape)
     if swizzle:
         row = shape[inner] * dtype.bytes
-        require(row % swizzle == 0, f"axis {inner} of {t} is {row} bytes, no multiple of its swizzle")
+        require(
+            row % swizzle == 0, f"axis {inner} of {t} is {row} bytes, no multiple of its swizzle"
+        )
     return t
 
 
@@ -178,7 +180,9 @@ def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
 def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor global → shared of the box at offsets (i32, tile axis order); elements out of
     bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
-    require(not dst.lead and dst.shape == m.box and dst.dtype == m.dtype, f"tma_load of {m} into {dst}")
+    require(
+        not dst.lead and dst.shape == m.box and dst.dtype == m.dtype, f"tma_load of {m} into {dst}"
+    )
     require(dst.inner == m.inner and dst.swizzle == m.swizzle, f"tma_load of {m} into {dst}")
     require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
     _barrier(b, index)
@@ -188,7 +192,9 @@ def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Sc
 def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
     of bounds are dropped."""
-    require(not src.lead and src.shape == m.box and src.dtype == m.dtype, f"tma_store of {src} to {m}")
+    require(
+        not src.lead and src.shape == m.box and src.dtype == m.dtype, f"tma_store of {src} to {m}"
+    )
     require(src.inner == m.inner and src.swizzle == m.swizzle, f"tma_store of {src} to {m}")
     require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
 
@@ -212,7 +218,9 @@ def tma_store_wait(*, pending: int, read: bool = True) -> None:
 def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
     """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled."""
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
-    require(not dst.lead and len(dst.shape) == v.rank == len(offsets), f"cp_async of {v} into {dst}")
+    require(
+        not dst.lead and len(dst.shape) == v.rank == len(offsets), f"cp_async of {v} into {dst}"
+    )
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
@@ -266,7 +274,9 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     if b.dtype.bits == 8:
         require(b.inner == 0, f"8-bit wgmma operands are K-major, {b} is not", "wgmma-fp8-major")
         if isinstance(a, Shared):
-            require(a.inner == 1, f"8-bit wgmma operands are K-major, {a} is not", "wgmma-fp8-major")
+            require(
+                a.inner == 1, f"8-bit wgmma operands are K-major, {a} is not", "wgmma-fp8-major"
+            )
     require(use_acc == Scalar(i1), "use_acc is a scalar i1")
     return acc
 

@@ -119,5 +119,3 @@ def elect(*, regions: tuple[Region, ...]) -> None:
     """
     (body,) = regions
     require(not body.params and not body.yielded, "an elect region passes no values")
-
-

@@ -94,7 +94,9 @@ def reshape(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     """The same elements in row-major order under another shape."""
     require(isinstance(x, Tile), f"reshape takes a tile, got {x}")
     require(
-        math.prod(shape) == x.size, f"reshape of {x} to {shape} changes the number of elements", "reshape"
+        math.prod(shape) == x.size,
+        f"reshape of {x} to {shape} changes the number of elements",
+        "reshape",
     )
     return Tile(shape, x.elem, layout)
 
@@ -105,7 +107,7 @@ def slice_tile(
 ) -> Tile:
     """The part of x that starts at constant `offset`.  At PLACED it selects whole registers."""
     ok = len(offset) == len(shape) == len(x.shape) and all(
-        0 <= o and o + s <= n for o, s, n in zip(offset, shape, x.shape, strict=True)
+        o >= 0 and o + s <= n for o, s, n in zip(offset, shape, x.shape, strict=True)
     )
     require(ok, f"slice {offset}+{shape} is outside {x}")
     return Tile(shape, x.elem, layout)
@@ -145,12 +147,16 @@ def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Til
         "dot-dtype",
     )
     require(
-        a.dtype == b.dtype or a.dtype.is_fp8, f"dot can't multiply {a.dtype} by {b.dtype}", "dot-dtype"
+        a.dtype == b.dtype or a.dtype.is_fp8,
+        f"dot can't multiply {a.dtype} by {b.dtype}",
+        "dot-dtype",
     )
     (m, k), (k2, n) = a.shape, b.shape
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
     require(
-        acc.shape == (m, n) and acc.dtype == f32, f"dot accumulates {m}x{n}xf32 into {acc}", "dot-acc"
+        acc.shape == (m, n) and acc.dtype == f32,
+        f"dot accumulates {m}x{n}xf32 into {acc}",
+        "dot-acc",
     )
     return acc
 
@@ -215,16 +221,14 @@ def load_box(v: View, *offsets: Type, shape: tuple[int, ...], layout: object = N
 
     At WARP and PLACED it is a collective copy from global memory straight into registers.
     """
-    require(len(offsets) == v.rank == len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank")
+    require(
+        len(offsets) == v.rank == len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank"
+    )
     return Tile(shape, v.dtype, layout)
 
 
 @op(effect=Effect.WRITE)
 def store_box(v: View, value: Tile, *offsets: Type) -> None:
     """Writes a tile at offsets; elements outside the extents are dropped."""
-    require(
-        len(offsets) == v.rank == len(value.shape), f"store_box of {value} to {v}", "view-rank"
-    )
+    require(len(offsets) == v.rank == len(value.shape), f"store_box of {value} to {v}", "view-rank")
     require(v.dtype == value.dtype, f"store_box of {value} to {v}", "store-type")
-
-
