@@ -1,0 +1,148 @@
+"""What a call's arguments compile to, run at every level on copies of these arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import warploom as wl
+from warploom.compile import each_level
+from warploom.ir.core import SEQUENTIAL, Level
+from warploom.runtime.args import fields_of
+from warploom.runtime.compiled import CompiledKernel
+from warploom.sim.machine import simulate
+from warploom.sim.oracle import run
+
+ORDERS = ("late", "early", "seeded")
+GUARD = 128  # bytes before and after an array, which nothing may change
+
+
+def array(shape: tuple[int, ...], dtype: Any, order: str = "r", pad: int = 0) -> Any:
+    """An array of NaN (integers: 119) whose rows start at multiples of 16 bytes, plus `pad` elements.
+
+    order: 'r' row-major, 'c' column-major.  It lies in a larger buffer, aligned and with guards."""
+    dtype = np.dtype(dtype)
+    stored = shape if order == "r" else shape[::-1]
+    unit = max(1, 16 // dtype.itemsize)
+    row = max(1, -(-stored[-1] // unit)) * unit + pad
+    lead = stored[:-1]
+    size = int(np.prod(lead, dtype=np.int64)) * row * dtype.itemsize
+    owner = np.full(size + 2 * GUARD + 128, 119, np.uint8)
+    at = GUARD + -(owner.ctypes.data + GUARD) % 128
+    whole = owner[at : at + size].view(dtype).reshape(*lead, row)
+    if dtype.kind not in "iu":
+        whole[...] = np.float32(np.nan).astype(dtype)
+    rows = whole[..., : stored[-1]]
+    return rows if order == "r" else rows.T
+
+
+def filled(data: Any, dtype: Any, order: str = "r", pad: int = 0) -> Any:
+    """`data` in an array as above; the padding stays NaN, so that whoever uses it shows."""
+    found = array(data.shape, dtype, order, pad)
+    found[...] = data.astype(dtype)
+    return found
+
+
+def around(a: Any) -> Any:
+    """The bytes of an array of this module with what lies between its rows, and a guard on both sides."""
+    reach = sum(s * (n - 1) for n, s in zip(a.shape, a.strides, strict=True))
+    owner = a
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    at = a.ctypes.data - owner.ctypes.data
+    return owner[at - GUARD : at + reach + a.itemsize + GUARD]
+
+
+def clone(value: Any) -> Any:
+    """A copy with its guards, alignment and strides; one of descriptors too."""
+    if isinstance(value, wl.TensorDescriptor):
+        return replace(value, base=clone(value.base))
+    if not isinstance(value, np.ndarray) or value.size == 0:
+        return value
+    old = around(value)
+    owner = np.empty(old.size + 128, np.uint8)
+    at = (old.ctypes.data - owner.ctypes.data) % 128
+    owner[at : at + old.size] = old
+    return np.ndarray(value.shape, value.dtype, owner, at + GUARD, value.strides)
+
+
+def _whole(value: Any) -> Any:
+    found = value.base if isinstance(value, wl.TensorDescriptor) else value
+    return around(found) if isinstance(found, np.ndarray) and found.size else None
+
+
+def same(expected: Sequence[Any], found: Sequence[Any], where: str) -> None:
+    """All arrays and their guards are equal byte for byte."""
+    for i, (x, y) in enumerate(zip(map(_whole, expected), map(_whole, found), strict=True)):
+        if x is not None:
+            wrong = int(np.sum(x != y))
+            assert wrong == 0, f"{where}: argument {i} differs in {wrong} bytes"
+
+
+def compile_for(
+    kernel: Any, args: Sequence[Any], grid: Any, meta: dict[str, Any]
+) -> CompiledKernel:
+    """The variant that a launch with these arguments would take."""
+    compiled: CompiledKernel = kernel.compile_for(*args, grid=grid, **meta)
+    return compiled
+
+
+def expected_of(compiled: CompiledKernel, args: Sequence[Any], grid: Any) -> list[Any]:
+    """Copies of the arguments after the oracle ran the frontend's TILE on them."""
+    copies = [clone(a) for a in args]
+    run(compiled.request.translate(), _on_host(copies), _grid(grid))
+    return copies
+
+
+def simulated(
+    compiled: CompiledKernel, args: Sequence[Any], grid: Any, order: str = "late"
+) -> list[Any]:
+    """Copies of the arguments after the PLACED program was simulated on them."""
+    copies = [clone(a) for a in args]
+    compiled.simulate(*copies, grid=grid, order=order, seed=1)
+    return copies
+
+
+def check_equal(
+    kernel: Any,
+    args: Sequence[Any],
+    grid: Any,
+    meta: dict[str, Any],
+    orders: Sequence[str] = ORDERS,
+    levels: bool = False,
+) -> tuple[CompiledKernel, list[Any]]:
+    """PLACED in each order computes, bit for bit, what TILE computes; with `levels` every level.
+
+    (the variant, the arguments after the oracle)"""
+    compiled = compile_for(kernel, args, grid, meta)
+    expected = expected_of(compiled, args, grid)
+    for order in orders:
+        same(expected, simulated(compiled, args, grid, order), f"PLACED, {order}")
+    if levels:
+        for name, at_level in _runs(compiled):
+            copies = [clone(a) for a in args]
+            at_level(_on_host(copies), _grid(grid))
+            same(expected, copies, name)
+    return compiled, expected
+
+
+def _runs(compiled: CompiledKernel) -> list[tuple[str, Callable[[list[Any], Any], Any]]]:
+    """What every step of the road that can be run does to arguments."""
+    found: list[tuple[str, Callable[[list[Any], Any], Any]]] = []
+    for name, func in each_level(compiled.lowered):
+        if func.level in SEQUENTIAL:
+            found.append((f"after {name}", lambda args, grid, f=func: run(f, args, grid)))
+    warp = compiled.lowered.at(Level.WARP)
+    found.append(("WARP", lambda args, grid: simulate(warp, args, grid, seed=2)))
+    return found
+
+
+def _on_host(args: Sequence[Any]) -> list[Any]:
+    return [f.on_host for a in args for f in fields_of("", a)]
+
+
+def _grid(grid: Any) -> tuple[int, ...]:
+    return (grid,) if isinstance(grid, int) else tuple(grid)
