@@ -1,4 +1,4 @@
-"""Most tests here need no cubin: everything up to the launch plan is made, NVRTC is left out."""
+"""What the tests of whole roads share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ def _no_nvrtc(source: str, name: str, request: Any, want_ptx: bool) -> Build:
 
 
 @pytest.fixture(autouse=True)
-def without_nvrtc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests marked `nvrtc` compile to cubins.  No test reads or writes the user's cache."""
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's cache."""
     monkeypatch.setenv("WARPLOOM_CACHE", "off")
-    if request.node.get_closest_marker("nvrtc") is None:
-        monkeypatch.setattr(compiled, "_compile_text", _no_nvrtc)
+
+
+@pytest.fixture
+def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything up to CUDA text and launch plan is made; most tests need no cubin."""
+    monkeypatch.setattr(compiled, "_compile_text", _no_nvrtc)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,13 +132,12 @@ def check_equal(
 
 def _runs(compiled: CompiledKernel) -> list[tuple[str, Callable[[list[Any], Any], Any]]]:
     """What every step of the road that can be run does to arguments."""
-    found: list[tuple[str, Callable[[list[Any], Any], Any]]] = []
-    for name, func in each_level(compiled.lowered):
-        if func.level in SEQUENTIAL:
-            found.append((f"after {name}", lambda args, grid, f=func: run(f, args, grid)))
-    warp = compiled.lowered.at(Level.WARP)
-    found.append(("WARP", lambda args, grid: simulate(warp, args, grid, seed=2)))
-    return found
+    found: list[tuple[str, Callable[[list[Any], Any], Any]]] = [
+        (f"after {name}", partial(run, func))
+        for name, func in each_level(compiled.lowered)
+        if func.level in SEQUENTIAL
+    ]
+    return [*found, ("WARP", partial(simulate, compiled.lowered.at(Level.WARP), seed=2))]
 
 
 def _on_host(args: Sequence[Any]) -> list[Any]:

@@ -15,6 +15,8 @@ from tests.e2e import gemms, road
 from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, WS, Gemm
 from warploom.runtime.compiled import CompiledKernel
 
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
 
 def check(
     case: Gemm, knobs: dict[str, Any], orders: tuple[str, ...] = road.ORDERS, levels: bool = False
