@@ -2,7 +2,10 @@
 
 `@wl.jit` makes a kernel of a Triton-style function; `kernel[grid](…)` launches it, `kernel.compile(…)`
 and `kernel.compile_for(…)` give a `CompiledKernel`, which prints, explains, checks and simulates.
+A `wl.Script` is a kernel in which the user places every role and barrier.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from warploom.errors import (
     CompileError,
@@ -17,9 +20,14 @@ from warploom.runtime.compiled import CompiledKernel, Resources
 from warploom.runtime.jit import JITFunction, jit
 from warploom.schedule.model import Knobs, Schedule
 
+if TYPE_CHECKING:
+    from warploom.explicit.script import Class
+    from warploom.runtime.script import Script
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "Class",
     "CompileError",
     "CompiledKernel",
     "Config",
@@ -29,6 +37,7 @@ __all__ = [
     "LaunchError",
     "Resources",
     "Schedule",
+    "Script",
     "TensorDescriptor",
     "WarploomError",
     "WarploomWarning",
@@ -52,3 +61,16 @@ def next_power_of_2(n: int) -> int:
 
 for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs
     _helper.__warploom_constexpr__ = _helper  # type: ignore[union-attr]
+
+
+def __getattr__(name: str) -> Any:
+    """The explicit door is imported when it is first used: launches of `@wl.jit` kernels do without."""
+    if name == "Script":
+        from warploom.runtime.script import Script
+
+        return Script
+    if name == "Class":
+        from warploom.explicit.script import Class
+
+        return Class
+    raise AttributeError(f"module 'warploom' has no attribute {name!r}")

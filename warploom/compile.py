@@ -9,7 +9,6 @@ becomes an `InternalError` that names the pass and leaves a reproducer.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,18 +18,20 @@ from pathlib import Path
 from warploom import options
 from warploom.errors import InternalError, WarploomError
 from warploom.ir.core import Func, Level
+from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes import PASSES
 from warploom.passes.allocate_shared import allocate_shared
 from warploom.passes.assign_layouts import assign_layouts
 from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.merge_elects import merge_elects
 from warploom.passes.structure_access import structure_access
-from warploom.schedule.heuristic import choose
-from warploom.schedule.model import Knobs, Schedule
+from warploom.schedule.heuristic import choose, tile_hash
+from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
 from warploom.target import Target
 
-Pass = Callable[[Func, Schedule, Target], Func]
+Pass = Callable[[Func, Schedule, Target], Func]  # explicit kernels have no schedule: None
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,6 @@ class Lowered:
         return self._texts
 
 
-def tile_hash(func: Func) -> str:
-    """What a schedule carries to show for which TILE text it was made."""
-    return hashlib.sha256(print_func(func).encode()).hexdigest()[:16]
-
-
 def lower(
     func: Func,
     knobs: Knobs,
@@ -74,13 +70,17 @@ def lower(
     *,
     schedule: Schedule | None = None,
     structured: bool = True,
+    overlap: bool = False,
 ) -> Lowered:
     """Take a TILE function down to PLACED.
 
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
-    structure_access assumes).  Raises CompileError for the user's mistakes and unmeetable requests.
+    structure_access assumes).  overlap: True where pointer arguments may overlap: every access keeps
+    the program's order.  Raises CompileError for the user's mistakes and unmeetable requests.
     """
+    if overlap:
+        func = func.with_(attrs={**func.attrs, "overlap": True})
     steps: list[tuple[str, Func]] = [("frontend", func)]
 
     def step(name: str, run: Callable[[Func], Func]) -> None:
@@ -152,3 +152,42 @@ class _blame:
 def each_level(lowered: Lowered) -> Iterator[tuple[str, Func]]:
     """(pass name, function) for every step, for tests that compare what each computes."""
     yield from lowered.steps
+
+
+def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
+    """Take an explicit kernel, a function at WARP, down to PLACED: nothing is chosen for it.
+
+    Raises CompileError for the user's mistakes that only layouts and memory show."""
+    steps: list[tuple[str, Func]] = [("translate", func)]
+    _dump(0, "translate", func)
+    passes: list[tuple[str, Pass]] = [
+        ("canonicalize", lambda f, s, t: number_ops(canonicalize(f, s, t))),
+        ("merge_elects", merge_elects),
+        ("assign_layouts", assign_layouts),
+        ("allocate_shared", allocate_shared),
+    ]
+    for name, run in passes:
+        before = steps[-1][1]
+        with _blame(name, before):
+            after = run(before, None, target)  # type: ignore[arg-type]
+            if options.get().verify:
+                verify(after)
+        steps.append((name, after))
+        _dump(len(steps) - 1, name, after)
+    placed = steps[-1][1]
+    if debug:
+        placed = placed.with_(attrs={**placed.attrs, "debug": True})
+    return Lowered(tuple(steps), _as_written(placed), placed)
+
+
+def _as_written(func: Func) -> Schedule:
+    """The schedule of an explicit kernel: its tasks, as their author wrote them."""
+    plans = [
+        TaskPlan(name, "written", warps, replicas, registers)
+        for o in func.body.ops
+        if o.kind is task.tasks
+        for name, warps, replicas, registers in zip(
+            *(o.attrs[k] for k in ("names", "warps", "replicas", "registers")), strict=True
+        )
+    ]
+    return Schedule("", len(plans) > 1, tuple(plans), {}, SplitPlan(None, 1), (), (), 0)

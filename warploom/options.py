@@ -10,6 +10,7 @@
 | WARPLOOM_CACHE | `<dir>` or `off` | where kernels are cached (default: `$XDG_CACHE_HOME/warploom`) |
 | WARPLOOM_LOG | `debug` … `error` | what is logged (default `warning`) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
+| WARPLOOM_CHECK | 0, 1 | check an explicit kernel's protocol before its first launch (default) |
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Options:
     cache: Path | None  # None: no cache on disk
     log: str
     timeline: Path | None
+    check: bool = True
 
 
 def get(environ: Mapping[str, str] | None = None) -> Options:
@@ -70,6 +72,7 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         cache=read("CACHE", lambda text: None if text == "off" else _path(text), _cache(env)),
         log=read("LOG", lambda text: LOG_LEVELS[_one_of(LOG_LEVELS, text.lower())], "warning"),
         timeline=read("TIMELINE", _path, None),
+        check=bool(read("CHECK", lambda text: _one_of(("0", "1"), text), 1)),
     )
 
 

@@ -22,10 +22,11 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "ir",
         "schedule",
         "frontend language passes check sim codegen",
+        "explicit",
         "compile",
         "timeline explain",
         "runtime",
-        "tune kernels",
+        "tune kernels tilus",
         "cli",
         "__main__",
     )

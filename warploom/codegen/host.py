@@ -177,6 +177,11 @@ def _python(e: Expr) -> str:
     raise InternalError(f"codegen: no host expression is {e!r}")
 
 
+def python_text(e: Expr) -> str:
+    """An expression as Python text over `a`, the tuple of arguments."""
+    return _python(e)
+
+
 def _wrap(text: str, dtype: str) -> str:
     bits = int(dtype[1:])
     if dtype == "i1":

@@ -390,7 +390,10 @@ class Expressions(ABC):
     # -- attributes and subscripts
 
     def expr_Attribute(self, node: ast.Attribute) -> Any:
-        x = self.expr(node.value)
+        return self.attribute_of(node, self.expr(node.value))
+
+    def attribute_of(self, node: ast.Attribute, x: Any) -> Any:
+        """The attribute `node` names, of a value that is there already."""
         if isinstance(x, types.ModuleType):
             return self._module_attribute(node, x)
         with self.at(node):
@@ -417,7 +420,10 @@ class Expressions(ABC):
         )
 
     def expr_Subscript(self, node: ast.Subscript) -> Any:
-        x = self.expr(node.value)
+        return self.subscript_of(node, self.expr(node.value))
+
+    def subscript_of(self, node: ast.Subscript, x: Any) -> Any:
+        """The part of x that `node` names."""
         if isinstance(x, tuple | str):
             index = self._static_index(node.slice)
             try:
@@ -475,7 +481,10 @@ class Expressions(ABC):
     # -- calls
 
     def expr_Call(self, node: ast.Call) -> Any:
-        fn = self.expr(node.func)
+        return self.call_of(node, self.expr(node.func))
+
+    def call_of(self, node: ast.Call, fn: Any) -> Any:
+        """What the call `node` of a function gives."""
         args = [self.expr(a) for a in node.args]
         kwargs: dict[str, Any] = {}
         for k in node.keywords:

@@ -40,6 +40,10 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    def __invert__(self) -> Pointer:
+        """~float16: a pointer to float16, in annotations of scripts."""
+        return Pointer(self)
+
     __repr__ = __str__
 
 

@@ -37,6 +37,7 @@ class Request:
 
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
+    overlap: True where arguments overlap in memory, so that every access keeps the program's order.
     """
 
     fn: Callable[..., Any]
@@ -45,6 +46,7 @@ class Request:
     knobs: Knobs
     target: str = "sm_90a"
     structured: bool = True
+    overlap: bool = False
     schedule: Schedule | None = None
 
     @property
@@ -64,6 +66,7 @@ class Request:
             self.knobs,
             self.target,
             self.structured,
+            self.overlap,
             None if self.schedule is None else self.schedule.to_json(),
         )
 
@@ -94,6 +97,7 @@ class Request:
             self.machine(),
             schedule=self.schedule,
             structured=self.structured,
+            overlap=self.overlap,
         )
 
 
@@ -399,9 +403,9 @@ def _keep(kernel: CompiledKernel) -> None:
 
 
 def for_overlap(request: Request) -> Request:
-    """The variant for arguments that overlap: uniform, no load ahead of a store."""
+    """The variant for arguments that overlap: uniform, every load and store in the program's order."""
     knobs = replace(request.knobs, num_consumer_groups=0, num_stages=1, num_buffers_warp_spec=None)
-    return replace(request, knobs=knobs, structured=False, schedule=None)
+    return replace(request, knobs=knobs, overlap=True, schedule=None)
 
 
 def for_negative(request: Request) -> Request:

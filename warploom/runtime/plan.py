@@ -12,7 +12,10 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warploom.ir.core import Func
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class LaunchPlan:
 
     cluster: CTAs of one program; the grid counts programs.  shared_bytes: dynamic shared memory.
     disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not be
-    negative.  A launch that breaks either takes another variant.
+    negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid, as
+    Python text over `a`.
     """
 
     name: str
@@ -60,6 +64,11 @@ class LaunchPlan:
     cluster: int = 1
     disjoint: tuple[tuple[int, int], ...] = ()
     nonnegative: tuple[int, ...] = ()
+    grid: tuple[str, ...] = ()
+
+    def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
+        """CTAs along each axis, where the kernel says so itself."""
+        return evaluate_grid(self.grid, args)
 
     @property
     def maps(self) -> tuple[MapParam, ...]:
@@ -108,6 +117,20 @@ def make_binder(plan: LaunchPlan) -> Binder:
     code = compile(text, f"<launch of {plan.name}>", "eval")
     binder: Binder = eval(code, {"_quotient": _quotient, "_remainder": _remainder})
     return binder
+
+
+def evaluate_grid(texts: Sequence[str], args: Sequence[Any]) -> tuple[int, int, int]:
+    """The grid that Python texts over `a` give, filled up with ones."""
+    names = {"_quotient": _quotient, "_remainder": _remainder, "a": args}
+    x, y, z = (*(max(0, int(eval(t, names))) for t in texts), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def grid_of(func: Func, args: Sequence[Any]) -> tuple[int, int, int]:
+    """The grid of an explicit kernel's function (its attribute "grid") for these arguments."""
+    from warploom.codegen.host import python_text
+
+    return evaluate_grid([python_text(e) for e in func.attrs["grid"]], args)
 
 
 def _joined(items: Sequence[str]) -> str:

@@ -68,6 +68,7 @@ def plan_of(emitted: Emitted, placed: Func, cluster: int) -> LaunchPlan:
         cluster=cluster,
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
+        grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
     )
 
 

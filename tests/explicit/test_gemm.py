@@ -1,0 +1,52 @@
+"""The explicit GEMM: it is the golden program, and it runs, checks and compiles."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom.check import check
+from warploom.ir.canonical import canonical_text
+from warploom.ir.parser import parse_func
+from warploom.kernels.explicit.gemm import Gemm
+from warploom.runtime.compiled import CompiledKernel
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir"
+
+
+@functools.cache
+def compiled() -> CompiledKernel:
+    return Gemm().compile(["*bf16:16"] * 3 + ["i32:16"] * 3)
+
+
+def test_it_is_the_golden_program() -> None:
+    warp = next(f for name, f in compiled().lowered.steps if name == "translate")
+    golden = parse_func(GOLDEN.read_text(encoding="utf-8"), str(GOLDEN))
+    assert canonical_text(warp) == canonical_text(golden)
+
+
+def test_it_compiles_without_spills() -> None:
+    found = compiled().resources
+    assert found.problems() == ()
+    assert found.threads == 384 and found.registers == 168
+
+
+def test_the_protocol_is_proved() -> None:
+    report = check(compiled().placed)
+    assert report.ok, str(report)
+    assert not report.not_recurring
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(192, 320, 208), (128, 256, 16), (64, 8, 512)])
+def test_it_computes_the_product(m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(m + n + k)
+    a = rng.integers(-3, 4, (m, k)).astype(ml_dtypes.bfloat16)
+    b = rng.integers(-3, 4, (n, k)).astype(ml_dtypes.bfloat16)
+    c = np.zeros((m, n), ml_dtypes.bfloat16)
+    Gemm(programs=2)(a, b, c, m, n, k)
+    want = (a.astype(np.float32) @ b.astype(np.float32).T).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(c.view(np.uint16), want.view(np.uint16))

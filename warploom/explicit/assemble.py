@@ -1,0 +1,342 @@
+"""From a translated script to a function at WARP: what is entry, and the tasks of each phase.
+
+Code outside of groups that only computes numbers is entry: every thread runs it.  The rest falls into
+*phases*, one `tasks` op each, parted by the script's own self.sync(): sibling groups run beside each
+other; code of all threads is a phase of one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warploom.codegen import host
+from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.explicit.program import Group, Program, Threads
+from warploom.frontend.coerce import Const, current, describe, is_literal, known
+from warploom.ir.analysis import definitions, free_values, is_pure
+from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
+from warploom.ir.ops import control, hopper, task
+from warploom.ir.types import InFlight, Tile
+
+WARP_GROUP = 4  # warps
+
+
+@dataclass
+class _Phase:
+    """Groups that run beside each other, or code of all threads."""
+
+    groups: list[tuple[Op, Group]] = field(default_factory=list)
+    code: list[Op] = field(default_factory=list)
+
+
+def assemble(
+    name: str, p: Program, params: Sequence[Value], facts: tuple[Fact, ...], loc: Loc
+) -> Func:
+    """The function.  Raises CompileError where groups overlap or code between them is not parted."""
+    assert p.top is not None
+    grid = _grid(p, params, loc)
+    split = _Split(p)
+    for o in p.top.ops:
+        split.add(o)
+    entry = split.entry
+    phases = [ph for ph in split.phases if ph.groups or ph.code]
+    declared = [d.op() for d in p.state.declarations]
+    operands = {v for o in declared for v in o.operands}
+    entry = _with_views(entry, phases, operands, set(params))
+    warps = _warps(p, phases, loc)
+    made = [_tasks(p, ph, warps, loc, i == len(phases) - 1) for i, ph in enumerate(phases)]
+    made = made or [_all_threads([], warps, loc)]
+    _check_scopes(params, [*entry, *declared], made)
+    ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
+    body = Region(tuple(params), (*entry, *declared, *made, ending))
+    attrs = {"facts": facts, "warps": 4, "grid": grid}
+    return Func(name, body, Level.WARP, attrs, loc)
+
+
+# ---- splitting
+
+
+class _Split:
+    def __init__(self, p: Program) -> None:
+        self.p = p
+        self.entry: list[Op] = []
+        self.at_entry: set[Value] = set()
+        self.local: set[Value] = set()  # values that code of a phase makes
+        self.phases: list[_Phase] = [_Phase()]
+
+    def add(self, o: Op) -> None:
+        phase = self.phases[-1]
+        if o in self.p.state.groups:
+            if phase.code:
+                if phase.code[-1].kind is not hopper.group_sync:
+                    raise _unparted(o, phase.code[-1], "code of all threads and a thread group")
+                phase.code.pop()
+                phase = _Phase()
+                self.phases.append(phase)
+            self._disjoint(o, phase.groups)
+            phase.groups.append((o, self.p.state.groups[o]))
+        elif o.kind is hopper.group_sync:
+            if phase.groups:
+                self.phases.append(_Phase())
+            elif phase.code:
+                phase.code.append(o)
+        elif self._is_entry(o):
+            self.entry.append(o)
+        else:
+            if phase.groups:
+                before = phase.groups[-1][0]
+                raise _unparted(o, before, "code of all threads after thread groups")
+            self.local.update(o.results)
+            phase.code.append(o)
+
+    def _is_entry(self, o: Op) -> bool:
+        """Numbers computed from numbers."""
+        values = (*o.operands, *(v for r in o.regions for v in free_values(r)))
+        if any(v in self.local for v in values):
+            return False
+        inner = [i for r in o.regions for i in walk(r)]
+        made = (v for i in (o, *inner) for v in i.results)
+        if any(isinstance(v.type, Tile | InFlight) for v in made):
+            return False
+        if is_pure(o):
+            return True
+        reads = o.kind.effect is Effect.READ and not o.regions
+        return reads and len(self.phases) == 1 and not self.phases[0].code
+
+    def _disjoint(self, o: Op, others: list[tuple[Op, Group]]) -> None:
+        mine = _warps_of(self.p.state.groups[o].threads)
+        for other, group in others:
+            theirs = _warps_of(group.threads)
+            if mine.start < theirs.stop and theirs.start < mine.stop:
+                shared = range(max(mine.start, theirs.start), min(mine.stop, theirs.stop))
+                raise CompileError(
+                    "group-overlap",
+                    f"threads {32 * shared.start} to {32 * shared.stop - 1} are in two groups that run "
+                    "beside each other",
+                    o.loc,
+                    (Note("the other group", other.loc),),
+                    "make the groups disjoint, or part them by self.sync()",
+                )
+
+
+def _unparted(o: Op, before: Op, what: str) -> CompileError:
+    return CompileError(
+        "phase-sync",
+        f"{what} are not parted by a barrier",
+        o.loc,
+        (Note("what comes before", before.loc),),
+        "put self.sync() between them, or move the code into the group that needs it",
+    )
+
+
+def _warps_of(t: Threads) -> range:
+    assert t.warps is not None
+    return range(t.first, t.first + t.warps * t.replicas)
+
+
+def _with_views(
+    entry: list[Op], phases: list[_Phase], wanted: set[Value], known_values: set[Value]
+) -> list[Op]:
+    """The entry with the views that declarations need, wherever in the script they stand."""
+    out = list(entry)
+    have = known_values | {v for o in entry for v in o.results}
+    made = {
+        v: o
+        for ph in phases
+        for top in (*(g for g, _ in ph.groups), *ph.code)
+        for o in _all(top)
+        for v in o.results
+    }
+
+    def bring(v: Value) -> None:
+        if v in have:
+            return
+        o = made.get(v)
+        if o is None or not is_pure(o) or o.regions or isinstance(v.type, Tile):
+            raise CompileError(
+                "tma-view",
+                "TMA's descriptor is encoded by the host at launch, but this view depends on a value that "
+                "only the kernel knows",
+                o.loc if o is not None else None,
+                help="make the view of kernel arguments, and put what changes into offsets",
+            )
+        for x in o.operands:
+            bring(x)
+        out.append(o)
+        have.update(o.results)
+
+    for v in sorted(wanted, key=lambda v: v.hint):
+        bring(v)
+    moved = set(out) - set(entry)
+    if moved:
+        for ph in phases:
+            ph.groups = [(_without(o, moved), g) for o, g in ph.groups]
+            ph.code = [_without(o, moved) for o in ph.code if o not in moved]
+    return out
+
+
+def _all(o: Op) -> Iterator[Op]:
+    yield o
+    for r in o.regions:
+        yield from walk(r)
+
+
+def _without(o: Op, moved: set[Op]) -> Op:
+    if not o.regions:
+        return o
+    regions = tuple(
+        Region(r.params, tuple(_without(i, moved) for i in r.ops if i not in moved))
+        for r in o.regions
+    )
+    return o.with_(regions=regions)
+
+
+# ---- tasks
+
+
+def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
+    """Warps of the CTA: what self.attrs.warps says, or what the groups take."""
+    given = p.threads[0].warps
+    if given is not None:
+        return given
+    ends = [_warps_of(g.threads).stop for ph in phases for _, g in ph.groups]
+    if not ends:
+        raise CompileError(
+            "attrs-warps",
+            "the kernel does not say how many warps a CTA has",
+            loc,
+            help="set self.attrs.warps = 4 at its start",
+        )
+    return max(ends)
+
+
+def _tasks(p: Program, phase: _Phase, warps: int, loc: Loc, is_last: bool) -> Op:
+    if not phase.groups:
+        return _all_threads(phase.code, warps, loc)
+    parts: list[tuple[str, int, int, int | None, Region]] = []
+    at = 0
+    names: set[str] = set()
+    for o, g in sorted(phase.groups, key=lambda pair: pair[1].threads.first):
+        t = g.threads
+        assert t.warps is not None
+        if t.first > at:
+            parts.append((f"idle{at}", t.first - at, 1, None, _empty(o.loc)))
+        name = g.name or f"group{t.first}"
+        if name in names or not name.isidentifier():
+            raise CompileError(
+                "group-name",
+                f"{name!r} can't name this group",
+                o.loc,
+                help="give each its own identifier",
+            )
+        names.add(name)
+        if g.registers is not None and not is_last:
+            raise CompileError(
+                "setmaxnreg-place",
+                "setmaxnreg in groups that other code follows: the budgets would stay",
+                o.loc,
+                help="leave it out, or make these groups the kernel's last code",
+            )
+        parts.append((name, t.warps, t.replicas, g.registers, o.regions[0]))
+        at = _warps_of(t).stop
+    if at < warps:
+        parts.append((f"idle{at}", warps - at, 1, None, _empty(loc)))
+    _registers(parts, phase, warps)
+    columns = list(zip(*parts, strict=True))
+    attrs = dict(zip(("names", "warps", "replicas", "registers"), columns[:4], strict=True))
+    first = phase.groups[0][0].loc
+    return Op(task.tasks, (), attrs, (), tuple(columns[4]), frozenset(), first)
+
+
+def _registers(parts: list[Any], phase: _Phase, warps: int) -> None:
+    """The pool that setmaxnreg moves registers in: threads × registers at entry (PTX ISA, setmaxnreg)."""
+    if all(budget is None for _, _, _, budget, _ in parts):
+        return
+    entry = min(65_536 // (32 * warps), 255) // 8 * 8
+    asked = sum(32 * w * n * (budget or entry) for _, w, n, budget, _ in parts)
+    if asked > 32 * warps * entry:
+        words = ", ".join(
+            f"{name} {32 * w * n} threads of {budget or entry}" for name, w, n, budget, _ in parts
+        )
+        raise CompileError(
+            "setmaxnreg-pool",
+            f"the groups ask for {asked} registers, the launch has {32 * warps * entry} "
+            f"({32 * warps} threads of {entry}): setmaxnreg would wait for ever",
+            phase.groups[0][0].loc,
+            tuple(Note(f"asks for {g.registers}", o.loc) for o, g in phase.groups if g.registers),
+            f"lower a budget ({words})",
+        )
+
+
+def _all_threads(code: list[Op], warps: int, loc: Loc) -> Op:
+    ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
+    attrs = {"names": ("main",), "warps": (warps,), "replicas": (1,), "registers": (None,)}
+    region = Region((), (*code, ending))
+    return Op(task.tasks, (), attrs, (), (region,), frozenset(), code[0].loc if code else loc)
+
+
+def _empty(loc: Loc | None) -> Region:
+    return Region((), (Op(control.yield_, (), {}, (), (), frozenset(), loc),))
+
+
+def _check_scopes(params: Sequence[Value], entry: Sequence[Op], made: list[Op]) -> None:
+    """What a phase computes stays in it: threads of another phase don't know it."""
+    have = {*params, *(v for o in entry for v in o.results)}
+    for o in made:
+        for r in o.regions:
+            bound = have | {v for i in walk(r) for v in (*i.results, *_params(i))}
+            for i in walk(r):
+                for v in i.operands:
+                    if v in bound:
+                        continue
+                    raise CompileError(
+                        "phase-value",
+                        f"{v.hint or 'a value'} ({v.type}) is computed by all threads before the groups; "
+                        "groups and phases share numbers only where they follow from arguments and blockIdx",
+                        i.loc,
+                        help="compute it inside the group that uses it",
+                    )
+
+
+def _params(o: Op) -> Iterator[Value]:
+    for r in o.regions:
+        yield from r.params
+
+
+# ---- the grid
+
+
+def _grid(p: Program, params: Sequence[Value], loc: Loc) -> tuple[Any, ...]:
+    """The host's expressions of self.attrs.blocks."""
+    assert p.top is not None
+    if "blocks" not in p.attrs:
+        raise CompileError(
+            "attrs-blocks",
+            "the kernel does not say how many CTAs it runs as",
+            loc,
+            help="set self.attrs.blocks = [cdiv(m, block_m), …] at its start",
+        )
+    value, where = p.attrs["blocks"]
+    sizes = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(sizes) <= 3:
+        raise CompileError(
+            "attrs-blocks", f"a grid of {len(sizes)} axes", where, help="give 1 to 3"
+        )
+    program = host.Program(params, definitions(Region((), tuple(p.top.ops))))
+    out = []
+    for x in sizes:
+        if is_literal(x) or isinstance(x, Const):
+            out.append(("const", int(known(x))))
+            continue
+        try:
+            out.append(program.expression(current()._current(x)))
+        except (InternalError, AttributeError) as e:
+            raise CompileError(
+                "attrs-blocks",
+                f"the host can't compute the grid: it depends on {describe(x)}",
+                where,
+                help="compute self.attrs.blocks from integer arguments",
+            ) from e
+    return tuple(out)

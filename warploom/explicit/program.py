@@ -1,0 +1,224 @@
+"""The program that a script is being translated to: declarations, groups, accumulators in flight.
+
+Statements go to an emitter's builder as in the automatic door; what a script declares (shared memory,
+barriers, tensor maps) is kept here apart, whichever group declares it, since all of it happens at entry.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from warploom.errors import CompileError, Loc, Note
+from warploom.frontend.coerce import Emitter
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Builder, Op, OpKind, Type, Value
+from warploom.ir.types import Barriers, DType, Shared
+
+WARP = 32
+UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
+SETTLED = 1 << 30  # age of one that nothing writes
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads that run a piece of code together.
+
+    first: index of the first warp in the CTA.  warps: of one replica.  kind: 'all' (every thread of the
+    CTA, outside groups), 'group', or 'one' (an elected thread).  loc: where the group begins.
+    """
+
+    first: int
+    warps: int | None
+    replicas: int
+    kind: str
+    loc: Loc | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "one":
+            return "one thread"
+        if self.warps is None:
+            return "all threads"
+        each = f"{32 * self.warps} threads"
+        return f"{self.replicas} replicas of {each}" if self.replicas > 1 else each
+
+
+@dataclass(frozen=True)
+class Group:
+    """A finished thread group at top level: its code is the region of `marker` in the top builder."""
+
+    name: str
+    threads: Threads
+    registers: int | None
+
+
+@dataclass(frozen=True)
+class SharedChoice:
+    """How the tiles of one shared_tensor lie in memory, and which line asked for it.
+
+    lead: number of leading axes that index slots.  None: nothing asked yet.
+    """
+
+    lead: int | None = None
+    inner: int | None = None
+    swizzle: int | None = None
+    why: dict[str, tuple[str, Loc | None]] = field(default_factory=dict)
+
+
+class Again(Exception):
+    """A use fixed how a shared tensor lies in memory: translate once more with that known."""
+
+
+@dataclass
+class Declaration:
+    """One op at entry: shared memory, barriers or a tensor map."""
+
+    kind: OpKind
+    operands: tuple[Value, ...]
+    attrs: dict[str, Any]
+    value: Value
+    loc: Loc | None
+
+    def op(self) -> Op:
+        return Op(self.kind, self.operands, self.attrs, (self.value,), (), frozenset(), self.loc)
+
+
+@dataclass
+class State:
+    """What a loop that is translated a second time must find as it was."""
+
+    declarations: list[Declaration] = field(default_factory=list)
+    groups: dict[Op, Group] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    sites: dict[Value, int] = field(default_factory=dict)  # shared value -> its shared_tensor call
+    maps: dict[tuple[Any, ...], Value] = field(default_factory=dict)
+    flight: dict[Value, int] = field(default_factory=dict)  # accumulator -> groups committed since
+    count: int = 0  # of shared_tensor calls
+    objects: int = 0
+    registers: tuple[int, Loc | None] | None = None  # of the group being translated
+    layouts: list[tuple[Value, Any, Loc | None]] = field(default_factory=list)
+
+    def copy(self) -> State:
+        return State(**{k: copy.copy(v) for k, v in vars(self).items()})
+
+
+class Program:
+    """See the module's docstring.  `choices` survives from one translation to the next."""
+
+    def __init__(self, choices: dict[int, SharedChoice]) -> None:
+        self.choices = choices
+        self.state = State()
+        self.attrs: dict[str, tuple[Any, Loc | None]] = {}
+        self.threads: list[Threads] = [Threads(0, None, 1, "all")]
+        self.top: Builder | None = None
+        self.body: Builder | None = None  # of the group being translated, outside its control flow
+        self.target = ""  # the variable that the statement now translated assigns
+        self.facts: dict[Value, int] = {}  # parameter -> known divisor (bytes for pointers)
+
+    @property
+    def here(self) -> Threads:
+        """Who runs the code now being translated."""
+        return self.threads[-1]
+
+    def unique(self, name: str) -> str:
+        """A name that no declaration has yet."""
+        base = name.lstrip("_") or "x"
+        found, n = base, 1
+        while found in self.state.names:
+            n += 1
+            found = f"{base}_{n}"
+        self.state.names.add(found)
+        return found
+
+    def declare(
+        self, kind: OpKind, operands: tuple[Value, ...], loc: Loc | None, hint: str, **attrs: Any
+    ) -> Value:
+        """An op at entry; gives its value."""
+        (t,) = kind.infer(operands, attrs)
+        value = Value(t, hint)
+        self.state.declarations.append(Declaration(kind, operands, attrs, value, loc))
+        return value
+
+    # ---- how shared tensors lie in memory
+
+    def choose(self, site: int, what: str, n: int, because: str, loc: Loc | None) -> None:
+        """A use wants `what` (lead, inner, swizzle) of a shared tensor to be n.  Starts the translation
+        again where it is otherwise; refuses where another line has asked for something else."""
+        choice = self.choices.setdefault(site, SharedChoice())
+        if getattr(choice, what) == n:
+            return
+        if what in choice.why:
+            before, where = choice.why[what]
+            words = {
+                "inner": "which axis of this shared tensor is adjacent in memory",
+                "lead": "how many axes of this shared tensor index slots",
+                "swizzle": "how this shared tensor is swizzled",
+            }
+            raise CompileError(
+                "layout-conflict",
+                f"two lines disagree on {words[what]}: here it is {n} ({because})",
+                loc,
+                (Note(f"here it is {getattr(choice, what)} ({before})", where),),
+                "use two shared tensors, or make both accesses agree",
+            )
+        self.choices[site] = replace(choice, **{what: n}, why={**choice.why, what: (because, loc)})
+        raise Again
+
+    def site(self, s: Value) -> int | None:
+        return self.state.sites.get(s)
+
+    def derived(self, old: Value, new: Value) -> Value:
+        """`new` is a part of the shared tensor `old`."""
+        site = self.state.sites.get(old)
+        if site is not None:
+            self.state.sites[new] = site
+        return new
+
+
+class ScriptEmitter(Emitter):
+    """The emitter of a script; surface functions find the program through it."""
+
+    program: Program
+
+    @staticmethod
+    def of(program: Program) -> ScriptEmitter:
+        emitter = ScriptEmitter()
+        emitter.program = program
+        program.top = emitter.builder
+        return emitter
+
+
+def default_swizzle(row_bytes: int) -> int:
+    """The widest swizzle that divides a row of the inner axis; 0 where none does."""
+    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
+
+
+def shared_shape(
+    shape: tuple[int, ...], dtype: DType, choice: SharedChoice
+) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    """(lead, tile shape, inner axis, swizzle) of a shared tensor."""
+    lead = max(0, len(shape) - 2) if choice.lead is None else choice.lead
+    slots, tile = shape[:lead], shape[lead:]
+    inner = len(tile) - 1 if choice.inner is None else choice.inner
+    if not 0 <= inner < len(tile):
+        refuse(
+            "axis", f"axis {inner} of a tile of {len(tile)} axes", "count axes of one slot from 0"
+        )
+    row = tile[inner] * dtype.bytes
+    swizzle = choice.swizzle
+    if swizzle is None:
+        swizzle = default_swizzle(row) if len(tile) > 1 else 0
+    return slots, tile, inner, swizzle
+
+
+def elements(t: Type) -> int:
+    """Elements of a shared tensor, all its slots."""
+    assert isinstance(t, Shared)
+    return math.prod(t.lead) * math.prod(t.shape)
+
+
+def barrier_count(t: Type) -> int:
+    assert isinstance(t, Barriers)
+    return t.n

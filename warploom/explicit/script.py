@@ -1,0 +1,527 @@
+"""`wl.Script` and `wl.Class` as users write them: the methods that kernels call on `self`.
+
+A subclass's `__call__` is the kernel: it is never run by Python but translated (translate.py).  Calling an
+instance launches it (runtime/script.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from warploom.explicit.handles import Changed, Enter, GlobalView
+from warploom.explicit.program import SETTLED, WARP, SharedChoice, shared_shape
+from warploom.explicit.surface import (
+    Clc,
+    Cluster,
+    CpAsync,
+    Fence,
+    Mbarrier,
+    NamedBarrier,
+    Tcgen05,
+    Tma,
+    Wgmma,
+    box_offsets,
+    index_of,
+    program,
+    shared_of,
+    tile_value,
+    whole_group,
+)
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    is_literal,
+    known,
+    static_dtype,
+    static_int,
+    static_ints,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i1, i64
+from warploom.language import core, debug, linear, memory
+from warploom.language import math as elementwise
+from warploom.language import shape as shapes
+from warploom.language.core import builtin
+
+NAMESPACES: dict[str, type] = {
+    "mbarrier": Mbarrier,
+    "tma": Tma,
+    "wgmma": Wgmma,
+    "fence": Fence,
+    "named_barrier": NamedBarrier,
+    "cp_async": CpAsync,
+    "cluster": Cluster,
+    "tcgen05": Tcgen05,
+    "clc": Clc,
+}
+
+
+class Instructions:
+    """What `self` offers in a Script and in a Class."""
+
+    mbarrier: Mbarrier
+    tma: Tma
+    wgmma: Wgmma
+    fence: Fence
+    named_barrier: NamedBarrier
+    cp_async: CpAsync
+    cluster: Any
+    tcgen05: Any
+    clc: Any
+    attrs: Any
+    blockIdx: Any
+    gridDim: Any
+
+    # ---- tensors
+
+    @builtin
+    def global_view(self, ptr: Operand, dtype: Any, shape: Any, strides: Any = None) -> Any:
+        """A pointer's memory as an array: extents and strides in elements (row-major without strides)."""
+        emitter = current()
+        d = static_dtype(dtype, "dtype")
+        if not isinstance(ptr, Value) or not isinstance(ptr.type, Pointer):
+            refuse(
+                "not-a-pointer",
+                f"a view needs a pointer, found {describe(ptr)}",
+                "declare it as ~float16",
+            )
+        if ptr.type.dtype != d:
+            refuse(
+                "dtype-mismatch",
+                f"a view of {d} of a pointer to {ptr.type.dtype}",
+                "make them agree",
+            )
+        extents = shape if isinstance(shape, tuple) else (shape,)
+        if not 1 <= len(extents) <= 5:
+            refuse("view-rank", f"a view of {len(extents)} axes", "views have 1 to 5 axes")
+        steps = _row_major(extents) if strides is None else strides
+        if not isinstance(steps, tuple) or len(steps) != len(extents):
+            refuse("view-strides", "one stride for each axis", "give as many strides as sizes")
+        sizes = [emitter.cast(x, i64) for x in (*extents, *steps)]
+        known_divisors = [_divisor(x) for x in steps]
+        base = program().facts.get(ptr, 1)
+        view = emitter.emit(
+            tile.make_view,
+            ptr,
+            *sizes,
+            divisible=(base, *known_divisors),
+            hint=f"{ptr.hint.removesuffix('_ptr')}_view",
+        )
+        units = [a for a, s in enumerate(steps) if _known(s) == 1]
+        return GlobalView(
+            view,
+            d,
+            extents,
+            units[-1] if units else None,
+            _why_no_tma(ptr, d, base, steps, known_divisors, units),
+        )
+
+    @builtin
+    def shared_tensor(self, dtype: Any, shape: Any, alias: Any = None) -> Any:
+        """Shared memory.  Of more than two axes the leading ones number slots; `s[stage]` is a slot.
+
+        alias: a shared tensor whose bytes this one reuses.  How a slot lies in memory follows from the
+        accesses; self.annotate_layout overrides it."""
+        p, emitter = program(), current()
+        sizes = shapes.positive_shape(shape, "the shape")
+        d = static_dtype(dtype, "dtype")
+        site = p.state.count
+        p.state.count += 1
+        choice = p.choices.get(site, SharedChoice())
+        lead, box, inner, swizzle = shared_shape(sizes, d, choice)
+        attrs: dict[str, Any] = {"lead": lead, "shape": box, "dtype": d}
+        attrs |= {"inner": inner, "swizzle": swizzle}
+        if alias is not None:
+            attrs["alias"] = _allocation_of(alias)
+        name = p.target or "shared"
+        value = p.declare(hopper.shared_alloc, (), emitter.loc, name, name=p.unique(name), **attrs)
+        p.state.sites[value] = site
+        return value
+
+    @builtin
+    def register_tensor(self, dtype: Any, shape: Any, init: Operand = None) -> Any:
+        """A tile in the group's registers, filled with init.  Without init it has no contents: a float32
+        one then only serves as an accumulator whose first mma has use_acc=False."""
+        d, sizes = static_dtype(dtype, "dtype"), shapes.positive_shape(shape, "the shape")
+        p = program()
+        whole_group("register_tensor")
+        if init is not None:
+            return shapes.full(sizes, init, d)
+        if d != f32 or len(sizes) != 2:
+            refuse(
+                "register-init",
+                f"a register tensor of {d} without contents",
+                "give init=; only wgmma's float32 accumulators may start without",
+            )
+        v = current().emit(hopper.no_acc, shape=sizes, hint=p.target)
+        p.state.flight[v] = SETTLED
+        return v
+
+    # ---- memory
+
+    @builtin
+    def load_global(self, src: GlobalView, offsets: Any, shape: Any, dims: Any = None) -> Any:
+        """The box at offsets into registers; out of bounds zeros.  The group loads it together."""
+        whole_group("load_global")
+        at = box_offsets(offsets, src)
+        box, squeeze = _box(src, shapes.positive_shape(shape, "the shape"), dims)
+        out = current().emit(tile.load_box, src.view, *at, shape=box)
+        return shapes.reshape(out, squeeze) if squeeze != box else out
+
+    @builtin
+    def store_global(self, dst: GlobalView, src: Operand, offsets: Any, dims: Any = None) -> None:
+        """Registers to the box at offsets; out of bounds dropped."""
+        whole_group("store_global")
+        at = box_offsets(offsets, dst)
+        v = tile_value(src, "store_global")
+        box, squeeze = _box(dst, cast(Tile, v.type).shape, dims)
+        v = shapes.reshape(v, box) if squeeze != box else v
+        current().emit(tile.store_box, dst.view, v, *at)
+
+    @builtin
+    def load_shared(self, src: Any) -> Any:
+        """A slot (or part of one) into registers."""
+        whole_group("load_shared")
+        return current().emit(hopper.shared_load, shared_of(src))
+
+    @builtin
+    def store_shared(self, dst: Any, src: Operand) -> None:
+        """Registers into a slot (or part of one), by ordinary stores."""
+        whole_group("store_shared")
+        s, v = shared_of(dst), tile_value(src, "store_shared")
+        t = cast(Shared, s.type)
+        if cast(Tile, v.type).dtype != t.dtype:
+            refuse(
+                "store-type", f"store_shared of {v.type} into {t}", f"cast it with .to({t.dtype})"
+            )
+        current().emit(hopper.shared_store, s, v)
+
+    load = memory.load
+    store = memory.store
+    atomic_add = memory.atomic_add
+    atomic_max = memory.atomic_max
+    atomic_min = memory.atomic_min
+
+    # ---- threads
+
+    @builtin
+    def thread_group(
+        self, thread_begin: Any, num_threads: Any, replicas: Any = 1, name: str = ""
+    ) -> Any:
+        """`with self.thread_group(begin, n):` runs its block by threads begin … begin + n of the group.
+
+        replicas: the block is run by so many groups of n threads, one after the other in thread order; then
+        `with … as i` gives each its number.  name: what reports call the group."""
+        begin, n = static_int(thread_begin, "thread_begin"), static_int(num_threads, "num_threads")
+        many = static_int(replicas, "replicas")
+        if n < WARP or n % WARP or begin % WARP or begin < 0 or many < 1:
+            refuse(
+                "group-warps",
+                f"a group of {n} threads from thread {begin}",
+                f"groups are whole warps: multiples of {WARP}",
+            )
+        return Enter("group", begin, n, many, name, f"thread_group({begin}, {n})")
+
+    @builtin
+    def warp_group(
+        self, warp_group_begin: Any = 0, num_warp_groups: Any = 1, name: str = ""
+    ) -> Any:
+        """The warp groups (128 threads each) of that number: replicas where there are several."""
+        first, n = static_int(warp_group_begin, "a warp group"), static_int(num_warp_groups, "n")
+        return Enter("group", 128 * first, 128, n, name, f"warp_group({first}, {n})")
+
+    @builtin
+    def single_warp(self, warp: Any = 0, name: str = "") -> Any:
+        """One warp of the group."""
+        first = static_int(warp, "a warp")
+        return Enter("group", WARP * first, WARP, 1, name, f"single_warp({first})")
+
+    @builtin
+    def single_thread(self, thread: Any = -1) -> Any:
+        """One thread of the group, always the same one."""
+        return Enter("one", what="single_thread()")
+
+    @builtin
+    def sync(self, scope: str = "group") -> None:
+        """A barrier of the group: of its replica, or with scope='task' of all its replicas together."""
+        whole_group("sync")
+        if scope not in ("group", "task"):
+            refuse("sync-scope", f"sync of {scope!r}", "use 'group' or 'task'")
+        current().emit(hopper.group_sync, scope="task" if scope == "task" else "replica")
+
+    @builtin
+    def setmaxnreg(self, registers: Any) -> None:
+        """The registers that each thread of the group may use from here on: at the start of a group of
+        whole warp groups (128 threads), a multiple of 8 from 24 to 240."""
+        p, emitter = program(), current()
+        here = whole_group("setmaxnreg")
+        n = static_int(registers, "the number of registers")
+        if here.kind != "group" or emitter.builder is not p.body:
+            refuse(
+                "setmaxnreg-place",
+                "setmaxnreg inside control flow",
+                "put it at the start of a thread group",
+            )
+        if here.warps is None or here.warps * here.replicas % 4 or here.first % 4:
+            threads = 32 * (here.warps or 0) * here.replicas
+            padded = -(-threads // 128) * 128
+            refuse(
+                "setmaxnreg-group",
+                f"setmaxnreg in a group of {threads} threads from thread {32 * here.first}: it takes "
+                "whole warp groups of 128",
+                f"pad the group to {padded} threads from a multiple of 128, and let single_warp() or "
+                "single_thread() do the work",
+            )
+        if n % 8 or not 24 <= n <= 240:
+            refuse("setmaxnreg", f"{n} registers", "setmaxnreg takes multiples of 8 from 24 to 240")
+        if p.state.registers is not None:
+            refuse("setmaxnreg", "a second setmaxnreg in one group", "one budget a group")
+        p.state.registers = n, emitter.loc
+
+    @builtin
+    def ring_next(self, slot: Operand, phase: Operand, depth: Any) -> Any:
+        """(slot, phase) of the next round of a ring: slot + 1, or 0 with the phase flipped after the last."""
+        n = static_int(depth, "depth")
+        out = current().emit(task.ring_next, index_of(slot), index_of(phase), depth=n)
+        return tuple(out)
+
+    # ---- loops
+
+    @builtin
+    def range(
+        self, start: Operand, end: Operand = None, step: Operand = None, unroll: Any = None
+    ) -> Any:
+        """A loop at run time.  unroll: copies of the body an iteration; 'all' unrolls while compiling, and
+        the index is a compile-time number."""
+        if unroll == "all":
+            return core.static_range(start, end, step)
+        return core.range(start, end, step, loop_unroll_factor=unroll)
+
+    # ---- values
+
+    @builtin
+    def cast(self, x: Operand, dtype: Any) -> Any:
+        """x converted by value."""
+        return current().cast(x, static_dtype(dtype, "dtype"))
+
+    @builtin
+    def where(self, condition: Operand, x: Operand, y: Operand) -> Any:
+        """x where condition, else y: elementwise, or whole where the condition is one number."""
+        emitter = current()
+        c = emitter.cast(condition, i1)
+        if isinstance(c.type, Tile):
+            return elementwise.where(c, x, y)
+        a, b = emitter.unify(x, y)
+        return emitter.emit(arith.select, c, a, b)
+
+    @builtin
+    def sum(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
+        """The sum along an axis."""
+        return linear.sum(tile_value(x, "sum"), dim, keepdim)
+
+    @builtin
+    def max(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
+        """The maximum along an axis."""
+        return linear.max(tile_value(x, "max"), dim, keep_dims=keepdim)
+
+    @builtin
+    def min(self, x: Operand, dim: Any = None, keepdim: Any = False) -> Any:
+        """The minimum along an axis."""
+        return linear.min(tile_value(x, "min"), dim, keep_dims=keepdim)
+
+    @builtin
+    def fast_divmod(self, a: Operand, b: Operand) -> Any:
+        """(a // b, a % b) of numbers that are not negative."""
+        emitter = current()
+        return emitter.binary("//", a, b), emitter.binary("%", a, b)
+
+    @builtin
+    def arange(self, start: Any, end: Any) -> Any:
+        """[start, end) as an int32 tile."""
+        whole_group("arange")
+        return shapes.arange(start, end)
+
+    @builtin
+    def bitcast(self, x: Operand, dtype: Any) -> Any:
+        """The same bits as another dtype."""
+        return elementwise.to(x, dtype, bitcast=True)
+
+    @builtin
+    def annotate_layout(
+        self, x: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
+    ) -> Any:
+        """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout.  A shared tensor:
+        `inner`, the axis of a slot that is adjacent in memory, and `swizzle` (0, 32, 64 or 128 bytes)."""
+        return annotate(x, layout, inner, swizzle)
+
+    @builtin
+    def printf(self, format: str, *values: Operand) -> None:
+        """Prints values of the group; format is a prefix (values are named by themselves)."""
+        debug.device_print(str(format), *values)
+
+    @builtin
+    def print_tensor(self, prefix: str, x: Operand) -> None:
+        """Prints a register tensor."""
+        debug.device_print(str(prefix), x)
+
+    abs = elementwise.abs
+    exp = elementwise.exp
+    exp2 = elementwise.exp2
+    log = elementwise.log
+    log2 = elementwise.log2
+    sqrt = elementwise.sqrt
+    rsqrt = elementwise.rsqrt
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tanh = elementwise.tanh
+    erf = elementwise.erf
+    floor = elementwise.floor
+    ceil = elementwise.ceil
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    fma = elementwise.fma
+    transpose = shapes.trans
+    reshape = shapes.reshape
+    expand_dims = shapes.expand_dims
+    broadcast_to = shapes.broadcast_to
+    assume = debug.assume
+    static_assert = debug.static_assert
+    device_assert = debug.device_assert
+
+
+class Class(Instructions):
+    """Base of helper objects written in the language: `__init__` and methods are inlined into the script that
+    makes the object, its fields are variables."""
+
+
+class ScriptBase(Instructions):
+    """What a Script is to the translator.  `kernel`: the user's __call__."""
+
+    kernel: ClassVar[Callable[..., None]]
+    spaces: ClassVar[tuple[Mapping[str, Sequence[Any]], ...]] = ()
+    debug_schedule: ClassVar[Mapping[str, Any] | None] = None
+
+    def __init__(self) -> None:
+        pass
+
+
+# ---- views
+
+
+def _known(x: Any) -> Any:
+    return known(x) if isinstance(x, Const) or is_literal(x) else None
+
+
+def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:
+    emitter = current()
+    steps: list[Any] = [1]
+    for n in reversed(extents[1:]):
+        steps.insert(0, n if _known(steps[0]) == 1 else emitter.binary("*", n, steps[0]))
+    return tuple(steps)
+
+
+def _divisor(x: Any, limit: int = 16) -> int:
+    """The largest power of two up to `limit` that is known to divide x."""
+    n = _known(x)
+    if n is not None:
+        return limit if n == 0 else min(limit, n & -n)
+    emitter, p = current(), program()
+    if x in p.facts:
+        return min(limit, p.facts[x])
+    made = next((o for o in reversed(emitter.builder.ops) if x in o.results), None)
+    if made is None:
+        return 1
+    match made.kind:
+        case arith.mul:
+            return min(limit, math.prod(_divisor(v) for v in made.operands))
+        case arith.add | arith.sub:
+            return min(_divisor(v) for v in made.operands)
+        case arith.cast:
+            return _divisor(made.operands[0])
+        case arith.const:
+            return _divisor(made.attrs["value"])
+    return 1
+
+
+def _why_no_tma(
+    ptr: Value, d: DType, base: int, steps: Any, divisors: list[int], units: list[int]
+) -> str:
+    """Why TMA can't move boxes of a view; "" where it can (PTX ISA, cp.async.bulk.tensor: 16 bytes)."""
+    if not units:
+        return "no axis of this view has stride 1"
+    if base % 16:
+        return f"the base {ptr.hint} of this view is aligned to {base} bytes, not 16"
+    for a, (s, n) in enumerate(zip(steps, divisors, strict=True)):
+        if a != units[-1] and n * d.bytes % 16:
+            what = (
+                f"= {_known(s)}" if _known(s) is not None else f", known to be a multiple of {n},"
+            )
+            return f"the stride of axis {a} {what} elements of {d.bytes} bytes is no multiple of 16 bytes"
+    return ""
+
+
+def _box(
+    view: GlobalView, shape: tuple[int, ...], dims: Any
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(box of the view's rank, shape): axes that dims leave out have size 1."""
+    rank = len(view.shape)
+    axes = tuple(range(rank - len(shape), rank)) if dims is None else static_ints(dims, "dims")
+    if (
+        len(axes) != len(shape)
+        or list(axes) != sorted(set(axes))
+        or axes[-1] >= rank
+        or axes[0] < 0
+    ):
+        refuse(
+            "view-rank",
+            f"a box of {len(shape)} axes of a view of {rank}",
+            "name its axes with dims=",
+        )
+    return tuple(shape[axes.index(a)] if a in axes else 1 for a in range(rank)), shape
+
+
+def _allocation_of(s: Any) -> str:
+    for d in program().state.declarations:
+        if d.value is s and d.kind is hopper.shared_alloc:
+            return str(d.attrs["name"])
+    refuse("not-shared", f"alias of {describe(s)}", "name a whole shared_tensor")
+
+
+# ---- layouts
+
+
+def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
+    """See Instructions.annotate_layout."""
+    p, emitter = program(), current()
+    if isinstance(x, Value) and isinstance(x.type, Shared):
+        site = p.site(x)
+        if site is None or x.type.shape != x.type.box:
+            refuse(
+                "annotate",
+                "a part of a shared tensor",
+                "annotate the tensor that shared_tensor gave",
+            )
+        if inner is not None:
+            n = shapes.axis_of(inner, len(x.type.shape))
+            p.choose(site, "inner", n, "annotate_layout", emitter.loc)
+        if swizzle is not None:
+            p.choose(
+                site, "swizzle", static_int(swizzle, "swizzle"), "annotate_layout", emitter.loc
+            )
+        return x
+    if isinstance(x, Value) and isinstance(x.type, InFlight):
+        refuse(
+            "annotate",
+            "an accumulator's layout is the tensor core's",
+            "annotate it after wait_group",
+        )
+    v = tile_value(x, "annotate_layout")
+    if layout is None or tuple(layout.shape) != cast(Tile, v.type).shape:
+        refuse("annotate", f"no layout of {v.type}", "pass a warploom.layout.Layout of its shape")
+    return Changed(((v, emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)),))

@@ -1,0 +1,574 @@
+"""What scripts are written in: the methods of `wl.Script` and `wl.Class`, and their namespaces.
+
+Names and semantics are Tilus's; where an instruction of Hopper has more to say, it takes more keywords.
+Every function here runs while a script is translated and emits IR (ir/ops/hopper.py says what each op
+stands for).  "The group" is the threads that run the statement together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from warploom.explicit.handles import Barrier, BarrierList, Changed, GlobalView
+from warploom.explicit.program import (
+    SETTLED,
+    UNCOMMITTED,
+    Program,
+    ScriptEmitter,
+    Threads,
+)
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    is_literal,
+    static_bool,
+    static_int,
+    static_ints,
+)
+from warploom.frontend.refuse import refuse
+from warploom.ir.build import elect
+from warploom.ir.core import Builder, Value
+from warploom.ir.ops import hopper
+from warploom.ir.types import (
+    Barriers,
+    InFlight,
+    Shared,
+    TensorMap,
+    Tile,
+    i1,
+    i32,
+)
+from warploom.language import shape as shapes
+from warploom.language.core import builtin
+
+WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous warps)
+
+
+def program() -> Program:
+    """The script being translated."""
+    emitter = current()
+    if not isinstance(emitter, ScriptEmitter):
+        refuse(
+            "script-only", "an instruction of wl.Script outside of a script", "write a wl.Script"
+        )
+    return emitter.program
+
+
+def index_of(x: Operand) -> Value:
+    """A slot, phase or offset as the i32 that the hardware takes."""
+    return current().cast(x, i32)
+
+
+def one_thread(emit: Any) -> None:
+    """Emits ops that one thread runs: here where one thread runs already, else in an elect of their own."""
+    emitter, here = current(), program().here
+    if here.kind == "one":
+        emit()
+        return
+
+    def body(b: Builder) -> None:
+        with emitter.inside(b):
+            emit()
+
+    emitter.builder.loc = emitter.loc
+    elect(emitter.builder, body)
+
+
+def whole_group(what: str) -> Threads:
+    """The group, which has to run `what` with all its threads."""
+    here = program().here
+    if here.kind == "one":
+        refuse(
+            "one-thread",
+            f"{what} is run by all threads of a group, not by one",
+            "move it out of single_thread()",
+        )
+    return here
+
+
+def need_tma(view: GlobalView) -> None:
+    if view.fits_tma:
+        refuse(
+            "tma-view",
+            view.fits_tma,
+            "TMA needs bases and strides of whole 16 bytes, one axis of stride 1",
+        )
+
+
+def tile_value(x: Operand, what: str) -> Value:
+    """A register tensor's value; refuses accumulators in flight."""
+    if isinstance(x, Value) and isinstance(x.type, InFlight):
+        refuse(
+            "in-flight",
+            f"{what} reads an accumulator that a wgmma may still be writing",
+            "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
+        )
+    return shapes.tile_of(x, what)
+
+
+# ---- namespaces
+
+
+class Mbarrier:
+    """self.mbarrier: barriers in shared memory that count arrivals and bytes; a phase completes when all
+    its arrivals and all expected bytes are in, then the next one begins."""
+
+    producer_initial_phase = 1  # a wait for it passes at once on a fresh barrier
+    consumer_initial_phase = 0
+
+    @builtin
+    def alloc(self, counts: Any = 1, count: Any = None) -> Any:
+        """Barriers that expect so many arrivals a phase: one for each number in `counts`.  They are
+        initialised before any group starts, wherever the call stands."""
+        p, emitter = program(), current()
+        many = static_ints(counts if count is None else count, "an arrival count")
+        for n in many:
+            if not 1 <= n < 1 << 20:
+                refuse("arrival-count", f"a barrier for {n} arrivals", "give 1 to 2**20 - 1")
+        name = p.target or "barrier"
+
+        def made(n: int, count: int) -> Value:
+            return p.declare(
+                hopper.mbarrier_alloc, (), emitter.loc, name, name=p.unique(name), n=n, count=count
+            )
+
+        if len(set(many)) == 1:
+            return made(len(many), many[0])
+        return BarrierList(tuple(made(1, n) for n in many))
+
+    @builtin
+    def wait(self, barrier: Any, phase: Operand, sem: str = "acquire", scope: str = "cta") -> None:
+        """Until the phase of this parity is complete: passes where the barrier's running phase has the other.
+
+        sem, scope: 'acquire' or 'relaxed', 'cta'; every wait acquires."""
+        _scope(scope)
+        b = barrier_of(barrier)
+        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase))
+
+    @builtin
+    def arrive(
+        self,
+        barrier: Any,
+        count: Any = 1,
+        sem: str = "release",
+        scope: str = "cta",
+        by: str = "thread",
+    ) -> None:
+        """One arrival of every thread of the group (by='thread'), of every warp (by='warp': lane 0 after
+        the warp's own __syncwarp), or one for the group (by='one': only where the group has
+        synchronised before)."""
+        _scope(scope)
+        if static_int(count, "an arrival count") != 1:
+            refuse("arrival-count", f"{count} arrivals at once", "arrive once a thread or warp")
+        b = barrier_of(barrier)
+        current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), by=by)
+
+    @builtin
+    def arrive_and_expect_tx(
+        self, barrier: Any, transaction_bytes: Any, sem: str = "release", scope: str = "cta"
+    ) -> None:
+        """Expects so many bytes more in this phase, then arrives once.  The copies that bring the bytes
+        do not raise the expectation: they count it down."""
+        _scope(scope)
+        here = program().here
+        if here.kind != "one":
+            refuse(
+                "expect-tx-threads",
+                f"{here} would each expect the bytes and arrive",
+                "put it under `with self.single_thread():`",
+            )
+        b = barrier_of(barrier)
+        n = static_int(transaction_bytes, "the number of bytes")
+        current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n)
+
+    @builtin
+    def arrive_remote(self, *args: Any, **kwargs: Any) -> None:
+        """An arrival at a barrier of another CTA of the cluster."""
+        not_yet("mbarrier.arrive_remote", "clusters")
+
+    @builtin
+    def arrive_and_expect_tx_multicast(self, *args: Any, **kwargs: Any) -> None:
+        """Expectations in several CTAs of the cluster."""
+        not_yet("mbarrier.arrive_and_expect_tx_multicast", "clusters")
+
+    @builtin
+    def arrive_and_expect_tx_remote(self, *args: Any, **kwargs: Any) -> None:
+        """An expectation in another CTA of the cluster."""
+        not_yet("mbarrier.arrive_and_expect_tx_remote", "clusters")
+
+
+class Tma:
+    """self.tma: copies of boxes by the TMA unit.  One elected thread of the group issues each."""
+
+    @builtin
+    def global_to_shared(
+        self,
+        src: GlobalView,
+        dst: Any,
+        offsets: Any,
+        mbarrier: Any,
+        dims: Any = None,
+        cta_group: Any = 1,
+        multicast_mask: Any = None,
+        cache_policy: Any = None,
+    ) -> None:
+        """A box of dst's shape at offsets (one for each axis of src; `dims` says which of them are dst's,
+        by default the last).  Its bytes complete on the barrier; what is out of bounds reads as 0."""
+        if multicast_mask is not None or known_int(cta_group) != 1:
+            not_yet("TMA multicast", "clusters")
+        if cache_policy is not None:
+            not_yet("cache_policy", "cache policies")
+        d = shared_of(dst)
+        m = tensor_map(src, d, dims)
+        b = barrier_of(mbarrier)
+        emitter = current()
+        at = box_offsets(offsets, src)
+        index = index_of(b.index)
+        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at))
+
+    @builtin
+    def shared_to_global(
+        self, src: Any, dst: GlobalView, offsets: Any, dims: Any = None, cache_policy: Any = None
+    ) -> None:
+        """Writes a slot to the box at offsets; in the elected thread's current bulk group."""
+        if cache_policy is not None:
+            not_yet("cache_policy", "cache policies")
+        s = shared_of(src)
+        m = tensor_map(dst, s, dims)
+        emitter = current()
+        at = box_offsets(offsets, dst)
+        one_thread(lambda: emitter.emit(hopper.tma_store, m, s, *at))
+
+    @builtin
+    def shared_to_global_reduce(self, *args: Any, **kwargs: Any) -> None:
+        """A store that adds to what is there."""
+        not_yet("a TMA store with a reduction", "TMA reductions")
+
+    @builtin
+    def commit_group(self) -> None:
+        """Closes the elected thread's bulk group."""
+        one_thread(lambda: current().emit(hopper.tma_store_commit))
+
+    @builtin
+    def wait_group(self, n: Any = 0, read: Any = True) -> None:
+        """Until at most n of the elected thread's latest bulk groups are going on; with `read` until they
+        have read their shared memory, which is all that its reuse needs."""
+        pending, only_read = static_int(n, "n"), static_bool(read, "read")
+        one_thread(lambda: current().emit(hopper.tma_store_wait, pending=pending, read=only_read))
+
+
+class Wgmma:
+    """self.wgmma: the tensor core's asynchronous products, issued by one warp group."""
+
+    @builtin
+    def fence(self) -> None:
+        """Orders earlier register accesses before the following mma."""
+        _warp_group("wgmma.fence")
+        current().emit(hopper.wgmma_fence)
+
+    @builtin
+    def mma(
+        self, a: Any, b: Any, d: Any, use_acc: Operand = True, enable_input_d: Operand = None
+    ) -> Changed:
+        """Issues d ← a·b + d; where use_acc (enable_input_d) is false d ← a·b.  a: (m, k) in shared memory or
+        registers; b: (k, n) in shared memory; d: (m, n) float32 in registers, not to be touched before the
+        wait_group that covers it."""
+        _warp_group("wgmma.mma")
+        p, emitter = program(), current()
+        right = shared_of(b)
+        left = shared_of(a) if isinstance(a, Value) and isinstance(a.type, Shared) else None
+        if left is None:
+            left = tile_value(a, "wgmma's a")
+        if not isinstance(d, Value) or not isinstance(d.type, Tile | InFlight):
+            refuse(
+                "wgmma-acc",
+                f"wgmma accumulates in registers, found {describe(d)}",
+                "pass a register_tensor",
+            )
+        acc = d
+        if isinstance(d.type, Tile):
+            acc = emitter.emit(hopper.in_flight, d, hint=d.hint)
+        use = use_acc if enable_input_d is None else enable_input_d
+        flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
+        for s in (left, right):
+            if isinstance(s.type, Shared) and s.type.swizzle == 0:
+                refuse(
+                    "wgmma-swizzle",
+                    f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",
+                    "make its inner axis a multiple of 32 bytes",
+                )
+        out = emitter.emit(hopper.wgmma, left, right, acc, flag, hint=d.hint)
+        p.state.flight[out] = UNCOMMITTED
+        return Changed(((d, out),))
+
+    @builtin
+    def commit_group(self) -> None:
+        """Closes the group of products issued so far."""
+        _warp_group("wgmma.commit_group")
+        flight = program().state.flight
+        for v, age in flight.items():
+            if age != SETTLED:
+                flight[v] = age + 1
+        current().emit(hopper.wgmma_commit)
+
+    @builtin
+    def wait_group(self, n: Any = 0) -> Any:
+        """Until at most n of the latest groups are going on.  The accumulators of the others are register
+        tensors again."""
+        _warp_group("wgmma.wait_group")
+        return Wait(static_int(n, "n"))
+
+
+class Wait:
+    """A wait_group, which the translator finishes: it knows the variables."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+
+
+class Fence:
+    """self.fence: order between ordinary accesses and those of TMA and wgmma (the async proxy)."""
+
+    @builtin
+    def proxy_async(self, space: str = "shared") -> None:
+        """This thread's ordinary accesses to shared memory so far come before later accesses of the async
+        proxy that a barrier orders after it."""
+        if space != "shared":
+            not_yet(f"fence.proxy_async of {space} memory", "fences of global memory")
+        current().emit(hopper.fence_async)
+
+    @builtin
+    def proxy_async_release(self) -> None:
+        """As proxy_async of shared memory."""
+        current().emit(hopper.fence_async)
+
+    @builtin
+    def mbarrier_init(self) -> None:
+        """Nothing: barriers are made visible before any group starts."""
+
+
+class NamedBarrier:
+    """self.named_barrier: the 16 hardware barriers of a CTA, by number."""
+
+    @builtin
+    def sync(self, id: Any, threads: Any, index: Operand = None, n: Any = None) -> None:
+        """Arrives at barrier `id` (1 to 15) and waits until `threads` have arrived.  index: a run-time number
+        below n that is added to id."""
+        _named(id, threads, index, n, False)
+
+    @builtin
+    def arrive(self, id: Any, threads: Any, index: Operand = None, n: Any = None) -> None:
+        """Arrives without waiting."""
+        _named(id, threads, index, n, True)
+
+
+class CpAsync:
+    """self.cp_async: copies by all threads of the group together, a few bytes each."""
+
+    @builtin
+    def load(self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16) -> None:
+        """The box of dst's shape at offsets, in pieces of 4, 8 or 16 bytes; out of bounds zeros."""
+        whole_group("cp_async.load")
+        d = shared_of(dst)
+        at = box_offsets(offsets, src)
+        current().emit(hopper.cp_async, src.view, d, *at, bytes=static_int(bytes, "bytes"))
+
+    @builtin
+    def arrive(self, barrier: Any) -> None:
+        """Every thread arrives once its copies so far are done."""
+        whole_group("cp_async.arrive")
+        b = barrier_of(barrier)
+        current().emit(hopper.cp_async_arrive, b.array, index_of(b.index))
+
+
+def _later(what: str, names: str) -> type:
+    """A namespace whose instructions parse, and stop with an error that names their line."""
+
+    def made(name: str) -> Any:
+        def fn(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+            not_yet(f"{what}.{name}", _REASONS[what])
+
+        fn.__name__, fn.__doc__ = name, f"{what}.{name} of Tilus; not supported on Hopper yet."
+        return builtin(fn)
+
+    return type(what, (), {name: made(name) for name in names.split()})
+
+
+_REASONS = {
+    "tcgen05": "Blackwell's tensor cores (this version compiles for Hopper; use self.wgmma)",
+    "clc": "Blackwell's cluster launch control",
+    "cluster": "clusters",
+}
+Tcgen05 = _later(
+    "tcgen05",
+    "alloc dealloc slice view load wait_load store wait_store copy mma commit relinquish_alloc_permit",
+)
+Clc = _later("clc", "try_cancel query_response")
+Cluster = _later("cluster", "sync map_shared_addr")
+
+
+def not_yet(what: str, needs: str) -> NoReturn:
+    refuse("not-yet", f"{what} is not supported yet", f"it needs {needs}")
+
+
+def known_int(x: Any) -> Any:
+    return x.value if isinstance(x, Const) else x
+
+
+def _scope(scope: str) -> None:
+    if scope != "cta":
+        not_yet(f"scope={scope!r}", "clusters")
+
+
+def _warp_group(what: str) -> None:
+    here = whole_group(what)
+    if here.warps != 4 or here.first % 4:
+        refuse(
+            "wgmma-group",
+            f"{what} is run by one warp group of {WARP_GROUP} threads, here run {here}",
+            "put it under `with self.thread_group(begin, 128, replicas=n):`, begin a multiple of 128",
+        )
+
+
+def _named(id: Any, threads: Any, index: Operand, n: Any, arrive: bool) -> None:
+    whole_group("a named barrier")
+    attrs: dict[str, Any] = {"id": static_int(id, "the barrier's number"), "arrive": arrive}
+    attrs["threads"] = static_int(threads, "the number of threads")
+    operands = []
+    if index is not None:
+        operands = [index_of(index)]
+        attrs["n"] = static_int(n, "n, the bound of index")
+    current().emit(hopper.named_barrier, *operands, **attrs)
+
+
+# ---- operands
+
+
+def shared_of(x: Any) -> Value:
+    """One slot of shared memory.  An array that is used whole is one of tiles of all its axes."""
+    if not isinstance(x, Value) or not isinstance(x.type, Shared):
+        refuse(
+            "not-shared", f"expected a shared tensor, found {describe(x)}", "pass a shared_tensor"
+        )
+    if x.type.lead:
+        p = program()
+        site = p.site(x)
+        if site is not None and x in _allocated(p):
+            p.choose(site, "lead", 0, "it is used without a slot index", current().loc)
+        refuse(
+            "slot-index",
+            f"{describe(x)} is an array of slots",
+            "index every leading axis, as in s[stage]",
+        )
+    return x
+
+
+def _allocated(p: Program) -> set[Value]:
+    return {d.value for d in p.state.declarations}
+
+
+def barrier_of(x: Any) -> Barrier:
+    match x:
+        case Barrier():
+            return x
+        case Value(type=Barriers(n=1)):
+            return Barrier(x, 0)
+        case Value(type=Barriers(n=n)):
+            refuse(
+                "barrier-index",
+                f"{n} barriers where one is expected",
+                "index them, as in full[stage]",
+            )
+    refuse("not-a-barrier", f"expected an mbarrier, found {describe(x)}", "use self.mbarrier.alloc")
+
+
+def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
+    if not isinstance(view, GlobalView):
+        refuse(
+            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
+        )
+    at = offsets if isinstance(offsets, tuple) else (offsets,)
+    if len(at) != len(view.shape):
+        refuse(
+            "offset-count",
+            f"{len(at)} offsets for a view of {len(view.shape)} axes",
+            "give one offset for each axis of the view",
+        )
+    return [index_of(x) for x in at]
+
+
+def tensor_map(view: GlobalView, s: Value, dims: Any) -> Value:
+    """The tensor map that moves boxes of a slot's shape between a view and shared memory."""
+    p, emitter = program(), current()
+    if not isinstance(view, GlobalView):
+        refuse(
+            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
+        )
+    need_tma(view)
+    t = s.type
+    assert isinstance(t, Shared) and view.unit is not None
+    rank = len(view.shape)
+    if len(t.shape) > rank:
+        refuse(
+            "view-rank",
+            f"{t} has more axes than the view ({rank})",
+            "make the view of as many axes",
+        )
+    axes = tuple(range(rank - len(t.shape), rank)) if dims is None else static_ints(dims, "dims")
+    if len(axes) != len(t.shape) or list(axes) != sorted(set(axes)) or axes[-1] >= rank:
+        refuse(
+            "tma-dims", f"dims {axes} of a view of {rank} axes for {t}", "name the axes in order"
+        )
+    if view.unit not in axes:
+        refuse(
+            "tma-dims",
+            f"the view is dense along axis {view.unit}, which dims leave out",
+            "include it",
+        )
+    inner = axes.index(view.unit)
+    if inner != t.inner:
+        site = p.site(s)
+        if site is None or t.shape != t.box:
+            refuse(
+                "layout-conflict",
+                f"the view is dense along axis {inner}, {t} is not",
+                "transpose one",
+            )
+        p.choose(site, "inner", inner, "TMA moves rows of the view as they lie", emitter.loc)
+    box = tuple(t.shape[axes.index(a)] if a in axes else 1 for a in range(rank))
+    key = (view.view, box, view.unit, t.swizzle)
+    if key not in p.state.maps:
+        hint = f"{view.view.hint or 'view'}_map"
+        p.state.maps[key] = p.declare(
+            hopper.tensor_map, (view.view,), emitter.loc, hint,
+            box=box, inner=view.unit, swizzle=t.swizzle,
+        )  # fmt: skip
+    m = p.state.maps[key]
+    assert isinstance(m.type, TensorMap)
+    return m
+
+
+# ---- parts of shared tensors: methods of theirs
+
+
+@builtin
+def shared_transpose(x: Value, *perm: Any) -> Any:
+    """s.transpose(): the same bytes with the axes in reverse order, or permuted."""
+    s = shared_of(x)
+    assert isinstance(s.type, Shared)
+    order = static_ints(perm, "an axis") if perm else tuple(range(len(s.type.shape)))[::-1]
+    return current().emit(hopper.shared_transpose, s, perm=order)
+
+
+@builtin
+def shared_block(x: Value, shape: Any, at: Any) -> Any:
+    """s.block(shape, at): part number `at` (one index an axis) of a slot cut into parts of `shape`."""
+    s = shared_of(x)
+    sizes = static_ints(shape, "the shape")
+    index = at if isinstance(at, tuple) else (at,)
+    if len(index) != len(sizes):
+        refuse("slice", f"{len(index)} indices for a part of {len(sizes)} axes", "give one an axis")
+    out = current().emit(hopper.shared_slice, s, *map(index_of, index), shape=sizes)
+    return program().derived(s, out)

@@ -1,0 +1,1 @@
+"""Kernels written by hand in the explicit language."""

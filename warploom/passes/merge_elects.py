@@ -1,0 +1,46 @@
+"""Neighbouring `elect` regions become one: the elected thread is always the same.
+
+Order: at WARP, for explicit kernels, whose every TMA instruction outside of single_thread() has an elect of
+its own.  Computations between the two move before them.
+
+    before:  elect() do { tma_load(…) }
+             %y = add(%x, %c) : i32
+             elect() do { tma_load(…, %y) }
+    after:   %y = add(%x, %c) : i32
+             elect() do { tma_load(…); tma_load(…, %y) }
+
+Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.analysis import is_pure
+from warploom.ir.core import Func, Op, Region
+from warploom.ir.ops import task
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def merge_elects(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    return func.with_(body=_merged(func.body))
+
+
+def _merged(region: Region) -> Region:
+    ops: list[Op] = []
+    open_at: int | None = (
+        None  # where in ops the last elect stands, with nothing but pure ops after it
+    )
+    for o in region.ops:
+        if o.regions:
+            o = o.with_(regions=tuple(_merged(r) for r in o.regions))
+        if o.kind is task.elect:
+            if open_at is not None:
+                before = ops.pop(open_at)
+                (first,), (second,) = before.regions, o.regions
+                o = before.with_(regions=(Region((), (*first.ops[:-1], *second.ops)),))
+            open_at = len(ops)
+        elif not is_pure(o):
+            open_at = None
+        ops.append(o)
+    return Region(region.params, tuple(ops))

@@ -1,0 +1,374 @@
+"""`wl.Script`: compiling, checking, simulating and launching explicit kernels.
+
+`kernel(m, n, a, b)` launches on torch CUDA tensors and the like; on NumPy arrays and CPU tensors the
+PLACED program runs in the simulator.  Before a variant's first launch on a GPU its protocol is checked
+without data (option WARPLOOM_CHECK; the verdict is cached).
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from warploom import options
+from warploom.compile import Lowered, lower_explicit
+from warploom.errors import CompileError, LaunchError
+from warploom.explicit.script import ScriptBase
+from warploom.explicit.translate import kernel_parameters, translate_script
+from warploom.ir.core import Fact, Func
+from warploom.ir.printer import print_func
+from warploom.ir.types import DType, Pointer
+from warploom.runtime.args import (
+    CPU,
+    Array,
+    Field,
+    Spec,
+    divisor,
+    fields_of,
+    parse_spec,
+    pointer_spec,
+)
+from warploom.runtime.autotune import Candidate, Config, Verdict, judge
+from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
+from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
+from warploom.runtime.jit import ARCHITECTURES, Call, launch_key
+from warploom.runtime.launch import Prepared, driver, grid_sizes
+from warploom.runtime.plan import grid_of
+from warploom.runtime.signature import facts_of, types_of
+from warploom.runtime.worker import Worker, snapshot
+from warploom.schedule.model import Knobs
+
+
+@dataclass(frozen=True)
+class ScriptRequest(Request):
+    """A request to compile a script; `script` is the instance whose attributes are compile-time values."""
+
+    script: Script | None = None
+
+    @property
+    def name(self) -> str:
+        return type(self.script).__name__
+
+    @cached_property
+    def translated(self) -> Func:
+        assert self.script is not None
+        names = [n for n, a in kernel_parameters(self.fn) if isinstance(a, DType | Pointer)]
+        signature = dict(zip(names, types_of(self.specs), strict=True))
+        return translate_script(self.script, signature, dict(self.constexprs), facts_of(self.specs))
+
+    @cached_property
+    def key(self) -> str:
+        """Translating is quick, so the key is the program itself."""
+        text = print_func(self.translated)
+        return digest(own_sources(), compiler_package(), text, self.knobs, self.target)
+
+    def translate(self) -> Func:
+        """The script at WARP."""
+        return self.translated
+
+    def lower(self) -> Lowered:
+        return lower_explicit(self.translated, self.machine(), self.knobs.debug)
+
+
+class Script(ScriptBase):
+    """Base of explicit kernels.
+
+    `__init__` takes compile-time values; `__call__(self, …)` is the kernel, its run-time parameters annotated
+    with dtypes (`int32`) and pointers (`~float16`), others (`int`) compile-time values of the launch.
+    """
+
+    _variants: dict[Any, CompiledKernel]
+    _hits: dict[Any, tuple[Prepared, tuple[int, int, int]]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kernel = cls.__dict__.get("__call__")
+        if kernel is not None:
+            cls.kernel = kernel
+            del cls.__call__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        names = {n for space in cls.spaces for n in space}
+        if names:
+            given = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs).arguments
+            if not names & set(given):
+                return TunedScript(cls, args, kwargs)
+        made = super().__new__(cls)
+        made._variants, made._hits = {}, {}
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Launch, on the current stream and the arrays' device; host arrays are simulated."""
+        try:
+            hit = self._hits.get(launch_key(args, kwargs))
+        except TypeError:
+            hit = None
+        if hit is None:
+            hit = self._first(args, kwargs)
+            if hit is None:
+                return
+            self._hits[launch_key(args, kwargs)] = hit
+        prepared, grid = hit
+        prepared.start(grid)
+
+    def _first(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Prepared, tuple[int, int, int]] | None:
+        call = self.bind(args, kwargs)
+        device = _device_of(call, type(self).__name__)
+        if device == CPU:
+            from warploom.sim.machine import simulate
+
+            request = self._request(call, "sm_90a")
+            func = self._lowered(request).placed
+            values = [f.on_host for f in call.fields]
+            grid = grid_of(func, _numbers(call))
+            if 0 not in grid:
+                simulate(func, values, grid)
+            return None
+        capability = driver().architecture(device)
+        if capability not in ARCHITECTURES:
+            raise LaunchError(
+                "architecture",
+                f"device {device} has compute capability {capability[0]}.{capability[1]}",
+                help="warploom compiles for sm_90a (H100, H200); NumPy arrays run anywhere",
+            )
+        kernel = self._compiled(self._request(call, ARCHITECTURES[capability]))
+        if options.get().check:
+            skeleton_check(kernel)
+        grid = kernel.plan.grid_for(call.values())
+        if 0 in grid:
+            return None
+        return kernel.loaded().prepare(device, grid, call.values()), grid
+
+    # ---- compiling
+
+    def _request(self, call: Call, target: str) -> ScriptRequest:
+        return ScriptRequest(
+            type(self).kernel, call.specs, call.constexprs, call.knobs, target, script=self
+        )
+
+    def _lowered(self, request: ScriptRequest) -> Lowered:
+        key = ("lowered", request.specs, request.constexprs)
+        if key not in self._variants:
+            self._variants[key] = request.lower()  # type: ignore[assignment]
+        return self._variants[key]  # type: ignore[return-value]
+
+    def _compiled(self, request: ScriptRequest) -> CompiledKernel:
+        key = (request.specs, request.constexprs, request.target, request.knobs)
+        if key not in self._variants:
+            self._variants[key] = compile_request(request)
+        return self._variants[key]
+
+    def compile(
+        self,
+        signature: Sequence[str] | Mapping[str, str],
+        constexprs: Mapping[str, Any] | None = None,
+        target: str = "sm_90a",
+        debug: bool = False,
+    ) -> CompiledKernel:
+        """Compile a variant; needs no GPU.  signature: as for `@wl.jit` kernels (`"*bf16:16"`, `"i32:16"`),
+        an entry for each run-time parameter.  constexprs: the others by name.  Raises CompileError."""
+        declared = kernel_parameters(type(self).kernel)
+        names = [n for n, a in declared if isinstance(a, DType | Pointer)]
+        if isinstance(signature, Mapping):
+            signature = [signature[n] for n in names if n in signature]
+        if len(signature) != len(names):
+            raise CompileError(
+                "signature",
+                f"{type(self).__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
+                f"signature has {len(signature)}",
+            )
+        rest = [n for n, _ in declared if n not in names]
+        given = dict(constexprs or {})
+        if set(given) != set(rest):
+            raise CompileError(
+                "constexpr-missing", f"{type(self).__name__} needs values for {', '.join(rest)}"
+            )
+        specs = tuple(parse_spec(text) for text in signature)
+        call = Call(specs, (), tuple((n, given[n]) for n in rest), Knobs(debug=debug))
+        return self._compiled(self._request(call, target))
+
+    def compile_for(self, *args: Any, target: str = "sm_90a", **kwargs: Any) -> CompiledKernel:
+        """The variant that a launch with these arguments would use."""
+        return self._compiled(self._request(self.bind(args, kwargs), target))
+
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        """Deadlocks and races of the variant for these arguments."""
+        return self._check(self.bind(args, kwargs))
+
+    def _check(self, call: Call) -> Any:
+        from warploom.check import check
+
+        return check(self._lowered(self._request(call, "sm_90a")).placed)
+
+    def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
+        """Run on the CPU; arrays (NumPy, CPU tensors) are written in place."""
+        from warploom.sim.machine import simulate
+
+        call = self.bind(args, {})
+        func = self._lowered(self._request(call, "sm_90a")).placed
+        sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)
+        return simulate(func, [f.on_host for f in call.fields], sizes, seed=seed, **how)
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What became of each line, for the variant for these arguments."""
+        return self.compile_for(*args, **kwargs).explain()
+
+    # ---- arguments
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Arguments to parameters.  Raises LaunchError."""
+        name = type(self).__name__
+        try:
+            bound = inspect.signature(type(self).kernel).bind(self, *args, **kwargs)
+        except TypeError as e:
+            raise LaunchError("argument-count", f"{name}: {e}") from None
+        bound.apply_defaults()
+        specs: list[Spec] = []
+        fields: list[Field] = []
+        constexprs: list[tuple[str, Any]] = []
+        for n, annotation in kernel_parameters(type(self).kernel):
+            value = bound.arguments[n]
+            if not isinstance(annotation, DType | Pointer):
+                constexprs.append((n, value))
+                continue
+            (field,) = fields_of(n, value)
+            specs.append(_spec(field.array, value, annotation, f"{n} of {name}"))
+            fields.append(field)
+        return Call(tuple(specs), tuple(fields), tuple(constexprs), Knobs())
+
+
+def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: str) -> Spec:
+    if isinstance(annotation, Pointer):
+        if array is None or array.dtype != annotation.dtype.name:
+            found = f"an array of {array.dtype}" if array is not None else repr(value)
+            raise LaunchError("argument-type", f"{what} is ~{annotation.dtype}, got {found}")
+        return pointer_spec(array)
+    if array is not None or isinstance(value, str):
+        raise LaunchError("argument-type", f"{what} is a {annotation}, got {type(value).__name__}")
+    if not annotation.is_int:
+        return Spec("scalar", annotation.name, Fact())
+    n = int(value)
+    return Spec("scalar", annotation.name, Fact(divisor(n), 1 if n == 1 else None))
+
+
+def _device_of(call: Call, name: str) -> int:
+    devices = {f.array.device for f in call.fields if f.array is not None}
+    if len(devices) > 1:
+        raise LaunchError("mixed-devices", f"the arrays of {name} are on devices {sorted(devices)}")
+    return next(iter(devices), CPU)
+
+
+def _numbers(call: Call) -> tuple[Any, ...]:
+    """What the grid is computed from: numbers (addresses don't matter)."""
+    return tuple(0 if f.array is not None else f.value for f in call.fields)
+
+
+# ---- the check before the first launch
+
+
+def skeleton_check(kernel: CompiledKernel) -> None:
+    """Raises the first problem that `check` finds in a kernel's protocol.  Verdicts are kept on disk."""
+    if getattr(kernel, "is_checked", False):
+        return
+    disk, name = default_cache(), digest("check", own_sources(), kernel.request.key)
+    if disk.load("check", name) is None:
+        report = kernel.check()
+        if report.diagnostics:
+            raise report.diagnostics[0]
+        disk.store("check", name, {"verdict": json.dumps({"runs": len(report.runs)}).encode()})
+    kernel.is_checked = True  # type: ignore[attr-defined]
+
+
+# ---- tuning
+
+
+def autotune(names: str, values: Sequence[Any]) -> Callable[[type], type]:
+    """Decorator of a Script: tries `values` for the parameters of __init__ named (several, separated by
+    commas, with a list of values each).  Stacked decorators multiply."""
+    split = [n.strip() for n in names.split(",")]
+    rows = [row if len(split) > 1 else [row] for row in values]
+    for row in rows:
+        if len(row) != len(split):
+            raise CompileError("autotune", f"{len(row)} values for {len(split)} names ({names})")
+
+    def decorate(cls: type) -> type:
+        space = [dict(zip(split, row, strict=True)) for row in rows]
+        cls.spaces = (_Space(split, space), *cls.spaces)  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+class _Space(tuple):  # type: ignore[type-arg]
+    """The rows of one @autotune; iterating gives its names."""
+
+    rows: list[dict[str, Any]]
+
+    def __new__(cls, names: Sequence[str], rows: list[dict[str, Any]]) -> _Space:
+        made = super().__new__(cls, names)
+        made.rows = rows
+        return made
+
+
+class TunedScript:
+    """A script whose schedule is chosen at the first call of a kind: by `debug_schedule` where the class has
+    one, else by timing all schedules on the GPU.  On host arrays the first one runs."""
+
+    def __init__(self, cls: type[Script], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        rows = itertools.product(*(space.rows for space in cls.spaces))  # type: ignore[attr-defined]
+        schedules = [{k: v for row in picked for k, v in row.items()} for picked in rows]
+        if cls.debug_schedule is not None:
+            schedules = [dict(cls.debug_schedule)]
+        self.schedules = schedules
+        self.scripts: list[Any] = [cls(*args, **{**kwargs, **s}) for s in schedules]
+        self._chosen: dict[Any, Script] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.choose(*args, **kwargs)(*args, **kwargs)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Script:
+        """The script for these arguments."""
+        call = self.scripts[0].bind(args, kwargs)
+        key = call.specs, call.constexprs, _numbers(call)
+        if key not in self._chosen:
+            self._chosen[key] = self._tune(call, args, kwargs)
+        return self._chosen[key]
+
+    def _tune(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Script:
+        name = type(self.scripts[0]).__name__
+        device = _device_of(call, name)
+        if device == CPU or len(self.scripts) == 1:
+            first: Script = self.scripts[0]
+            return first
+        candidates = []
+        for i, (script, schedule) in enumerate(zip(self.scripts, self.schedules, strict=True)):
+            made = Candidate(i, Config(schedule))
+            try:
+                made.kernel = script.compile_for(*args, **kwargs)
+                if options.get().check:
+                    skeleton_check(made.kernel)
+                made.grid = made.kernel.plan.grid_for(call.values())
+                machine = made.kernel.request.machine()
+                made.skipped = "; ".join(resources_fit(made.kernel.resources, machine))
+            except CompileError as e:
+                made.skipped = str(e).splitlines()[0]
+            candidates.append(made)
+        worker = Worker(snapshot(call, device, [], []))
+        try:
+            verdict: Verdict = judge(candidates, worker, name)
+        finally:
+            worker.close()
+        best: Script = self.scripts[verdict.best]
+        return best
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("compile", "compile_for", "check", "simulate", "explain", "bind"):
+            return getattr(self.scripts[0], name)
+        raise AttributeError(name)

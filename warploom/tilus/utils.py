@@ -1,0 +1,5 @@
+"""tilus.utils: helpers for hosts and kernels."""
+
+from warploom.language import cdiv
+
+__all__ = ["cdiv"]
