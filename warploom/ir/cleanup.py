@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from warploom.errors import InternalError
 from warploom.ir.analysis import effects, is_pure
-from warploom.ir.core import Effect, Func, Op, Region, Type, Value
-from warploom.ir.ops import control
+from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
+from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
 from warploom.ir.simplify import MIRRORED
@@ -216,6 +216,61 @@ def _may_hoist(o: Op) -> bool:
     if not o.results or o.regions or effects(o):
         return False
     return all(_is_address(t) for t in _types((*o.operands, *o.results)))
+
+
+# ---- views
+
+
+def hoist_views(func: Func) -> Func:
+    """Moves views that a launch's arguments determine, with what they are computed from, out of the loops
+    and ifs around them: tensor maps are made from them before any task starts."""
+    known = set(func.params)
+    ops: list[Op] = []
+    for o in func.body.ops:
+        moved = _launch_views(o, known)
+        ops += moved
+        ops.append(_without(o, set(moved)))
+        for i in (*moved, o):
+            if _is_host(i) and known.issuperset(i.operands):
+                known.update(i.results)
+    body = _with_ops(func.body, ops)
+    return func if body is func.body else func.with_(body=body)
+
+
+def _is_host(o: Op) -> bool:
+    """Can the host compute o where it knows the operands?"""
+    return o.kind in arith.ELEMENTWISE or o.kind is arith.const or o.kind is tile.make_view
+
+
+def _launch_views(o: Op, known: set[Value]) -> list[Op]:
+    """The make_views inside o of `known` values alone, after the ops inside o that they need."""
+    made: dict[Value, Op] = {}
+    views: list[Op] = []
+    for r in o.regions:
+        for i in walk(r):
+            if _is_host(i) and all(v in known or v in made for v in i.operands):
+                made.update(dict.fromkeys(i.results, i))
+                views += [i] if i.kind is tile.make_view else []
+    needed: set[Op] = set()
+    work = list(views)
+    while work:
+        i = work.pop()
+        if i not in needed:
+            needed.add(i)
+            work += [made[v] for v in i.operands if v in made]
+    return [i for i in dict.fromkeys(made.values()) if i in needed]
+
+
+def _without(o: Op, gone: set[Op]) -> Op:
+    if not gone or not o.regions:
+        return o
+    regions = []
+    for r in o.regions:
+        ops = [_without(i, gone) for i in r.ops if i not in gone]
+        regions.append(_with_ops(r, ops))
+    if all(new is old for new, old in zip(regions, o.regions, strict=True)):
+        return o
+    return o.with_(regions=tuple(regions))
 
 
 def _types(values: Iterable[Value]) -> Iterable[Type]:

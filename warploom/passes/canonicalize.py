@@ -17,7 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from warploom.ir.cleanup import drop_dead, hoist_invariant, merge_equal, until_stable
+from warploom.ir.cleanup import (
+    drop_dead,
+    hoist_invariant,
+    hoist_views,
+    merge_equal,
+    until_stable,
+)
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
@@ -29,7 +35,8 @@ from warploom.target import Target
 
 def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
-    return until_stable(specialize(func), (_simplify, merge_equal, hoist_invariant, drop_dead))
+    steps = (_simplify, merge_equal, hoist_invariant, hoist_views, drop_dead)
+    return until_stable(specialize(func), steps)
 
 
 def _simplify(func: Func) -> Func:

@@ -106,6 +106,8 @@ def _declare(
         pieces.append(0)
         if via == "tma":
             assert view is not None
+            if inner != memory_inner:
+                raise InternalError(f"TMA can't turn item {n} of channel {plan.name}")
             maps[n] = hopper.tensor_map(
                 top, view.result, box=t.shape, inner=inner, swizzle=swizzle, hint=f"{hint}_map"
             )

@@ -17,7 +17,8 @@ the first wgmma ignores it; after zero iterations a select gives the zeros.
 
 It refuses (the loop stays as it is) where the schedule asks for none in flight; where a dot's result is
 needed in the iteration that computes it; where a dot stands deeper than the loop's own block or has a
-left operand in registers (pinned until the wait); and where a ring has a single slot, which has to be
+left operand in registers (pinned until the wait); where an operand is written to shared memory in the loop
+itself (it would be overwritten while it is read); and where a ring has a single slot, which has to be
 drained before it can be filled again.
 """
 
@@ -92,6 +93,9 @@ class _Pipeliner:
             return None
         if any(isinstance(w.operands[0].type, Tile) for w in inside):
             return None
+        stored = {self.memory(x.operands[0]) for x in walk(body) if x.kind is hopper.shared_store}
+        if any(self.memory(v) in stored for w in inside for v in w.operands[:2]):
+            return None
         slots = {s for w in inside for v in w.operands[:2] if (s := self.slot(v)) is not None}
         releases = tuple(
             x for x in body.ops if x.kind is hopper.mbarrier_arrive and x.operands[1] in slots
@@ -139,6 +143,14 @@ class _Pipeliner:
         while o is not None and o.kind in _VIEWS:
             o = self.made.get(o.operands[0])
         return o.operands[1] if o is not None and o.kind is hopper.shared_slot else None
+
+    def memory(self, v: Value) -> Value:
+        """The allocation that a slot or a part of one lies in."""
+        o = self.made.get(v)
+        while o is not None and o.kind in _VIEWS | {hopper.shared_slot}:
+            v = o.operands[0]
+            o = self.made.get(v)
+        return v
 
     def zero(self, v: Value) -> bool:
         o = self.made.get(v)

@@ -74,6 +74,7 @@ class _Chooser:
     knobs: Knobs
     target: Target
     reasons: list[Reason] = field(default_factory=list)
+    cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -335,6 +336,7 @@ class _Chooser:
                 return f"{o.id} would need {rows * columns // WARP_GROUP} registers a thread for its result"
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
+        self.cut = split.forward, count
         return None
 
     def check_dot_types(self, o: Op) -> None:
@@ -385,10 +387,16 @@ class _Chooser:
 
     # ---- channels, stores, memory
 
+    def parts(self, dot: Op) -> tuple[int, int]:
+        """Into how many parts M and N of a dot are cut by the split that was chosen."""
+        cut, count = self.cut
+        axis = cut.get(dot.result)
+        return (count if axis == 0 else 1), (count if axis == 1 else 1)
+
     def vias(self, loads: list[Op]) -> dict[Op, str]:
         found = {}
         for o in loads:
-            via, fact = rings.choose_via(self.accesses, o)
+            via, fact = rings.choose_via(self.accesses, o, self.parts)
             self.because(o.id, f"filled by {via}", fact)
             found[o] = via
         return found

@@ -53,7 +53,14 @@ def swizzle_for(row_bytes: int) -> int:
     return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
 
 
-def wanted_inner(structure: Structure, v: Value) -> int | None:
+Parts = Callable[[Op], tuple[int, int]]  # into how many parts M and N of a dot are going to be cut
+
+
+def _uncut(dot: Op) -> tuple[int, int]:
+    return 1, 1
+
+
+def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int | None:
     """The axis that must be adjacent in shared memory for the dots which read item v in place; None
     where either will do.
 
@@ -69,7 +76,8 @@ def wanted_inner(structure: Structure, v: Value) -> int | None:
         if len(shape) != 2:
             continue
         size = _dtype(operand).bytes
-        if size == 1 or shape[1 - k_axis] * size % 32:
+        extent = shape[1 - k_axis] // parts(user)[1 - k_axis]
+        if size == 1 or extent * size % 32:
             axes.add(_trace(structure, operand, v, k_axis))
     return min(axes, default=None)
 
@@ -110,14 +118,14 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
     return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
 
 
-def choose_via(accesses: Accesses, o: Op) -> tuple[str, str]:
+def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, str]:
     """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it."""
     if o.kind is not tile.load_box:
         return "registers", "it is no box of a strided array"
     shape = shape_of(o.result.type)
     view = accesses.view(o)
     inner = accesses.inner_axis(view) if view is not None else None
-    wanted = wanted_inner(accesses.structure, o.result)
+    wanted = wanted_inner(accesses.structure, o.result, parts)
     if wanted is not None and wanted != inner:
         return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
     why = accesses.why_not_tma(o, shape)

@@ -1,0 +1,81 @@
+"""Kernels that the compiler once got wrong, each as small as it shows the mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from tests.e2e.gemms import UNIFORM, WS, WS_ONE
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
+
+BF16 = ml_dtypes.bfloat16
+
+
+def integers(*shape: int, order: str = "r", pad: int = 0) -> Any:
+    rng = np.random.default_rng(sum(shape))
+    return road.filled(rng.integers(-2, 3, shape).astype(np.float32), BF16, order, pad)
+
+
+def strides(*arrays: Any) -> list[int]:
+    return [s // a.itemsize for a in arrays for s in a.strides]
+
+
+@wl.jit
+def product(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, flag,
+            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, DOUBLE: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    if flag > 0:
+        b_block = tl.make_block_ptr(b_ptr, (K, N), (sbk, sbn), (0, 0), (BK, BN), (1, 0))
+        rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            ap = a_ptr + rm[:, None] * sam + (k + rk[None, :]) * sak
+            a = tl.load(ap, mask=(rm[:, None] < M) & (rk[None, :] < K - k), other=0.0)
+            b = tl.load(b_block, boundary_check=(0, 1), padding_option="zero")
+            if DOUBLE:
+                b = b * 2
+            acc = tl.dot(a, b, acc)
+            b_block = tl.advance(b_block, (BK, 0))
+        mask = (rm[:, None] < M) & (rn[None, :] < N)
+        cp = c_ptr + rm[:, None] * scm + rn[None, :] * scn
+        tl.store(cp, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def arguments(m: int, n: int, k: int) -> list[Any]:
+    a, b, c = integers(m, k), integers(k, n), road.array((m, n), BF16)
+    return [a, b, c, m, n, k, *strides(a, b, c)]
+
+
+def test_a_view_made_under_an_if() -> None:
+    """A tensor map stands before the tasks, its view stood inside the `if`."""
+    meta = {"BM": 64, "BN": 64, "BK": 32, "DOUBLE": False}
+    for flag in (0, 1):
+        for knobs in (WS_ONE, UNIFORM):
+            args = [*arguments(64, 60, 90), flag]
+            compiled, _ = road.check_equal(product, args, 1, {**meta, **knobs}, levels=True)
+            assert all(c.via == ("tma", "tma") for c in compiled.schedule.channels)
+
+
+def test_a_right_operand_computed_in_registers() -> None:
+    """Its staging was overwritten by the next iteration while a wgmma in flight still read it."""
+    meta = {"BM": 128, "BN": 64, "BK": 32, "DOUBLE": True}
+    args = [*arguments(128, 64, 130), 1]
+    compiled, _ = road.check_equal(product, args, 1, {**meta, **WS}, levels=True)
+    waits = [o.attrs["pending"] for o in walk(compiled.placed.body) if o.kind is hopper.wgmma_wait]
+    assert waits == [0]
+    assert compiled.check().ok
+
+
+def test_half_of_a_right_operand_is_no_whole_panel() -> None:
+    """112 columns are whole panels of 32 bytes, the 56 of each of two groups are not: wgmma then reads
+    them K-major, which TMA can't make of a row-major array."""
+    meta = {"BM": 64, "BN": 112, "BK": 32, "DOUBLE": False}
+    args = [*arguments(60, 100, 70), 1]
+    compiled, _ = road.check_equal(product, args, 1, {**meta, **WS}, levels=True)
+    assert compiled.schedule.split.axis == "N"
+    assert [c.via for c in compiled.schedule.channels] == [("tma", "registers")]
