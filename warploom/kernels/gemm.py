@@ -8,6 +8,7 @@ the same time share rows of A and columns of B in the L2 cache.
     gemm_pointers            pointers, strides and masks: any operand order, any size, any alignment
     gemm_device_descriptors  tensor descriptors made in the kernel from pointers and leading dimensions
     gemm_host_descriptors    TensorDescriptor arguments
+    gemm                     gemm_pointers with a list of configs: the fastest is found at the first call
 
 A is M×K, B is K×N, C is M×N; sums are made in f32 and rounded once, to C's dtype.
 """
@@ -143,3 +144,52 @@ def gemm_device_descriptors(
     gemm_host_descriptors(
         a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TRANS_A=TRANS_A, TRANS_B=TRANS_B
     )
+
+
+def _config(m: int, n: int, k: int, group: int, groups: int, depth: int) -> wl.Config:
+    tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group}
+    return wl.Config(tile, num_consumer_groups=groups, num_buffers_warp_spec=depth)
+
+
+# What was fastest somewhere among the shapes of docs/performance.md, on an H200.
+GEMM_CONFIGS = [
+    _config(128, 256, 64, 16, 2, 3),
+    _config(128, 256, 64, 8, 2, 3),
+    _config(128, 256, 64, 4, 2, 3),
+    _config(128, 256, 64, 4, 2, 4),
+    _config(128, 192, 64, 16, 2, 4),
+    _config(128, 128, 64, 16, 2, 5),
+    _config(128, 128, 64, 4, 2, 6),
+    _config(64, 128, 64, 8, 1, 7),
+    _config(64, 128, 128, 8, 1, 4),
+    _config(64, 64, 128, 8, 1, 6),
+    _config(64, 64, 256, 8, 1, 3),
+    _config(64, 64, 64, 8, 1, 8),
+]
+
+
+def _worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
+    """Tiles of 64 rows for matrices of at most 64 rows, and no others for them."""
+    flat = args["M"] <= 64
+    return [c for c in configs if (c.kwargs["BLOCK_M"] == 64) == flat]
+
+
+gemm = wl.autotune(
+    configs=GEMM_CONFIGS,
+    key=["M", "N", "K", "stride_ak", "stride_bk"],
+    prune_configs_by={"early_config_prune": _worth_trying},
+)(gemm_pointers)
+"""`gemm_pointers`, tuned: `gemm[persistent_grid(M, N, sms)](a, b, c, M, N, K, *strides)`."""
+
+
+def persistent_grid(m: int, n: int, multiprocessors: int) -> Any:
+    """A grid function for the kernels of this file: one program a multiprocessor, or the fewest that
+    take no more turns (512 tiles on 132 multiprocessors: 4 turns, for which 128 programs suffice, and
+    what idles draws no power)."""
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        tiles = wl.cdiv(m, meta["BLOCK_M"]) * wl.cdiv(n, meta["BLOCK_N"])
+        turns = wl.cdiv(tiles, multiprocessors)
+        return (wl.cdiv(tiles, turns) if tiles else 0,)
+
+    return grid

@@ -1,0 +1,53 @@
+"""The library's tuned GEMM: every config compiles within limits, and the grid covers every tile."""
+
+import pytest
+
+import warploom as wl
+from warploom.kernels.gemm import GEMM_CONFIGS, gemm, gemm_pointers, persistent_grid
+
+ORDERS = {  # strides of a K-major and of an N-major B
+    "TN": {"stride_bk": "i32=1", "stride_bn": "i32:16"},
+    "NN": {"stride_bk": "i32:16", "stride_bn": "i32=1"},
+}
+
+
+@pytest.mark.parametrize("index", range(len(GEMM_CONFIGS)))
+def test_every_config_compiles_within_limits(index: int) -> None:
+    config = GEMM_CONFIGS[index]
+    dtype, order = [("bf16", "TN"), ("bf16", "NN"), ("fp16", "TN")][index % 3]
+    signature = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), f"*{dtype}:16")
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_cm"), "i32:16")
+    signature |= {"stride_ak": "i32=1", "stride_cn": "i32=1", **ORDERS[order]}
+    tile = dict(config.kwargs)
+    knobs = {k: v for k, v in config.all_kwargs.items() if k not in tile}
+    kernel = gemm_pointers.compile(signature=signature, constexprs=tile, strict=True, **knobs)
+    resources = kernel.resources
+    assert resources.spill_bytes == 0 and resources.stack_bytes == 0
+    assert resources.advisories == ()
+    assert kernel.schedule.specialized
+    assert {c.via for c in kernel.schedule.channels} == {("tma", "tma")}
+    assert kernel.schedule.channels[0].depth == config.num_buffers_warp_spec
+
+
+def test_the_tuned_gemm_is_the_same_kernel() -> None:
+    assert gemm.fn is gemm_pointers
+    assert gemm.configs == tuple(GEMM_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    "m,n", [(8192, 8192), (1, 1), (64, 8192), (1000, 3000), (0, 64), (2048, 2048)]
+)
+@pytest.mark.parametrize("multiprocessors", [132, 1, 7])
+def test_the_grid_takes_the_fewest_programs_for_its_turns(
+    m: int, n: int, multiprocessors: int
+) -> None:
+    for config in GEMM_CONFIGS:
+        tiles = wl.cdiv(m, config.kwargs["BLOCK_M"]) * wl.cdiv(n, config.kwargs["BLOCK_N"])
+        (programs,) = persistent_grid(m, n, multiprocessors)(dict(config.kwargs))
+        if not tiles:
+            assert programs == 0
+            continue
+        assert 1 <= programs <= min(multiprocessors, tiles)
+        turns = wl.cdiv(tiles, multiprocessors)
+        assert wl.cdiv(tiles, programs) == turns
+        assert programs == 1 or wl.cdiv(tiles, programs - 1) > turns
