@@ -29,7 +29,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.refuse import refuse
 from warploom.ir.build import elect
-from warploom.ir.core import Builder, Value
+from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import hopper
 from warploom.ir.types import (
     Barriers,
@@ -290,6 +290,7 @@ class Wgmma:
         acc = d
         if isinstance(d.type, Tile):
             acc = emitter.emit(hopper.in_flight, d, hint=d.hint)
+            _before_fence(emitter.builder.ops, d)
         use = use_acc if enable_input_d is None else enable_input_d
         flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
         for s in (left, right):
@@ -415,6 +416,17 @@ def not_yet(what: str, needs: str) -> NoReturn:
 
 def known_int(x: Any) -> Any:
     return x.value if isinstance(x, Const) else x
+
+
+def _before_fence(ops: list[Op], d: Value) -> None:
+    """Moves the in_flight just appended before the last fence where `d` was there already: it is no
+    instruction, so the fence covers the accumulator."""
+    for i in range(len(ops) - 2, -1, -1):
+        if d in ops[i].results:
+            return
+        if ops[i].kind is hopper.wgmma_fence:
+            ops.insert(i, ops.pop())
+            return
 
 
 def _scope(scope: str) -> None:

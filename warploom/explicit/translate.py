@@ -503,10 +503,8 @@ class ScriptStatements(Statements):
                 self._bind(target, value)
             case ast.Name(id=name):
                 value = typed(self.emitter, value)
-                if name in self.declared and not declares:
-                    with self.at(target):
-                        if self.emitter.shape(value) == () and not isinstance(value, tuple):
-                            value = self._as(value, self.declared[name])
+                if declares and name in self.declared and isinstance(value, Const | Value):
+                    pass  # of that type already
                 if isinstance(value, Value) and isinstance(
                     value.type, Shared | Barriers | InFlight
                 ):
@@ -515,6 +513,19 @@ class ScriptStatements(Statements):
                     self.assign(target, value, rename=fresh)
             case _:
                 self.assign(target, typed(self.emitter, value), rename=False)
+
+    def assign(self, target: ast.expr, value: Any, rename: bool = True) -> None:
+        match target:
+            case ast.Attribute():
+                self._bind(target, value)
+            case ast.Name(id=name) if isinstance(value, Const | Value) and name in self.declared:
+                dtype = self.declared[name]
+                if self.emitter.shape(value) == () and self.emitter.dtype(value) != dtype:
+                    with self.at(target):
+                        value = self._as(value, dtype)
+                super().assign(target, value, rename)
+            case _:
+                super().assign(target, value, rename)
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         """A name or a field becomes a value, as it is."""

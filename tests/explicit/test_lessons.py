@@ -1,0 +1,67 @@
+"""The lessons: each computes the product, is proved, and compiles without spills or advisories."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom.check import check
+
+LESSONS = sorted((Path(__file__).parents[2] / "docs" / "lessons").glob("0*.py"))
+
+
+@functools.cache
+def kernel(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"lesson_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    from warploom import Script
+
+    (cls,) = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Script) and v is not Script)
+    return cls()
+
+
+@functools.cache
+def compiled(path: Path) -> Any:
+    return kernel(path).compile(["*bf16:16"] * 3 + ["i32:16"] * 3)
+
+
+each = pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+
+
+@each
+def test_it_computes_the_product(path: Path) -> None:
+    m, n, k = 144, 264, 208
+    rng = np.random.default_rng(1)
+    a = rng.integers(-3, 4, (m, k)).astype(ml_dtypes.bfloat16)
+    b = rng.integers(-3, 4, (n, k)).astype(ml_dtypes.bfloat16)
+    c = np.zeros((m, n), ml_dtypes.bfloat16)
+    kernel(path)(a, b, c, m, n, k)
+    want = (a.astype(np.float32) @ b.astype(np.float32).T).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(c.view(np.uint16), want.view(np.uint16))
+
+
+@each
+def test_it_is_proved(path: Path) -> None:
+    report = check(compiled(path).placed)
+    assert report.ok, str(report)
+
+
+@each
+def test_it_compiles_without_spills(path: Path) -> None:
+    assert compiled(path).resources.problems() == ()
+
+
+def test_every_lesson_says_what_changed() -> None:
+    assert len(LESSONS) >= 7
+    for path in LESSONS:
+        text = path.read_text(encoding="utf-8")
+        assert f"Lesson {int(path.stem[:2])}:" in text
+        assert "What " in text
