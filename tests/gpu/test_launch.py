@@ -122,10 +122,13 @@ def test_a_thread_that_never_touched_cuda() -> None:
 
 def test_overlap_takes_the_uniform_variant() -> None:
     a, b, _ = operands(256, 256, 256)
-    c = a  # C overwrites A: only the choice of variant is looked at
+    on_cpu = a.cpu()
+    run(gemm_pointers, on_cpu, b.cpu(), on_cpu, programs=1, BLOCK_N=128)
+    # C is A: the second tile of a row multiplies what the first one wrote
     with pytest.warns(WarploomWarning, match="overlap"):
-        kernel = run(gemm_pointers, a, b, c, programs=1)
+        kernel = run(gemm_pointers, a, b, a, programs=1, BLOCK_N=128)
     assert not kernel.schedule.specialized
+    assert torch.equal(a.cpu(), on_cpu)
 
 
 def test_host_descriptors() -> None:

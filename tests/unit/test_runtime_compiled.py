@@ -78,10 +78,34 @@ def test_what_is_part_of_the_key(folder: Path) -> None:
         replace(request, constexprs=(("BLOCK", 256.0),)),
         replace(request, knobs=replace(request.knobs, num_warps=8)),
         replace(request, structured=False),
+        replace(request, overlap=True),
     )
     keys = {r.key for r in (request, *others)}
     assert len(keys) == 1 + len(others)
     assert replace(request).key == request.key
+
+
+def test_the_variant_for_overlap_keeps_the_order() -> None:
+    from warploom.kernels.gemm import gemm_pointers
+    from warploom.sim.machine import simulate
+    from warploom.sim.oracle import run
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (128, 128)).astype(np.float16) for _ in range(2))
+    args = (a, b, a, 128, 128, 128, 128, 1, 128, 1, 128, 1)
+    meta = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1}
+    apart = (a, b, a.copy(), *args[3:])
+    request = gemm_pointers.compile_for(*apart, grid=(1,), **meta).request
+    assert request.lower().schedule.channels
+    lowered = compiled.for_overlap(request).lower()
+    assert not lowered.schedule.channels and not lowered.schedule.specialized
+    assert not lowered.placed.attrs["disjoint"]
+    # C is A: the second tile of a row multiplies what the first one wrote
+    expected, found = a.copy(), a.copy()
+    for memory, go in ((expected, run), (found, simulate)):
+        func = lowered.tile if go is run else lowered.placed
+        go(func, [memory, b, memory, *args[3:]], (1,))  # type: ignore[operator]
+    assert np.array_equal(expected, found) and not np.array_equal(expected, a)
 
 
 @pytest.mark.parametrize("kind", ["front", "back"])
