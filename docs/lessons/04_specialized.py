@@ -69,13 +69,12 @@ class Specialized(Script):
                 ring.advance()
             self.store_global(g_c, acc.to(bfloat16), offsets=[row, col])
 
-        with self.single_warp(4, name="producer"):
-            with self.single_thread():
-                for at in range(0, k, 64):
-                    ring.acquire()
-                    full = ring.full[ring.slot]
-                    a_slot, b_slot = a[ring.slot], b[ring.slot]
-                    self.mbarrier.arrive_and_expect_tx(full, a_slot.nbytes + b_slot.nbytes)
-                    self.tma.global_to_shared(g_a, a_slot, offsets=[row, at], mbarrier=full)
-                    self.tma.global_to_shared(g_b, b_slot, offsets=[col, at], mbarrier=full)
-                    ring.advance()
+        with self.single_warp(4, name="producer"), self.single_thread():
+            for at in range(0, k, 64):
+                ring.acquire()
+                full = ring.full[ring.slot]
+                a_slot, b_slot = a[ring.slot], b[ring.slot]
+                self.mbarrier.arrive_and_expect_tx(full, a_slot.nbytes + b_slot.nbytes)
+                self.tma.global_to_shared(g_a, a_slot, offsets=[row, at], mbarrier=full)
+                self.tma.global_to_shared(g_b, b_slot, offsets=[col, at], mbarrier=full)
+                ring.advance()

@@ -30,7 +30,9 @@ class TwoConsumers(Script):
         a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
         b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 256, 64])
         full = self.mbarrier.alloc(counts=[1] * self.stages)
-        empty = self.mbarrier.alloc(counts=[8] * self.stages)  # a warp of either consumer: one arrival
+        empty = self.mbarrier.alloc(
+            counts=[8] * self.stages
+        )  # a warp of either consumer: one arrival
         row = self.blockIdx.x * 128
         col = self.blockIdx.y * 256
 

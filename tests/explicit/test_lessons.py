@@ -24,7 +24,11 @@ def kernel(path: Path) -> Any:
     spec.loader.exec_module(module)
     from warploom import Script
 
-    (cls,) = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Script) and v is not Script)
+    (cls,) = (
+        v
+        for v in vars(module).values()
+        if isinstance(v, type) and issubclass(v, Script) and v is not Script
+    )
     return cls()
 
 

@@ -43,14 +43,16 @@ def assemble(
     entry = split.entry
     phases = [ph for ph in split.phases if ph.groups or ph.code]
     declared = [d.op() for d in p.state.declarations]
-    operands = {v for o in declared for v in o.operands}
-    entry = _with_views(entry, phases, operands, set(params))
+    allocations = [o for o in declared if not o.operands]
+    maps = [o for o in declared if o.operands]
+    viewed = {v for o in maps for v in o.operands}
+    entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
     warps = _warps(p, phases, loc)
     made = [_tasks(p, ph, warps, loc, i == len(phases) - 1) for i, ph in enumerate(phases)]
     made = made or [_all_threads([], warps, loc)]
-    _check_scopes(params, [*entry, *declared], made)
+    _check_scopes(params, entry, made)
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
-    body = Region(tuple(params), (*entry, *declared, *made, ending))
+    body = Region(tuple(params), (*entry, *made, ending))
     attrs = {"facts": facts, "warps": 4, "grid": grid}
     return Func(name, body, Level.WARP, attrs, loc)
 

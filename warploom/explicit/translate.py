@@ -591,9 +591,10 @@ class ScriptStatements(Statements):
     # ---- groups
 
     def stmt_With(self, node: ast.With) -> None:
-        if len(node.items) != 1:
-            self.fail(node, "with", "one group a `with`", "nest the statements")
-        (item,) = node.items
+        item, *rest = node.items
+        if rest:  # with a, b: is with a: with b:
+            inner = ast.copy_location(ast.With(rest, node.body), node)
+            node = ast.copy_location(ast.With([item], [inner]), node)
         entered = self.expr(item.context_expr)
         if not isinstance(entered, Enter):
             self.fail(

@@ -1,0 +1,147 @@
+"""Broken explicit kernels: each is refused while compiling or caught by check, with its line and a cause."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.explicit.broken.refused import Groups, Products
+from tests.explicit.broken.ring import Ring
+from tests.explicit.broken.store import Store
+from warploom.check import CheckReport, check
+from warploom.errors import CompileError
+
+# bug: (code of the first finding, part of the line that it points at)
+RING = {
+    "consumer starts with phase 1": "uninitialised",
+    "producer starts with phase 0": "deadlock",
+    "no wait for full": "uninitialised",
+    "no wait for empty": "unbound-arrival",
+    "no wgmma fence": "wgmma-fence",
+    "released before the wait": "race",
+    "two in flight": "race",
+    "two groups, one release": "deadlock",
+    "first slot released at once": "unbound-arrival",
+    "never released": "deadlock",
+    "consumer ring too short": "deadlock",
+    "phase never flips": "late-wait",
+    "last product never waited for": "exit-wgmma",
+    "empty count short": "unbound-arrival",
+    "empty count over": "deadlock",
+    "full count is two": "deadlock",
+    "too few bytes": "uninitialised",
+    "too many bytes": "deadlock",
+    "no expect": "unbound-arrival",
+    "no arrival at full": "deadlock",
+    "B on the next barrier": "deadlock",
+    "one load too many": "exit-load",
+}
+STORE = {
+    "buffer reused while read": "race",
+    "no proxy fence": "proxy-fence",
+    "no sync before the store": "race",
+    "store never committed": "",
+    "exit while the store reads": "exit-store",
+}
+GROUPS = {
+    "registers over the pool": "setmaxnreg-pool",
+    "setmaxnreg in a partial group": "setmaxnreg-group",
+    "overlapping groups": "group-overlap",
+    "a group beyond the CTA": "group-threads",
+    "a group in a loop": "group-nested",
+    "expect by every thread": "expect-tx-threads",
+    "sync by one thread": "one-thread",
+    "used outside its group": "undefined-name",
+    "a misspelt instruction": "unknown-instruction",
+}
+PRODUCTS = {
+    "accumulator read in flight": "operand-type",
+    "fp8 not K-major": "wgmma-fp8-major",
+    "M of 32": "wgmma-m",
+    "wgmma by two warp groups": "wgmma-group",
+    "stride of 8 bytes": "tma-view",
+    "view depends on blockIdx": "tma-view",
+    "two orders of one tensor": "layout-conflict",
+    "shared memory over": "shared-memory",
+    "slot out of range": "slot-index",
+}
+
+
+def placed(script: Any, args: list[Any]) -> Any:
+    return script._lowered(script._request(script.bind(args, {}), "sm_90a")).placed
+
+
+@functools.cache
+def ring_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 64), ml_dtypes.bfloat16)
+    return check(placed(Ring(bug), [x, x, x, 64, 64, 64]))
+
+
+@functools.cache
+def store_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 64), ml_dtypes.bfloat16)
+    return check(placed(Store(bug), [x, x, 64, 64]))
+
+
+def test_the_originals_are_right() -> None:
+    assert ring_report("").ok, str(ring_report(""))
+    assert store_report("").ok, str(store_report(""))
+
+
+def _judge(report: CheckReport, code: str) -> None:
+    assert report.diagnostics, f"missed: {report}"
+    first = report.diagnostics[0]
+    assert first.loc is not None and linecache.getline(first.loc.file, first.loc.line).strip()
+    if code:
+        assert first.code == code, str(first)
+    if first.code in ("race", "proxy-fence"):
+        assert len(first.notes) == 2 and all(n.loc is not None for n in first.notes)
+
+
+@pytest.mark.parametrize("bug", RING)
+def test_ring(bug: str) -> None:
+    _judge(ring_report(bug), RING[bug])
+
+
+def test_an_accumulator_that_no_group_holds_is_refused() -> None:
+    with pytest.raises(CompileError) as e:
+        ring_report("no commit")
+    assert e.value.code == "in-flight" and "commit_group" in str(e.value)
+
+
+@pytest.mark.parametrize("bug", STORE)
+def test_store(bug: str) -> None:
+    _judge(store_report(bug), STORE[bug])
+
+
+def _refused(script: Any, args: list[Any], code: str, bug: str) -> None:
+    with pytest.raises(CompileError) as e:
+        placed(script, args)
+    assert e.value.code == code, str(e.value)
+    assert e.value.loc is not None and e.value.help
+    assert e.value.loc.file.endswith("refused.py")
+
+
+@pytest.mark.parametrize("bug", GROUPS)
+def test_groups(bug: str) -> None:
+    _refused(Groups(bug), [np.zeros(64, np.float32), 64], GROUPS[bug], bug)
+
+
+@pytest.mark.parametrize("bug", PRODUCTS)
+def test_products(bug: str) -> None:
+    args = [np.zeros(4096, np.float16), np.zeros(4096, ml_dtypes.float8_e4m3fn), 64]
+    _refused(Products(bug), args, PRODUCTS[bug], bug)
+
+
+def test_both_lines_of_a_layout_conflict_are_named() -> None:
+    args = [np.zeros(4096, np.float16), np.zeros(4096, ml_dtypes.float8_e4m3fn), 64]
+    with pytest.raises(CompileError) as e:
+        placed(Products("two orders of one tensor"), args)
+    (note,) = e.value.notes
+    assert e.value.loc is not None and note.loc is not None
+    assert e.value.loc.line != note.loc.line
