@@ -10,29 +10,34 @@ from typing import Any
 import numpy as np
 
 from warploom.errors import LaunchError
-from warploom.runtime.plan import MapKey, MapParam
+from warploom.runtime.plan import LaunchPlan, MapKey, MapParam
 
 
 class FakeDriver:
     """As warploom.runtime.launch.Driver.  `launches`: (function, grid, threads, shared, stream, params);
-    params are the first 8 bytes of each parameter.  `results`: what the next launches return."""
+    params are the first 8 bytes of each parameter.  `configured`: (grid, stream, pdl).  `results`: what the next launches return."""
 
     def __init__(self, device_count: int = 1, owner: Callable[[int], int] = lambda _: 0) -> None:
         self.device_count = device_count
         self.owner = owner
         self.launches: list[Any] = []
         self.encoded: list[tuple[MapParam, MapKey]] = []
+        self.configured: list[tuple[tuple[int, int, int], int, bool]] = []
         self.prepared: list[tuple[int, int]] = []
         self.current: list[int] = []
         self.capturing = False
         self.results: list[int] = []
         self.params = 0
 
-    def launch(self, function: Any, *rest: Any) -> tuple[int]:
-        x, y, z, threads, _, _, shared, stream, address, _ = rest
+    def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
+        self.configured.append((grid, stream, plan.pdl))
+        return (grid[0] * plan.cluster, *grid[1:]), plan.threads, plan.shared_bytes, stream
+
+    def launch(self, config: Any, function: Any, address: int, _: int) -> tuple[int]:
+        grid, threads, shared, stream = config
         pointers = (ctypes.c_void_p * self.params).from_address(address)
         values = [ctypes.c_int64.from_address(p or 0).value for p in pointers]
-        self.launches.append((function, (x, y, z), threads, shared, stream, values))
+        self.launches.append((function, grid, threads, shared, stream, values))
         return (self.results.pop(0) if self.results else 0,)
 
     def load(self, cubin: bytes, name: str) -> str:
@@ -45,10 +50,7 @@ class FakeDriver:
         self.encoded.append((m, key))
         return len(self.encoded).to_bytes(8, "little") + bytes(120)
 
-    def stream(self, handle: int) -> int:
-        return handle
-
-    def is_capturing(self, stream: int) -> bool:
+    def is_capturing(self, stream: int, device: int = 0) -> bool:
         return self.capturing
 
     @contextlib.contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,7 @@ from warploom.errors import LaunchError
 from warploom.ir.core import Fact
 from warploom.ir.parser import parse_func
 from warploom.runtime.args import Spec
-from warploom.runtime.launch import MAP_TYPES, LoadedKernel
+from warploom.runtime.launch import MAP_TYPES, CudaDriver, LoadedKernel
 from warploom.runtime.plan import BlockLayout, LaunchPlan, MapParam, ScalarParam, make_binder
 from warploom.runtime.signature import CODES, facts_of, plan_of, types_of
 
@@ -144,3 +147,31 @@ def test_descriptors_have_a_fact_for_each_of_their_parameters() -> None:
     spec = Spec("descriptor", "f16", Fact(16), (64, 32), (8,), "nan")
     assert str(types_of([spec])[0]) == "tensordesc<f16[64, 32]>"
     assert facts_of([spec]) == (Fact(16), Fact(), Fact(), Fact(8), Fact(1, 1))
+
+
+@pytest.mark.parametrize("pdl", [True, False])
+def test_configurations_are_made_once_for_each_grid_and_stream(pdl: bool) -> None:
+    driver = FakeDriver()
+    prepared = loaded(driver, dataclasses.replace(PLAN, pdl=pdl)).prepare(0, (7, 2, 3), ARGS)
+    for stream in (5, 5, 6):
+        prepared(stream)
+    prepared.launch(1, 1, 1, 5)
+    prepared(5)
+    assert driver.configured == [((7, 2, 3), 5, pdl), ((7, 2, 3), 6, pdl), ((1, 1, 1), 5, pdl)]
+    assert [(launch[1], launch[4]) for launch in driver.launches] == [
+        *[((14, 2, 3), 5)] * 2, ((14, 2, 3), 6), ((2, 1, 1), 5), ((14, 2, 3), 5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pdl", [True, False])
+def test_the_driver_gets_the_attribute_of_dependent_launches(pdl: bool) -> None:
+    real: Any = object.__new__(CudaDriver)  # without a driver: configure() only fills structures
+    real._cu = pytest.importorskip("cuda.bindings.driver")
+    config = real.configure(dataclasses.replace(PLAN, pdl=pdl), (7, 2, 3), 5)
+    # CUlaunchConfig: seven u32, the stream, the attributes, how many (CUDA driver API)
+    *sizes, stream, attributes, count = struct.unpack(
+        "<7I4xQQI", ctypes.string_at(config.getPtr(), 52)
+    )
+    assert sizes == [14, 2, 3, 384, 1, 1, 200_000] and (stream, count) == (5, int(pdl))
+    if pdl:  # id 6 is PROGRAMMATIC_STREAM_SERIALIZATION; its value, an int, stands at byte 8
+        assert struct.unpack("<I4xi", ctypes.string_at(attributes, 12)) == (6, 1)

@@ -6,6 +6,7 @@ that every thread computes, barriers, and one branch a task.  This file builds t
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -71,6 +72,7 @@ class _Kernel(Emitter):
         warps, replicas = self.main.attrs["warps"], self.main.attrs["replicas"]
         self.total_warps = sum(w * n for w, n in zip(warps, replicas, strict=True))
         self.inits: list[tuple[str, int, int]] = []  # barriers: name, how many, arrivals
+        self.maps: list[str] = []  # tensor maps
         super().__init__(func, target, LOWER, 32 * self.total_warps)
 
     def run(self) -> Emitted:
@@ -86,8 +88,10 @@ class _Kernel(Emitter):
         params = self._parameters()
         self._shared_memory()
         prologue = [o for o in func.body.ops if o is not main]
-        self.region(Region((), tuple(prologue)))
-        self._init_barriers()
+        pure = list(itertools.takewhile(_is_pure, prologue))
+        self.region(Region((), tuple(pure)))
+        self._start()
+        self.region(Region((), tuple(prologue[len(pure) :])))
         self.loc = None
         self._tasks()
         name = func.name
@@ -115,6 +119,7 @@ class _Kernel(Emitter):
                     host.tensor_map_param(name, o, [box[a] for a in order], order, self.program)
                 )
                 self.env[o.result] = name
+                self.maps.append(name)
         for i, v in enumerate(self.func.params):
             name = self.name(v.hint, f"arg{i}")
             self.env[v] = name
@@ -145,17 +150,28 @@ class _Kernel(Emitter):
                 if isinstance(t, Barriers):
                     self.inits.append((name, t.n, o.attrs["count"]))
 
-    def _init_barriers(self) -> None:
-        self.loc = None
-        if not self.inits:
-            return
+    def _start(self) -> None:
+        """What may overlap with the grid before (programmatic dependent launch), then the wait for it.
+
+        Every thread waits, before any touches global memory: so the end of this grid implies the end of
+        all before it, and the next grid has to wait for this one alone.  The release comes after the
+        wait, so no more than two grids are ever in flight.
+        """
+        self.loc = self.shown = None
         self.line("")
-        with self.block("if (threadIdx.x == 0)"):
-            for name, n, count in self.inits:
-                each = f"mbarrier_init({name}{' + 8 * i' if n > 1 else ''}, {count});"
-                self.line(f"for (int i = 0; i < {n}; ++i) {each}" if n > 1 else each)
-            self.line("mbarrier_init_fence();")
-        self.line("__syncthreads();")
+        if self.maps or self.inits:
+            with self.block("if (threadIdx.x == 0)"):
+                for name in self.maps:
+                    self.line(f"prefetch_map(&{name});")
+                for name, n, count in self.inits:
+                    each = f"mbarrier_init({name}{' + 8 * i' if n > 1 else ''}, {count});"
+                    self.line(f"for (int i = 0; i < {n}; ++i) {each}" if n > 1 else each)
+                if self.inits:
+                    self.line("mbarrier_init_fence();")
+        if self.inits:
+            self.line("__syncthreads();")
+        self.line("grid_wait();")
+        self.line("grid_release();")
 
     def _tasks(self) -> None:
         """One branch a task."""
@@ -327,6 +343,10 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
+
+
+def _is_pure(o: Op) -> bool:
+    return not any(i.kind.effect for i in (o, *(i for r in o.regions for i in walk(r))))
 
 
 def _declaration(p: host.Param, func: Func) -> str:

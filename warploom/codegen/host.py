@@ -162,7 +162,8 @@ _BY_NAME = {k.name: text for k, text in PYTHON.items()}
 _WRAPS = frozenset({"add", "sub", "mul", "shl", "neg", "abs", "not"})
 
 
-def _python(e: Expr) -> str:
+def python_text(e: Expr) -> str:
+    """An expression as Python over `a`, the tuple of arguments; needs `_quotient` and `_remainder`."""
     match e:
         case ("arg", i):
             return f"a[{i}]"
@@ -170,16 +171,11 @@ def _python(e: Expr) -> str:
             return f"({int(n)})"
         case ("cast", source, x, str(dtype)):
             widens = int(dtype[1:]) > int(source[1:]) and not (source[0] == "i" and dtype[0] == "u")
-            return _python(x) if widens or dtype == source else _wrap(_python(x), dtype)
+            return python_text(x) if widens or dtype == source else _wrap(python_text(x), dtype)
         case (kind, dtype, *operands):
-            text = _BY_NAME[kind].format(*map(_python, operands))
+            text = _BY_NAME[kind].format(*map(python_text, operands))
             return _wrap(text, dtype) if kind in _WRAPS and dtype != "i64" else text
     raise InternalError(f"codegen: no host expression is {e!r}")
-
-
-def python_text(e: Expr) -> str:
-    """An expression as Python text over `a`, the tuple of arguments."""
-    return _python(e)
 
 
 def _wrap(text: str, dtype: str) -> str:
@@ -196,7 +192,7 @@ def _wrap(text: str, dtype: str) -> str:
 def compile_expressions(expressions: Sequence[Expr]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """A function from the kernel's arguments (integers; addresses for pointers) to the values of all
     expressions, in order."""
-    body = ", ".join(map(_python, expressions))
+    body = ", ".join(map(python_text, expressions))
     code = f"lambda a: ({body}{',' if len(expressions) == 1 else ''})"
     made: Callable[[Sequence[int]], tuple[int, ...]] = eval(
         code, {"_quotient": _quotient, "_remainder": _remainder}

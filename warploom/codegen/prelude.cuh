@@ -32,6 +32,15 @@ template <int N> DEV void registers_dec() { asm volatile("setmaxnreg.dec.sync.al
 
 template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 
+// Programmatic dependent launch.  Before grid_wait returns, the grids that this one was launched behind are
+// complete and their writes visible; grid_release lets the next grid start (and wait) once all CTAs have called
+// it or ended.  Both do nothing in a launch without the attribute.
+DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+DEV void grid_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+DEV void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+
 DEV void mbarrier_init(u32 bar, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory"); }
 
 DEV void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }

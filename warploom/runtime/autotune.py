@@ -225,7 +225,7 @@ class Autotuner:
         stored = disk.load("tuned", name)
         if stored is not None and (verdict := _verdict_from(stored, len(self.configs))):
             return verdict
-        if driver().is_capturing(current_stream(device)):
+        if driver().is_capturing(current_stream(device), device):
             raise LaunchError(
                 "tune-under-capture",
                 f"{kernel.fn.__name__} is not tuned for {key}, and the stream is being captured into "

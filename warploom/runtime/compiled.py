@@ -291,7 +291,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
 
     lowered = request.lower()
     emitted = emit(lowered.placed, request.machine())
-    plan = plan_of(emitted, lowered.placed, request.knobs.num_ctas)
+    plan = plan_of(emitted, lowered.placed, request.knobs.num_ctas, request.knobs.pdl)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:

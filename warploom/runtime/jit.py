@@ -264,7 +264,13 @@ class JITFunction:
         made = self._variant_key(args, kwargs)
         request = kernel.request
         whole = made is not None and len(made[1]) == len(call.fields)
-        if made is None or not whole or not request.structured or request.specs != call.specs:
+        if (
+            made is None
+            or not whole
+            or not request.structured
+            or request.overlap
+            or request.specs != call.specs
+        ):
             return  # defaults, descriptors, or a launch that took another variant
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
         if len(self._usual) >= HITS_KEPT:
@@ -370,7 +376,7 @@ class JITFunction:
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
         """Compiling takes seconds and may not happen while a stream records; the cache may serve."""
-        if device == CPU or not driver().is_capturing(current_stream(device)):
+        if device == CPU or not driver().is_capturing(current_stream(device), device):
             return
         if not is_cached(request):
             raise LaunchError(

@@ -27,6 +27,7 @@ INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
 CAPTURE_IMPLICIT = (
     906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream, while another captures
 )
+CONFIGS_KEPT = 64  # launch configurations that a prepared launch remembers: of each grid and stream
 MAPS_KEPT = 4096  # encoded tensor maps that a kernel remembers: 128 bytes each
 
 
@@ -34,7 +35,7 @@ class Driver(Protocol):
     """What launching needs of a GPU driver; tests have one of their own."""
 
     device_count: int
-    launch: Callable[..., Any]  # cuLaunchKernel: truthy first item of the result on failure
+    launch: Callable[..., Any]  # cuLaunchKernelEx: truthy first item of the result on failure
 
     def load(self, cubin: bytes, name: str) -> Any:
         """A handle that `launch` takes, good for all devices."""
@@ -45,10 +46,11 @@ class Driver(Protocol):
     def encode(self, m: MapParam, key: MapKey) -> bytes:
         """The 128 bytes of a tensor map.  Raises LaunchError where the driver refuses."""
 
-    def stream(self, handle: int) -> Any:
-        """A raw stream handle as `launch` takes it."""
+    def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
+        """A launch configuration as `launch` takes it; nobody changes it any more."""
 
-    def is_capturing(self, stream: int) -> bool: ...
+    def is_capturing(self, stream: int, device: int = 0) -> bool:
+        """Whether a stream of the device is being captured into a graph."""
 
     def using(self, device: int) -> Any:
         """Context manager: the device's primary context is current."""
@@ -87,9 +89,8 @@ class CudaDriver:
             ) from e
         self.check(result, "cuInit")
         self.device_count = int(self._call(driver.cuDeviceGetCount))
-        self.launch = driver.cuLaunchKernel
+        self.launch = driver.cuLaunchKernelEx
         self._contexts: dict[int, Any] = {}
-        self._streams: dict[int, Any] = {}
         self._success = driver.CUresult.CUDA_SUCCESS
 
     def _call(self, function: Any, *args: Any) -> Any:
@@ -179,13 +180,28 @@ class CudaDriver:
             )
         return ctypes.string_at(made.getPtr(), 128)
 
-    def stream(self, handle: int) -> Any:
-        if handle not in self._streams:
-            self._streams[handle] = self._cu.CUstream(handle)
-        return self._streams[handle]
+    def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
+        cu = self._cu
+        config = cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid[0] * plan.cluster, grid[1], grid[2]
+        config.blockDimX, config.blockDimY, config.blockDimZ = plan.threads, 1, 1
+        config.sharedMemBytes = plan.shared_bytes
+        config.hStream = cu.CUstream(stream)
+        if plan.pdl:
+            overlap = cu.CUlaunchAttribute()
+            overlap.id = (
+                cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            )
+            overlap.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [overlap], 1
+        return config
 
-    def is_capturing(self, stream: int) -> bool:
-        result, status = self._cu.cuStreamIsCapturing(self.stream(stream))
+    def is_capturing(self, stream: int, device: int = 0) -> bool:
+        handle = self._cu.CUstream(stream)
+        result, status = self._cu.cuStreamIsCapturing(handle)
+        if int(result) == INVALID_CONTEXT:  # a default stream, and this thread has no current device
+            with self.using(device):
+                result, status = self._cu.cuStreamIsCapturing(handle)
         if int(result) == CAPTURE_IMPLICIT:
             return True
         self.check(result, "cuStreamIsCapturing")
@@ -297,26 +313,25 @@ class Prepared:
     __slots__ = (
         "_address",
         "_block",
+        "_configs",
         "_driver",
         "_function",
         "_guarded",
         "_launch",
         "_packer",
+        "_plan",
         "_pointers",
         "_start",
         "_stream_of",
-        "cluster",
         "device",
         "grid",
         "name",
-        "shared_bytes",
-        "threads",
     )
 
     def __init__(self, kernel: LoadedKernel, device: int, grid: tuple[int, int, int]) -> None:
-        plan = kernel.plan
-        self.name, self.threads, self.cluster = plan.name, plan.threads, plan.cluster
-        self.shared_bytes, self.device, self.grid = plan.shared_bytes, device, grid
+        self._plan, self.name = kernel.plan, kernel.plan.name
+        self.device, self.grid = device, grid
+        self._configs: dict[tuple[int, int, int, int], Any] = {}
         self._driver = kernel.driver
         self._launch = kernel.driver.launch
         self._function = kernel.function
@@ -367,19 +382,17 @@ class Prepared:
             self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
 
     def _issue(self, x: int, y: int, z: int, stream: int) -> Any:
-        return self._launch(
-            self._function,
-            x * self.cluster,
-            y,
-            z,
-            self.threads,
-            1,
-            1,
-            self.shared_bytes,
-            self._driver.stream(stream),
-            self._address,
-            0,
-        )[0]
+        config = self._configs.get((x, y, z, stream))
+        if config is None:
+            config = self._configured(x, y, z, stream)
+        return self._launch(config, self._function, self._address, 0)[0]
+
+    def _configured(self, x: int, y: int, z: int, stream: int) -> Any:
+        if len(self._configs) >= CONFIGS_KEPT:
+            self._configs.clear()
+        config = self._driver.configure(self._plan, (x, y, z), stream)
+        self._configs[x, y, z, stream] = config
+        return config
 
     def _on_device(self, x: int, y: int, z: int, stream: int) -> None:
         with self._driver.using(self.device):

@@ -54,7 +54,8 @@ class LaunchPlan:
     cluster: CTAs of one program; the grid counts programs.  shared_bytes: dynamic shared memory.
     disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not be
     negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid, as
-    Python text over `a`.
+    Python text over `a`.  pdl: the launch need not wait for the kernel before it, because the kernel
+    itself does (programmatic dependent launch).
     """
 
     name: str
@@ -64,6 +65,7 @@ class LaunchPlan:
     cluster: int = 1
     disjoint: tuple[tuple[int, int], ...] = ()
     nonnegative: tuple[int, ...] = ()
+    pdl: bool = True
     grid: tuple[str, ...] = ()
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:

@@ -58,7 +58,7 @@ CODES = {
 }
 
 
-def plan_of(emitted: Emitted, placed: Func, cluster: int) -> LaunchPlan:
+def plan_of(emitted: Emitted, placed: Func, cluster: int, pdl: bool = True) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
     return LaunchPlan(
         name=emitted.name,
@@ -68,6 +68,7 @@ def plan_of(emitted: Emitted, placed: Func, cluster: int) -> LaunchPlan:
         cluster=cluster,
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
+        pdl=pdl,
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
     )
 
@@ -81,9 +82,9 @@ def _param(p: host.Param) -> Param:
         case host.TensorMapParam():
             return MapParam(
                 p.dtype,
-                host._python(p.base),
-                tuple(map(host._python, p.extents)),
-                tuple(map(host._python, p.strides)),
+                host.python_text(p.base),
+                tuple(map(host.python_text, p.extents)),
+                tuple(map(host.python_text, p.strides)),
                 p.box,
                 p.swizzle,
             )
