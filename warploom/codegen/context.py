@@ -328,7 +328,12 @@ class Emitter:
         assert frame is not None
         key = (frame.name, scope)
         if key not in self.barriers:
-            taken = {o.attrs["id"] for o in walk(self.func.body) if o.kind is hopper.named_barrier}
+            taken = {
+                o.attrs["id"] + i
+                for o in walk(self.func.body)
+                if o.kind is hopper.named_barrier
+                for i in range(o.attrs.get("n", 1))
+            }
             count = frame.replicas if scope == "replica" else 1
             for (name, kind), first in self.barriers.items():
                 size = self.replicas_of[name] if kind == "replica" else 1

@@ -105,7 +105,8 @@ def _group_sync(e: Emitter, o: Op) -> None:
 
 def _named_barrier(e: Emitter, o: Op) -> None:
     what = "named_arrive" if o.attrs["arrive"] else "named_sync"
-    e.line(f"{what}({o.attrs['id']}, {o.attrs['threads']});")
+    which = " + ".join([str(o.attrs["id"]), *map(e.scalar, o.operands)])
+    e.line(f"{what}({which}, {o.attrs['threads']});")
 
 
 def barrier(e: Emitter, o: Op, at: int = 0) -> str:

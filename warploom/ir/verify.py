@@ -423,7 +423,7 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
             elif i.kind is hopper.group_sync and i.attrs["scope"] == "replica":
                 ids.update((name, replica) for replica in range(replicas))
             elif i.kind is hopper.named_barrier:
-                ids.add(i.attrs["id"])
+                ids.update(range(i.attrs["id"], i.attrs["id"] + i.attrs.get("n", 1)))
     if len(ids) > target.max_named_barriers:
         yield Violation(o, f"{len(ids)} named barriers are more than {target.max_named_barriers}")
 

@@ -291,11 +291,14 @@ def _group_sync(a: Agent, o: Op) -> Steps:
 
 
 @step(hopper.named_barrier)
-def _named_barrier(a: Agent, o: Op) -> Steps:
+def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
     if a.is_solo:
         raise a.error("sync-in-elect", "a named barrier counts whole warps", o)
     yield from a.settle(o)
-    barrier = a.cta.named_barriers[o.attrs["id"]]
+    which = a.number(index)
+    if not 0 <= which < o.attrs.get("n", 1):
+        raise a.error("barrier-index", f"named barrier {which} of {o.attrs.get('n', 1)}", o)
+    barrier = a.cta.named_barriers[o.attrs["id"] + which]
     return (yield from _counted(a, o, barrier, o.attrs["threads"], not o.attrs["arrive"]))
 
 
@@ -419,14 +422,21 @@ def _tma_load(
 
     def run() -> None:
         if cta.has_data:
-            data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
-            cta.shared.write(dst.addresses, data, dst.type.dtype, True)
+            data = cta.memory.load_box(dst.type.dtype, view, at, _box(o), o.loc)
+            cta.shared.write(dst.addresses, data.reshape(dst.type.shape), dst.type.dtype, True)
         b.land(party, size, phase, stamp, end)
 
     cta.engine.issue("tma_load", run, end)
     a.released()
     yield None
     return ()
+
+
+def _box(o: Op) -> tuple[int, ...]:
+    """The box that a TMA copy moves."""
+    kind = o.operands[0].type
+    assert isinstance(kind, TensorMap)
+    return kind.box
 
 
 @step(hopper.tma_store)
@@ -454,7 +464,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
 
         def write() -> None:
             if data is not None:
-                cta.memory.store_box(view, data, at, o.loc)
+                cta.memory.store_box(view, data.reshape(_box(o)), at, o.loc)
             bulk.unwritten[group] -= 1
 
         cta.engine.issue("tma_store", write, end)

@@ -135,9 +135,13 @@ def group_sync(*, scope: str) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def named_barrier(*, id: int, threads: int, arrive: bool) -> None:
-    """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected."""
-    require(1 <= id <= 15, f"named barriers are 1 to 15, not {id}")
+def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 1) -> None:
+    """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected.
+
+    With an operand, an i32 below n, of barrier id + index."""
+    require(1 <= id and id + n <= 16, f"named barriers are 1 to 15, not {id} to {id + n - 1}")
+    require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
+    require(bool(index) or n == 1, "several named barriers need an index")
     require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")
 
 
@@ -176,14 +180,23 @@ def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
 # ---- TMA (inside elect)
 
 
+def _fits(m: TensorMap, s: Shared) -> bool:
+    """Whether a slot is a box of the map, with all its axes or without some of size 1."""
+    if s.lead or s.dtype != m.dtype or s.swizzle != m.swizzle:
+        return False
+    if s.shape == m.box:
+        return s.inner == m.inner
+    kept = [a for a, n in enumerate(m.box) if n != 1]
+    if s.shape != tuple(m.box[a] for a in kept) or m.inner not in kept:
+        return False
+    return s.inner == kept.index(m.inner)
+
+
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
 def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor global → shared of the box at offsets (i32, tile axis order); elements out of
     bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
-    require(
-        not dst.lead and dst.shape == m.box and dst.dtype == m.dtype, f"tma_load of {m} into {dst}"
-    )
-    require(dst.inner == m.inner and dst.swizzle == m.swizzle, f"tma_load of {m} into {dst}")
+    require(_fits(m, dst), f"tma_load of {m} into {dst}")
     require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
     _barrier(b, index)
 
@@ -192,10 +205,7 @@ def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Sc
 def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
     of bounds are dropped."""
-    require(
-        not src.lead and src.shape == m.box and src.dtype == m.dtype, f"tma_store of {src} to {m}"
-    )
-    require(src.inner == m.inner and src.swizzle == m.swizzle, f"tma_store of {src} to {m}")
+    require(_fits(m, src), f"tma_store of {src} to {m}")
     require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
 
 
