@@ -30,6 +30,7 @@ SMALL_M = [
     (64, 64, 64, 8, 1, 8),
     (64, 32, 128, 8, 1, 8),
     (64, 32, 256, 8, 1, 4),
+    (64, 128, 256, 8, 1, 2),
 ]
 
 
@@ -59,13 +60,15 @@ def grids(data: Data, bm: int, bn: int) -> list[int]:
     return [sms, even] if tiles % even == 0 else [sms]
 
 
-def candidates(data: Data) -> list[Candidate]:
+def candidates(data: Data, **more: Any) -> list[Candidate]:
+    """`more`: knobs that all candidates share."""
+
     def candidate(config: tuple[int, ...], programs: int) -> Candidate:
         bm, bn, bk, band, groups, depth = config
 
         def make() -> Run:
             knobs = {"num_consumer_groups": groups, "num_buffers_warp_spec": depth, "strict": True}
-            return bind(data, (bm, bn, bk), band, programs, **knobs)
+            return bind(data, (bm, bn, bk), band, programs, **knobs, **more)
 
         return Candidate(f"{config} on {programs}", make)
 

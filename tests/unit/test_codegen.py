@@ -280,3 +280,36 @@ def test_what_is_no_linear_function_has_no_formula() -> None:
     table = (np.arange(32)[None, :] ** 2) % 31
     with pytest.raises(InternalError, match="formula"):
         thread_formula(table)
+
+
+# ---- programmatic dependent launch
+
+TOUCH = re.compile(
+    r"\b(?:tma_load|tma_store|load_global|store_global|load_part|store_part|cp_async<|atomic)"
+)
+LOAD_FIRST = kernel(
+    "%x: ptr<i32>, %n: i32",
+    "    %more = mul(%twice, %first) : i32\n    store(%x, %more)",
+    before="  %twice = add(%n, %n) : i32\n  %first = load(%x) : i32",
+)
+
+
+@pytest.mark.parametrize("text", [GEMM, LOAD_FIRST], ids=["gemm", "load before the tasks"])
+def test_every_thread_waits_for_earlier_grids_before_it_touches_global_memory(text: str) -> None:
+    source = emitted(text).source
+    body = source[source.index('extern "C"') :].splitlines()
+    at = body.index("  grid_wait();")  # no branch around it
+    assert body[at + 1] == "  grid_release();"
+    touched = [i for i, line in enumerate(body) if TOUCH.search(line)]
+    assert touched and min(touched) > at
+    assert not any("return" in line for line in body[:at])
+
+
+def test_the_start_that_needs_no_data_comes_before_the_wait() -> None:
+    source = emitted(GEMM).source
+    body = source[source.index('extern "C"') :]
+    order = ["prefetch_map(&a_map);", "prefetch_map(&b_map);", "mbarrier_init(", "__syncthreads();",
+             "grid_wait();", "==== consumer"]  # fmt: skip
+    places = [body.index(text) for text in order]
+    assert places == sorted(places)
+    assert emitted(LOAD_FIRST).source.count("__syncthreads();") == 0
