@@ -79,3 +79,27 @@ def test_half_of_a_right_operand_is_no_whole_panel() -> None:
     compiled, _ = road.check_equal(product, args, 1, {**meta, **WS}, levels=True)
     assert compiled.schedule.split.axis == "N"
     assert [c.via for c in compiled.schedule.channels] == [("tma", "registers")]
+
+
+@wl.jit
+def turned(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BN, BM), tl.float32)
+    for k in range(0, K, BK):
+        ap = a_ptr + rm[:, None] * sam + (k + rk[None, :]) * sak
+        bp = b_ptr + (k + rk[:, None]) * sbk + rn[None, :] * sbn
+        a = tl.load(ap, mask=(rm[:, None] < M) & (rk[None, :] < K - k), other=0.0)
+        b = tl.load(bp, mask=(rk[:, None] < K - k) & (rn[None, :] < N), other=0.0)
+        acc = tl.dot(b.T, a.T, acc)
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    cp = c_ptr + rm[:, None] * scm + rn[None, :] * scn
+    tl.store(cp, acc.T.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def test_a_turned_product_in_two_parts() -> None:
+    """The 192 columns of the dot are the rows of what is stored: 96 a group, no whole chunks of 64."""
+    for knobs in (WS, {**UNIFORM, "num_warps": 8}):
+        meta = {"BM": 192, "BN": 64, "BK": 32, **knobs}
+        compiled, _ = road.check_equal(turned, arguments(190, 64, 70), 1, meta, levels=True)
+        assert compiled.schedule.split.axis == "N"

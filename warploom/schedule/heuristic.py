@@ -109,7 +109,7 @@ class _Chooser:
         groups = rings.group(self.structure, loads, lambda o: "use" in demand.tasks.get(o, ()))
         kept = {o for g in groups for o in g}
         loads = [o for o in loads if o in kept]
-        channels, stores = self.memory(groups, vias, main, side, axis, replicas, specialized)
+        channels, stores = self.memory(groups, vias, main, side, replicas, specialized)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         names = {"use": main, "load": side}
         assign = {
@@ -407,14 +407,13 @@ class _Chooser:
         vias: dict[Op, str],
         main: str,
         side: str,
-        axis: str | None,
         replicas: int,
         specialized: bool,
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
         """Depths and staging that fit together."""
         slot = [sum(rings.slot_bytes(o.result) for o in g) for g in groups]
         deep = [self.innermost(g[0], groups) for g in groups]
-        other = self.operand_staging(vias, axis, replicas)
+        other = self.operand_staging(vias, replicas)
         asked = self.knobs.num_buffers_warp_spec if specialized else self.knobs.num_stages
         if asked is not None and asked < 1:
             raise CompileError("depth", f"a ring has at least one slot, not {asked}", self.func.loc)
@@ -432,7 +431,7 @@ class _Chooser:
         least = most if specialized and asked is not None else min(2, most)
         choice: tuple[int, int] | None = None
         for buffers in (4, 2, 1, 0):
-            depth = deepest(self.staging_bytes(buffers, axis, replicas), most)
+            depth = deepest(self.staging_bytes(buffers, replicas), most)
             if depth >= least or (buffers == 0 and depth >= 1 and least < most):
                 choice = depth, buffers
                 break
@@ -456,7 +455,7 @@ class _Chooser:
         for c, n in zip(channels, slot, strict=True):
             source = "asked for" if asked is not None and c.depth == asked else "what fits"
             self.because(c.name, f"{c.depth} slots of {n} bytes", source)
-        return channels, self.stores(buffers, axis, replicas)
+        return channels, self.stores(buffers, replicas)
 
     def innermost(self, o: Op, groups: list[tuple[Op, ...]]) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""
@@ -470,7 +469,7 @@ class _Chooser:
                 return False
         return True
 
-    def operand_staging(self, vias: dict[Op, str], axis: str | None, replicas: int) -> int:
+    def operand_staging(self, vias: dict[Op, str], replicas: int) -> int:
         """Bytes of right operands that are computed in registers and have to go back to shared memory."""
         items = {o.result for o in vias}
         total = 0
@@ -480,10 +479,10 @@ class _Chooser:
             while (m := self.structure.maker(at)) is not None and m.kind in rings.VIEWS:
                 at = m.operands[0]
             if at not in items:
-                total += rings.slot_bytes(v) * (1 if axis == "N" else replicas)
+                total += rings.slot_bytes(v) * (replicas // self.parts(o)[1])
         return total
 
-    def staged(self, axis: str | None, replicas: int) -> list[tuple[Op, tuple[int, int], int]]:
+    def staged(self, replicas: int) -> list[tuple[Op, tuple[int, int], int]]:
         """(store, chunk, number of chunks a replica) of the stores that TMA may do."""
         found = []
         for o in self.ops:
@@ -495,11 +494,11 @@ class _Chooser:
             inner = self.accesses.inner_axis(view) if view is not None else None
             if inner is None or not self.from_dot(o.operands[1]):
                 continue
-            m, n = shape_of(o.operands[1].type)
-            m, n = (
-                (m // replicas, n) if axis == "M" else (m, n // replicas) if axis == "N" else (m, n)
-            )
-            shape = [m, n]
+            shape = list(shape_of(o.operands[1].type))
+            cut = self.cut[0].get(o.operands[1])  # of a turned product M lies along axis 1
+            if cut is not None:
+                shape[cut] //= replicas
+            m, n = shape
             size = dtype_of(o.operands[1].type).bytes
             swizzle = rings.swizzle_for(shape[inner] * size)
             if not swizzle or shape[1 - inner] % STAGING_CHUNK:
@@ -526,15 +525,15 @@ class _Chooser:
             work.extend(x for r in o.regions for x in r.yielded if isinstance(x.type, Tile))
         return False
 
-    def staging_bytes(self, buffers: int, axis: str | None, replicas: int) -> int:
+    def staging_bytes(self, buffers: int, replicas: int) -> int:
         total = 0
-        for o, chunk, chunks in self.staged(axis, replicas):
+        for o, chunk, chunks in self.staged(replicas):
             size = dtype_of(o.operands[1].type).bytes
             total += _buffers(chunks, buffers) * chunk[0] * chunk[1] * size * replicas
         return total
 
-    def stores(self, buffers: int, axis: str | None, replicas: int) -> tuple[StorePlan, ...]:
-        staged = {o: (chunk, n) for o, chunk, n in self.staged(axis, replicas)}
+    def stores(self, buffers: int, replicas: int) -> tuple[StorePlan, ...]:
+        staged = {o: (chunk, n) for o, chunk, n in self.staged(replicas)}
         plans = []
         for o in self.ops:
             if o.kind not in (tile.store, tile.store_box):
