@@ -10,29 +10,6 @@ from benchmarks.harness import Candidate, Data, Run
 
 NAME = "warploom"
 
-# BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, consumer groups, depth
-LARGE = [
-    (128, 256, 64, 16, 2, 3),
-    (128, 256, 64, 8, 2, 3),
-    (128, 256, 64, 4, 2, 3),
-    (128, 256, 64, 4, 2, 4),
-    (128, 256, 128, 4, 2, 2),
-    (128, 192, 64, 16, 2, 4),
-    (128, 128, 64, 16, 2, 5),
-    (128, 128, 64, 4, 2, 6),
-    (128, 128, 128, 4, 2, 3),
-]
-SMALL_M = [
-    (64, 128, 128, 8, 1, 4),
-    (64, 128, 64, 8, 1, 7),
-    (64, 64, 128, 8, 1, 6),
-    (64, 64, 256, 8, 1, 3),
-    (64, 64, 64, 8, 1, 8),
-    (64, 32, 128, 8, 1, 8),
-    (64, 32, 256, 8, 1, 4),
-    (64, 128, 256, 8, 1, 2),
-]
-
 
 def bind(data: Data, tile: tuple[int, int, int], band: int, programs: int, **knobs: Any) -> Run:
     """A run with every launch prepared."""
@@ -52,29 +29,28 @@ def bind(data: Data, tile: tuple[int, int, int], band: int, programs: int, **kno
     return lambda i: launches[i]()
 
 
-def grids(data: Data, bm: int, bn: int) -> list[int]:
-    """All SMs, and the largest power of two of them where it divides the tiles into whole waves."""
-    sms: int = torch.cuda.get_device_properties(0).multi_processor_count
-    even = 1 << (sms.bit_length() - 1)
-    tiles = -(-data.case.m // bm) * -(-data.case.n // bn)
-    return [sms, even] if tiles % even == 0 else [sms]
+def multiprocessors() -> int:
+    count: int = torch.cuda.get_device_properties(0).multi_processor_count
+    return count
 
 
 def candidates(data: Data, **more: Any) -> list[Candidate]:
-    """`more`: knobs that all candidates share."""
+    """The configs that the library's tuned GEMM would try.  `more`: knobs that all candidates share."""
+    from warploom.kernels.gemm import GEMM_CONFIGS, persistent_grid, worth_trying
 
-    def candidate(config: tuple[int, ...], programs: int) -> Candidate:
-        bm, bn, bk, band, groups, depth = config
+    case = data.case
+    grid = persistent_grid(case.m, case.n, multiprocessors())
+
+    def candidate(config: Any) -> Candidate:
+        tile = tuple(config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")
+        knobs = {k: v for k, v in config.all_kwargs.items() if k not in config.kwargs}
+        (programs,) = grid(config.kwargs)
 
         def make() -> Run:
-            knobs = {"num_consumer_groups": groups, "num_buffers_warp_spec": depth, "strict": True}
-            return bind(data, (bm, bn, bk), band, programs, **knobs, **more)
+            return bind(
+                data, tile, config.kwargs["GROUP_M"], programs, strict=True, **knobs, **more
+            )
 
         return Candidate(f"{config} on {programs}", make)
 
-    configs = SMALL_M if data.case.m <= 64 else LARGE
-    return [
-        candidate(config, programs)
-        for config in configs
-        for programs in grids(data, config[0], config[1])
-    ]
+    return [candidate(config) for config in worth_trying(GEMM_CONFIGS, {"M": case.m})]

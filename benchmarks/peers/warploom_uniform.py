@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.harness import Candidate, Data, Run
-from benchmarks.peers.warploom import bind, grids
+from benchmarks.peers.warploom import bind, multiprocessors
 
 NAME = "warploom, uniform"
 
@@ -20,7 +20,7 @@ SMALL_M = [(64, 128, 128, 8, 4, 4), (64, 128, 64, 8, 4, 6), (64, 64, 128, 8, 4, 
 def candidates(data: Data) -> list[Candidate]:
     def candidate(config: tuple[int, ...]) -> Candidate:
         bm, bn, bk, band, warps, stages = config
-        programs = grids(data, bm, bn)[0]
+        programs = multiprocessors()
 
         def make() -> Run:
             knobs = {"num_consumer_groups": 0, "num_warps": warps, "num_stages": stages}

@@ -168,7 +168,7 @@ GEMM_CONFIGS = [
 ]
 
 
-def _worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
+def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
     """Tiles of 64 rows for matrices of at most 64 rows, and no others for them."""
     flat = args["M"] <= 64
     return [c for c in configs if (c.kwargs["BLOCK_M"] == 64) == flat]
@@ -177,7 +177,7 @@ def _worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> l
 gemm = wl.autotune(
     configs=GEMM_CONFIGS,
     key=["M", "N", "K", "stride_ak", "stride_bk"],
-    prune_configs_by={"early_config_prune": _worth_trying},
+    prune_configs_by={"early_config_prune": worth_trying},
 )(gemm_pointers)
 """`gemm_pointers`, tuned: `gemm[persistent_grid(M, N, sms)](a, b, c, M, N, K, *strides)`."""
 
