@@ -64,6 +64,7 @@ def tensor_map_param(
     name: str, o: Op, box: Sequence[int], order: Sequence[int], program: Program
 ) -> TensorMapParam:
     """The parameter for a tensor_map op.  `order`: tile axes, innermost dimension first; `box` in that order.
+    The view's leading axes, in which the box is one element thick, are the outermost dimensions.
 
     Raises InternalError where the view isn't made of launch arguments.
     """
@@ -73,6 +74,9 @@ def tensor_map_param(
     base, *sizes = view.operands
     rank = len(sizes) // 2
     dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
+    extra = rank - len(order)
+    order = (*(a + extra for a in order), *reversed(range(extra)))
+    box = (*box, *(1,) * extra)
     extents = tuple(program.expression(sizes[a]) for a in order)
     strides = tuple(
         ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes))

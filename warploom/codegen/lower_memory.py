@@ -262,6 +262,13 @@ class _Box:
             return coordinate
         return offset if coordinate == "0" else f"{offset} + {coordinate}"
 
+    def coordinates(self, layout: Layout, register: int) -> list[str]:
+        """Of the element in a register; 0 on the leading axes, in which the box is one element thick."""
+        rank = len(layout.shape)
+        return ["0"] * (self.rank - rank) + [
+            self.e.coordinate(layout, a, register) for a in range(rank)
+        ]
+
     def pointer(self, at: Sequence[str]) -> str:
         """The address of the element at coordinates `at` of the box."""
         terms = []
@@ -287,7 +294,7 @@ class _Box:
         inner = self.inner
         if inner is None:
             return 1
-        run = layout.contiguous(inner)
+        run = layout.contiguous(inner - self.rank + len(layout.shape))
         widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
         return max(1, math.gcd(run, widest))
 
@@ -307,7 +314,7 @@ def _accesses(box: _Box, t: Tile, n: int) -> list[tuple[int, list[str], str, str
         aligned = math.gcd(e.divisor(box.extent(inner)), e.divisor(box.offsets[inner]))
         inner = inner if aligned % n else None
     for start in range(0, t.layout.registers, n):
-        at = [e.coordinate(t.layout, a, start) for a in range(box.rank)]
+        at = box.coordinates(t.layout, start)
         own = e.inside(t, start)
         test = box.inside(at, but=inner)
         if own:
@@ -396,7 +403,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
     box = _box(e, v, offsets)
     size, item = o.attrs["bytes"], t.dtype.bytes
     n = size // item
-    if n * item != size or box.inner is None or t.inner != box.inner:
+    if n * item != size or box.inner is None or t.inner != box.inner - box.rank + len(t.shape):
         raise InternalError(
             f"codegen: cp_async of {size} bytes along another axis than memory's: {t}"
         )
@@ -409,7 +416,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
     )
     holder = e.holder(layout)
     for start in range(0, layout.registers, n):
-        at = [e.coordinate(layout, a, start) for a in range(box.rank)]
+        at = box.coordinates(layout, start)
         own = " && ".join(x for x in (holder, e.inside(whole, start)) if x)
         test = box.inside(at, but=box.inner)
         valid = (

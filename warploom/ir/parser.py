@@ -115,7 +115,9 @@ def _view(parts: list[str]) -> View:
 def _tensor_map(parts: list[str]) -> TensorMap:
     box, elem = _shaped(parts[0])
     at = _fields(parts[1:])
-    return TensorMap(box, DTYPES[elem], int(at["inner"]), int(at["swizzle"]))
+    return TensorMap(
+        box, DTYPES[elem], int(at["inner"]), int(at["swizzle"]), int(at.get("extra", 0))
+    )
 
 
 def _shared(parts: list[str]) -> Shared:

@@ -132,17 +132,20 @@ class View(Type):
 @dataclass(frozen=True)
 class TensorMap(Type):
     """A TMA descriptor.  `box` is the tile that one tma_load or tma_store op moves, in tile axis order;
-    `inner` the axis whose elements are adjacent in memory; `swizzle` 0, 32, 64 or 128 bytes.
+    `inner` the axis whose elements are adjacent in memory; `swizzle` 0, 32, 64 or 128 bytes.  The view has
+    `extra` leading axes more than the box, in which it is one element thick.
     """
 
     box: tuple[int, ...]
     dtype: DType
     inner: int
     swizzle: int
+    extra: int = 0
 
     def __str__(self) -> str:
         dims = "x".join(map(str, self.box))
-        return f"tensormap<{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}>"
+        more = f", extra={self.extra}" if self.extra else ""
+        return f"tensormap<{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}{more}>"
 
 
 @dataclass(frozen=True)

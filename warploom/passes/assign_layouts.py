@@ -128,18 +128,19 @@ class _Facts:
     definition: dict[Value, Op]
     sources: dict[Value, tuple[Value, ...]]
 
-    def of_view(self, view: Value, itemsize: int) -> _Memory:
+    def of_view(self, view: Value, rank: int, itemsize: int) -> _Memory:
+        """As a tile of `rank` axes, the view's last ones, sees it."""
         o = self.definition.get(view)
-        rank = view.type.rank  # type: ignore[attr-defined]
         if o is None or o.kind is not tile.make_view:
             return _Memory(rank - 1, itemsize, itemsize)
-        strides = o.operands[1 + rank :]
+        strides = o.operands[len(o.operands) - rank :]
         unit = [a for a, s in enumerate(strides) if constant_of(self.definition.get(s)) == 1]
         if not unit:
             return _Memory(rank - 1, itemsize, itemsize)
         inner = unit[-1]
         base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
-        align = min([base, *(d * itemsize for a, d in enumerate(rows) if a != inner)])
+        extra = len(rows) - rank
+        align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
         return _Memory(inner, align, itemsize)
 
     def of_pointers(self, p: Value, itemsize: int) -> _Memory:
@@ -325,9 +326,10 @@ class _Task:
     def _memory(self, o: Op) -> _Memory:
         """How the tile that a memory op moves lies in global memory."""
         stored = o.kind in (tile.store, tile.store_box)
-        size = _itemsize(o.operands[1].type if stored else o.result.type)
+        moved = o.operands[1] if stored else o.result
+        size = _itemsize(moved.type)
         if o.kind in (tile.load_box, tile.store_box):
-            return self.facts.of_view(o.operands[0], size)
+            return self.facts.of_view(o.operands[0], len(_shape(moved)), size)
         return self.facts.of_pointers(o.operands[0], size)
 
     def _wgmma(self, fragment: Callable[..., Layout], *arguments: Any) -> Layout:

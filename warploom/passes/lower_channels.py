@@ -87,7 +87,7 @@ def _declare(
         fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
         takes = [u.result for u in users if u.kind is task.take and u.attrs["item"] == n]
         view = structure.maker(fills[0].operands[2]) if via != "registers" else None
-        memory_inner = _memory_inner(accesses, fills[0])
+        memory_inner = _memory_inner(accesses, fills[0], len(t.shape))
         inner, swizzle = rings.item_layout(structure, takes[0], memory_inner)
         hint = takes[0].hint or f"{plan.name}{n}"
         items.append(
@@ -137,7 +137,7 @@ def _declare(
     )
 
 
-def _memory_inner(accesses: Accesses, fill: Op) -> int | None:
+def _memory_inner(accesses: Accesses, fill: Op, rank: int) -> int | None:
     """The axis of an item that is adjacent in memory, where it comes from a view."""
     if fill.kind is task.produce:
         view = accesses.structure.maker(fill.operands[2])
@@ -145,7 +145,7 @@ def _memory_inner(accesses: Accesses, fill: Op) -> int | None:
         load = accesses.structure.maker(fill.operands[2])
         boxed = load is not None and load.kind is tile.load_box
         view = accesses.view(load) if load is not None and boxed else None
-    return accesses.inner_axis(view) if view is not None else None
+    return accesses.inner_axis(view, rank) if view is not None else None
 
 
 def _unique(name: str, names: set[str]) -> str:
@@ -260,7 +260,8 @@ def _copy_box(b: Builder, box: tuple[Value, ...], place: Value) -> None:
 
     def piece(inner: Builder, n: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
         at = list(offsets)
-        at[axis] = arith.add(inner, at[axis], arith.mul(inner, n, build.const(inner, step)))
+        along = len(at) - 2 + axis
+        at[along] = arith.add(inner, at[along], arith.mul(inner, n, build.const(inner, step)))
         value = tile.load_box(inner, view, *at, shape=shape, hint="piece")
         blocks = [n if i == axis else zero for i in range(2)]
         part = hopper.shared_slice(inner, place, *blocks, shape=shape)

@@ -111,7 +111,7 @@ class _Partition:
         plan: StorePlan = self.stores[o.id]
         if o.id not in self.maps:
             view = self.accesses.view(o)
-            inner = self.accesses.inner_axis(view) if view is not None else None
+            inner = self.accesses.inner_axis(view, len(plan.chunk)) if view is not None else None
             if view is None or inner is None:
                 raise InternalError(f"store {o.id} can't be done by TMA")
             staging = select_instructions.store_staging(self.top, o, plan, inner, replicas)

@@ -149,7 +149,8 @@ class _Cutter:
         if "shape" in attrs:
             attrs["shape"] = shape_of(new.type)
         if o.kind is tile.load_box:
-            operands[1 + axis] = self.start(b, operands[1 + axis], n)
+            at = len(operands) - len(shape_of(new.type)) + axis
+            operands[at] = self.start(b, operands[at], n)
         if o.kind is tile.arange:
             begin = o.attrs["start"]
             local = tile.arange(b, start=begin, end=begin + n)
@@ -169,8 +170,9 @@ class _Cutter:
             return
         operands = [self.get(b, v, axis if shape_of(v.type) else None) for v in o.operands]
         if o.kind is tile.store_box:
-            n = shape_of(operands[1].type)[axis]
-            operands[2 + axis] = self.start(b, operands[2 + axis], n)
+            shape = shape_of(operands[1].type)
+            at = len(operands) - len(shape) + axis
+            operands[at] = self.start(b, operands[at], shape[axis])
         results: Sequence[Value] = tuple(self.fresh(v, axis) for v in o.results)
         b.append(o.with_(operands=tuple(operands), results=tuple(results)))
 

@@ -164,7 +164,7 @@ def store(
         hopper.group_sync(b, scope="replica")
         at = [
             arith.add(b, offset, build.const(b, c)) if c else offset
-            for offset, c in zip(offsets, corner, strict=True)
+            for offset, c in zip(offsets, (*(0,) * (len(offsets) - 2), *corner), strict=True)
         ]
 
         def issue(inner: Builder, place: Value = place, at: list[Value] = at) -> None:

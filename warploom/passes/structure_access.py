@@ -15,14 +15,16 @@ through splats, broadcasts, loops that advance pointers and nested loops, and re
 Legal only where base, strides and extents are launch-invariant, every start is not negative (or the
 mask says so), masked-off elements are zero, and the mask constrains whole axes.  `% M` on an index is a bound
 where all that is loaded beyond it is masked off by the same bound before it reaches memory.  An axis
-without a bound gets the largest extent.  Anything else stays as it is; func.attrs["access_notes"], pairs of
-(op id, reason), says why.  A divisor in index arithmetic is taken to be positive.  Integer parameters
-taken to be non-negative are listed in func.attrs["nonnegative"] (indices): a launch with a negative
-one uses a variant compiled without this pass.
+without a bound gets the largest extent.  An offset that varies and belongs to no axis of the tile, as a
+batch's `z·stride_z`, becomes a leading axis of the view.  Anything else stays as it is;
+func.attrs["access_notes"], pairs of (op id, reason), says why.  A divisor in index arithmetic is taken to
+be positive.  Integer parameters taken to be non-negative are listed in func.attrs["nonnegative"]
+(indices): a launch with a negative one uses a variant compiled without this pass.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +35,7 @@ from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, s
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
+MAX_RANK = 5  # of a view, and of TMA's tensors
 UNBOUNDED = 2**31 - 1  # elements: the largest extent whose coordinates are i32
 
 
@@ -413,7 +416,8 @@ def _defined(region: Region) -> Iterable[Value]:
 
 @dataclass(frozen=True)
 class Box:
-    """Per axis start, extent (None: unbounded) and stride, from `base` plus `shift` elements."""
+    """Per axis start, extent (None: unbounded) and stride, from `base` plus `shift` elements.  The
+    tile's axes come last, after those of offsets that belong to none of them."""
 
     base: Value
     shift: Poly
@@ -467,19 +471,55 @@ def _find_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
     # what no mask explains goes to the axis whose stride divides it, the rarer strides first
     free = [d for d in range(len(shape)) if extents[d] is None]
     for d in sorted(free, key=lambda d: _rarity(strides[d])):
-        moving_part, fixed_part = rest.split(lambda m: not invariant(m))
+        # a constant stride divides whatever it likes, also offsets by strides of other axes
+        takes_all = strides[d].constant is None
+        moving_part, fixed_part = rest.split(
+            lambda m, takes_all=takes_all: (  # type: ignore[misc]
+                not invariant(m) and (takes_all or not any(x in an.invariant for x in m))
+            )
+        )
         quotient, left = moving_part.divide(strides[d])
         starts[d] = starts[d] + quotient
         rest = left + fixed_part
-    if not all(invariant(m) for m in rest.terms):
-        raise NoBoxError("an offset that varies is no multiple of any stride")
+    extra, rest = _extra_axes(an, rest)
+    if len(extra) + len(shape) > MAX_RANK:
+        raise NoBoxError(f"it takes {len(extra) + len(shape)} axes, a view has at most {MAX_RANK}")
+    if not all(an.nonnegative(start) for _, start in extra):
+        raise NoBoxError("an offset that belongs to no axis may be negative")
     for d, start in enumerate(starts):
         lower = (d, start) in guarded
         if not lower and not an.nonnegative(start):
             raise NoBoxError(f"the start of axis {d} may be negative")
     if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
         raise NoBoxError("a lower bound without an upper one")
-    return Box(a.base, rest, tuple(starts), tuple(extents), strides)
+    return Box(
+        a.base,
+        rest,
+        (*(start for _, start in extra), *starts),
+        (*(None for _ in extra), *extents),
+        (*(stride for stride, _ in extra), *strides),
+    )
+
+
+def _extra_axes(an: _Analysis, offset: Poly) -> tuple[list[tuple[Poly, Poly]], Poly]:
+    """([(stride, start)] of the axes that explain what varies in `offset`, the invariant rest).
+
+    Each term is what is known at launch (the stride) times what varies (the start): a batch's index,
+    an attention head's."""
+    found: dict[Monomial, dict[Monomial, int]] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in offset.terms.items():
+        moving = tuple(x for x in m if x not in an.invariant)
+        if moving:
+            found.setdefault(tuple(x for x in m if x in an.invariant), {})[moving] = c
+        else:
+            rest[m] = c
+    axes = []
+    for m, starts in found.items():
+        unit = math.gcd(*starts.values())
+        start = Poly({s: c // unit for s, c in starts.items()})
+        axes.append((Poly({m: unit}), start))
+    return axes, Poly(rest)
 
 
 def _only_used_below(an: _Analysis, loaded: Value, bound: Bound) -> bool:

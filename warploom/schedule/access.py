@@ -92,10 +92,10 @@ class Accesses:
         made = self.structure.maker(o.operands[0])
         return made if made is not None and made.kind is tile.make_view else None
 
-    def inner_axis(self, view: Op) -> int | None:
-        """The axis whose stride is exactly 1; the last such one."""
-        rank = len(view.operands) // 2
-        ones = [i for i in range(rank) if self.constant(view.operands[1 + rank + i]) == 1]
+    def inner_axis(self, view: Op, rank: int) -> int | None:
+        """The axis of a box of `rank` axes whose stride is exactly 1; the last such one."""
+        strides = view.operands[len(view.operands) - rank :]
+        ones = [i for i, v in enumerate(strides) if self.constant(v) == 1]
         return ones[-1] if ones else None
 
     def _alignments(self, view: Op) -> tuple[int, ...]:
@@ -113,17 +113,17 @@ class Accesses:
             return "its view is not made in this function"
         if not all(self.invariant(v) for v in view.operands):
             return "its base, extents or strides are not known at launch"
-        inner = self.inner_axis(view)
+        inner = self.inner_axis(view, len(shape))
         if inner is None:
             return "no axis has a stride of exactly one element"
         dtype = _dtype(view)
         base, *strides = self._alignments(view)
         if base < 16:
             return f"its base is only known to be aligned to {base} bytes, TMA needs 16"
-        for axis, n in enumerate(strides):
+        for axis, n in enumerate(strides, len(shape) - len(strides)):
             if axis != inner and n * dtype.bytes % 16:
                 return (
-                    f"the stride of axis {axis} is only known to be a multiple of {n * dtype.bytes} "
+                    f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
                     "bytes, TMA needs 16"
                 )
         if shape[inner] * dtype.bytes % 16:
@@ -137,13 +137,15 @@ class Accesses:
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
         """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""
         view = self.view(o)
-        inner = self.inner_axis(view) if view is not None else None
+        inner = self.inner_axis(view, len(shape)) if view is not None else None
         if view is None or inner is None:
             return 0
         size = _dtype(view).bytes
         base, *strides = self._alignments(view)
-        facts = [base, self.divisor(o.operands[1 + inner]) * size, _power(shape[inner] * size)]
-        facts += [n * size for axis, n in enumerate(strides) if axis != inner]
+        extra = len(strides) - len(shape)
+        start = o.operands[1 + extra + inner]
+        facts = [base, self.divisor(start) * size, _power(shape[inner] * size)]
+        facts += [n * size for axis, n in enumerate(strides, -extra) if axis != inner]
         return max((p for p in (4, 8, 16) if all(f % p == 0 for f in facts)), default=0)
 
     # ---- aliasing
@@ -228,10 +230,12 @@ class Accesses:
         same = x.kind is y.kind is tile.store_box and x.operands[0] is y.operands[0]
         if not same or self.structure.parent[x] is not self.structure.parent[y]:
             return False
+        thin = (1,) * (len(x.operands) - 2)  # in the view's leading axes
         for axis, (a, b) in enumerate(zip(x.operands[2:], y.operands[2:], strict=True)):
             (root, m), (other, n) = self._shifted(a), self._shifted(b)
             low, high = (x, y) if m <= n else (y, x)
-            if root is other and abs(m - n) >= shape_of(low.operands[1].type)[axis]:
+            shape = shape_of(low.operands[1].type)
+            if root is other and abs(m - n) >= (*thin[len(shape) :], *shape)[axis]:
                 return low is not high
         return False
 
@@ -247,6 +251,11 @@ class Accesses:
                 if n is not None:
                     return x, n
         return v, 0
+
+
+def _axis(axis: int) -> str:
+    """An axis of a box; a negative one is an axis of the view that the box doesn't have."""
+    return f"axis {axis}" if axis >= 0 else f"the {-axis}. axis in front of the tile"
 
 
 def _power(n: int) -> int:

@@ -491,7 +491,7 @@ class _Chooser:
             if o in self.aliased or self.accesses.rewrites(o):
                 continue
             view = self.accesses.view(o)
-            inner = self.accesses.inner_axis(view) if view is not None else None
+            inner = self.accesses.inner_axis(view, 2) if view is not None else None
             if inner is None or not self.from_dot(o.operands[1]):
                 continue
             shape = list(shape_of(o.operands[1].type))

@@ -124,7 +124,7 @@ def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, s
         return "registers", "it is no box of a strided array"
     shape = shape_of(o.result.type)
     view = accesses.view(o)
-    inner = accesses.inner_axis(view) if view is not None else None
+    inner = accesses.inner_axis(view, len(shape)) if view is not None else None
     wanted = wanted_inner(accesses.structure, o.result, parts)
     if wanted is not None and wanted != inner:
         return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"

@@ -224,20 +224,22 @@ class GlobalMemory:
         loc: Loc | None = None,
     ) -> Array:
         """The box of `shape` at `offsets`, 0 outside the view's extents."""
-        box = self.box("load", view, offsets, shape, loc)
-        out = np.zeros(tuple(shape), dtype.numpy)
+        thick = (*(1,) * (len(view.extents) - len(shape)), *shape)
+        box = self.box("load", view, offsets, thick, loc)
+        out = np.zeros(thick, dtype.numpy)
         out[box.where] = box.elements
-        return out
+        return out.reshape(tuple(shape))
 
     def store_box(
         self, view: ViewValue, value: Array, offsets: Sequence[int], loc: Loc | None = None
     ) -> None:
         """Writes a tile at `offsets`; elements outside the extents are dropped."""
-        box = self.box("store", view, offsets, value.shape, loc)
+        thick = (*(1,) * (len(view.extents) - value.ndim), *value.shape)
+        box = self.box("store", view, offsets, thick, loc)
         if 0 in box.shape:
             return
         self._writable(self.split(view.base, loc)[0], loc)
-        box.elements[...] = value[box.where]
+        box.elements[...] = value.reshape(thick)[box.where]
 
 
 _ATOMICS: dict[str, Any] = {

@@ -173,7 +173,8 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
     assert isinstance(kind, TensorMap)
     size = kind.dtype.bytes
     if 0 not in view.extents:
-        for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
+        sizes = zip(view.extents, view.strides, strict=True)
+        for axis, (extent, stride) in enumerate(sizes, -kind.extra):
             if axis == kind.inner and stride != 1 and extent > 1:
                 raise a.error(
                     "tma-stride", f"axis {axis} of a tensor map has stride {stride}, not 1", o

@@ -31,11 +31,12 @@ SWIZZLES = (0, 32, 64, 128)
 def tensor_map(v: View, *, box: tuple[int, ...], inner: int, swizzle: int) -> TensorMap:
     """A TMA descriptor of the view, encoded by the host at launch from launch-invariant operands.
 
-    The emitted kernel takes it as a __grid_constant__ parameter.
+    The emitted kernel takes it as a __grid_constant__ parameter.  `box` and `inner` count the tile's axes,
+    which are the view's last ones; in the view's others the box is one element thick.
     """
-    require(len(box) == v.rank, f"box {box} on {v}")
+    require(len(box) <= v.rank, f"box {box} on {v}")
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
-    return TensorMap(box, v.dtype, inner, swizzle)
+    return TensorMap(box, v.dtype, inner, swizzle, v.rank - len(box))
 
 
 @op(levels=HARDWARE)
@@ -194,10 +195,10 @@ def _fits(m: TensorMap, s: Shared) -> bool:
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
 def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Scalar) -> None:
-    """cp.async.bulk.tensor global → shared of the box at offsets (i32, tile axis order); elements out of
+    """cp.async.bulk.tensor global → shared of the box at offsets (i32, the view's axes); elements out of
     bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
     require(_fits(m, dst), f"tma_load of {m} into {dst}")
-    require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
+    require(len(offsets) == m.extra + len(m.box), f"{m} takes {m.extra + len(m.box)} offsets")
     _barrier(b, index)
 
 
@@ -206,7 +207,7 @@ def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
     of bounds are dropped."""
     require(_fits(m, src), f"tma_store of {src} to {m}")
-    require(len(offsets) == len(m.box), f"{m} takes {len(m.box)} offsets")
+    require(len(offsets) == m.extra + len(m.box), f"{m} takes {m.extra + len(m.box)} offsets")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
@@ -229,7 +230,7 @@ def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
     """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled."""
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
     require(
-        not dst.lead and len(dst.shape) == v.rank == len(offsets), f"cp_async of {v} into {dst}"
+        not dst.lead and len(dst.shape) <= v.rank == len(offsets), f"cp_async of {v} into {dst}"
     )
 
 

@@ -39,7 +39,7 @@ def producer_acquire(c: Channel, slot: Scalar, phase: Scalar) -> None:
 @op(levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
 def produce(c: Channel, slot: Scalar, v: View, *offsets: Type, item: int) -> None:
     """load_box of the item's shape at offsets, into the slot, asynchronously (TMA or cp.async)."""
-    require(len(offsets) == v.rank == len(c.items[item].shape), f"produce from {v} into {c}")
+    require(len(offsets) == v.rank >= len(c.items[item].shape), f"produce from {v} into {c}")
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.WRITE)

@@ -219,16 +219,18 @@ def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View
 def load_box(v: View, *offsets: Type, shape: tuple[int, ...], layout: object = None) -> Tile:
     """The box of `shape` at `offsets` (i32, one an axis); elements outside the extents are 0.
 
+    A view may have more axes than the box: in the leading ones the box is one element thick.
+
     At WARP and PLACED it is a collective copy from global memory straight into registers.
     """
     require(
-        len(offsets) == v.rank == len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank"
+        len(offsets) == v.rank >= len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank"
     )
     return Tile(shape, v.dtype, layout)
 
 
 @op(effect=Effect.WRITE)
 def store_box(v: View, value: Tile, *offsets: Type) -> None:
-    """Writes a tile at offsets; elements outside the extents are dropped."""
-    require(len(offsets) == v.rank == len(value.shape), f"store_box of {value} to {v}", "view-rank")
+    """Writes a tile at offsets (as load_box's); elements outside the extents are dropped."""
+    require(len(offsets) == v.rank >= len(value.shape), f"store_box of {value} to {v}", "view-rank")
     require(v.dtype == value.dtype, f"store_box of {value} to {v}", "store-type")
