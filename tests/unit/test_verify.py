@@ -28,9 +28,9 @@ BROKEN = [
     ("level=WARP", "level=CHANNEL", "tensor_map is legal at WARP, PLACED only"),
     (WAIT, WAIT + "        yield()\n", "a yield stands at the end"),
     ("    %group = replica_id() : i32", "    %group = replica_id() : i32\n tasks() {names=(\"x\",), "
-     "warps=(4,), replicas=(1,), registers=(none,)} do { yield() }", "there is one `tasks`"),
+     "warps=(4,), replicas=(1,), registers=(none,)} do { yield() }", "`tasks` are the last ops"),
     ("    yield()\n  }\n  yield()\n}", "    yield()\n  }\n  %q = replica_id() : i32\n  yield()\n}",
-     "the last op before the yield is `tasks`"),
+     "the last ops before the yield are `tasks`"),
     ("  tasks()", "  fence_async()\n  tasks()", "before `tasks` nothing is written"),
     ("  tasks()", "  %z = arange() {start=0, end=4} : tile<4xi32>\n  tasks()", "no tiles"),
     (WAIT, WAIT + '  %late = mbarrier_alloc() {name="late", n=1, count=1} : mbarriers<1>\n',

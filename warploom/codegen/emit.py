@@ -65,10 +65,10 @@ class _Kernel(Emitter):
     """The frame of a kernel."""
 
     def __init__(self, func: Func, target: Target) -> None:
-        mains = [o for o in func.body.ops if o.kind is task.tasks]
-        if len(mains) != 1:
-            raise InternalError(f"codegen: {func.name} has {len(mains)} tasks ops")
-        self.main = mains[0]
+        self.phases = task.phases(func)
+        if not self.phases:
+            raise InternalError(f"codegen: {func.name} has no tasks op")
+        self.main = self.phases[0]  # the phase being emitted
         warps, replicas = self.main.attrs["warps"], self.main.attrs["replicas"]
         self.total_warps = sum(w * n for w, n in zip(warps, replicas, strict=True))
         self.inits: list[tuple[str, int, int]] = []  # barriers: name, how many, arrivals
@@ -76,7 +76,7 @@ class _Kernel(Emitter):
         super().__init__(func, target, LOWER, 32 * self.total_warps)
 
     def run(self) -> Emitted:
-        func, main, total_warps, threads = self.func, self.main, self.total_warps, self.threads
+        func, total_warps, threads = self.func, self.total_warps, self.threads
         if total_warps > self.target.max_warps:
             raise CompileError(
                 "too-many-warps",
@@ -87,13 +87,17 @@ class _Kernel(Emitter):
         self.depth = 1
         params = self._parameters()
         self._shared_memory()
-        prologue = [o for o in func.body.ops if o is not main]
+        prologue = [o for o in func.body.ops if o not in self.phases]
         pure = list(itertools.takewhile(_is_pure, prologue))
         self.region(Region((), tuple(pure)))
         self._start()
         self.region(Region((), tuple(prologue[len(pure) :])))
         self.loc = None
-        self._tasks()
+        for i, phase in enumerate(self.phases):
+            if i > 0:
+                self.line("__syncthreads();")
+            self.main = phase
+            self._tasks()
         name = func.name
         used = "".join(text for _, text, _ in self.out)
         params = tuple(p for p in params if is_used(p.name, used))
@@ -177,7 +181,7 @@ class _Kernel(Emitter):
         """One branch a task."""
         o = self.main
         names, warps, replicas = (o.attrs[k] for k in ("names", "warps", "replicas"))
-        self.replicas_of = dict(zip(names, replicas, strict=True))
+        self.replicas_of.update(zip(names, replicas, strict=True))
         by_group = all(w * n % 4 == 0 for w, n in zip(warps, replicas, strict=True))
         unit, which = (4, "group") if by_group else (1, "warp_id")
         first = 0
@@ -289,7 +293,8 @@ class _Kernel(Emitter):
                 value = f"({thread}) / 32"
             out.append(f"const int warp = {value};")
         if "scratch" in want:
-            i = self.main.attrs["names"].index(frame.name)
+            all_names = [name for o in self.phases for name in o.attrs["names"]]
+            i = all_names.index(frame.name)
             at, size = (self.func.attrs[k][i] for k in ("scratch_offset", "scratch_bytes"))
             constant = self.constant(f"{upper(frame.name)}_SCRATCH_AT", at)
             more = f" + replica * {size}" if frame.replicas > 1 else ""

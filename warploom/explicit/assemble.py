@@ -48,8 +48,9 @@ def assemble(
     viewed = {v for o in maps for v in o.operands}
     entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
     warps = _warps(p, phases, loc)
-    made = [_tasks(p, ph, warps, loc, i == len(phases) - 1) for i, ph in enumerate(phases)]
-    made = made or [_all_threads([], warps, loc)]
+    names: set[str] = set()
+    made = [_tasks(ph, warps, loc, i == len(phases) - 1, names) for i, ph in enumerate(phases)]
+    made = made or [_all_threads([], warps, loc, names)]
     _check_scopes(params, entry, made)
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
     body = Region(tuple(params), (*entry, *made, ending))
@@ -214,19 +215,18 @@ def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
     return max(ends)
 
 
-def _tasks(p: Program, phase: _Phase, warps: int, loc: Loc, is_last: bool) -> Op:
+def _tasks(phase: _Phase, warps: int, loc: Loc, is_last: bool, names: set[str]) -> Op:
     if not phase.groups:
-        return _all_threads(phase.code, warps, loc)
+        return _all_threads(phase.code, warps, loc, names)
     parts: list[tuple[str, int, int, int | None, Region]] = []
     at = 0
-    names: set[str] = set()
     for o, g in sorted(phase.groups, key=lambda pair: pair[1].threads.first):
         t = g.threads
         assert t.warps is not None
         if t.first > at:
-            parts.append((f"idle{at}", t.first - at, 1, None, _empty(o.loc)))
-        name = g.name or f"group{t.first}"
-        if name in names or not name.isidentifier():
+            parts.append((_unused(f"idle{at}", names), t.first - at, 1, None, _empty(o.loc)))
+        name = g.name or _unused(f"group{t.first}", names)
+        if (g.name and name in names) or not name.isidentifier():
             raise CompileError(
                 "group-name",
                 f"{name!r} can't name this group",
@@ -244,7 +244,7 @@ def _tasks(p: Program, phase: _Phase, warps: int, loc: Loc, is_last: bool) -> Op
         parts.append((name, t.warps, t.replicas, g.registers, o.regions[0]))
         at = _warps_of(t).stop
     if at < warps:
-        parts.append((f"idle{at}", warps - at, 1, None, _empty(loc)))
+        parts.append((_unused(f"idle{at}", names), warps - at, 1, None, _empty(loc)))
     _registers(parts, phase, warps)
     columns = list(zip(*parts, strict=True))
     attrs = dict(zip(("names", "warps", "replicas", "registers"), columns[:4], strict=True))
@@ -272,9 +272,24 @@ def _registers(parts: list[Any], phase: _Phase, warps: int) -> None:
         )
 
 
-def _all_threads(code: list[Op], warps: int, loc: Loc) -> Op:
+def _unused(name: str, names: set[str]) -> str:
+    """The name, or with a number where it is taken; taken from now on."""
+    found, n = name, 1
+    while found in names:
+        n += 1
+        found = f"{name}_{n}"
+    names.add(found)
+    return found
+
+
+def _all_threads(code: list[Op], warps: int, loc: Loc, names: set[str]) -> Op:
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
-    attrs = {"names": ("main",), "warps": (warps,), "replicas": (1,), "registers": (None,)}
+    attrs = {
+        "names": (_unused("main", names),),
+        "warps": (warps,),
+        "replicas": (1,),
+        "registers": (None,),
+    }
     region = Region((), (*code, ending))
     return Op(task.tasks, (), attrs, (), (region,), frozenset(), code[0].loc if code else loc)
 

@@ -174,17 +174,29 @@ _USER_CHECKS = (control.assume, control.device_assert, control.device_print)
 
 
 def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
-    last = func.body.ops[-2] if len(func.body.ops) > 1 else None
-    if last is None or last.kind is not task.tasks:
-        yield Violation(None, "the last op before the yield is `tasks`")
+    found = task.phases(func)
+    if not found or func.body.ops[-1 - len(found) : -1] != found:
+        yield Violation(None, "the last ops before the yield are `tasks`")
     for o in walk(func.body):
-        if o.kind is task.tasks and o is not last:
-            yield Violation(o, "there is one `tasks`, the last op of the function but the yield")
+        if o.kind is task.tasks and o not in found:
+            yield Violation(o, "`tasks` are the last ops of the function but the yield")
+    names = [name for o in found for name in o.attrs["names"]]
+    if len(set(names)) < len(names):
+        yield Violation(found[-1], "two tasks have one name")
+    for o in found[:-1]:
+        if _warps(o) != _warps(found[-1]):
+            yield Violation(o, "all phases have the same number of warps")
+        if any(budget is not None for budget in o.attrs["registers"]):
+            yield Violation(o, "only the last phase has register budgets")
+
+
+def _warps(o: Op) -> int:
+    return sum(w * n for w, n in zip(o.attrs["warps"], o.attrs["replicas"], strict=True))
 
 
 def _entry(func: Func, _: Target) -> Iterator[Violation]:
     """What stands before `tasks`, and what stands only there."""
-    for o in func.body.ops[:-2]:
+    for o in func.body.ops[: -1 - len(task.phases(func))]:
         if effects(o) & (Effect.WRITE | Effect.SYNC) and o.kind not in _USER_CHECKS:
             yield Violation(o, "before `tasks` nothing is written and nothing synchronises")
         if any(isinstance(v.type, Tile) for v in o.results):
@@ -278,7 +290,11 @@ def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  The pool that setmaxnreg moves registers in is what the launch gives:
     threads × entry registers, a multiple of 8 (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
-    o = func.body.ops[-2]
+    for o in task.phases(func):
+        yield from _resources_of(o, target)
+
+
+def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
     plan = list(zip(o.attrs["warps"], o.attrs["replicas"], o.attrs["registers"], strict=True))
     warps = sum(w * n for w, n, _ in plan)
     if warps > target.max_warps:
@@ -390,18 +406,16 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
         if start < 0 or start % align:
             yield Violation(o, f"offset {start} is not aligned to {align} bytes")
         blocks.append(_Block(o, name, start, start + allocated_bytes(o), root))
-    tasks = func.body.ops[-2]
     if "scratch_bytes" in func.attrs:
-        plan = zip(
-            tasks.attrs["names"],
-            func.attrs["scratch_offset"],
-            func.attrs["scratch_bytes"],
-            tasks.attrs["replicas"],
-            strict=True,
-        )
-        for task_name, start, size, n in plan:
+        owners = [
+            (o, *pair)
+            for o in task.phases(func)
+            for pair in zip(o.attrs["names"], o.attrs["replicas"], strict=True)
+        ]
+        plan = zip(owners, func.attrs["scratch_offset"], func.attrs["scratch_bytes"], strict=True)
+        for (o, task_name, n), start, size in plan:
             name = f"scratch of {task_name}"
-            blocks.append(_Block(tasks, name, start, start + size * n, name))
+            blocks.append(_Block(o, name, start, start + size * n, name))
     for i, x in enumerate(blocks):
         if x.end > target.shared_bytes:
             yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")
@@ -412,10 +426,12 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
 
 def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
     """Barrier 0 is the CTA's; each replica that syncs, and each task that syncs as a whole, takes one."""
-    o = func.body.ops[-2]
+    o = task.phases(func)[-1]
     ids: set[object] = {0}
-    for name, replicas, region in zip(
-        o.attrs["names"], o.attrs["replicas"], o.regions, strict=True
+    for name, replicas, region in (
+        row
+        for phase in task.phases(func)
+        for row in zip(phase.attrs["names"], phase.attrs["replicas"], phase.regions, strict=True)
     ):
         for i in walk(region):
             if i.kind is hopper.group_sync and i.attrs["scope"] == "task":

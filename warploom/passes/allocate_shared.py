@@ -7,7 +7,7 @@ mbarriers of 8 bytes.  An allocation with `alias` takes the place of the one tha
 attributes
   "shared_bytes"    int              dynamic shared memory of the kernel
   "threads"         int              threads of a CTA
-  "scratch_offset"  tuple[int, ...]  for each task, in the order of `tasks`, where the scratch of replica 0
+  "scratch_offset"  tuple[int, ...]  for each task of each phase, in order, where the scratch of replica 0
                                      starts; replica r's is r · scratch_bytes further; absent where no task
                                      needs any
   "scratch_bytes"   tuple[int, ...]  scratch of one replica (0: the task needs none)
@@ -52,12 +52,12 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     """See the module's docstring."""
     allocations = [o for o in func.body.ops if o.kind is hopper.shared_alloc]
     offsets, top, consumers = _slots(allocations)
-    (tasks,) = (o for o in func.body.ops if o.kind is task.tasks)
-
-    scratch = tuple(_align(_scratch(r), PLAIN_ALIGN_BYTES) for r in tasks.regions)
+    phases = task.phases(func)
+    scratch = tuple(_align(_scratch(r), PLAIN_ALIGN_BYTES) for o in phases for r in o.regions)
     starts = []
-    replicas = tasks.attrs["replicas"]
-    for name, size, n in zip(tasks.attrs["names"], scratch, replicas, strict=True):
+    names = [name for o in phases for name in o.attrs["names"]]
+    replicas = [n for o in phases for n in o.attrs["replicas"]]
+    for name, size, n in zip(names, scratch, replicas, strict=True):
         starts.append(top)
         top += size * n
         if size:
@@ -78,7 +78,8 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
         o.with_(attrs={**o.attrs, "offset": offsets[o]}) if o in offsets else o
         for o in func.body.ops
     )
-    warps = sum(w * n for w, n in zip(tasks.attrs["warps"], replicas, strict=True))
+    last = phases[-1].attrs
+    warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
     attrs = {**func.attrs, "shared_bytes": top, "threads": 32 * warps}
     if any(scratch):
         attrs |= {"scratch_offset": tuple(starts), "scratch_bytes": scratch}

@@ -83,6 +83,15 @@ class Agent:
 
     # ---- who and what it knows
 
+    def follow(self, before: Sequence[Agent]) -> None:
+        """Begins after the barrier that ends the phase of `before`."""
+        if before:
+            np.maximum(
+                self.clock, np.max([a.clock.max(axis=0) for a in before], axis=0), out=self.clock
+            )
+            self.released()
+            self.time = max(a.time for a in before) + self.cta.cost.sync
+
     @property
     def rows(self) -> Array:
         """What the executing threads know: one row a warp, the first alone inside elect."""

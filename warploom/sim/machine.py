@@ -129,15 +129,18 @@ class Cta:
         self.cycles = 0.0
         self.loads: dict[MBarrier, tuple[int, Party]] = {}
         self.barriers: list[MBarrier] = []
-        self.agents: list[Agent] = []
-        (self.tasks,) = [o for o in func.body.ops if o.kind is task.tasks]
+        self.agents: list[Agent] = []  # of the running phase
+        self.started = 0  # agents of all phases so far
+        self.phases = task.phases(func)
+        self.tasks = self.phases[-1]  # the one with register budgets
         self._number_components()
         self._lay_out_shared()
 
     def _number_components(self) -> None:
         a = self.tasks.attrs
         self.warps = sum(w * n for w, n in zip(a["warps"], a["replicas"], strict=True))
-        agents = sum(a["replicas"])
+        agents = sum(n for o in self.phases for n in o.attrs["replicas"])
+        names = [name for o in self.phases for name in o.attrs["names"]]
         mbarriers = sum(
             o.attrs["n"] for o in walk(self.func.body) if o.kind is hopper.mbarrier_alloc
         )
@@ -147,7 +150,7 @@ class Cta:
         self.copy_components = parts.take(self.warps)
         self.bulk_components = parts.take(agents)
         self.barrier_components = iter(parts.take(mbarriers))
-        named, synced = parts.take(_NAMED), parts.take(1 + len(a["names"]))
+        named, synced = parts.take(_NAMED), parts.take(1 + len(names))
         self.width = 2 * parts.size
         self.named_barriers = [
             CountedBarrier(f"named barrier {i}", c, self.width, self.is_tracked)
@@ -157,7 +160,7 @@ class Cta:
             name: CountedBarrier(
                 f"the barrier of {name or 'the CTA'}", c, self.width, self.is_tracked
             )
-            for name, c in zip((None, *a["names"]), synced, strict=True)
+            for name, c in zip((None, *names), synced, strict=True)
         }
 
     def _lay_out_shared(self) -> None:
@@ -177,7 +180,7 @@ class Cta:
         units = [boundary(t) for t in kinds if isinstance(t, Shared)]
         units += [slot_pitch(kind) for kind, _, _ in allocations.values()]
         granule = int(np.gcd.reduce([max(size, 1), *self.addresses.values(), *units]))
-        readers = 2 * sum(self.tasks.attrs["replicas"])
+        readers = 2 * sum(n for o in self.phases for n in o.attrs["replicas"])
         self.footprints = Footprints(size, granule, 2 * readers, self.width // 2)
         self._granules: dict[Hashable, Array] = {}
 
@@ -303,26 +306,34 @@ class Cta:
     def run(self, scheduler: Scheduler) -> None:
         """Runs the program to its end."""
         self._prologue()
-        a = self.tasks.attrs
         self._check_registers()
-        running: list[tuple[Agent, Steps]] = []
-        first_warp = 0
-        per_task = zip(a["names"], a["warps"], a["replicas"], self.tasks.regions, strict=True)
-        for name, warps, replicas, region in per_task:
-            for r in range(replicas):
-                agent = Agent(self, name, r, replicas, warps, first_warp, len(running))
-                first_warp += warps
-                running.append((agent, agent.run(region)))
-        self.agents = [agent for agent, _ in running]
-        scheduler.run(self, running)
+        for o in self.phases:
+            running = self._start(o)
+            scheduler.run(self, running, o is self.phases[-1])
         self._check_exit()
         self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
+
+    def _start(self, o: Op) -> list[tuple[Agent, Steps]]:
+        """The agents of a phase, which know all that those of the phase before do: a barrier stands between."""
+        running: list[tuple[Agent, Steps]] = []
+        before, first_warp, a = self.agents, 0, o.attrs
+        per_task = zip(a["names"], a["warps"], a["replicas"], o.regions, strict=True)
+        for name, warps, replicas, region in per_task:
+            for r in range(replicas):
+                index = self.started + len(running)
+                agent = Agent(self, name, r, replicas, warps, first_warp, index)
+                agent.follow(before)
+                first_warp += warps
+                running.append((agent, agent.run(region)))
+        self.started += len(running)
+        self.agents = [agent for agent, _ in running]
+        return running
 
     def _prologue(self) -> None:
         """The ops before `tasks`, which every thread runs."""
         ops = self.func.body.ops
         entry = Agent(self, "entry", 0, 1, 1, 0, 0)
-        before = Region((), (*ops[: ops.index(self.tasks)], ops[-1]))
+        before = Region((), (*ops[: ops.index(self.phases[0])], ops[-1]))
         for block in entry.region(before):
             if block is not None:
                 raise ProtocolError("blocks", "nothing before `tasks` may wait", block.op.loc)
@@ -405,8 +416,8 @@ class Scheduler:
         self.priorities: dict[Hashable, float] = {}
         self.turn = 0
 
-    def run(self, cta: Cta, running: list[tuple[Agent, Steps]]) -> None:
-        """Runs agents and engines until all agents have ended and all actions are done."""
+    def run(self, cta: Cta, running: list[tuple[Agent, Steps]], to_the_end: bool) -> None:
+        """Runs agents and engines until all agents have ended, and with `to_the_end` all actions are done."""
         going = dict(running)
         while True:
             ready = [a for a in going if a.block is None or a.block.ready()]
@@ -414,6 +425,8 @@ class Scheduler:
             if not ready and not heads:
                 if going:
                     raise cta.deadlock()
+                return
+            if not going and not to_the_end:
                 return
             if not going and not cta.is_tracked:
                 cta._check_exit()

@@ -140,7 +140,7 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
     """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected.
 
     With an operand, an i32 below n, of barrier id + index."""
-    require(1 <= id and id + n <= 16, f"named barriers are 1 to 15, not {id} to {id + n - 1}")
+    require(id >= 1 and id + n <= 16, f"named barriers are 1 to 15, not {id} to {id + n - 1}")
     require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
     require(bool(index) or n == 1, "several named barriers need an index")
     require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")

@@ -7,7 +7,18 @@ is threaded through every enclosing loop and both arms of every if.
 
 from __future__ import annotations
 
-from warploom.ir.core import CHANNEL_ONLY, HARDWARE, Effect, Level, Region, Type, op, require
+from warploom.ir.core import (
+    CHANNEL_ONLY,
+    HARDWARE,
+    Effect,
+    Func,
+    Level,
+    Op,
+    Region,
+    Type,
+    op,
+    require,
+)
 from warploom.ir.types import Channel, Scalar, Tile, View, i32
 
 _CURSOR = frozenset({Level.CHANNEL, Level.WARP, Level.PLACED})
@@ -96,12 +107,18 @@ def tasks(
     Tasks take consecutive warps in the order given, the replicas of one task after each other.  A
     region is run by all the threads of a replica together; `replica_id` tells replicas apart.
     registers[i] is the task's setmaxnreg budget a thread, None for no reallocation.  Ends when all end.
-    A function has exactly one, as the last op of its body but the yield; ops before it are run by every
-    thread (scalars), or declare shared memory, barriers and tensor maps.
+    A function ends in one, or in several *phases* of the same number of warps: between two stands a barrier
+    of the CTA.  Names are unique among all phases; only the last may have register budgets.  Ops before are
+    run by every thread (scalars), or declare shared memory, barriers and tensor maps.
     """
     n = len(regions)
     require(len(names) == len(warps) == len(replicas) == len(registers) == n, "one entry a region")
     require(all(not r.params and not r.yielded for r in regions), "task regions pass no values")
+
+
+def phases(func: Func) -> tuple[Op, ...]:
+    """The `tasks` ops of a function at WARP or PLACED, in order."""
+    return tuple(o for o in func.body.ops if o.kind is tasks)
 
 
 @op(levels=frozenset({Level.TASK, Level.CHANNEL, Level.WARP, Level.PLACED}))
