@@ -7,6 +7,7 @@ neither.  dtypes are the IR's names (`f16`, `i32`).
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -160,7 +161,9 @@ def int_spec(n: int) -> Spec:
         return Spec("scalar", "i64", Fact(divisor(n)))
     if 0 <= n < 1 << 64:
         return Spec("scalar", "u64", Fact(divisor(n)))
-    raise LaunchError("argument-range", f"the integer {n} does not fit 64 bits")
+    raise LaunchError(
+        "argument-range", f"the integer {n} does not fit 64 bits", help="pass it in parts"
+    )
 
 
 _ONE = Spec("scalar", "i32", Fact(1, 1))
@@ -218,13 +221,21 @@ class TensorDescriptor:
 
     def __post_init__(self) -> None:
         if probe_of(type(self.base), self.base) is None:
-            raise LaunchError("argument-type", f"{type(self.base).__name__} is no array")
+            raise LaunchError(
+                "argument-type",
+                f"the base of a descriptor is a {type(self.base).__name__}, which is no array",
+                help="pass the array itself (torch, DLPack, __cuda_array_interface__, NumPy)",
+            )
+        _check_integers("shape", self.shape, 0)
+        _check_integers("strides", self.strides, 0)
+        _check_integers("block_shape", self.block_shape, 1)
         rank = len(self.block_shape)
         if not len(self.shape) == len(self.strides) == rank or not 1 <= rank <= 5:
             raise LaunchError(
                 "descriptor-rank",
                 f"a descriptor has 1 to 5 axes; shape {tuple(self.shape)}, strides "
                 f"{tuple(self.strides)} and block_shape {tuple(self.block_shape)} disagree",
+                help="give one entry an axis in each of the three",
             )
         if self.strides[-1] != 1:
             raise LaunchError(
@@ -234,7 +245,9 @@ class TensorDescriptor:
             )
         if self.padding not in ("zero", "nan"):
             raise LaunchError(
-                "descriptor-padding", f"padding is 'zero' or 'nan', not {self.padding!r}"
+                "descriptor-padding",
+                f"padding is 'zero' or 'nan', not {self.padding!r}",
+                help="leave it out for zero",
             )
 
     @staticmethod
@@ -243,6 +256,20 @@ class TensorDescriptor:
         a = inspect(tensor)
         shape, strides = ((), ()) if a is None else (a.shape, a.strides)
         return TensorDescriptor(tensor, shape, strides, tuple(block_shape))
+
+
+def _check_integers(name: str, sizes: Any, least: int) -> None:
+    """Raises LaunchError where a descriptor's sizes are not a sequence of integers from `least` on."""
+    try:
+        good = all(operator.index(n) >= least for n in sizes)
+    except TypeError:
+        good = False
+    if not good:
+        raise LaunchError(
+            "descriptor-size",
+            f"a descriptor's {name} is {sizes!r}, not a sequence of integers from {least} on",
+            help="give one entry for each axis",
+        )
 
 
 def inspect(value: Any) -> Array | None:
@@ -256,7 +283,11 @@ def inspect(value: Any) -> Array | None:
     dtype, pointer, shape, strides, device = probe(value)
     name = DTYPE_NAMES.get(str(dtype).removeprefix("torch."))
     if name is None:
-        raise LaunchError("argument-dtype", f"kernels take no arrays of {dtype}")
+        raise LaunchError(
+            "argument-dtype",
+            f"kernels take no arrays of {dtype}",
+            help=f"dtypes: {', '.join(sorted(ITEM_BYTES))}",
+        )
     return Array(name, pointer, tuple(shape), tuple(strides), device)
 
 

@@ -105,7 +105,22 @@ class Autotuner:
         prune_configs_by: Mapping[str, Any] | None = None,
     ) -> None:
         if not configs:
-            raise CompileError("autotune", "autotune needs at least one config")
+            raise CompileError(
+                "autotune",
+                "autotune needs at least one config",
+                help="pass configs=[wl.Config({…})]",
+            )
+        for c in configs:
+            if not isinstance(c, Config) or not isinstance(c.kwargs, Mapping):
+                raise CompileError(
+                    "autotune",
+                    f"{c!r} is no config",
+                    help="write wl.Config({meta-parameters by name}, num_warps=…)",
+                )
+        if isinstance(key, str):
+            raise CompileError(
+                "autotune", f"key is a list of parameter names, not {key!r}", help=f"key=[{key!r}]"
+            )
         self.fn = fn
         self.configs = tuple(configs)
         self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
@@ -133,6 +148,9 @@ class Autotuner:
     def kernel(self) -> JITFunction:
         """The kernel below this and other decorators."""
         return kernel_below(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)  # which says that a grid is missing
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         return functools.partial(self.run, grid)
@@ -278,7 +296,11 @@ class Autotuner:
             left = sorted(left, key=lambda c: model(**named, **c.all_kwargs))[: max(1, count)]
         found = [(i, c) for i, c in enumerate(self.configs) if any(c is x for x in left)]
         if not found:
-            raise CompileError("autotune", "prune_configs_by leaves no config")
+            raise CompileError(
+                "autotune",
+                "prune_configs_by leaves no config",
+                help="let early_config_prune return at least one of those it got",
+            )
         return found
 
     def _compiled(
@@ -369,6 +391,13 @@ class Heuristics:
     """A kernel whose meta-parameters are computed from the arguments; made by `@wl.heuristics`."""
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        for name, compute in values.items():
+            if not callable(compute):
+                raise CompileError(
+                    "heuristics",
+                    f"the value of {name} is {compute!r}, not a function of the arguments",
+                    help=f"write {{{name!r}: lambda args: …}}",
+                )
         self.fn = fn
         self.values = dict(values)
         functools.update_wrapper(cast(Any, self), fn, updated=())
@@ -377,6 +406,9 @@ class Heuristics:
     def kernel(self) -> JITFunction:
         """The kernel below this and other decorators."""
         return kernel_below(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)  # which says that a grid is missing
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         return functools.partial(self.run, grid)

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from warploom import options
-from warploom.errors import CompileError, WarploomWarning
+from warploom.errors import CompileError, WarploomWarning, format_message
 from warploom.frontend.source import dependencies, plain_function
+from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
@@ -308,7 +309,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         )
     else:
         cubin, built = found
-    told = _untold(request, lowered.schedule)
+    told = _untold(request, lowered)
     head = {
         "back": back,
         "threads": plan.threads,
@@ -342,12 +343,22 @@ def _compile_text(source: str, name: str, request: Request, want_ptx: bool) -> B
     )
 
 
-def _untold(request: Request, schedule: Schedule) -> tuple[str, ...]:
-    """Warnings: the choices that go against what was asked."""
+def _untold(request: Request, lowered: Lowered) -> tuple[str, ...]:
+    """Warnings: the choices that go against what was asked, each with the line that is to blame."""
+    told = [r for r in lowered.schedule.reasons if r.warn]
+    if not told:
+        return ()
+    lines = {o.id: o.loc for o in walk(lowered.tile.body) if o.id}
     return tuple(
-        f"{request.name}: {r.subject}: {r.decision}, because {r.because}"
-        for r in schedule.reasons
-        if r.warn
+        format_message(
+            "warning",
+            "not-as-asked",
+            f"{request.name}: {r.subject}: {r.decision}, because {r.because}",
+            lines.get(r.subject) or lowered.tile.loc,
+            (),
+            "ask for what fits, or make it an error with strict=True",
+        )
+        for r in told
     )
 
 

@@ -44,7 +44,7 @@ from warploom.runtime.compiled import (
     is_cached,
 )
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
-from warploom.schedule.model import Knobs
+from warploom.schedule.model import Knobs, Schedule
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
@@ -109,6 +109,12 @@ class JITFunction:
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
     def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
+        if not callable(fn):
+            raise CompileError(
+                "not-a-function",
+                f"jit takes a function, not {fn!r}",
+                help="write @wl.jit above a def",
+            )
         self.fn = fn
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
@@ -297,7 +303,11 @@ class JITFunction:
         """
         call = self.bind(args, kwargs)
         if self.device_of(call) == CPU:
-            raise LaunchError("no-device", "a prepared launch needs arrays on a GPU")
+            raise LaunchError(
+                "no-device",
+                "a prepared launch needs arrays on a GPU",
+                help="on host arrays call the kernel, which is interpreted",
+            )
         return self._prepare(call, self.sizes(grid, args, kwargs))[1]
 
     def _prepare(self, call: Call, sizes: tuple[int, int, int]) -> tuple[CompiledKernel, Prepared]:
@@ -402,11 +412,23 @@ class JITFunction:
         schedule= to apply instead of choosing.  Raises CompileError.
         """
         schedule = knobs.pop("schedule", None)
+        if not isinstance(schedule, Schedule | None):
+            raise CompileError(
+                "schedule",
+                f"schedule= is a {type(schedule).__name__}, which is no Schedule",
+                help="take compiled.schedule, or Schedule.from_json(text)",
+            )
+        if not isinstance(constexprs, Mapping | None):
+            raise CompileError(
+                "constexpr-name",
+                f"constexprs is a {type(constexprs).__name__}, not a dict of name and value",
+                help="pass constexprs={…}",
+            )
         given = {**{k: v for k, v in self._defaults.items() if self._is_constexpr(k)}}
         given.update({name: _unwrapped(v) for name, v in (constexprs or {}).items()})
         unknown = [name for name in given if name not in self.arg_names]
         if unknown:
-            raise CompileError("constexpr-name", _no_parameter(unknown[0], self))
+            raise CompileError("constexpr-name", _no_parameter(unknown[0], self), help=_its(self))
         missing = [p.name for p in self.parameters if p.constexpr and p.name not in given]
         if missing:
             raise CompileError(
@@ -420,13 +442,26 @@ class JITFunction:
             extra = [n for n in signature if n not in names]
             if absent or extra:
                 what = f"lacks {', '.join(absent)}" if absent else _no_parameter(extra[0], self)
-                raise CompileError("signature", f"the signature of {self.fn.__name__} {what}")
+                raise CompileError(
+                    "signature",
+                    f"the signature of {self.fn.__name__} {what}",
+                    help=f"its entries: {', '.join(names)}",
+                )
             signature = [signature[n] for n in names]
+        if not isinstance(signature, list | tuple) or not all(
+            isinstance(text, str) for text in signature
+        ):
+            raise CompileError(
+                "signature",
+                f"the signature of {self.fn.__name__} is no list of strings: {signature!r}",
+                help=f'one entry for each of {", ".join(names)}, such as "*fp16:16" or "i32"',
+            )
         if len(signature) != len(names):
             raise CompileError(
                 "signature",
                 f"{self.fn.__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
                 f"signature has {len(signature)}",
+                help="constexprs are not part of the signature",
             )
         specs = tuple(parse_spec(text) for text in signature)
         ordered = tuple((n, given[n]) for n in self.arg_names if n in given)
@@ -459,18 +494,23 @@ class JITFunction:
                 "argument-count",
                 f"{self.fn.__name__} takes {len(self.arg_names)} arguments "
                 f"({', '.join(self.arg_names)}), got {len(args)}",
+                help="knobs such as num_warps go by name",
             )
         given = dict(zip(self.arg_names, args, strict=False))
         knobs: dict[str, Any] = {}
         for name, value in kwargs.items():
             if name in given:
-                raise LaunchError("argument-twice", f"{self.fn.__name__} got argument {name} twice")
+                raise LaunchError(
+                    "argument-twice",
+                    f"{self.fn.__name__} got argument {name} twice",
+                    help="give it by position or by name",
+                )
             if name in self.arg_names:
                 given[name] = value
             elif name in KNOBS:
                 knobs[name] = value
             else:
-                raise LaunchError("argument-name", _no_parameter(name, self))
+                raise LaunchError("argument-name", _no_parameter(name, self), help=_its(self))
         given = {**self._defaults, **given}
         missing = [n for n in self.arg_names if n not in given]
         if missing:
@@ -550,8 +590,12 @@ def _unwrapped(value: Any) -> Any:
 def _no_parameter(name: str, kernel: JITFunction) -> str:
     known = [*kernel.arg_names, *KNOBS]
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f" (it has {', '.join(kernel.arg_names)})"
+    hint = f"; did you mean {near[0]}?" if near else ""
     return f"{kernel.fn.__name__} has no parameter {name}{hint}"
+
+
+def _its(kernel: JITFunction) -> str:
+    return f"its parameters: {', '.join(kernel.arg_names)}; knobs: {', '.join(KNOBS)}"
 
 
 def make_knobs(given: Mapping[str, Any]) -> Knobs:
@@ -571,7 +615,9 @@ def make_knobs(given: Mapping[str, Any]) -> Knobs:
             ok = (type(value) is int and value >= 0) or (value is None and default is None)
         if not ok:
             kind = "True or False" if isinstance(default, bool) else "a whole number"
-            raise CompileError("knob", f"{name} is {kind}, not {value!r}")
+            raise CompileError(
+                "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
+            )
     return Knobs(**given)
 
 

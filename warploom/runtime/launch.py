@@ -11,6 +11,7 @@ context of its stream, and only the default stream needs the device to be curren
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 import sys
 import threading
@@ -306,8 +307,8 @@ def grid_sizes(grid: Any) -> tuple[int, int, int]:
     """A launch grid with all three axes.  Raises LaunchError on a bad one."""
     sizes = (grid,) if isinstance(grid, int) else grid
     try:
-        found = tuple(int(n) for n in sizes)
-    except (TypeError, ValueError):
+        found = tuple(map(operator.index, sizes))
+    except TypeError:
         found = ()
     if not 1 <= len(found) <= 3 or any(n < 0 for n in found):
         raise LaunchError(

@@ -96,6 +96,7 @@ class _Chooser:
                 self.func.loc,
                 help="use num_ctas=1",
             )
+        self.check_limits()
         if not self.dots:
             return self.plain()
         for o in self.dots:
@@ -136,6 +137,25 @@ class _Chooser:
             wgmma_in_flight=int(late),
             reasons=tuple(self.reasons),
         )
+
+    def check_limits(self) -> None:
+        """Knobs that no CTA can have."""
+        knobs, target = self.knobs, self.target
+        if not 1 <= knobs.num_warps <= target.max_warps:
+            raise CompileError(
+                "num-warps",
+                f"num_warps={knobs.num_warps}: a CTA has 1 to {target.max_warps} warps",
+                self.func.loc,
+                help=f"use num_warps={GROUP_WARPS} or {2 * GROUP_WARPS}",
+            )
+        most = target.max_registers_per_thread
+        if knobs.maxnreg is not None and not 1 <= knobs.maxnreg <= most:
+            raise CompileError(
+                "maxnreg",
+                f"maxnreg={knobs.maxnreg}: a thread has 1 to {most} registers",
+                self.func.loc,
+                help="leave maxnreg out: by default a thread gets what a CTA of its size can have",
+            )
 
     def plain(self) -> Schedule:
         """One task, no channels: nothing here feeds a tensor core."""
@@ -308,11 +328,22 @@ class _Chooser:
         raise self.dot_error()
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
-        fewer = "; ".join(dict.fromkeys(refusals))
+        """Records the split; one that was not asked for is a warning, or an error where strict."""
         asked = self.knobs.num_consumer_groups
-        warn = (count != wanted and bool(asked)) or (count > wanted and asked is not None)
+        given = asked is not None or self.knobs.num_warps != GROUP_WARPS
+        warn = given and count != wanted
+        reason = "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
+        if warn and asked and self.knobs.strict:
+            raise CompileError(
+                "no-specialization",
+                f"num_consumer_groups={asked} was asked for, but {reason}",
+                self.dots[0].loc,
+                help=f"use blocks that {wanted} groups can share, or drop strict=True for {count}",
+            )
         decision = f"{axis} split over {count} groups" if axis else "one consumer group"
-        self.because("kernel", decision, fewer or "each part fills whole wgmma instructions", warn)
+        if warn:
+            decision += f" instead of {wanted}"
+        self.because(self.dots[0].id if warn else "kernel", decision, reason, warn)
 
     def try_split(
         self, demand: Demand, items: frozenset[Value], axis: int, count: int
@@ -367,14 +398,15 @@ class _Chooser:
                     "wgmma-m",
                     f"dot of {m} rows: wgmma takes multiples of {self.target.wgmma_m}",
                     o.loc,
-                    help="use a larger BLOCK_M, or compute the transposed product",
+                    help=f"use a BLOCK_M that is a multiple of {self.target.wgmma_m}, or compute the "
+                    "transposed product",
                 )
             if n % 8 or n > self.target.wgmma_max_n:
                 return CompileError(
                     "wgmma-n",
                     f"dot of {n} columns: wgmma takes multiples of 8 up to {self.target.wgmma_max_n}",
                     o.loc,
-                    help="use another BLOCK_N, or more consumer groups",
+                    help="use a BLOCK_N that is a multiple of 8, or split a wider one among more groups",
                 )
         m, n = max((shape_of(o.result.type) for o in self.dots), key=lambda s: s[0] * s[1])
         return CompileError(
@@ -416,7 +448,13 @@ class _Chooser:
         other = self.operand_staging(vias, replicas)
         asked = self.knobs.num_buffers_warp_spec if specialized else self.knobs.num_stages
         if asked is not None and asked < 1:
-            raise CompileError("depth", f"a ring has at least one slot, not {asked}", self.func.loc)
+            knob = "num_buffers_warp_spec" if specialized else "num_stages"
+            raise CompileError(
+                "depth",
+                f"{knob}={asked}: a ring has at least one slot",
+                self.func.loc,
+                help=f"use {knob}=3, or leave it out for what fits",
+            )
 
         def ring_bytes(depth: int) -> int:
             return sum(n * (depth if d else 1) for n, d in zip(slot, deep, strict=True))
@@ -438,7 +476,8 @@ class _Chooser:
         if choice is None:
             depth = deepest(0, most)
             if depth == 0 or (specialized and asked is not None):
-                raise self.memory_error(ring_bytes(most if depth else 1), other, most, slot)
+                tried = most if depth or asked is not None else 1
+                raise self.memory_error(ring_bytes(tried), other, tried, slot, specialized)
             choice = depth, 0
         depth, buffers = choice
         channels = tuple(
@@ -455,6 +494,9 @@ class _Chooser:
         for c, n in zip(channels, slot, strict=True):
             source = "asked for" if asked is not None and c.depth == asked else "what fits"
             self.because(c.name, f"{c.depth} slots of {n} bytes", source)
+        if not specialized and any(deep) and depth < most and most != Knobs().num_stages:
+            fewer = f"shared memory has no room for {most} slots of {sum(slot)} bytes"
+            self.because(groups[0][0].id, f"{depth} stages instead of {most}", fewer, warn=True)
         return channels, self.stores(buffers, replicas)
 
     def innermost(self, o: Op, groups: list[tuple[Op, ...]]) -> bool:
@@ -566,12 +608,16 @@ class _Chooser:
             "it stores no result of a dot, or not in whole chunks"
         )
 
-    def memory_error(self, ring: int, other: int, depth: int, slot: list[int]) -> CompileError:
+    def memory_error(
+        self, ring: int, other: int, depth: int, slot: list[int], specialized: bool
+    ) -> CompileError:
         over = excess(ring, 0, other, self.target)
-        knob = "num_buffers_warp_spec or the block sizes" if depth > 1 else "the block sizes"
+        depth_knob = "num_buffers_warp_spec" if specialized else "num_stages"
+        knob = f"{depth_knob} or the block sizes" if depth > 1 else "the block sizes"
+        slots = "slot" if depth == 1 else "slots"
         return CompileError(
             "shared-memory",
-            f"rings of {depth} slots of {sum(slot)} bytes need {ring + other} bytes of shared memory, "
+            f"rings of {depth} {slots} of {sum(slot)} bytes need {ring + other} bytes of shared memory, "
             f"{over} more than there are ({self.target.shared_bytes}, less a reserve)",
             self.dots[0].loc,
             help=f"lower {knob}",

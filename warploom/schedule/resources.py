@@ -24,6 +24,9 @@ _BUDGETS: dict[tuple[int, str], tuple[int, int]] = {
 WORK = ("issues", "copies", "loads")  # of a producer, lightest first
 
 
+_KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role
+
+
 def entry_registers(threads: int, target: Target, limit: int | None = None) -> int:
     """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
     multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `limit`."""
@@ -50,7 +53,7 @@ def check_registers(
                 f"task {t.name} asks for {n} registers a thread; setmaxnreg takes multiples of 8 "
                 "from 24 to 256",
                 loc,
-                help=f"use {max(24, min(256, round(n / 8) * 8))}",
+                help=f"{_KNOB.get(t.role, 'registers')}={max(24, min(256, n // 8 * 8))} is the nearest",
             )
     if not asked:
         return
@@ -68,7 +71,8 @@ def check_registers(
             f"the tasks ask for {need} registers, {need - pool} more than the {pool} that "
             f"{threads} threads are launched with ({entry} each): {parts}",
             loc,
-            help="lower reg_inc_consumer or reg_dec_producer",
+            help="lower reg_inc_consumer or reg_dec_producer"
+            + (", or raise maxnreg" if limit is not None else ""),
         )
 
 

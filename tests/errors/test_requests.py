@@ -1,0 +1,217 @@
+"""Requests that can't be met: knobs, resources, signatures, arguments, grids.
+
+Each message has advice; those that a line of the kernel is to blame for show it with a caret.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+from tests.errors.kernels import matmul
+from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.runtime.args import Array, Field
+
+SIGNATURE = ["*bf16:16", "*bf16:16", "*bf16:16", "i32", "i32:16", "i32:16"]
+TILE = {"BM": 128, "BN": 128, "BK": 64}
+DOT, DEF = "acc = tl.dot(a, b, acc)", "def matmul("
+
+
+@pytest.fixture(autouse=True)
+def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+
+
+def compiled(signature: Any = None, constexprs: Any = None, /, **knobs: Any) -> Any:
+    """A variant; constexprs on top of TILE."""
+    return matmul.compile(signature or SIGNATURE, {**TILE, **(constexprs or {})}, **knobs)
+
+
+# (id, constexprs, knobs, code, part of the message, part of the advice, line it points at)
+REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] = [
+    ("rows", {"BM": 100}, {}, "wgmma-m", "dot of 100 rows", "multiple of 64", DOT),
+    ("columns", {"BN": 100}, {}, "wgmma-n", "dot of 100 columns", "multiple of 8", DOT),
+    ("depth_of_k", {"BK": 8}, {}, "wgmma-k", "dot over K = 8", "multiple of 16", DOT),
+    ("wide", {"BM": 1024, "BN": 1024}, {}, "wgmma-n", "up to 256", "groups", DOT),
+    ("tile_too_large", {"BK": 4096}, {}, "shared-memory", "1 slot of 2097152 bytes", "lower", DOT),
+    ("ring_too_deep", {}, {"num_consumer_groups": 2, "num_buffers_warp_spec": 50}, "shared-memory", "50 slots", "num_buffers_warp_spec", DOT),
+    ("no_slot", {}, {"num_consumer_groups": 2, "num_buffers_warp_spec": 0}, "depth", "num_buffers_warp_spec=0", "num_buffers_warp_spec=3", DEF),
+    ("no_stage", {}, {"num_consumer_groups": 0, "num_stages": 0}, "depth", "num_stages=0", "num_stages=3", DEF),
+    ("registers_not_by_8", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 241}, "registers", "multiples of 8", "reg_inc_consumer=240", DEF),
+    ("registers_too_many", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 300}, "registers", "24 to 256", "reg_inc_consumer=256", DEF),
+    ("registers_too_few", {}, {"num_consumer_groups": 2, "reg_dec_producer": 16}, "registers", "asks for 16", "reg_dec_producer=24", DEF),
+    ("registers_over_pool", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 256}, "registers", "6144 more than the 64512", "lower reg_inc_consumer", DEF),
+    ("registers_under_maxnreg", {}, {"num_consumer_groups": 2, "maxnreg": 64}, "registers", "launched with (64 each)", "raise maxnreg", DEF),
+    ("maxnreg_too_many", {}, {"maxnreg": 1000}, "maxnreg", "1 to 255 registers", "leave maxnreg out", DEF),
+    ("warps_not_by_4", {}, {"num_warps": 6}, "num-warps", "warp groups of 4", "num_warps=4", DOT),
+    ("no_warp", {}, {"num_warps": 0}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
+    ("warps_too_many", {}, {"num_warps": 64}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
+    ("groups_too_many", {"BM": 512, "BN": 64}, {"num_consumer_groups": 8}, "warps", "36 warps", "lower num_consumer_groups", DEF),
+    ("clusters", {}, {"num_ctas": 2}, "num-ctas", "clusters of 2 CTAs", "num_ctas=1", DEF),
+    ("no_split", {}, {"num_consumer_groups": 3, "strict": True}, "no-specialization", "can't be cut into 3", "strict=True", DOT),
+    ("strict_without_a_dot", {"BK": 0}, {"num_consumer_groups": 2, "strict": True}, "arange-empty", "arange(0, 0)", "start < end", "k = tl.arange(0, BK)"),
+    ("constexpr_of_another_type", {"BM": "128"}, {}, "operand-type", "found '128'", "numbers", "tl.program_id(0)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=lambda c: c[0])
+def test_a_request_that_cannot_be_met(case: tuple[Any, ...]) -> None:
+    _, constexprs, knobs, code, message, advice, line = case
+    with pytest.raises(CompileError) as caught:
+        compiled(None, constexprs, **knobs)
+    error = caught.value
+    assert error.code == code and message in error.message, str(error)
+    assert error.help is not None and advice in error.help
+    assert error.loc is not None
+    assert line in Path(error.loc.file).read_text().splitlines()[error.loc.line - 1]
+    assert "^^^" in str(error)
+
+
+def test_dots_of_unsupported_types() -> None:
+    for dtype, says in (("fp32", "dot of f32"), ("i8", "can't multiply i8")):
+        with pytest.raises(CompileError, match=says) as caught:
+            compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])
+        assert caught.value.code == "dot-dtype" and caught.value.help and caught.value.loc
+
+
+# ---- mistakes in the call of the compiler, which no line of a kernel is to blame for
+
+bf16 = ml_dtypes.bfloat16
+A, C = np.ones((128, 64), bf16), np.ones((128, 128), bf16)
+ARGUMENTS = (A, A, C, 128, 128, 64)
+
+
+def launch(*arguments: Any, grid: Any = (1, 1), **further: Any) -> Callable[[], Any]:
+    return lambda: matmul[grid](*(arguments or ARGUMENTS), **{**TILE, **further})
+
+
+def described(*parts: Any) -> Callable[[], Any]:
+    return lambda: wl.TensorDescriptor(A, *parts)
+
+
+def tuned(configs: Any, key: Any = ("M",), **further: Any) -> Callable[[], Any]:
+    return lambda: wl.autotune(configs=configs, key=key, **further)(matmul)
+
+
+CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "unknown_knob": (lambda: compiled(num_consumer_group=2), "knob", "num_consumer_groups?"),
+    "knob_of_text": (lambda: compiled(num_stages="3"), "knob", "whole number"),
+    "knob_below_zero": (lambda: compiled(num_consumer_groups=-1), "knob", "whole number"),
+    "strict_of_number": (lambda: compiled(strict=1), "knob", "True or False"),
+    "unknown_target": (lambda: compiled(target="sm_80"), "target", "sm_80"),
+    "signature_too_short": (lambda: compiled(SIGNATURE[:-1]), "signature", "has 5"),
+    "signature_in_one_string": (lambda: compiled("*bf16"), "signature", "no list of strings"),
+    "signature_of_numbers": (lambda: compiled([1] * 6), "signature", "no list of strings"),
+    "signature_dtype": (lambda: compiled(["*foo", *SIGNATURE[1:]]), "signature", "no dtype foo"),
+    "signature_by_name": (lambda: compiled({"a_ptr": "*bf16"}), "signature", "lacks b_ptr"),
+    "constexprs_of_list": (lambda: matmul.compile(SIGNATURE, [1]), "constexpr-name", "not a dict"),  # type: ignore[arg-type]
+    "constexpr_unknown": (lambda: compiled(None, {"BMM": 1}), "constexpr-name", "mean BM?"),
+    "constexpr_missing": (lambda: matmul.compile(SIGNATURE, {}), "constexpr-missing", "BM, BN, BK"),
+    "schedule_of_number": (lambda: compiled(schedule=3), "schedule", "no Schedule"),
+    "jit_of_number": (lambda: wl.jit(3), "not-a-function", "takes a function"),  # type: ignore[call-overload]
+    "no_grid": (lambda: matmul(*ARGUMENTS), "no-grid", "without a grid"),
+    "grid_of_four": (launch(grid=(1, 1, 1, 1)), "grid", "1 to 3 sizes"),
+    "grid_below_zero": (launch(grid=(-1,)), "grid", "none negative"),
+    "grid_of_fractions": (launch(grid=(1.5,)), "grid", "1.5"),
+    "grid_function_of_nothing": (launch(grid=lambda meta: None), "grid", "None"),
+    "argument_missing": (launch(A, A, C), "argument-missing", "lacks M, N, K"),
+    "arguments_too_many": (launch(*ARGUMENTS * 3), "argument-count", "got 18"),
+    "argument_unknown": (launch(num_warp=4), "argument-name", "num_warps?"),
+    "argument_twice": (launch(*ARGUMENTS, 128), "argument-twice", "BM twice"),
+    "argument_of_list": (launch([1], A, C, 1, 1, 1), "argument-type", "a_ptr is a list"),
+    "argument_of_complex": (launch(A.astype(complex), A, C, 1, 1, 1), "argument-dtype", "complex"),
+    "integer_of_66_bits": (launch(A, A, C, 2**65, 1, 1), "argument-range", "64 bits"),
+    "constexpr_of_array": (launch(BM=A), "constexpr-array", "got an array"),
+    "constexpr_of_set": (launch(BM={1}), "constexpr-hash", "is a set"),
+    "prepared_on_the_cpu": (lambda: matmul.prepare(*ARGUMENTS, grid=(1,), **TILE), "no-device", "GPU"),
+    "no_config": (tuned([]), "autotune", "at least one"),
+    "config_of_dict": (tuned([{"BM": 64}]), "autotune", "no config"),
+    "config_unknown_name": (lambda: tuned([wl.Config({**TILE, "BMX": 1})])()[(1,)](*ARGUMENTS), "argument-name", "mean BM?"),
+    "key_unknown": (tuned([wl.Config({})], ["MM"]), "autotune", "no parameter"),
+    "key_of_text": (tuned([wl.Config({})], "M"), "autotune", "list of parameter names"),
+    "restored_unknown": (tuned([wl.Config({})], restore_value=["x"]), "autotune", "no parameter"),
+    "tuned_without_jit": (lambda: wl.autotune([wl.Config({})], ["M"])(len), "not-a-kernel", "no kernel"),
+    "tuned_without_grid": (lambda: tuned([wl.Config({})])()(A), "no-grid", "without a grid"),
+    "heuristic_of_number": (lambda: wl.heuristics({"BM": 64})(matmul), "heuristics", "not a function"),  # type: ignore[dict-item]
+    "descriptor_rank": (described((128,), (64, 1), (64, 64)), "descriptor-rank", "disagree"),
+    "descriptor_stride": (described((128, 32), (64, 2), (64, 32)), "descriptor-stride", "not 2"),
+    "descriptor_block": (described((128, 64), (64, 1), (0, 64)), "descriptor-size", "block_shape"),
+    "descriptor_fraction": (described((128, 6.5), (64, 1), (64, 64)), "descriptor-size", "6.5"),
+    "descriptor_number": (described(128, (64, 1), (64, 64)), "descriptor-size", "128"),
+    "descriptor_padding": (described((128, 64), (64, 1), (64, 64), "one"), "descriptor-padding", "'one'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_call(name: str) -> None:
+    call, code, message = CALLS[name]
+    with pytest.raises((CompileError, LaunchError)) as caught:
+        call()
+    assert (caught.value.code, message in str(caught.value)) == (code, True), str(caught.value)
+    assert caught.value.help
+
+
+def test_arrays_on_the_cpu_and_on_a_gpu() -> None:
+    call = matmul.bind(ARGUMENTS, TILE)
+    gpu = Field("c_ptr", C, Array("bf16", 4096, (128, 128), (128, 1), 0))
+    mixed = type(call)(call.specs, (*call.fields[:2], gpu), call.constexprs, call.knobs)
+    with pytest.raises(LaunchError, match=r"a_ptr on the CPU.*c_ptr on device 0") as caught:
+        matmul.device_of(mixed)
+    assert caught.value.code == "mixed-devices" and caught.value.help
+
+
+# ---- what is not done as asked
+
+
+@pytest.mark.parametrize(
+    ("constexprs", "knobs", "says", "line"),
+    [
+        ({"BM": 64, "BN": 32}, {"num_consumer_groups": 2}, "one consumer group instead of 2", DOT),
+        ({}, {"num_consumer_groups": 3}, "M split over 2 groups instead of 3", DOT),
+        ({"BM": 64, "BN": 32}, {"num_consumer_groups": 0, "num_warps": 8}, "instead of 2", DOT),
+        ({}, {"num_consumer_groups": 0, "num_stages": 50}, "stages instead of 50", "a = tl.load"),
+    ],
+)
+def test_a_request_not_met_is_a_warning_with_its_line(
+    constexprs: dict[str, int], knobs: dict[str, int], says: str, line: str
+) -> None:
+    with pytest.warns(WarploomWarning) as caught:
+        compiled(None, constexprs, **knobs)
+    (text,) = [str(w.message) for w in caught]
+    assert text.startswith("warning[not-as-asked]: matmul: ") and says in text
+    assert line in text and "^^^" in text and "\nhelp: " in text
+
+
+def test_what_tma_cannot_take_goes_another_way_with_the_reason() -> None:
+    """Long rows are split into boxes; more than 256 rows, and strides of odd bytes, go by cp.async or
+    registers, and the schedule (so `explain()`) says which limit it was."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WarploomWarning)
+        long = compiled(None, {"BM": 64, "BN": 64, "BK": 512}, num_consumer_groups=2)
+        many = compiled(None, {"BM": 64, "BN": 512, "BK": 32}, num_consumer_groups=2)
+        odd = compiled(["*bf16:16"] * 3 + ["i32"] * 3, num_consumer_groups=2)
+
+    def filled(kernel: Any) -> dict[str, str]:
+        reasons = kernel.schedule.reasons
+        return {r.decision: r.because for r in reasons if r.decision.startswith("filled by")}
+
+    assert set(filled(long)) == {"filled by tma"}
+    assert "512 wide on axis 1, TMA's limit is 256" in filled(many)["filled by cp_async"]
+    assert "multiple of 2 bytes, TMA needs 16" in filled(odd)["filled by registers"]
+    assert "TMA's limit is 256" in many.explain()
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+def test_debug_bounds_every_wait(groups: int) -> None:
+    plain = compiled(num_consumer_groups=groups)
+    debug = compiled(num_consumer_groups=groups, debug=True)
+    assert "trap" in debug.cuda and "trap" not in plain.cuda
+    arguments = matmul.compile_for(*ARGUMENTS, **TILE, num_consumer_groups=groups, debug=True)
+    assert "trap" in arguments.cuda
