@@ -9,7 +9,7 @@ import warploom.language as tl
 
 
 @wl.jit
-def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> None:  # type: ignore[valid-type]  # fmt: skip
+def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> None:  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)

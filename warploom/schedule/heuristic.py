@@ -332,7 +332,9 @@ class _Chooser:
         asked = self.knobs.num_consumer_groups
         given = asked is not None or self.knobs.num_warps != GROUP_WARPS
         warn = given and count != wanted
-        reason = "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
+        reason = (
+            "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
+        )
         if warn and asked and self.knobs.strict:
             raise CompileError(
                 "no-specialization",
