@@ -56,6 +56,7 @@ from warploom.ir.core import Fact, Func, Region, Type, Value
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
 from warploom.language import shape as shapes
+from warploom.layout import Layout
 
 MOST_TRIES = 50
 
@@ -230,6 +231,8 @@ class ScriptStatements(Statements):
             return Dim3(shapes.program_id if name == "blockIdx" else shapes.num_programs)
         if x.host is not None and name in vars(x.host):
             value = vars(x.host)[name]
+            if isinstance(value, Layout):
+                return value
             return admit(f"self.{name}", value)
         fn = getattr(x.cls, name, None)
         if isinstance(inspect.getattr_static(x.cls, name, None), staticmethod):
@@ -366,6 +369,9 @@ class ScriptStatements(Statements):
     # ---- calls
 
     def call_of(self, node: ast.Call, fn: Any) -> Any:
+        if getattr(fn, "__module__", "").startswith("warploom.layout"):
+            args = [self.expr(a) for a in node.args]
+            return fn(*(known(a) if isinstance(a, Const) else a for a in args))
         if not isinstance(fn, Bound) and not (inspect.isclass(fn) and issubclass(fn, Class)):
             return self._finish(node, super().call_of(node, fn))
         args = [self.expr(a) for a in node.args]

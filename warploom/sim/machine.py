@@ -314,7 +314,7 @@ class Cta:
         self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
 
     def _start(self, o: Op) -> list[tuple[Agent, Steps]]:
-        """The agents of a phase, which know all that those of the phase before do: a barrier stands between."""
+        """The agents of a phase; a barrier stands between them and those of the phase before."""
         running: list[tuple[Agent, Steps]] = []
         before, first_warp, a = self.agents, 0, o.attrs
         per_task = zip(a["names"], a["warps"], a["replicas"], o.regions, strict=True)
@@ -417,7 +417,7 @@ class Scheduler:
         self.turn = 0
 
     def run(self, cta: Cta, running: list[tuple[Agent, Steps]], to_the_end: bool) -> None:
-        """Runs agents and engines until all agents have ended, and with `to_the_end` all actions are done."""
+        """Runs agents and engines until all agents have ended and, `to_the_end`, all actions are done."""
         going = dict(running)
         while True:
             ready = [a for a in going if a.block is None or a.block.ready()]

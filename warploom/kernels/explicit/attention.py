@@ -2,10 +2,10 @@
 # (annotations of scripts are values: `slot: int32 = 0` declares a variable)
 """O = softmax(Q·Kᵀ·scale)·V forward, bf16, head size 128, every role and barrier placed by hand.
 
-Q, K, V, O are (heads, seq, 128), contiguous; heads counts batch × heads.  A CTA owns 128 rows of one head: two
-consumers of 64 rows, one loading thread.  Inside a consumer the scores of the next block and this block's
-P·V are in flight together, and the softmax runs under P·V; between consumers the turn to issue products
-passes back and forth (ping-pong), so that one group's softmax runs under the other's products.
+Q, K, V, O are (heads, seq, 128), contiguous; heads counts batch × heads.  A CTA owns 128 rows of one
+head: two consumers of 64 rows, one loading thread.  Inside a consumer the scores of the next block and this
+block's P·V are in flight together, and the softmax runs under P·V; between consumers the turn to issue
+products passes back and forth (ping-pong), so that one group's softmax runs under the other's products.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TURNS = 8  # the first of the named barriers that pass the turn
 
 
 class Attention(Script):
-    """causal: row i sees columns 0 … i.  pingpong: consumers take turns at issuing products.  stages: blocks of K,
-    and of V, in their rings."""
+    """causal: row i sees columns 0 … i.  pingpong: consumers take turns at issuing products.  stages:
+    blocks of K, and of V, in their rings."""
 
     def __init__(self, causal: bool = False, pingpong: bool = True, stages: int = 2) -> None:
         super().__init__()

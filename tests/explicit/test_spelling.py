@@ -1,0 +1,80 @@
+"""Every op kind of WARP has an explicit spelling: these scripts make all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warploom.language as tl
+from warploom import Script
+from warploom.ir.core import KINDS, Level, walk
+from warploom.kernels.explicit.attention import Attention
+from warploom.kernels.explicit.gemm import Gemm
+from warploom.language import float32, int32
+from warploom.layout import whole
+
+
+class Numbers(Script):
+    """Arithmetic, control flow, memory by pointers."""
+
+    def __call__(self, x_ptr: ~float32, i_ptr: ~int32, n: int32, a: float32):
+        self.attrs.blocks = [n, 2]
+        self.attrs.warps = 1
+        i = self.blockIdx.x + self.gridDim.y
+        self.assume(n > 0)
+        self.device_assert(n != 3, "three")
+        self.printf("n", n)
+        q, r = self.fast_divmod(n * 3 - 1, i + 1)
+        bits = (q & r) | ((q ^ r) << 2) | (q >> 1)
+        bits = ~bits if (q <= r) | (q >= 7) else abs(-bits)
+        while bits > 100:
+            bits = bits // 2
+        for j in range(n):
+            if j == 2:
+                bits = bits + min(j, 5) + max(j, 1)
+        v = self.load(x_ptr + self.arange(0, 32))
+        w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v)
+        w = w + self.rsqrt(v) + self.sin(v) + self.cos(v) + self.tanh(v) + self.erf(v)
+        w = w + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
+        square = self.reshape(w, (4, 8))
+        square = tl.trans(square)
+        row = self.sum(square, dim=1)
+        square = square + row[:, None]
+        part = square[0:4, :]
+        self.annotate_layout(part, whole((4, 4), 1))
+        self.store(x_ptr + self.arange(0, 16), self.reshape(part, (16,)))
+        self.store(i_ptr, bits + self.bitcast(a, int32) + self.cast(a, int32))
+        self.atomic_add(i_ptr, bits)
+
+
+class Machinery(Script):
+    """What the kernels of the library don't use."""
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
+        x = self.shared_tensor(dtype=float32, shape=[32, 32])
+        full = self.mbarrier.alloc(128)
+        with self.thread_group(0, 128):
+            self.cp_async.load(g_x, x, offsets=[0, 0])
+            self.cp_async.arrive(full)
+            self.mbarrier.wait(full, 0)
+            value = self.load_shared(x) + self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
+            self.store_global(g_y, value, offsets=[0, 0])
+
+
+def kinds(script: Any, args: list[Any]) -> set[str]:
+    func = script._lowered(script._request(script.bind(args, {}), "sm_90a")).steps[0][1]
+    return {o.kind.name for o in walk(func.body)}
+
+
+def test_every_kind_is_spelled() -> None:
+    x, f, i = (np.zeros(64, d) for d in (ml_dtypes.bfloat16, np.float32, np.int32))
+    found = kinds(Gemm(), [x, x, x, 64, 64, 64]) | kinds(Attention(), [x, x, x, x, 1, 64, 0.1])
+    found |= kinds(Numbers(), [f, i, 7, 0.5]) | kinds(Machinery(), [f, f, 32])
+    wanted = {k.name for k in KINDS.values() if Level.WARP in k.levels}
+    assert wanted - found == set()
