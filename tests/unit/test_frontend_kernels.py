@@ -420,7 +420,7 @@ def test_nan_padding() -> None:
     assert np.array_equal(out, np.array(wanted, np.float32), equal_nan=True)
 
 
-SEED = Path("/work/shared/seeds/code/seed000_matmul.py")
+SEED = Path(__file__).resolve().parents[3] / "shared/seeds/code/seed000_matmul.py"
 
 
 def test_seed_kernel() -> None:
