@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,8 @@ def test_every_lesson_says_what_changed() -> None:
         text = path.read_text(encoding="utf-8")
         assert f"Lesson {int(path.stem[:2])}:" in text
         assert "What " in text
+
+
+def test_the_table_is_current() -> None:
+    tool = Path(__file__).parents[2] / "tools" / "lessons_table.py"
+    assert subprocess.run([sys.executable, str(tool), "--check"], check=False).returncode == 0

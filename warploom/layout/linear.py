@@ -418,6 +418,12 @@ class Layout:
             parts.append(f"rep={vectors(self.repeats)}")
         return f"layout({', '.join(parts)})"
 
+    def show(self, svg: bool = False) -> str:
+        """A picture of a layout of one or two axes: who holds each element (draw.py), as text or SVG."""
+        from warploom.layout.draw import as_svg, as_text
+
+        return as_svg(self) if svg else as_text(self)
+
     @staticmethod
     def parse(text: str) -> Layout:
         """Inverse of str(): `layout(64x8, reg=(0,1), lane=…, warp=…, rep=(axis,count,step))`, or the short
