@@ -43,6 +43,41 @@ def test_a_kernel_that_is_not_there_is_a_usage_error(
     assert says in captured.err.replace("\n", " ") and captured.out == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def f(:\n", "SyntaxError: invalid syntax"),
+        ("x = 1\nimport no_such_module\n", "No module named 'no_such_module' (line 2)"),
+    ],
+)
+def test_a_file_that_does_not_load_is_a_usage_error(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    assert main(["explain", f"{tmp_path / 'broken.py'}:f"]) == EXIT.usage
+    error = capsys.readouterr().err
+    assert "broken.py does not load" in error and says in error and "Traceback" not in error
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file" / "out")]) == EXIT.usage
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_what_is_not_foreseen_is_a_bug_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("never thought of")
+
+    monkeypatch.setattr("warploom.cli.doctor.packages", broken)
+    assert main(["doctor"]) == EXIT.bug
+    assert "never thought of" in capsys.readouterr().err
+
+
 def test_a_kernel_file_may_be_called_as_a_package_is(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("x = 1\n")
     with pytest.raises(UsageError, match="it has no kernel"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -70,8 +71,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away: head, less
         sys.stderr.close()
         return EXIT.ok
+    except OSError as error:  # a file or folder that can't be read or written
+        stderr().print(f"warploom: {error}", style="red", markup=False, soft_wrap=True)
+        return EXIT.usage
     except KeyboardInterrupt:
         return 130  # 128 + SIGINT, as shells have it
+    except Exception:  # not foreseen, so ours: the traceback is what we need to know
+        traceback.print_exc()
+        return EXIT.bug
 
 
 def _show_warning(message: Warning | str, *where: Any, **further: Any) -> None:

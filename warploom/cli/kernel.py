@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def load(name: str) -> Any:
     sys.path.insert(0, str(path.parent.resolve()))  # as `python path.py` would have it
     try:
         spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"{path} does not load: {_in_file(error, path)}") from error
     finally:
         sys.path.pop(0)
     kernel = getattr(module, attribute, None)
@@ -68,6 +71,14 @@ def load(name: str) -> Any:
     known = f"its kernels: {', '.join(kernels)}" if kernels else "it has no kernel"
     wrong = "is not a kernel (@wl.jit)" if kernel is not None else "does not exist"
     raise UsageError(f"{attribute} in {path} {wrong}; {known}")
+
+
+def _in_file(error: Exception, path: Path) -> str:
+    """The error with the line of the file that it came from, where one did."""
+    said = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename) == path]
+    return f"{said} (line {lines[-1]})" if lines else said
 
 
 def signature(text: str) -> tuple[str, ...]:
