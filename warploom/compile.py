@@ -17,7 +17,7 @@ from pathlib import Path
 
 from warploom import options
 from warploom.errors import InternalError, WarploomError
-from warploom.ir.core import Func, Level
+from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
@@ -53,6 +53,11 @@ class Lowered:
     @property
     def tile(self) -> Func:
         return self.at(Level.TILE)
+
+    @property
+    def source(self) -> Func:
+        """The canonical function that all else is made of: at TILE, of an explicit kernel at WARP."""
+        return next(f for name, f in reversed(self.steps) if name == "canonicalize")
 
     @property
     def levels(self) -> dict[str, str]:
@@ -177,17 +182,24 @@ def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
     placed = steps[-1][1]
     if debug:
         placed = placed.with_(attrs={**placed.attrs, "debug": True})
-    return Lowered(tuple(steps), _as_written(placed), placed)
+    return Lowered(tuple(steps), _as_written(steps[1][1]), placed)
 
 
 def _as_written(func: Func) -> Schedule:
     """The schedule of an explicit kernel: its tasks, as their author wrote them."""
+    rows = [
+        (name, region)
+        for o in task.phases(func)
+        for name, region in zip(o.attrs["names"], o.regions, strict=True)
+    ]
+    assign: dict[str, tuple[str, ...]] = {
+        o.id: (name,) for name, region in rows for o in walk(region) if o.id
+    }
     plans = [
         TaskPlan(name, "written", warps, replicas, registers)
-        for o in func.body.ops
-        if o.kind is task.tasks
+        for o in task.phases(func)
         for name, warps, replicas, registers in zip(
             *(o.attrs[k] for k in ("names", "warps", "replicas", "registers")), strict=True
         )
     ]
-    return Schedule("", len(plans) > 1, tuple(plans), {}, SplitPlan(None, 1), (), (), 0)
+    return Schedule("", len(plans) > 1, tuple(plans), assign, SplitPlan(None, 1), (), (), 0)

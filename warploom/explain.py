@@ -66,7 +66,9 @@ def explain(kernel: CompiledKernel) -> Explanation:
     """The explanation of a compiled kernel."""
     lowered = kernel.lowered
     machine = kernel.request.machine()
-    return explain_parts(lowered.tile, lowered.schedule, lowered.placed, machine, kernel.resources)
+    return explain_parts(
+        lowered.source, lowered.schedule, lowered.placed, machine, kernel.resources
+    )
 
 
 def explain_parts(
@@ -76,7 +78,7 @@ def explain_parts(
     target: Target = SM_90A,
     resources: Resources | None = None,
 ) -> Explanation:
-    """The same from a kernel's parts: at TILE, its schedule, and at WARP or PLACED."""
+    """The same from a kernel's parts: at TILE (explicit ones: WARP), its schedule, at WARP or PLACED."""
     return Explanation(
         heading=tuple(_heading(func, schedule, placed, target, resources)),
         lines=tuple(_lines(func, schedule, placed)),
@@ -380,14 +382,14 @@ _PARTS = frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_trans
 
 def _regions(placed: Func) -> Iterator[tuple[str, Region]]:
     """Each task's name and region; the whole body where the function has no tasks."""
-    for o in placed.body.ops:
-        if o.kind is task.tasks:
-            for name, replicas, region in zip(
-                o.attrs["names"], o.attrs["replicas"], o.regions, strict=True
-            ):
-                yield f"{name} × {replicas}" if replicas > 1 else name, region
-            return
-    yield "all warps", placed.body
+    phases = task.phases(placed)
+    if not phases:
+        yield "all warps", placed.body
+    for o in phases:
+        for name, replicas, region in zip(
+            o.attrs["names"], o.attrs["replicas"], o.regions, strict=True
+        ):
+            yield f"{name} × {replicas}" if replicas > 1 else name, region
 
 
 def _list(names: list[str] | None) -> str:

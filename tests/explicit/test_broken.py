@@ -56,6 +56,7 @@ GROUPS = {
     "a group in a loop": "group-nested",
     "expect by every thread": "expect-tx-threads",
     "sync by one thread": "one-thread",
+    "a register tensor in one thread": "one-thread",
     "used outside its group": "undefined-name",
     "a misspelt instruction": "unknown-instruction",
 }

@@ -50,3 +50,10 @@ def test_it_computes_the_product(m: int, n: int, k: int) -> None:
     Gemm(programs=2)(a, b, c, m, n, k)
     want = (a.astype(np.float32) @ b.astype(np.float32).T).astype(ml_dtypes.bfloat16)
     assert np.array_equal(c.view(np.uint16), want.view(np.uint16))
+
+
+def test_it_explains_itself() -> None:
+    text = compiled().explain()
+    assert "consumer: 2 × 4 warps, 232 registers a thread" in text
+    (line,) = (s for s in text.splitlines() if "self.mbarrier.arrive_and_expect_tx(" in s)
+    assert "producer |" in line

@@ -52,6 +52,7 @@ def assemble(
     made = [_tasks(ph, warps, loc, i == len(phases) - 1, names) for i, ph in enumerate(phases)]
     made = made or [_all_threads([], warps, loc, names)]
     _check_scopes(params, entry, made)
+    _check_one_thread(made)
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
     body = Region(tuple(params), (*entry, *made, ending))
     attrs = {"facts": facts, "warps": 4, "grid": grid}
@@ -315,6 +316,21 @@ def _check_scopes(params: Sequence[Value], entry: Sequence[Op], made: list[Op]) 
                         i.loc,
                         help="compute it inside the group that uses it",
                     )
+
+
+def _check_one_thread(made: list[Op]) -> None:
+    """One thread has no register tensors."""
+    elects = (o for m in made for r in m.regions for o in walk(r) if o.kind is task.elect)
+    for o in (i for e in elects for i in walk(e.regions[0])):
+        for v in (*o.operands, *o.results):
+            if isinstance(v.type, Tile | InFlight):
+                raise CompileError(
+                    "one-thread",
+                    f"single_thread() works on {v.hint or 'a register tensor'} ({v.type}), which all threads "
+                    "of the group hold together",
+                    o.loc,
+                    help="move it out of single_thread() (or single_warp() inside a larger group)",
+                )
 
 
 def _params(o: Op) -> Iterator[Value]:

@@ -46,6 +46,11 @@ class Groups(Base):
         if bug == "sync by one thread":
             with self.thread_group(0, 128), self.single_thread():
                 self.sync()
+        if bug == "a register tensor in one thread":
+            with self.thread_group(0, 128):
+                x = self.register_tensor(dtype=float32, shape=[64, 64], init=1.0)
+                with self.single_thread():
+                    x = x + 1.0
         if bug == "used outside its group":
             with self.thread_group(0, 128):
                 slot: int32 = 1

@@ -50,9 +50,7 @@ class Gemm(Script):
         b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_k, self.block_n])
         c = self.shared_tensor(dtype=bfloat16, shape=[2, 4, 64, 64])
         full = self.mbarrier.alloc(counts=[1] * self.stages)  # a slot's bytes are there
-        empty = self.mbarrier.alloc(
-            counts=[8] * self.stages
-        )  # every warp of both consumers is done
+        empty = self.mbarrier.alloc(counts=[8] * self.stages)  # each warp of both consumers read it
 
         m_tiles = cdiv(m, self.block_m)
         n_tiles = cdiv(n, self.block_n)
