@@ -135,5 +135,6 @@ def test_a_specialization_that_did_not_happen_is_told_with_its_reason(
     assert main(["explain", f"{kernels}:copy", *asked]) == EXIT.ok
     told = capsys.readouterr()
     assert "uniform, against num_consumer_groups, because it has no dot" in told.out
-    assert told.err.startswith("warning: copy: ")
+    assert told.err.startswith("warning[not-as-asked]: copy: ")
+    assert "def copy(x_ptr" in told.err
     assert main(["explain", f"{kernels}:copy", *asked, "--strict"]) == EXIT.compile

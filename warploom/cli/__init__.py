@@ -82,5 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_warning(message: Warning | str, *where: Any, **further: Any) -> None:
-    """A warning as the command line tells it: the line of our code that raised it says nothing."""
-    stderr().print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+    """A warning as the command line tells it: the line of our code that raised it says nothing.  Our own
+    warnings say by themselves what they are."""
+    text = str(message) if isinstance(message, errors.WarploomWarning) else f"warning: {message}"
+    stderr().print(text, style="yellow", markup=False, soft_wrap=True)

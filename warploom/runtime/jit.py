@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from warploom import options
-from warploom.errors import CompileError, LaunchError, WarploomWarning
+from warploom.errors import CompileError, LaunchError, WarploomWarning, format_message
 from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import (
     CPU,
@@ -355,8 +355,15 @@ class JITFunction:
             kernel = self._compiled(request := for_negative(request), device)
         if overlap := self._overlap(kernel, call):
             warnings.warn(
-                f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
-                "loads nothing ahead of a store",
+                format_message(
+                    "warning",
+                    "overlap",
+                    f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
+                    "loads nothing ahead of a store",
+                    None,
+                    (),
+                    "pass arrays that share no memory",
+                ),
                 WarploomWarning,
                 stacklevel=5,
             )
