@@ -16,6 +16,7 @@ from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.schedule.demand import Structure
 from warploom.target import Target
 
+UNCLIPPED = 2**31 - 1  # an extent that no i32 coordinate reaches
 _POWER_LIMIT = 1 << 16
 _SAME_DIVISOR = frozenset({arith.cast, arith.neg})
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
@@ -125,6 +126,17 @@ class Accesses:
                 return (
                     f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
                     "bytes, TMA needs 16"
+                )
+        if o.kind is tile.store_box:
+            extent = view.operands[1 + len(strides) - len(shape) + inner]
+            # contiguous rows end where the next one starts: the same value, known as a stride
+            told = zip(view.operands[1 + len(strides) :], strides, strict=True)
+            known = max([self.divisor(extent), *(n for v, n in told if v is extent)])
+            bytes_known = known * dtype.bytes
+            if (self.constant(extent) or 0) < UNCLIPPED and bytes_known % 16:
+                return (
+                    f"its rows end at a multiple of {bytes_known} bytes, as far as is known, and a TMA "
+                    "store writes whole units of 16"
                 )
         if shape[inner] * dtype.bytes % 16:
             return f"its rows of {shape[inner] * dtype.bytes} bytes are no multiple of 16"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from warploom.ir.core import Op
+from warploom.ir.core import Op, Type
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
 from warploom.sim.agent import Agent, Block, Steps, name_of, step
@@ -440,6 +441,15 @@ def _box(o: Op) -> tuple[int, ...]:
     return kind.box
 
 
+def _whole_units(view: ViewValue, kind: Type) -> ViewValue:
+    """What a TMA store into the view can reach: rows end at the next multiple of 16 bytes."""
+    assert isinstance(kind, TensorMap)
+    axis, unit = kind.extra + kind.inner, max(1, 16 // kind.dtype.bytes)
+    extents = list(view.extents)
+    extents[axis] = -(-extents[axis] // unit) * unit
+    return replace(view, extents=tuple(extents))
+
+
 @step(hopper.tma_store)
 def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> Steps:
     cta, bulk = a.cta, a.bulk
@@ -465,7 +475,8 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
 
         def write() -> None:
             if data is not None:
-                cta.memory.store_box(view, data.reshape(_box(o)), at, o.loc)
+                reached = _whole_units(view, o.operands[0].type)
+                cta.memory.store_box(reached, data.reshape(_box(o)), at, o.loc)
             bulk.unwritten[group] -= 1
 
         cta.engine.issue("tma_store", write, end)

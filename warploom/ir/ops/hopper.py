@@ -205,7 +205,8 @@ def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Sc
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
 def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
     """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
-    of bounds are dropped."""
+    of bounds are dropped, but along the inner axis in whole units of 16 bytes: a unit that holds one
+    element in bounds is written whole (seen on an H200)."""
     require(_fits(m, src), f"tma_store of {src} to {m}")
     require(len(offsets) == m.extra + len(m.box), f"{m} takes {m.extra + len(m.box)} offsets")
 
