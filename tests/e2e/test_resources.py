@@ -137,9 +137,6 @@ def test_other_kernels(
     signature: list[str],
     constexprs: dict[str, Any],
     groups: int,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if kernel is kernels.batched and groups:
-        request.node.add_marker(REGISTERS_SPILL)
     knobs = specialized(groups) if groups else uniform(8, 2)
     clean(kernel.compile(signature, constexprs, **knobs), 255 if not groups else THREE_GROUPS)
