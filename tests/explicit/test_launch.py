@@ -1,0 +1,112 @@
+"""Launching scripts on a driver that only records: checked once, prepared once, grid from attrs.blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.explicit.broken.store import Store
+from tests.unit.fake_driver import FakeDriver, GpuArray
+from warploom import Script, autotune
+from warploom.errors import CompileError, LaunchError
+from warploom.language import cdiv, float32, int32
+from warploom.runtime import compiled, launch
+from warploom.runtime import script as of_scripts
+from warploom.runtime.args import _PROBES, KEYS
+from warploom.sim.report import SimError
+
+
+class Scale(Script):
+    def __init__(self, block: int = 32):
+        super().__init__()
+        self.block = block
+
+    def __call__(self, x_ptr: ~float32, n: int32, by: int):
+        self.attrs.blocks = cdiv(n, self.block)
+        self.attrs.warps = 1
+        at = self.blockIdx.x * self.block + self.arange(0, self.block)
+        self.store(x_ptr + at, self.load(x_ptr + at, at < n) * by, at < n)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
+    fake = FakeDriver()
+    for module in (launch, compiled, of_scripts):
+        monkeypatch.setattr(module, "driver", lambda: fake)
+    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
+    yield fake
+    for table in (_PROBES, KEYS):
+        table.pop(GpuArray, None)  # type: ignore[attr-defined]
+
+
+def test_the_grid_is_attrs_blocks(driver: FakeDriver) -> None:
+    driver.params = 2
+    kernel, x = Scale(), GpuArray(1 << 20, (1000,))
+    kernel(x, 1000, 3)
+    kernel(x, 1000, 3)
+    kernel(x, 64, 3)
+    kernel(x, 0, 3)
+    assert [entry[1] for entry in driver.launches] == [(32, 1, 1), (32, 1, 1), (2, 1, 1)]
+    assert len(driver.prepared) >= 1
+
+
+def test_a_broken_kernel_never_reaches_the_gpu(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.params = 8
+    x, y = (GpuArray(1 << p, (64, 64), "float16") for p in (20, 21))
+    for _ in range(2):  # the verdict of a wrong kernel is not kept
+        with pytest.raises(SimError):
+            Store("no proxy fence")(x, y, 64, 64)
+    assert driver.launches == []
+    monkeypatch.setenv("WARPLOOM_CHECK", "0")
+    Store("no proxy fence")(x, y, 64, 64)
+    assert len(driver.launches) == 1
+
+
+def test_stacked_autotune_runs_the_first_schedule_on_the_cpu() -> None:
+    @autotune("block", [32, 64])
+    class Tuned(Scale):
+        pass
+
+    tuned = Tuned()
+    assert [s.block for s in tuned.scripts] == [32, 64]
+    assert Tuned(block=96).block == 96
+    x = np.arange(100, dtype=np.float32)
+    tuned(x, 100, 2)
+    assert np.array_equal(x, 2 * np.arange(100, dtype=np.float32))
+
+
+def test_debug_schedule_fixes_the_choice() -> None:
+    @autotune("block", [32, 64])
+    class Fixed(Scale):
+        debug_schedule = {"block": 128}  # noqa: RUF012 (Tilus's spelling)
+
+    assert [s.block for s in Fixed().scripts] == [128]
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((np.zeros(4, np.float32), 4), "argument-count"),
+        ((np.zeros(4, np.float16), 4, 1), "argument-type"),
+        ((np.zeros(4, np.float32), np.zeros(4), 1), "argument-type"),
+    ],
+)
+def test_wrong_arguments(args: tuple[object, ...], code: str) -> None:
+    with pytest.raises(LaunchError) as e:
+        Scale()(*args)
+    assert e.value.code == code
+
+
+def test_a_kernel_without_a_grid_is_refused() -> None:
+    class NoGrid(Script):
+        def __call__(self, x_ptr: ~float32):
+            self.attrs.warps = 1
+
+    with pytest.raises(CompileError) as e:
+        NoGrid()(np.zeros(4, np.float32))
+    assert e.value.code == "attrs-blocks"
