@@ -201,7 +201,7 @@ def spin(x_ptr: Any, n: Any, MODE: tl.constexpr) -> None:
             tl.store(x_ptr + (1 << 45), n)
         else:
             value = n
-            for i in range(n * (1 if MODE == 1 else 1 << 20)):
+            for i in range(n * (1 if MODE == 1 else 1 << 14)):
                 value = value * 3 + tl.load(x_ptr + i % 2, volatile=True)
             tl.store(x_ptr, value)
 
