@@ -56,7 +56,7 @@ def test_the_grid_is_attrs_blocks(driver: FakeDriver) -> None:
 def test_a_broken_kernel_never_reaches_the_gpu(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver.params = 8
+    driver.params = 1
     x, y = (GpuArray(1 << p, (64, 64), "float16") for p in (20, 21))
     for _ in range(2):  # the verdict of a wrong kernel is not kept
         with pytest.raises(SimError):
