@@ -51,3 +51,19 @@ def test_the_grid_takes_the_fewest_programs_for_its_turns(
         turns = wl.cdiv(tiles, multiprocessors)
         assert wl.cdiv(tiles, programs) == turns
         assert programs == 1 or wl.cdiv(tiles, programs - 1) > turns
+
+
+@pytest.mark.parametrize(
+    "order,columns,promoted",
+    [("TN", 64, [256, 256]), ("NN", 64, [256, 128]), ("NN", 128, [256, 256])],
+)
+def test_the_l2_fetches_what_the_program_reads_next(
+    order: str, columns: int, promoted: list[int]
+) -> None:
+    """Half of 256 bytes of a row of B (K×N) would be the next program's, where the tile has 64 columns."""
+    signature = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*bf16:16")
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_cm"), "i32:16")
+    signature |= {"stride_ak": "i32=1", "stride_cn": "i32=1", **ORDERS[order]}
+    tile = {"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 64, "GROUP_M": 8}
+    kernel = gemm_pointers.compile(signature=signature, constexprs=tile, num_consumer_groups=1)
+    assert [m.promote for m in kernel.plan.maps][:2] == promoted

@@ -43,7 +43,8 @@ class TensorMapParam:
     """Kernel parameter: a CUtensorMap, 128 bytes.  All tuples have the innermost dimension first.
 
     base: address in bytes; extents in elements; strides in bytes, of every dimension but the innermost;
-    box in elements: what one copy instruction moves; swizzle in bytes; dtype by its IR name.
+    box in elements: what one copy instruction moves; swizzle in bytes; dtype by its IR name;
+    promote: bytes that the L2 fetches together.
     Elements out of bounds read as zeros.
     """
 
@@ -54,6 +55,7 @@ class TensorMapParam:
     box: tuple[int, ...]
     swizzle: int
     dtype: str
+    promote: int = 256
     kind: str = "tensor_map"
 
 
@@ -84,7 +86,14 @@ def tensor_map_param(
     )
     swizzle = o.attrs["swizzle"]
     return TensorMapParam(
-        name, program.expression(base), extents, strides, tuple(box), swizzle, dtype.name
+        name,
+        program.expression(base),
+        extents,
+        strides,
+        tuple(box),
+        swizzle,
+        dtype.name,
+        o.attrs.get("promote", 256),
     )
 
 

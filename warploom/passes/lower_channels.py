@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Value
-from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import Channel, Shared, Tile
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
@@ -108,8 +109,16 @@ def _declare(
             assert view is not None
             if inner != memory_inner:
                 raise InternalError(f"TMA can't turn item {n} of channel {plan.name}")
+            walks = _walks_rows(accesses, fills[0], t, inner)
+            narrow: dict[str, Any] = {} if walks else {"promote": 128}
             maps[n] = hopper.tensor_map(
-                top, view.result, box=t.shape, inner=inner, swizzle=swizzle, hint=f"{hint}_map"
+                top,
+                view.result,
+                box=t.shape,
+                inner=inner,
+                swizzle=swizzle,
+                hint=f"{hint}_map",
+                **narrow,
             )
         elif via == "cp_async":
             fill = fills[0]
@@ -135,6 +144,20 @@ def _declare(
         ),
         generic=any(needs_registers(structure, u.result) for u in users if u.kind is task.take),
     )
+
+
+def _walks_rows(accesses: Accesses, fill: Op, t: Tile, inner: int) -> bool:
+    """Does this program soon read what lies behind a box's row in memory?  Then the L2 may fetch 256 bytes
+    at once; else half of that would be another program's (measured: docs/performance.md, 7)."""
+    if t.shape[inner] * t.dtype.bytes >= 256:
+        return True
+    offset = fill.operands[len(fill.operands) - len(t.shape) + inner]
+    structure = accesses.structure
+    loop = next((o for o in structure.enclosing(fill) if o.kind is control.for_), None)
+    made = structure.made[offset].op
+    if loop is None or made is None:
+        return False
+    return made is loop or structure.within(made, loop.regions[0]) is not None
 
 
 def _memory_inner(accesses: Accesses, fill: Op, rank: int) -> int | None:

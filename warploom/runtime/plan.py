@@ -40,6 +40,7 @@ class MapParam:
     strides: tuple[str, ...]
     box: tuple[int, ...]
     swizzle: int
+    promote: int = 256  # bytes that the L2 fetches together
 
 
 Param = ScalarParam | MapParam

@@ -87,4 +87,5 @@ def _param(p: host.Param) -> Param:
                 tuple(map(host.python_text, p.strides)),
                 p.box,
                 p.swizzle,
+                p.promote,
             )

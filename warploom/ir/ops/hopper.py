@@ -22,19 +22,24 @@ from warploom.ir.types import (
 )
 
 SWIZZLES = (0, 32, 64, 128)
+PROMOTIONS = (64, 128, 256)
 
 
 # ---- declarations: before `tasks`
 
 
 @op(levels=HARDWARE)
-def tensor_map(v: View, *, box: tuple[int, ...], inner: int, swizzle: int) -> TensorMap:
+def tensor_map(
+    v: View, *, box: tuple[int, ...], inner: int, swizzle: int, promote: int = 256
+) -> TensorMap:
     """A TMA descriptor of the view, encoded by the host at launch from launch-invariant operands.
 
     The emitted kernel takes it as a __grid_constant__ parameter.  `box` and `inner` count the tile's axes,
     which are the view's last ones; in the view's others the box is one element thick.
+    promote: bytes (64, 128, 256) that the L2 fetches together along a row (cuTensorMapEncodeTiled).
     """
     require(len(box) <= v.rank, f"box {box} on {v}")
+    require(promote in PROMOTIONS, f"promote is one of {PROMOTIONS} bytes, not {promote}")
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
     return TensorMap(box, v.dtype, inner, swizzle, v.rank - len(box))
 
