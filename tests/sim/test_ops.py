@@ -10,9 +10,9 @@ from warploom.ir.ops import control, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import DTYPES, bf16
 from warploom.sim import oracle
-from warploom.sim.agent import STEPS
 from warploom.sim.evaluate import PURE
 from warploom.sim.machine import simulate
+from warploom.sim.outline import STEPS
 from warploom.sim.report import Deadlock, MemoryFault, ProtocolError, Race, SimError
 
 ORDERS = ("late", "reverse", "early", "seeded")

@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warploom.errors import InternalError
-from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.types import Scalar, Tile
+from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Party
 from warploom.sim.engines import BulkStores, WgmmaQueue
-from warploom.sim.evaluate import PURE
 from warploom.sim.order import Access, Array
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
@@ -61,13 +58,16 @@ class Agent:
         self.cta, self.name, self.replica, self.replicas = cta, name, replica, replicas
         self.warps, self.index = warps, index
         self.label = f"{name}[{replica}]" if replicas > 1 else name
-        own = np.arange(first_warp, first_warp + warps)
-        self.program_order = own + cta.warp_components.start
-        self.queue_order = own + cta.queue_components.start
-        self.copy_order = own + cta.copy_components.start
-        self.bulk_order = cta.bulk_components.start + index
+        own, numbers = np.arange(first_warp, first_warp + warps), cta.outline.numbering
+        self.program_order = own + numbers.warps.start
+        self.queue_order = own + numbers.queues.start
+        self.copy_order = own + numbers.copies.start
+        self.bulk_order = numbers.bulk.start + index
         self.clock: Array = np.zeros((warps, cta.width), np.int64)
-        self.clock[np.arange(warps), self.program_order] = 1
+        self.positions: Array = self.clock.reshape(-1)[
+            own[0] + numbers.warps.start :: cta.width + 1
+        ]
+        self.positions[:] = 1
         self.env: dict[Value, Any] = dict(cta.env)
         self.made: dict[Value, int] = {}  # op count at which a tile came into registers
         self.count = 0  # of ops run
@@ -107,14 +107,14 @@ class Agent:
 
     def released(self) -> None:
         """After a release: what the executing warps do from now on is not covered by it."""
-        n = len(self.rows)
-        self.clock[np.arange(n), self.program_order[:n]] += 1
+        if self.is_solo:
+            self.positions[0] += 1
+        else:
+            self.positions += 1
 
     def epochs(self) -> Array:
         """The executing warps' own positions."""
-        n = len(self.rows)
-        found: Array = self.clock[np.arange(n), self.program_order[:n]]
-        return found
+        return self.positions[: 1 if self.is_solo else self.warps].copy()
 
     def access(self, o: Op, what: str, components: Array, epochs: Array, generic: bool) -> Access:
         return Access(self.who, what, o, components, epochs, generic)
@@ -148,7 +148,8 @@ class Agent:
         self.time += self.cta.cost.sync
 
     def emit(self, unit: str, name: str, start: float, end: float, cause: str = "") -> None:
-        self.cta.emit(Event(self.cta.number, self.label, unit, name, start, end, cause))
+        if self.cta.has_timeline:
+            self.cta.emit(Event(self.cta.number, self.label, unit, name, start, end, cause))
 
     # ---- running
 
@@ -159,43 +160,31 @@ class Agent:
         self.is_done = True
 
     def region(self, region: Region) -> Steps:
-        env = self.env
-        for o in region.ops[:-1]:
+        env, made, has_data = self.env, self.made, self.cta.has_data
+        for line in self.cta.outline.lines(region):
+            o, run, is_pure, operands, results, tiles, unit, cycles = line
             self.count += 1
-            operands = [env[v] for v in o.operands]
-            fn = PURE.get(o.kind)
-            if fn is not None:
-                out = self.pure(o, fn, operands)
-            else:
-                step = STEPS.get(o.kind)
-                if step is None:
-                    raise InternalError(f"the simulator has no meaning for {o.kind.name}")
-                out = step(self, o, *operands)
+            values = [env[v] for v in operands]
+            if not is_pure:
+                out = run(self, o, *values)
                 if isinstance(out, GeneratorType):
                     out = yield from out
-            if len(o.results) == 1:
-                self.bind(o.results[0], out)
-            elif o.results:
-                for v, x in zip(o.results, out, strict=True):
-                    self.bind(v, x)
-        return tuple(env[v] for v in region.yielded)
-
-    def bind(self, v: Value, x: Any) -> None:
-        self.env[v] = x
-        if isinstance(v.type, Tile):
-            self.made[v] = self.count
-
-    def pure(self, o: Op, fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
-        has_tile, unit, cycles = self.cta.price(o)
-        if has_tile:
-            self.spend(unit, cycles, name_of(o))
-            if not self.cta.has_data:
-                return None
-        else:
-            self.time += cycles
-            if not self.cta.has_data and any(x is None for x in operands):
-                return None if len(o.results) == 1 else (None,) * len(o.results)
-        return fn(o, *operands)
+            else:
+                if tiles:
+                    self.spend(unit, cycles, name_of(o))
+                else:
+                    self.time += cycles
+                if not has_data and (tiles or any(x is None for x in values)):
+                    out = None if len(results) == 1 else (None,) * len(results)
+                else:
+                    out = run(*values)
+            if len(results) == 1:
+                env[results[0]] = out
+            elif results:
+                env.update(zip(results, out, strict=True))
+            for v in tiles:
+                made[v] = self.count
+        return tuple([env[v] for v in region.yielded])
 
     def number(self, x: Any) -> int:
         """A scalar that control flow or an address needs."""
@@ -267,20 +256,3 @@ class Agent:
 
 def name_of(o: Op) -> str:
     return o.id or o.kind.name
-
-
-def is_scalar(v: Value) -> bool:
-    return isinstance(v.type, Scalar)
-
-
-STEPS: dict[OpKind, Callable[..., Any]] = {}
-
-
-def step(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers what an agent does for an op: a function, or a generator where it can block."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        STEPS[kind] = fn
-        return fn
-
-    return register

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
 Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
 
 PURE: dict[OpKind, Fn] = {}
+_ON_INTS: dict[OpKind, Fn] = {}  # arithmetic where the operands are integers, without the op
 
 
 def _pure(kind: OpKind) -> Callable[[Fn], Fn]:
@@ -87,6 +89,13 @@ def _arithmetic(ints: Fn, floats: Fn | None = None) -> Fn:
     return quiet
 
 
+def prepared(o: Op) -> Fn:
+    """The meaning of one op, as a function of its operands alone; call it under errstate(all="ignore")."""
+    if o.kind in _ON_INTS and not dtype_of(o.operands[0].type).is_float:
+        return _ON_INTS[o.kind]
+    return partial(PURE[o.kind], o)
+
+
 def _narrow(x: Any, dtype: DType) -> Any:
     return round_to(x, dtype)
 
@@ -143,6 +152,7 @@ for _kind, _ints, _floats in (
     (arith.ceil, np.ceil, None),
 ):
     PURE[_kind] = _arithmetic(_ints, _floats)
+    _ON_INTS[_kind] = _ints
 
 
 @_pure(arith.const)

@@ -25,27 +25,20 @@ import numpy as np
 
 import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
-from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import hopper, task
-from warploom.ir.types import Shared, Tile
+from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
+from warploom.ir.ops import hopper
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party
 from warploom.sim.cost import SM_90A, UNITS, CostTable
 from warploom.sim.engines import Action, Engine
 from warploom.sim.memory import GlobalMemory, bind, grid_of
-from warploom.sim.order import Array, Components, Footprints
+from warploom.sim.order import Array, Footprints
+from warploom.sim.outline import outline_of
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport, StepLimit
-from warploom.sim.shared import (
-    Place,
-    SharedMemory,
-    allocate,
-    boundary,
-    slot_pitch,
-)
+from warploom.sim.shared import Place, SharedMemory
 
 ORDERS = ("seeded", "late", "reverse", "early", "timed")
 REGISTER_FILE = 65_536  # 32-bit registers of an SM
-_NAMED = 16  # hardware barriers of a CTA
 
 
 def simulate(
@@ -84,9 +77,11 @@ def simulate(
     ids = itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0]))
     for number, (z, y, x) in enumerate(ids):
         rng = random.Random(hash((seed or 0, number)))
-        settings = Settings(track, data, not track and order != "timed", SM_90A)
+        lags = not track and order != "timed"
+        settings = Settings(track, data, lags, data or order == "timed", SM_90A)
         cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
-        cta.run(Scheduler(order, rng, max_steps))
+        with np.errstate(all="ignore"):
+            cta.run(Scheduler(order, rng, max_steps))
         report.cycles = max(report.cycles, cta.cycles)
         report.programs += 1
     report.events.sort(key=lambda e: (e.program, e.start))
@@ -100,6 +95,7 @@ class Settings:
     is_tracked: bool
     has_data: bool
     lets_warps_lag: bool
+    has_timeline: bool
     cost: CostTable
 
 
@@ -120,9 +116,9 @@ class Cta:
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
+        self.has_timeline = settings.has_timeline
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
         self.report = report
-        self._prices: dict[Op, tuple[bool, str, float]] = {}
         self.env = dict(params)
         self.engine = Engine()
         self.free = dict.fromkeys(UNITS, 0.0)
@@ -131,58 +127,24 @@ class Cta:
         self.barriers: list[MBarrier] = []
         self.agents: list[Agent] = []  # of the running phase
         self.started = 0  # agents of all phases so far
-        self.phases = task.phases(func)
-        self.tasks = self.phases[-1]  # the one with register budgets
-        self._number_components()
-        self._lay_out_shared()
-
-    def _number_components(self) -> None:
-        a = self.tasks.attrs
-        self.warps = sum(w * n for w, n in zip(a["warps"], a["replicas"], strict=True))
-        agents = sum(n for o in self.phases for n in o.attrs["replicas"])
-        names = [name for o in self.phases for name in o.attrs["names"]]
-        mbarriers = sum(
-            o.attrs["n"] for o in walk(self.func.body) if o.kind is hopper.mbarrier_alloc
-        )
-        parts = Components()
-        self.warp_components = parts.take(self.warps)
-        self.queue_components = parts.take(self.warps)
-        self.copy_components = parts.take(self.warps)
-        self.bulk_components = parts.take(agents)
-        self.barrier_components = iter(parts.take(mbarriers))
-        named, synced = parts.take(_NAMED), parts.take(1 + len(names))
-        self.width = 2 * parts.size
+        outline = self.outline = outline_of(func, self.cost)
+        self.phases, self.tasks, self.warps = outline.phases, outline.tasks, outline.warps
+        numbers = outline.numbering
+        self.width = 2 * numbers.size
+        self.barrier_components = iter(numbers.mbarriers)
         self.named_barriers = [
             CountedBarrier(f"named barrier {i}", c, self.width, self.is_tracked)
-            for i, c in enumerate(named)
+            for i, c in enumerate(numbers.named)
         ]
         self._syncs = {
             name: CountedBarrier(
                 f"the barrier of {name or 'the CTA'}", c, self.width, self.is_tracked
             )
-            for name, c in zip((None, *names), synced, strict=True)
+            for name, c in zip((None, *outline.task_names), numbers.syncs, strict=True)
         }
-
-    def _lay_out_shared(self) -> None:
-        allocations: dict[str, tuple[Shared, int | None, str | None]] = {}
-        for o in walk(self.func.body):
-            if o.kind is hopper.shared_alloc:
-                kind = o.result.type
-                assert isinstance(kind, Shared)
-                allocations[o.attrs["name"]] = (
-                    kind,
-                    o.attrs.get("offset"),
-                    o.attrs.get("alias"),
-                )
-        self.addresses, size = allocate(allocations)
-        self.shared = SharedMemory(size)
-        kinds = [v.type for o in walk(self.func.body) for v in o.results]
-        units = [boundary(t) for t in kinds if isinstance(t, Shared)]
-        units += [slot_pitch(kind) for kind, _, _ in allocations.values()]
-        granule = int(np.gcd.reduce([max(size, 1), *self.addresses.values(), *units]))
-        readers = 2 * sum(n for o in self.phases for n in o.attrs["replicas"])
-        self.footprints = Footprints(size, granule, 2 * readers, self.width // 2)
-        self._granules: dict[Hashable, Array] = {}
+        _, size = outline.shared
+        self.shared = SharedMemory(size if self.has_data else 0)
+        self.footprints = Footprints(size, outline.granule, 4 * outline.agents, numbers.size)
 
     def make_barriers(self, o: Op) -> list[MBarrier]:
         name, n = o.attrs["name"], o.attrs["n"]
@@ -207,14 +169,6 @@ class Cta:
 
     # ---- accesses to shared memory, tracked
 
-    def _at(self, s: Place, addresses: Array | None) -> Array:
-        key = (s, None if addresses is None else id(addresses))
-        found = self._granules.get(key)
-        if found is None:
-            found = self.footprints.granules(s.addresses if addresses is None else addresses)
-            self._granules[key] = found
-        return found
-
     def read(
         self,
         a: Agent,
@@ -224,13 +178,14 @@ class Cta:
         components: Array,
         epochs: Array,
         is_async: bool,
-        addresses: Array | None = None,
+        mn_axis: int | None = None,
     ) -> None:
-        """A read of a tile, over for whoever knows `epochs` of `components`."""
+        """A read of a tile, over for whoever knows `epochs` of `components`.  mn_axis: as wgmma reads it.
+        Raises LayoutError where wgmma can't."""
         if self.is_tracked:
             now = a.access(o, what, components, epochs, False)
             kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
-            at = self._at(s, addresses)
+            at = self.outline.granules(s, mn_axis)
             try:
                 self.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
             except MemoryFault as e:
@@ -253,7 +208,7 @@ class Cta:
         """A write of a tile."""
         if self.is_tracked:
             now = a.access(o, what, components, epochs, is_generic)
-            self.footprints.write(now, self._at(s, None), a.rows, is_async)
+            self.footprints.write(now, self.outline.granules(s), a.rows, is_async)
 
     def _writers(self, s: Place) -> list[Op]:
         """The ops that write the allocation which a place belongs to."""
@@ -275,21 +230,12 @@ class Cta:
 
     # ---- time
 
-    def price(self, o: Op) -> tuple[bool, str, float]:
-        """Whether a pure op makes a tile; the unit that it holds, and for how many cycles."""
-        found = self._prices.get(o)
-        if found is None:
-            unit, cycles = self.cost.elementwise(o)
-            found = any(isinstance(v.type, Tile) for v in o.results), unit, cycles
-            self._prices[o] = found
-        return found
-
     def transfer(self, a: Agent, o: Op, size: int) -> float:
         """TMA moves `size` bytes; gives the time when they are there."""
         start = max(a.time, self.free["tma"])
         end = start + self.cost.transfer(size)
         self.free["tma"] = end
-        self.emit(Event(self.number, a.label, "tma", name_of(o), start, end))
+        a.emit("tma", name_of(o), start, end)
         a.time += self.cost.sync
         return end + self.cost.tma_latency
 
@@ -297,7 +243,7 @@ class Cta:
         """The tensor cores work for so long; gives the time when they are done."""
         start = max(a.time, self.free["tensor"])
         self.free["tensor"] = start + cycles
-        self.emit(Event(self.number, a.label, "tensor", name_of(o), start, start + cycles))
+        a.emit("tensor", name_of(o), start, start + cycles)
         a.time += self.cost.scalar
         return start + cycles
 
@@ -331,10 +277,8 @@ class Cta:
 
     def _prologue(self) -> None:
         """The ops before `tasks`, which every thread runs."""
-        ops = self.func.body.ops
         entry = Agent(self, "entry", 0, 1, 1, 0, 0)
-        before = Region((), (*ops[: ops.index(self.phases[0])], ops[-1]))
-        for block in entry.region(before):
+        for block in entry.region(self.outline.prologue):
             if block is not None:
                 raise ProtocolError("blocks", "nothing before `tasks` may wait", block.op.loc)
         self.env = entry.env

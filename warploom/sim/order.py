@@ -26,6 +26,7 @@ from warploom.ir.core import Op
 from warploom.sim.report import MemoryFault, Race
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_FEW = 512  # so many numbers a set sorts out sooner than NumPy
 
 
 class Components:
@@ -59,16 +60,10 @@ class Footprints:
     """For every granule of shared memory the last write, and each reader's last read since."""
 
     def __init__(self, size: int, granule: int, readers: int, components: int) -> None:
-        self.granule = granule
         self.components = components
         self.last_write = np.full(-(-size // granule), -1, np.int32)
         self.last_reads = np.full((self.last_write.size, readers), -1, np.int32)
         self.accesses: list[Access] = []
-
-    def granules(self, addresses: Array) -> Array:
-        """The granules that byte addresses (of elements) fall into."""
-        found: Array = np.unique(addresses // self.granule)
-        return found
 
     def _is_over(self, earlier: Access, rows: Array, is_async: bool) -> bool:
         shift = self.components if is_async and earlier.is_generic_write else 0
@@ -93,7 +88,7 @@ class Footprints:
     def _check(
         self, now: Access, ids: Array, rows: Array, is_async: bool, verbs: tuple[str, str]
     ) -> None:
-        for i in np.unique(ids).tolist():
+        for i in sorted(set(ids.ravel().tolist())) if ids.size < _FEW else np.unique(ids).tolist():
             if i < 0:
                 continue
             earlier = self.accesses[i]

@@ -10,12 +10,13 @@ import numpy as np
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
-from warploom.sim.agent import Agent, Block, Steps, name_of, step
+from warploom.sim.agent import Agent, Block, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Waiter
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.evaluate import multiply
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array
+from warploom.sim.outline import step
 from warploom.sim.report import MemoryFault, SimError
 from warploom.sim.shared import LayoutError, Place
 
@@ -191,10 +192,7 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
 
 @step(hopper.shared_alloc)
 def _shared_alloc(a: Agent, o: Op) -> Place:
-    kind = o.result.type
-    assert isinstance(kind, Shared)
-    name = o.attrs["name"]
-    return Place(a.cta.addresses[name], kind, (0,) * len(kind.box), name)
+    return a.cta.outline.place(o.attrs["name"])
 
 
 @step(hopper.mbarrier_alloc)
@@ -593,11 +591,12 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     group = queue.committed + 1
     for place, mn_axis in ((x, 0), (b, 1)):
         if isinstance(place, Place):
+            epochs = np.full(4, group)
             try:
-                at = place.operand(mn_axis)
+                place.operand(mn_axis)
+                cta.read(a, o, _what(o, place), place, a.queue_order, epochs, True, mn_axis)
             except LayoutError as e:
                 raise a.error("wgmma-layout", str(e), o) from None
-            cta.read(a, o, _what(o, place), place, a.queue_order, np.full(4, group), True, at)
     product = Product(o, x, b, acc, bool(a.number(use_acc)), group)
     queue.unfinished.append(product)
     k, n = b.type.shape

@@ -1,0 +1,171 @@
+"""What all runs of one function share, worked out once: the components of its clocks, its map of shared
+memory, and every region as lines, each op with what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warploom.errors import InternalError
+from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.types import Shared, Tile
+from warploom.sim.cost import CostTable
+from warploom.sim.evaluate import PURE, prepared
+from warploom.sim.order import Array, Components
+from warploom.sim.shared import Place, allocate, boundary, slot_pitch
+
+NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
+
+STEPS: dict[OpKind, Callable[..., Any]] = {}  # filled by steps.py
+
+
+def step(kind: OpKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers what an agent does for an op: a function, or a generator where it can block."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        STEPS[kind] = fn
+        return fn
+
+    return register
+
+
+class Line(NamedTuple):
+    """One op as an agent runs it.
+
+    run: of a pure op a function of its operands, otherwise of the agent, the op and the operands (a
+    generator where it can block).  tiles: its results that are tiles.  unit, cycles: of a pure op."""
+
+    op: Op
+    run: Callable[..., Any]
+    is_pure: bool
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    tiles: tuple[Value, ...]
+    unit: str
+    cycles: float
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Which component of a clock stands for what; see order.py."""
+
+    warps: range
+    queues: range
+    copies: range
+    bulk: range
+    mbarriers: range
+    named: range
+    syncs: range
+    size: int
+
+
+class Outline:
+    """The fixed facts of a function at WARP or PLACED."""
+
+    def __init__(self, func: Func, cost: CostTable) -> None:
+        self.func, self.cost = func, cost
+        self.phases = task.phases(func)
+        self.tasks = self.phases[-1]  # the one with register budgets
+        self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
+        self._lines: dict[Region, tuple[Line, ...]] = {}
+        self._places: dict[str, Place] = {}
+        self._granules: dict[tuple[Place, int | None], Array] = {}
+
+    @cached_property
+    def warps(self) -> int:
+        a = self.tasks.attrs
+        return sum(w * n for w, n in zip(a["warps"], a["replicas"], strict=True))
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(walk(self.func.body))
+
+    @cached_property
+    def task_names(self) -> tuple[str, ...]:
+        return tuple(name for o in self.phases for name in o.attrs["names"])
+
+    @cached_property
+    def prologue(self) -> Region:
+        """The ops before the first phase."""
+        ops = self.func.body.ops
+        return Region((), (*ops[: ops.index(self.phases[0])], ops[-1]))
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is hopper.mbarrier_alloc)
+        parts = Components()
+        warps, queues, copies = (parts.take(self.warps) for _ in range(3))
+        bulk, barriers = parts.take(self.agents), parts.take(mbarriers)
+        named, syncs = parts.take(NAMED_BARRIERS), parts.take(1 + len(self.task_names))
+        return Numbering(warps, queues, copies, bulk, barriers, named, syncs, parts.size)
+
+    # ---- shared memory
+
+    @cached_property
+    def _allocations(self) -> dict[str, tuple[Shared, int | None, str | None]]:
+        found: dict[str, tuple[Shared, int | None, str | None]] = {}
+        for o in self.ops:
+            if o.kind is hopper.shared_alloc:
+                kind = o.result.type
+                assert isinstance(kind, Shared)
+                found[o.attrs["name"]] = kind, o.attrs.get("offset"), o.attrs.get("alias")
+        return found
+
+    @cached_property
+    def shared(self) -> tuple[dict[str, int], int]:
+        """The address of each allocation, and the bytes of all."""
+        return allocate(self._allocations)
+
+    @cached_property
+    def granule(self) -> int:
+        """Bytes that the edges of all tiles in shared memory are multiples of."""
+        addresses, size = self.shared
+        kinds = [v.type for o in self.ops for v in o.results]
+        units = [boundary(t) for t in kinds if isinstance(t, Shared)]
+        units += [slot_pitch(kind) for kind, _, _ in self._allocations.values()]
+        return int(np.gcd.reduce([max(size, 1), *addresses.values(), *units]))
+
+    def place(self, name: str) -> Place:
+        """An allocation."""
+        if name not in self._places:
+            kind, _, _ = self._allocations[name]
+            self._places[name] = Place(self.shared[0][name], kind, (0,) * len(kind.box), name)
+        return self._places[name]
+
+    def granules(self, s: Place, axis: int | None = None) -> Array:
+        """The granules that a tile covers, or that wgmma reads as its operand with this MN axis."""
+        key = s, axis
+        found = self._granules.get(key)
+        if found is None:
+            addresses = s.addresses if axis is None else s.operand(axis)
+            found = self._granules[key] = np.unique(addresses // self.granule)
+        return found
+
+    # ---- regions
+
+    def lines(self, region: Region) -> tuple[Line, ...]:
+        """The region's ops but its yield."""
+        found = self._lines.get(region)
+        if found is None:
+            found = self._lines[region] = tuple(map(self._line, region.ops[:-1]))
+        return found
+
+    def _line(self, o: Op) -> Line:
+        tiles = tuple(v for v in o.results if isinstance(v.type, Tile))
+        if o.kind in PURE:
+            unit, cycles = self.cost.elementwise(o)
+            return Line(o, prepared(o), True, o.operands, o.results, tiles, unit, cycles)
+        if o.kind not in STEPS:
+            raise InternalError(f"the simulator has no meaning for {o.kind.name}")
+        return Line(o, STEPS[o.kind], False, o.operands, o.results, tiles, "", 0.0)
+
+
+@lru_cache(maxsize=16)
+def outline_of(func: Func, cost: CostTable) -> Outline:
+    """The outline of a function, kept for the functions that were run last."""
+    return Outline(func, cost)
