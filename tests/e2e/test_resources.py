@@ -43,17 +43,6 @@ def gemm(bm: int, bn: int, bk: int, **more: Any) -> Gemm:
     return Gemm(512, 512, 512, blocks=(bm, bn, bk), **more)
 
 
-CP_ASYNC_SPILLS = pytest.mark.xfail(
-    strict=True,
-    raises=Spills,
-    reason="spills with a cp.async producer, however C is stored; cause not found yet",
-)
-REGISTERS_SPILL = pytest.mark.xfail(
-    strict=True,
-    raises=Spills,
-    reason="spills where a registers producer meets a direct store, by neither alone; cause not found yet",
-)
-
 CASES: list[tuple[Gemm, dict[str, Any], int]] = [
     (gemm(128, 256, 64), specialized(2, 3), THREE_GROUPS),
     (gemm(128, 256, 64, orders="rr"), specialized(2, 4), THREE_GROUPS),
@@ -84,22 +73,10 @@ CASES: list[tuple[Gemm, dict[str, Any], int]] = [
 ]
 
 
-def known(case: Gemm, knobs: dict[str, Any], registers: int) -> list[pytest.MarkDecorator]:
-    """The spills that are not cured yet; strict, so that a cure shows."""
-    if registers == THREE_GROUPS and case.pads == (4, 4, 4):
-        return [CP_ASYNC_SPILLS]
-    widest = registers == THREE_GROUPS and case.blocks[1] == 256
-    return [REGISTERS_SPILL] if widest and case.pads == (1, 1, 1) else []
-
-
 @pytest.mark.parametrize(
     ("case", "knobs", "registers"),
     [
-        pytest.param(
-            *c,
-            id=f"{c[0]}-{'x'.join(map(str, c[0].blocks))}-{i}",
-            marks=known(*c),
-        )
+        pytest.param(*c, id=f"{c[0]}-{'x'.join(map(str, c[0].blocks))}-{i}")
         for i, c in enumerate(CASES)
     ],
 )

@@ -398,10 +398,20 @@ class Emitter:
 
     def coordinate(self, layout: Layout, axis: int, register: int) -> str:
         """C for the coordinate along an axis of what the thread holds in a register."""
+        base, more = self.coordinate_from(layout, axis, register)
+        if base.isdigit():
+            return str(int(base) + more)
+        return f"{base} + {more}" if more else base
+
+    def coordinate_from(self, layout: Layout, axis: int, register: int) -> tuple[str, int]:
+        """The same as C that many registers share and a constant to add."""
         table = layout.table[axis]
         first = np.ascontiguousarray(table[..., 0])
         name = self.thread_value(first, f"at{axis}")
-        return displaced(name, first.reshape(-1), table[..., register].reshape(-1))
+        more = table[..., register] - first
+        if (more == more.flat[0]).all():
+            return name, int(more.flat[0])
+        return displaced(name, first.reshape(-1), table[..., register].reshape(-1)), 0
 
     def holder(self, layout: Layout) -> str:
         """C for "of the threads that hold the same elements, I am the first"; "" where no two do."""

@@ -6,12 +6,20 @@ lines.  `yield` belongs to whoever lowers the op around it, `tasks` is the kerne
 
 from __future__ import annotations
 
-from warploom.codegen import lower_arith, lower_control, lower_hopper, lower_memory, lower_tiles
+from warploom.codegen import (
+    lower_arith,
+    lower_boxes,
+    lower_control,
+    lower_hopper,
+    lower_memory,
+    lower_tiles,
+)
 from warploom.codegen.context import Lowering
 from warploom.ir.core import OpKind
 
 LOWER: dict[OpKind, Lowering] = {
     **lower_arith.LOWER,
+    **lower_boxes.LOWER,
     **lower_control.LOWER,
     **lower_hopper.LOWER,
     **lower_memory.LOWER,

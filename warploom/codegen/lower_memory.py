@@ -1,14 +1,12 @@
-"""Registers to and from memory, shared and global, and cp.async."""
+"""Registers to and from shared memory, and to and from global memory by pointers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from warploom.codegen.context import Address, Emitter, Lowering, ViewRef, displaced, within
+from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_arith import literal
 from warploom.codegen.lower_hopper import geometry
@@ -25,10 +23,10 @@ from warploom.codegen.registers import (
     word,
 )
 from warploom.errors import CompileError, InternalError
-from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import hopper, tile
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
-from warploom.layout import Layout, blocked
+from warploom.layout import Layout
 from warploom.layout.choose import MatrixForm, matrix_form, thread_offsets, vector_elements
 from warploom.layout.shared import Geometry
 
@@ -98,7 +96,7 @@ def loaded(e: Emitter, dst: Array, start: int, size: int, text: str) -> None:
 # ---- shared memory
 
 
-class _Places:
+class Places:
     """Addresses of accesses, one table (warps, lanes) each: from the first one's where they follow from it,
     else each by its formula.  `needed` likewise: where an address matters."""
 
@@ -126,7 +124,7 @@ def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str
     n = vector_elements(layout, g)
     size = n * g.itemsize
     offsets, real = thread_offsets(layout, g), within(layout)
-    places = _Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
+    places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
     for start in range(0, layout.registers, n):
         where = places.at(offsets[..., start], real[..., start])
         given = ", ".join(words_of(r, start, size))
@@ -150,7 +148,7 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
             )
 
         everywhere = np.ones((layout.warps, 32), np.bool_)
-        places = _Places(e, at, row_table(0), everywhere, f"{hint}_row")
+        places = Places(e, at, row_table(0), everywhere, f"{hint}_row")
         name = f"ldmatrix{form.count}{'_trans' if form.trans else ''}"
         for start in range(0, layout.registers, per):
             first = start // form.elements
@@ -161,7 +159,7 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
     item = g.itemsize
     while n > 1 and n * item > 16:
         n //= 2
-    places = _Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
+    places = Places(e, at, offsets[..., 0], real[..., 0], f"{hint}_at")
     per = per_word(dst.elem)
     if n < per:  # parts of a packed word
         for w in range(dst.words):
@@ -196,7 +194,7 @@ def _by_matrix(
         )
 
     everywhere = np.ones((layout.warps, 32), np.bool_)
-    places = _Places(e, at, table(0), everywhere, f"{hint}_row")
+    places = Places(e, at, table(0), everywhere, f"{hint}_row")
     name = f"stmatrix{form.count}{'_trans' if form.trans else ''}"
     for start in range(0, layout.registers, per):
         given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
@@ -214,225 +212,6 @@ def _shared_load(e: Emitter, o: Op) -> None:
     t = o.result.type
     assert isinstance(s.type, Shared) and isinstance(t, Tile)
     load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), s.hint or "slot")
-
-
-# ---- boxes of views
-
-
-@dataclass(frozen=True)
-class _Box:
-    """A box of a view at offsets: C for addresses and bounds of the elements of a layout."""
-
-    e: Emitter
-    view: Op
-    offsets: Sequence[Value]
-    elem: DType
-
-    @property
-    def rank(self) -> int:
-        return len(self.offsets)
-
-    def extent(self, axis: int) -> Value:
-        return self.view.operands[1 + axis]
-
-    def stride(self, axis: int) -> Value:
-        return self.view.operands[1 + self.rank + axis]
-
-    def divisible(self, which: int) -> int:
-        """Of base (0, in bytes) and strides (1 + axis, in elements)."""
-        known = self.view.attrs.get("divisible") or ()
-        return int(known[which]) if which < len(known) else 1
-
-    @property
-    def inner(self) -> int | None:
-        """The axis whose elements are adjacent."""
-        ones = [a for a in range(self.rank) if self.e.const(self.stride(a)) == 1]
-        return ones[-1] if ones else None
-
-    def alignment(self, axis: int) -> int:
-        """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
-        size = self.elem.bytes
-        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
-        start = self.e.divisor(self.offsets[axis]) * size
-        return math.gcd(self.divisible(0), start, *others)
-
-    def index(self, axis: int, coordinate: str) -> str:
-        offset = self.e.scalar(self.offsets[axis])
-        if offset == "0":
-            return coordinate
-        return offset if coordinate == "0" else f"{offset} + {coordinate}"
-
-    def coordinates(self, layout: Layout, register: int) -> list[str]:
-        """Of the element in a register; 0 on the leading axes, in which the box is one element thick."""
-        rank = len(layout.shape)
-        return ["0"] * (self.rank - rank) + [
-            self.e.coordinate(layout, a, register) for a in range(rank)
-        ]
-
-    def pointer(self, at: Sequence[str]) -> str:
-        """The address of the element at coordinates `at` of the box."""
-        terms = []
-        for a, c in enumerate(at):
-            stride = self.stride(a)
-            index = self.index(a, c)
-            if self.e.const(stride) == 1:
-                terms.append(f"({index})" if " " in index else index)
-            elif index != "0":
-                terms.append(f"(i64)({index}) * {self.e.scalar(stride)}")
-        return " + ".join([self.e.scalar(self.view.operands[0]), *(x for x in terms if x != "0")])
-
-    def inside(self, at: Sequence[str], but: int | None = None) -> str:
-        tests = [
-            f"inside({self.index(a, c)}, {self.e.scalar(self.extent(a))})"
-            for a, c in enumerate(at)
-            if a != but
-        ]
-        return " && ".join(tests) or "true"
-
-    def vector(self, layout: Layout) -> int:
-        """Elements an access moves."""
-        inner = self.inner
-        if inner is None:
-            return 1
-        run = layout.contiguous(inner - self.rank + len(layout.shape))
-        widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
-        return max(1, math.gcd(run, widest))
-
-
-def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:
-    ref = e.env[v]
-    assert isinstance(ref, ViewRef)
-    return _Box(e, ref.op, offsets, v.type.dtype)  # type: ignore[attr-defined]
-
-
-def _accesses(box: _Box, t: Tile, n: int) -> list[tuple[int, list[str], str, str]]:
-    """(first register, coordinates, condition, elements there are) of every access of n elements.  The last
-    is "" where an access is wholly inside or wholly outside."""
-    e, out = box.e, []
-    inner = box.inner if n > 1 else None
-    if inner is not None:
-        aligned = math.gcd(e.divisor(box.extent(inner)), e.divisor(box.offsets[inner]))
-        inner = inner if aligned % n else None
-    for start in range(0, t.layout.registers, n):
-        at = box.coordinates(t.layout, start)
-        own = e.inside(t, start)
-        test = box.inside(at, but=inner)
-        if own:
-            test = f"{own} && {test}"
-        valid = ""
-        if inner is not None:
-            valid = f"valid<{n}>({box.index(inner, at[inner])}, {e.scalar(box.extent(inner))})"
-        out.append((start, at, test, valid))
-    return out
-
-
-def _load_box(e: Emitter, o: Op) -> None:
-    v, *offsets = o.operands
-    t = o.result.type
-    assert isinstance(t, Tile)
-    box = _box(e, v, offsets)
-    n = box.vector(t.layout)
-    item = box.elem.bytes
-    dst = e.array(o.result)
-    per = per_word(dst.elem)
-    accesses = _accesses(box, t, n)
-    if n < per:
-        values = []
-        for _, at, test, valid in accesses:
-            bits, where = 8 * item * n, box.pointer(at)
-            if valid:
-                values.append(f"load_part{bits}<{item}>({where}, {test} ? {valid} : 0)")
-            else:
-                values.append(f"({test} ? load_global{bits}({where}) : 0u)")
-        _join_words(e, dst, values, n, item)
-        return
-    for start, at, test, valid in accesses:
-        size = n * item
-        if not valid:
-            text = f"{test} ? load_global{8 * size}({box.pointer(at)}) : {_empty(size)}"
-        else:
-            text = f"load_part{8 * size}<{item}>({box.pointer(at)}, {test} ? {valid} : 0)"
-        loaded(e, dst, start, size, text)
-
-
-def _empty(size: int) -> str:
-    return "0u" if size <= 4 else f"Vec{size // 4}{{}}"
-
-
-def _join_words(e: Emitter, dst: Array, values: Sequence[str], n: int, item: int) -> None:
-    """Packed words from loads of n elements each."""
-    per = per_word(dst.elem)
-    step = per // n
-    for w in range(dst.words):
-        part = list(values[w * step : (w + 1) * step])
-        part += ["0u"] * (step - len(part))
-        e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(part)});")
-
-
-def _store_box(e: Emitter, o: Op) -> None:
-    v, value, *offsets = o.operands
-    t = value.type
-    assert isinstance(t, Tile)
-    box = _box(e, v, offsets)
-    n = box.vector(t.layout)
-    item = box.elem.bytes
-    r = e.regs(value)
-    holder = e.holder(t.layout)
-    for start, at, test, valid in _accesses(box, t, n):
-        if holder:
-            test = f"{holder} && {test}"
-        size = n * item
-        given = ", ".join(words_of(r, start, size))
-        if not valid:
-            e.line(f"if ({test}) store_global{8 * size}({box.pointer(at)}, {given});")
-        else:
-            e.line(
-                f"if ({test}) store_part{8 * size}<{item}>({box.pointer(at)}, {valid}, {given});"
-            )
-
-
-def _make_view(e: Emitter, o: Op) -> None:
-    e.env[o.result] = ViewRef(o)
-
-
-def _cp_async(e: Emitter, o: Op) -> None:
-    """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros."""
-    v, dst, *offsets = o.operands
-    t = dst.type
-    assert isinstance(t, Shared) and e.frame is not None
-    box = _box(e, v, offsets)
-    size, item = o.attrs["bytes"], t.dtype.bytes
-    n = size // item
-    if n * item != size or box.inner is None or t.inner != box.inner - box.rank + len(t.shape):
-        raise InternalError(
-            f"codegen: cp_async of {size} bytes along another axis than memory's: {t}"
-        )
-    layout = blocked(t.shape, t.inner, n, e.frame.warps)
-    g = geometry(t)
-    offsets_in_slot, real = thread_offsets(layout, g), within(layout)
-    whole = Tile(t.shape, t.dtype, layout)
-    places = _Places(
-        e, e.shared(dst), offsets_in_slot[..., 0], real[..., 0], f"{dst.hint or 'slot'}_at"
-    )
-    holder = e.holder(layout)
-    for start in range(0, layout.registers, n):
-        at = box.coordinates(layout, start)
-        own = " && ".join(x for x in (holder, e.inside(whole, start)) if x)
-        test = box.inside(at, but=box.inner)
-        valid = (
-            f"valid<{n}>({box.index(box.inner, at[box.inner])}, {e.scalar(box.extent(box.inner))})"
-        )
-        count = f"{valid} * {item}" if item > 1 else valid
-        if test != "true":
-            count = f"{test} ? {count} : 0"
-        name = e.name("count")
-        base = e.scalar(box.view.operands[0])
-        with_test = f"if ({own}) " if own else ""
-        e.line(f"const int {name} = {count};")
-        e.line(
-            f"{with_test}cp_async<{size}>({places.at(offsets_in_slot[..., start], real[..., start])},"
-            f" {name} ? {box.pointer(at)} : {base}, {name});"
-        )
 
 
 def _cp_async_arrive(e: Emitter, o: Op) -> None:
@@ -606,11 +385,7 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
 LOWER: dict[OpKind, Lowering] = {
     hopper.shared_store: _shared_store,
     hopper.shared_load: _shared_load,
-    hopper.cp_async: _cp_async,
     hopper.cp_async_arrive: _cp_async_arrive,
-    tile.make_view: _make_view,
-    tile.load_box: _load_box,
-    tile.store_box: _store_box,
     tile.load: _load,
     tile.store: _store,
     tile.atomic: _atomic,

@@ -227,10 +227,16 @@ DEV i64 long_of(Vec2 v) { return (i64)((u64)v.w[1] << 32 | v.w[0]); }
 
 DEV double double_of(Vec2 v) { return __longlong_as_double(long_of(v)); }
 
-// Bounds: is index i inside an extent of n, and how many of N elements from i on are.
+// Bounds: is index i inside an extent of n?
 DEV bool inside(i64 i, i64 n) { return (u64)i < (u64)n; }
 
-template <int N> DEV int valid(i64 i, i64 n) { return i < 0 || i >= n ? 0 : n - i < N ? (int)(n - i) : N; }
+// Of the elements from index i on in an extent of n: those before the extent, those before its end (up to 2^30).
+DEV int elements_before(i64 i) { return (int)min(max(-i, 0ll), 1ll << 30); }
+
+DEV int elements_left(i64 i, i64 n) { return (int)min(max(n - i, 0ll), 1ll << 30); }
+
+// How many of the N elements from element d on are among elements `before` … `left` - 1.
+template <int N> DEV int valid(int d, int before, int left) { return d < before ? 0 : min(max(left - d, 0), N); }
 
 // The first `valid` elements of SIZE bytes in one access where that is all of them, else one by one; zeros behind.
 template <int SIZE> DEV u32 load_item(const void* p, int i) {

@@ -1,0 +1,381 @@
+"""Boxes of views: from and to global memory by ordinary accesses, and by cp.async.
+
+What the accesses of a thread have in common is computed once and named: how much of the array lies ahead of
+the thread along each axis, and a pointer for each row.  The rest are constants, so that few registers hold
+addresses while a tile waits in the others.  Copies, which need no tile, are a loop: unrolled, their rows'
+addresses would be kept across the loop around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from warploom.codegen.context import Emitter, Lowering, ViewRef, within
+from warploom.codegen.formula import Bools, Ints
+from warploom.codegen.lower_hopper import geometry
+from warploom.codegen.lower_memory import Places, loaded, words_of
+from warploom.codegen.registers import MEMORY_TYPES, affine, per_word
+from warploom.errors import InternalError
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import hopper, tile
+from warploom.ir.types import DType, Shared, Tile
+from warploom.layout import Layout, blocked
+from warploom.layout.choose import thread_offsets
+
+UNROLLED = 4  # copies that one turn of the loop issues
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A box of a view at offsets."""
+
+    e: Emitter
+    view: Op
+    offsets: Sequence[Value]
+    elem: DType
+
+    @property
+    def rank(self) -> int:
+        return len(self.offsets)
+
+    def extent(self, axis: int) -> Value:
+        return self.view.operands[1 + axis]
+
+    def stride(self, axis: int) -> Value:
+        return self.view.operands[1 + self.rank + axis]
+
+    def divisible(self, which: int) -> int:
+        """Of base (0, in bytes) and strides (1 + axis, in elements)."""
+        known = self.view.attrs.get("divisible") or ()
+        return int(known[which]) if which < len(known) else 1
+
+    @property
+    def inner(self) -> int | None:
+        """The axis whose elements are adjacent."""
+        ones = [a for a in range(self.rank) if self.e.const(self.stride(a)) == 1]
+        return ones[-1] if ones else None
+
+    def alignment(self, axis: int) -> int:
+        """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
+        size = self.elem.bytes
+        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
+        start = self.e.divisor(self.offsets[axis]) * size
+        return math.gcd(self.divisible(0), start, *others)
+
+    def index(self, axis: int, coordinate: str) -> str:
+        offset = self.e.scalar(self.offsets[axis])
+        if offset == "0":
+            return coordinate
+        return offset if coordinate == "0" else f"{offset} + {coordinate}"
+
+    def step(self, axis: int, by: str) -> str:
+        """C for how far `by` elements along an axis are apart in memory."""
+        if self.e.const(self.stride(axis)) == 1:
+            return f"({by})" if " " in by else by
+        amount = f"({by})" if " " in by else by
+        return f"(i64){amount} * {self.e.scalar(self.stride(axis))}"
+
+    def vector(self, layout: Layout) -> int:
+        """Elements an access moves."""
+        inner = self.inner
+        if inner is None:
+            return 1
+        run = layout.contiguous(inner - self.rank + len(layout.shape))
+        widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
+        return max(1, math.gcd(run, widest))
+
+    def inner_of_vectors(self, n: int) -> int | None:
+        """The axis along which an access of n elements may reach over the extent's end."""
+        inner = self.inner if n > 1 else None
+        if inner is None:
+            return None
+        aligned = math.gcd(self.e.divisor(self.extent(inner)), self.e.divisor(self.offsets[inner]))
+        return inner if aligned % n else None
+
+
+def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:
+    ref = e.env[v]
+    assert isinstance(ref, ViewRef)
+    return _Box(e, ref.op, offsets, v.type.dtype)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Coordinate:
+    """base + more + step · i: `base` depends on the thread, i counts the turns of a loop around."""
+
+    base: str
+    more: int
+    step: int = 0
+
+    @property
+    def rest(self) -> str:
+        return affine(self.more, self.step)
+
+    @property
+    def text(self) -> str:
+        if self.base.isdigit():
+            return affine(int(self.base) + self.more, self.step)
+        return self.base if self.rest == "0" else f"{self.base} + {self.rest}"
+
+
+_Place = tuple[_Coordinate, ...]  # one an axis of the view
+
+
+@dataclass
+class _Rows:
+    """The accesses to a box by threads that hold it in a layout: names for what they share, declared where
+    it is first needed."""
+
+    box: _Box
+    t: Tile
+    ahead: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
+    rows: dict[_Place, str] = field(default_factory=dict)
+    tests: dict[_Place, str] = field(default_factory=dict)
+
+    def place(self, register: int) -> _Place:
+        """Where a register's element lies; 0 on the leading axes, in which the box is one element thick."""
+        rank = len(self.t.shape)
+        lead = (_Coordinate("0", 0),) * (self.box.rank - rank)
+        here = (self.box.e.coordinate_from(self.t.layout, a, register) for a in range(rank))
+        return (*lead, *(_Coordinate(*c) for c in here))
+
+    def pointer(self, at: _Place) -> str:
+        """The address of the element."""
+        box = self.box
+        inner = box.inner
+        row = tuple(replace(c, more=0 if a == inner else c.more, step=0) for a, c in enumerate(at))
+        if row not in self.rows:
+            self.rows[row] = self._row(row)
+        terms = [box.step(a, affine(0, c.step)) for a, c in enumerate(at) if c.step and a != inner]
+        if inner is not None and at[inner].rest != "0":
+            terms.append(at[inner].rest)
+        return " + ".join([self.rows[row], *terms])
+
+    def _row(self, row: _Place) -> str:
+        """Declares the pointer to a row: from the row before, where they differ by constants."""
+        box, e = self.box, self.box.e
+        text = ""
+        for before, name in reversed(self.rows.items()):
+            if all(a.base == b.base for a, b in zip(before, row, strict=True)):
+                apart = [b.more - a.more for a, b in zip(before, row, strict=True)]
+                terms = (box.step(a, str(n)) for a, n in enumerate(apart) if n)
+                text = " + ".join([name, *terms])
+                break
+        if not text:
+            indices = ((a, box.index(a, c.text)) for a, c in enumerate(row))
+            terms = (box.step(a, x) for a, x in indices if x != "0")
+            text = " + ".join([e.scalar(box.view.operands[0]), *terms])
+        name = e.name("row")
+        e.line(f"{MEMORY_TYPES[box.elem.name]}* const {name} = {text};")
+        return name
+
+    def bounds(self, axis: int, c: _Coordinate) -> tuple[str, str]:
+        """Of the elements that follow coordinate c.base: how many lie before the array, how many before its
+        end."""
+        key = axis, c.base
+        if key not in self.ahead:
+            box, e = self.box, self.box.e
+            index = box.index(axis, c.base)
+            names = e.name("before"), e.name("left")
+            e.line(f"const int {names[0]} = elements_before({index});")
+            e.line(f"const int {names[1]} = elements_left({index}, {e.scalar(box.extent(axis))});")
+            self.ahead[key] = names
+        return self.ahead[key]
+
+    def test(self, at: _Place, but: int | None = None) -> str:
+        """C for "the element is in the array" (along all axes but one), "" where there is nothing to ask."""
+        outer = tuple(a for a in range(self.box.rank) if a not in (but, self.box.inner))
+        texts = [self._row_test(at, outer)]
+        inner = self.box.inner
+        if inner is not None and inner != but:
+            texts.append(self._axis_test(inner, at[inner]))
+        return " && ".join(x for x in texts if x)
+
+    def _row_test(self, at: _Place, outer: tuple[int, ...]) -> str:
+        """The same along the outer axes: a variable for each row."""
+        if not outer:
+            return ""
+        row = tuple(at[a] for a in outer)
+        moving = any(c.step for c in row)
+        if moving or row not in self.tests:
+            text = " && ".join(self._axis_test(a, at[a]) for a in outer)
+            if moving:
+                return text
+            name = self.box.e.name("in_row")
+            self.box.e.line(f"const bool {name} = {text};")
+            self.tests[row] = name
+        return self.tests[row]
+
+    def _axis_test(self, axis: int, c: _Coordinate) -> str:
+        if c.text == "0":
+            return (
+                f"inside({self.box.index(axis, '0')}, {self.box.e.scalar(self.box.extent(axis))})"
+            )
+        before, left = self.bounds(axis, c)
+        return f"{c.rest} >= {before} && {c.rest} < {left}"
+
+    def valid(self, n: int, axis: int, c: _Coordinate) -> str:
+        """C for how many of n elements along an axis are in the array."""
+        before, left = self.bounds(axis, c)
+        return f"valid<{n}>({c.rest}, {before}, {left})"
+
+    def held(self, at: _Place, registers: Sequence[int]) -> str:
+        """C for "the element is in the tile", where the layout overhangs it in any of the registers."""
+        lead = self.box.rank - len(self.t.shape)
+        tests = []
+        for axis, n in enumerate(self.t.shape):
+            table = self.t.layout.table[axis]
+            if any(int(table[..., r].max()) >= n for r in registers):
+                tests.append(f"{at[lead + axis].text} < {n}")
+        return " && ".join(tests)
+
+    def access(self, register: int, n: int) -> tuple[str, str, str]:
+        """(address, condition, how many of n elements there are; "" where an access is wholly inside or
+        wholly outside) of the access that starts with a register."""
+        at = self.place(register)
+        partial = self.box.inner_of_vectors(n)
+        tests = [self.held(at, [register]), self.test(at, but=partial)]
+        valid = "" if partial is None else self.valid(n, partial, at[partial])
+        return self.pointer(at), " && ".join(x for x in tests if x), valid
+
+
+# ---- loads and stores
+
+
+def _load_box(e: Emitter, o: Op) -> None:
+    v, *offsets = o.operands
+    t = o.result.type
+    assert isinstance(t, Tile)
+    box = _box(e, v, offsets)
+    n = box.vector(t.layout)
+    item = box.elem.bytes
+    dst = e.array(o.result)
+    per = per_word(dst.elem)
+    rows = _Rows(box, t)
+
+    def value(start: int) -> str:
+        pointer, test, valid = rows.access(start, n)
+        bits = 8 * item * n
+        if valid:
+            return (
+                f"load_part{bits}<{item}>({pointer}, {f'{test} ? {valid} : 0' if test else valid})"
+            )
+        return f"({test} ? load_global{bits}({pointer}) : {_empty(item * n)})"
+
+    if n >= per:
+        for start in range(0, t.layout.registers, n):
+            loaded(e, dst, start, n * item, value(start))
+        return
+    for w in range(dst.words):  # packed words of several loads
+        starts = range(w * per, (w + 1) * per, n)
+        values = [value(r) if r < t.layout.registers else "0u" for r in starts]
+        e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(values)});")
+
+
+def _empty(size: int) -> str:
+    return "0u" if size <= 4 else f"Vec{size // 4}{{}}"
+
+
+def _store_box(e: Emitter, o: Op) -> None:
+    v, value, *offsets = o.operands
+    t = value.type
+    assert isinstance(t, Tile)
+    box = _box(e, v, offsets)
+    n = box.vector(t.layout)
+    item = box.elem.bytes
+    r = e.regs(value)
+    holder = e.holder(t.layout)
+    rows = _Rows(box, t)
+    for start in range(0, t.layout.registers, n):
+        pointer, test, valid = rows.access(start, n)
+        test = " && ".join(x for x in (holder, test) if x)
+        given = ", ".join(words_of(r, start, n * item))
+        bits = 8 * n * item
+        if valid:
+            text = f"store_part{bits}<{item}>({pointer}, {valid}, {given});"
+        else:
+            text = f"store_global{bits}({pointer}, {given});"
+        e.line(f"if ({test}) {text}" if test else text)
+
+
+def _make_view(e: Emitter, o: Op) -> None:
+    e.env[o.result] = ViewRef(o)
+
+
+# ---- copies
+
+
+def _cp_async(e: Emitter, o: Op) -> None:
+    """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros."""
+    v, dst, *offsets = o.operands
+    t = dst.type
+    assert isinstance(t, Shared) and e.frame is not None
+    box = _box(e, v, offsets)
+    size, item = o.attrs["bytes"], t.dtype.bytes
+    n = size // item
+    inner = box.inner
+    if n * item != size or inner is None or t.inner != inner - box.rank + len(t.shape):
+        raise InternalError(
+            f"codegen: cp_async of {size} bytes along another axis than memory's: {t}"
+        )
+    layout = blocked(t.shape, t.inner, n, e.frame.warps)
+    starts = list(range(0, layout.registers, n))
+    table, inside = thread_offsets(layout, geometry(t)), within(layout)
+    to, real = [table[..., r] for r in starts], [inside[..., r] for r in starts]
+    rows = _Rows(box, Tile(t.shape, t.dtype, layout))
+    at = [rows.place(r) for r in starts]
+    body, steps, further = _turn(at, to, real)
+    turns = len(starts) // body
+    places = Places(e, e.shared(dst), to[0], real[0], f"{dst.hint or 'slot'}_at")
+    moved = f" + {affine(0, further)}" if further else ""
+    lines = []
+    for j in range(body):
+        place = tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
+        held = " && ".join(x for x in (e.holder(layout), rows.held(place, starts[j::body])) if x)
+        test = rows.test(place, but=inner)
+        count, name = rows.valid(n, inner, place[inner]), e.name("count")
+        count = f"{count} * {item}" if item > 1 else count
+        lines.append(f"const int {name} = {f'{test} ? {count} : 0' if test else count};")
+        into = places.at(to[j], real[j]) + moved
+        source = f"{name} ? {rows.pointer(place)} : {e.scalar(box.view.operands[0])}"
+        copy = f"cp_async<{size}>({into}, {source}, {name});"
+        lines.append(f"if ({held}) {copy}" if held else copy)
+    if turns == 1:
+        e.lines((0, text) for text in lines)
+        return
+    e.line(f"#pragma unroll {max(1, UNROLLED // body)}")
+    with e.block(f"for (int i = 0; i < {turns}; ++i)"):
+        e.lines((0, text) for text in lines)
+
+
+def _turn(
+    at: Sequence[_Place], offsets: Sequence[Ints], real: Sequence[Bools]
+) -> tuple[int, tuple[int, ...], int]:
+    """How the accesses at places `at` and `offsets` in the slot (where `real`) become a loop: accesses in
+    its body, what each turn adds to the coordinates, and to the offsets.  The smallest body that there is;
+    at worst all."""
+    count = len(at)
+    for body in range(1, count // 2 + 1):
+        if count % body or count <= UNROLLED:
+            continue
+        steps = tuple(b.more - a.more for a, b in zip(at[0], at[body], strict=True))
+        further = int((offsets[body] - offsets[0]).flat[0])
+        if all(
+            [(c.base, c.more) for c in at[k]]
+            == [(c.base, c.more + k // body * s) for c, s in zip(at[k % body], steps, strict=True)]
+            and not (real[k] & ~real[k % body]).any()
+            and (offsets[k] == offsets[k % body] + k // body * further)[real[k]].all()
+            for k in range(count)
+        ):
+            return body, steps, further
+    return count, (0,) * len(at[0]), 0
+
+
+LOWER: dict[OpKind, Lowering] = {
+    hopper.cp_async: _cp_async,
+    tile.make_view: _make_view,
+    tile.load_box: _load_box,
+    tile.store_box: _store_box,
+}
