@@ -31,12 +31,14 @@ WS = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3}
 WS_ONE = {"num_consumer_groups": 1, "num_buffers_warp_spec": 3}
 WS_SHALLOW = {"num_consumer_groups": 2, "num_buffers_warp_spec": 1}
 UNIFORM = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 3}
+UNIFORM_TWO = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
 UNIFORM_SHALLOW = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 1}
 KNOBS = {
     "two-groups": WS,
     "one-group": WS_ONE,
     "depth-1": WS_SHALLOW,
     "uniform": UNIFORM,
+    "uniform-two": UNIFORM_TWO,
     "uniform-depth-1": UNIFORM_SHALLOW,
 }
 

@@ -7,6 +7,7 @@ from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
 from warploom.passes.partition_tasks import partition_tasks
 from warploom.passes.pipeline_wgmma import pipeline_wgmma
+from warploom.passes.share_copies import share_copies
 
 PASSES = (
     ("partition_tasks", partition_tasks, Level.TASK),
@@ -14,5 +15,6 @@ PASSES = (
     ("insert_channels", insert_channels, Level.CHANNEL),
     ("partition_code", partition_code, Level.WARP),
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),
+    ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
 )

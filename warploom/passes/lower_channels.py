@@ -127,7 +127,8 @@ def _declare(
             if not pieces[n]:
                 raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
     producer = plans[plan.producer]
-    filling = producer.warps or next(iter(plans.values())).warps  # an inline task runs in the first
+    first = next(iter(plans.values()))
+    filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
     count = int("tma" in plan.via) + ("cp_async" in plan.via) * 32 * filling
     count += ("registers" in plan.via) * filling
     empty = sum(plans[c].warps * plans[c].replicas for c in plan.consumers)
@@ -212,8 +213,10 @@ def fill(
     phase: Value,
     sources: Sequence[Source],
     elected: bool,
+    replicas: int,
 ) -> None:
-    """From acquire to commit.  elected: one thread runs this already."""
+    """From acquire to commit.  elected: one thread runs this already.  replicas: so many are going to
+    share the copies (share_copies)."""
 
     def wait(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
@@ -253,27 +256,29 @@ def fill(
             if n in loaded:
                 hopper.shared_store(b, place, loaded[n])
             else:
-                _copy_box(b, sources[n].box, place)
+                _copy_box(b, sources[n].box, place, replicas)
     if "registers" in ring.via:
         hopper.fence_async(b)
         hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
 
 
-# A box that goes through registers is cut into pieces of at most so many elements (32 a thread): many
-# enough to be on their way at a time, few enough for the producer's registers.
+# A box that goes through registers is cut into pieces of at most so many elements a replica (32 a
+# thread): many enough to be on their way at a time, few enough for the producer's registers.
 _PIECE_ELEMENTS = 4096
 
 
-def _copy_box(b: Builder, box: tuple[Value, ...], place: Value) -> None:
+def _copy_box(b: Builder, box: tuple[Value, ...], place: Value, replicas: int) -> None:
     """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
     would be kept in registers across the loop around)."""
     t = place.type
     assert isinstance(t, Shared)
     view, *offsets = box
-    axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern
+    axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
     extent, other = t.shape[axis], t.shape[t.inner]
-    rows = [n for n in range(8, extent + 1, 8) if extent % n == 0 and n * other <= _PIECE_ELEMENTS]
-    step = max(rows, default=8 if extent % 8 == 0 else extent)
+    unit = 8 * replicas
+    most = _PIECE_ELEMENTS * replicas // other
+    rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
+    step = max(rows, default=unit if extent % unit == 0 else extent)
     if step == extent:
         value = tile.load_box(b, view, *offsets, shape=t.shape)
         hopper.shared_store(b, place, value)

@@ -2,7 +2,8 @@
 
 Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
 wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
-and stores by select_instructions.  Afterwards pipeline_wgmma, and fuse_tasks for uniform kernels.
+and stores by select_instructions.  Afterwards pipeline_wgmma, and for uniform kernels share_copies and
+fuse_tasks.
 
 before:  one sequential function with the communication ops
 after:   declarations (tensor maps, shared memory, mbarriers), scalars that all tasks may compute
@@ -274,16 +275,9 @@ class _Writer:
             elif o.kind is task.put:
                 sources[o.attrs["item"]] = self.source(loads[o.operands[2]])
 
-        def write(b: Builder) -> None:
-            lower_channels.fill(b, ring, slot, phase, sources, self.elected)
-
-        if self.plan.role == "inline" and self.shared.schedule.tasks[0].replicas > 1:
-            # one replica of the task that this one is fused into fills for all
-            self.replica_used = True
-            first = arith.eq(b, self.replica, build.const(b, 0), hint="fills")
-            build.if_(b, first, write)
-        else:
-            write(b)
+        inline = self.plan.role == "inline"
+        sharing = self.shared.schedule.tasks[0].replicas if inline else 1
+        lower_channels.fill(b, ring, slot, phase, sources, self.elected, sharing)
 
     def source(self, o: Op) -> lower_channels.Source:
         """A load that goes through registers."""

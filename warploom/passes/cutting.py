@@ -1,0 +1,202 @@
+"""Writes the versions of values that schedule/split.py asks for: the part of partition_data and share_copies
+that cuts tiles among replicas.
+
+Each version gets an op; a part's place along the cut axis follows from the replica's id.  How ops with
+effects are cut differs: `effect` is the subclasses' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.core import Builder, Op, Region, Value
+from warploom.ir.ops import arith, control, task, tile
+from warploom.ir.types import Scalar, Tile, i32, shape_of
+from warploom.schedule.demand import Demand
+from warploom.schedule.split import Axis, Split, operand_axes
+
+
+@dataclass(eq=False)
+class Cutter:
+    """tasks: the replicated task, none at WARP, where a region belongs to one."""
+
+    split: Split
+    tasks: frozenset[str] = frozenset()
+    env: dict[tuple[Value, int], Value] = field(default_factory=dict)  # cut versions
+    replica: Value = field(default_factory=lambda: Value(Scalar(i32), "replica"))
+    elsewhere: set[Value] = field(default_factory=set)  # what other tasks hold
+
+    def __post_init__(self) -> None:
+        structure = self.split.structure
+        plain = [o for o in structure.ops if not o.regions and o.kind is not control.yield_]
+        demand = Demand(structure, {o: o.tasks for o in plain})
+        for o in plain:
+            for t in sorted(o.tasks - self.tasks):
+                demand.run(o, t)
+        self.elsewhere = {v for v, _ in demand.live}
+        for o in structure.ops:  # a loop's result is held where the value that it carries is
+            if o.kind is control.for_:
+                carried = zip(o.results, o.regions[0].params[1:], strict=True)
+                self.elsewhere |= {v for v, p in carried if p in self.elsewhere}
+
+    def whole(self, body: Region) -> Region:
+        """The body of a function or of a task, with the replica's id in front."""
+        b = Builder(tasks=self.tasks)
+        b.append(Op(task.replica_id, (), {}, (self.replica,), (), b.tasks))
+        self.ops(body, b)
+        return Region(body.params, tuple(b.ops))
+
+    # ---- values
+
+    def get(self, b: Builder, v: Value, axis: Axis) -> Value:
+        """A version of v; the part of an item is cut out where it is used."""
+        if axis is None:
+            return v
+        if (v, axis) in self.env:
+            return self.env[v, axis]
+        if v not in self.split.items:
+            raise InternalError(f"{v} has no version cut along axis {axis}")
+        shape = self.cut_shape(shape_of(v.type), axis)
+        blocks = self.blocks(b, axis, len(shape))
+        part: Value = task.slice_block(b, v, *blocks, shape=shape, hint=v.hint)
+        return part
+
+    def blocks(self, b: Builder, axis: int, rank: int) -> list[Value]:
+        """This replica's part, counted in parts along every axis."""
+        zero = build.const(b, 0)
+        return [self.replica if i == axis else zero for i in range(rank)]
+
+    def cut_shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        return tuple(n // self.split.count if i == axis else n for i, n in enumerate(shape))
+
+    def fresh(self, v: Value, axis: Axis) -> Value:
+        """The value that stands for a version of v, made where v is made."""
+        if axis is None:
+            return v
+        t = v.type
+        assert isinstance(t, Tile)
+        new = Value(Tile(self.cut_shape(t.shape, axis), t.elem), v.hint)
+        self.env[v, axis] = new
+        return new
+
+    def start(self, b: Builder, offset: Value, extent: int) -> Value:
+        """offset + this replica's share of an axis."""
+        share = arith.mul(b, self.replica, build.const(b, extent))
+        moved: Value = arith.add(b, offset, share)
+        return moved
+
+    # ---- ops
+
+    def ops(self, region: Region, b: Builder) -> None:
+        for o in region.ops:
+            with b.at(o):
+                self.op(o, b)
+
+    def op(self, o: Op, b: Builder) -> None:
+        if not self.split.mine(o):
+            b.append(o)
+        elif o.kind in (control.for_, control.while_, control.if_):
+            b.append(self.control(o, b))
+        elif o.kind is control.yield_:
+            b.append(o)
+        elif o in self.split.effects:
+            self.effect(o, b)
+        else:
+            self.pure(o, b)
+
+    def pure(self, o: Op, b: Builder) -> None:
+        cuts: set[Axis] = {axis for v in o.results for axis in self.split.cuts(v)}
+        others = o.tasks - self.tasks
+        if None in cuts or not cuts:
+            b.append(o)
+        elif others:
+            b.append(o.with_(tasks=others))
+        b.tasks = self.tasks
+        for axis in sorted(a for a in cuts if a is not None):
+            self.part(o, axis, b)
+
+    def part(self, o: Op, axis: int, b: Builder) -> None:
+        """Append the version of a pure op (or load) whose result is cut along `axis`."""
+        axes = operand_axes(o, axis, self.split.count)
+        operands = [self.get(b, v, a) for v, a in zip(o.operands, axes, strict=True)]
+        attrs = dict(o.attrs)
+        new = self.fresh(o.result, axis)
+        n = shape_of(new.type)[axis]
+        if "shape" in attrs:
+            attrs["shape"] = shape_of(new.type)
+        if o.kind is tile.load_box:
+            at = len(operands) - len(shape_of(new.type)) + axis
+            operands[at] = self.start(b, operands[at], n)
+        if o.kind is tile.arange:
+            begin = o.attrs["start"]
+            local = tile.arange(b, start=begin, end=begin + n)
+            share = self.start(b, build.const(b, 0), n)
+            wide = tile.splat(b, share, shape=(n,))
+            b.append(Op(arith.add, (local, wide), {}, (new,), (), b.tasks, o.loc, o.id))
+            return
+        b.append(Op(o.kind, tuple(operands), attrs, (new,), (), b.tasks, o.loc, o.id))
+
+    def effect(self, o: Op, b: Builder) -> None:
+        """Appends an op with side effects, cut along split.effects[o]."""
+        raise NotImplementedError
+
+    def alone(self, o: Op, b: Builder) -> None:
+        """Only replica 0 does what is not cut."""
+        first = arith.eq(b, self.replica, build.const(b, 0), hint="alone")
+        then, other = b.nested(), b.nested()
+        then.append(o)
+        control.yield_(then)
+        control.yield_(other)
+        b.append(Op(control.if_, (first,), {}, (), (then.region(), other.region()), b.tasks, o.loc))
+
+    # ---- control flow: each carried value once a version
+
+    def control(self, o: Op, b: Builder) -> Op:
+        axes = [self.axes(o, i) for i in range(len(o.results))]
+        results = self.several(o.results, axes)
+        if o.kind is control.if_:
+            regions = tuple(self.region(r, (), axes, b) for r in o.regions)
+            return o.with_(results=results, regions=regions)
+        lead = 3 if o.kind is control.for_ else 0
+        init = self.operands(o.operands[lead:], axes, b)
+        if o.kind is control.for_:
+            (body,) = o.regions
+            params = (body.params[0], *self.several(body.params[1:], axes))
+            regions = (self.region(body, params, axes, b),)
+        else:
+            condition, body = o.regions
+            regions = (
+                self.region(condition, self.several(condition.params, axes), [(None,), *axes], b),
+                self.region(body, self.several(body.params, axes), axes, b),
+            )
+        return o.with_(operands=(*o.operands[:lead], *init), results=results, regions=regions)
+
+    def axes(self, o: Op, i: int) -> tuple[Axis, ...]:
+        """Versions of the i-th value that o passes on; where another task holds it, whole as well."""
+        found = self.split.cuts(o.results[i])
+        shared = None not in found and o.results[i] in self.elsewhere
+        return (None, *found) if shared else found
+
+    def several(
+        self, values: Sequence[Value], axes: Sequence[tuple[Axis, ...]]
+    ) -> tuple[Value, ...]:
+        return tuple(self.fresh(v, a) for v, each in zip(values, axes, strict=True) for a in each)
+
+    def operands(
+        self, values: Sequence[Value], axes: Sequence[tuple[Axis, ...]], b: Builder
+    ) -> tuple[Value, ...]:
+        return tuple(self.get(b, v, a) for v, each in zip(values, axes, strict=True) for a in each)
+
+    def region(
+        self, r: Region, params: tuple[Value, ...], axes: Sequence[tuple[Axis, ...]], b: Builder
+    ) -> Region:
+        inner = b.nested()
+        self.ops(Region(r.params, r.ops[:-1]), inner)
+        end = r.ops[-1]
+        inner.tasks = self.tasks
+        operands = self.operands(end.operands, axes, inner)
+        inner.append(end.with_(operands=operands))
+        return inner.region(params)

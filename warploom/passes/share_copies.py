@@ -1,0 +1,116 @@
+"""Uniform kernels of several replicas: each replica fills its part of every slot.
+
+Order: after partition_code, whose inline task fills slots whole; before fuse_tasks puts that task's code
+into the main task, which all replicas run.
+
+    before:  mbarrier_wait(%empty, %slot, %free)
+             elect() do { … tma_load(…) … }
+             %place = shared_slot(%b_smem, %slot)
+             cp_async(%v, %place, %k, %col) {bytes=8}
+             cp_async_arrive(%full, %slot)
+    after:   %id = replica_id()
+             mbarrier_wait(%empty, %slot, %free)
+             if eq(%id, %zero) do { elect() do { … tma_load(…) … } }
+             %place = shared_slot(%b_smem, %slot)
+             %part = shared_slice(%place, %id, %zero) {shape=(32, 64)}
+             cp_async(%v, %part, add(%k, mul(%id, 32)), %col) {bytes=8}
+             cp_async_arrive(%full, %slot)
+
+Every replica waits for the slot and arrives for what it wrote, so lower_channels counts the arrivals of
+all.  One thread's TMA is replica 0's.  A slot that has no equal parts (the swizzle repeats after 8 rows and
+whole panels), or a tile of pointers that can't be computed by parts, is replica 0's as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from warploom.ir.core import Builder, Func, Op, Region, Value, walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.types import Shared
+from warploom.passes.cutting import Cutter
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import Schedule
+from warploom.schedule.split import RefusalError, Split
+from warploom.target import Target
+
+_PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}  # which operand says where a copy goes
+
+
+def share_copies(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    count = schedule.tasks[0].replicas
+    if count == 1 or not any(t.role == "inline" for t in schedule.tasks):
+        return func
+    *before, tasks, end = func.body.ops
+    main, loads = tasks.regions
+    new = tasks.with_(regions=(main, _Copies(_split(func, loads, count)).whole(loads)))
+    return func.with_(body=Region(func.body.params, (*before, new, end)))
+
+
+def _split(func: Func, loads: Region, count: int) -> Split:
+    """How the copies are cut: each along the first axis on which it can be."""
+    structure = Structure(func.body)
+    ops = list(walk(loads))
+    mine = set(ops).__contains__
+
+    def split(places: dict[Value, int]) -> Split:
+        return Split(structure, mine, frozenset(), 0, count, forward=dict(places))
+
+    cut: dict[Value, int] = {}
+    for o in ops:
+        if o.kind not in _PLACE:
+            continue
+        place = o.operands[_PLACE[o.kind]]
+        for axis in _axes(o, place, count):
+            try:
+                split({place: axis})
+            except RefusalError:
+                continue
+            cut[place] = axis
+            break
+    return split(cut)
+
+
+def _axes(o: Op, place: Value, count: int) -> Iterable[int]:
+    """The axes along which a copy's place has equal parts, the rows' first."""
+    t = place.type
+    assert isinstance(t, Shared)
+    for axis in sorted(range(len(t.shape)), key=lambda a: a == t.inner):
+        unit = 1
+        if axis != t.inner:
+            unit = 8 if t.swizzle else 1
+        elif t.swizzle:
+            unit = t.swizzle // t.dtype.bytes
+        elif o.kind is hopper.cp_async:
+            unit = o.attrs["bytes"] // t.dtype.bytes
+        if t.shape[axis] % (count * unit) == 0:
+            yield axis
+
+
+class _Copies(Cutter):
+    """Copies into shared memory go to the replica's part of the slot."""
+
+    def effect(self, o: Op, b: Builder) -> None:
+        axis = self.split.effects[o]
+        if o.kind is task.elect or (o.kind in _PLACE and axis is None):
+            self.alone(o, b)
+        elif o.kind in _PLACE and axis is not None:
+            self.copy(o, axis, b)
+        else:
+            b.append(o)
+
+    def copy(self, o: Op, axis: int, b: Builder) -> None:
+        operands = list(o.operands)
+        at = _PLACE[o.kind]
+        t = operands[at].type
+        assert isinstance(t, Shared)
+        shape = self.cut_shape(t.shape, axis)
+        blocks = self.blocks(b, axis, len(shape))
+        operands[at] = hopper.shared_slice(b, operands[at], *blocks, shape=shape)
+        if o.kind is hopper.shared_store:
+            operands[1] = self.get(b, operands[1], axis)
+        else:
+            offset = len(operands) - len(shape) + axis
+            operands[offset] = self.start(b, operands[offset], shape[axis])
+        b.append(o.with_(operands=tuple(operands)))
