@@ -110,6 +110,92 @@ def test_a_tma_store_needs_rows_of_whole_units() -> None:
     assert [s.via for s in whole.stores] == ["tma"]
 
 
+def hinted(text: str, loop: str, hints: str) -> str:
+    """The kernel with hints on the loop whose text starts so."""
+    head, tail = text.split(loop, 1)
+    types, body = tail.split(" do (", 1)
+    at = types.index(")") + 1
+    return f"{head}{loop}{types[:at]} {{{hints}}}{types[at:]} do ({body}"
+
+
+INNER, OUTER = "%sum = for(", "  for(%first"
+
+
+def test_the_depth_of_a_loop_counts_before_the_launchs() -> None:
+    text = hinted(kernels.gemm(128, 128, 64), INNER, "num_stages=2")
+    for knobs in ({}, {"num_buffers_warp_spec": 4}, {"num_consumer_groups": 0, "num_stages": 5}):
+        schedule = chosen(text, **knobs)
+        assert [c.depth for c in schedule.channels] == [2]
+        assert because(schedule, "2 slots") == "num_stages of its loop"
+        assert not any(r.warn for r in schedule.reasons)
+    rng = np.random.default_rng(3)
+    a, b = road.integers(rng, (140, 200), BF16), road.integers(rng, (200, 136), BF16)
+    args = [a, b, np.zeros((140, 136), BF16), 140, 136, 200, 200, 136, 136]
+    road.check_equal(road.tile(text), args, 2)
+
+
+def test_rings_of_nested_loops_have_depths_of_their_own() -> None:
+    text = kernels.attention().replace(
+        "for(%first, %tiles, %programs)", "for(%first, %tiles, %programs) {num_stages=2}"
+    )
+    assert sorted(
+        c.depth for c in chosen(kernels.attention(), num_buffers_warp_spec=3).channels
+    ) == [1, 3, 3]
+    assert sorted(c.depth for c in chosen(text, num_buffers_warp_spec=3).channels) == [2, 3, 3]
+    (told,) = [r for r in chosen(text, num_consumer_groups=0).reasons if r.warn]
+    assert "innermost" in told.because and "instead of 2" in told.decision
+
+
+@pytest.mark.parametrize(
+    ("loop", "hints", "knobs", "says", "code"),
+    [
+        (
+            INNER,
+            "warp_specialize=false",
+            {"num_consumer_groups": 2},
+            "warp_specialize=False",
+            "no-specialization",
+        ),
+        (OUTER, "num_stages=3", {}, "runs ahead", "not-as-asked"),
+        (
+            OUTER,
+            "flatten=true",
+            {"num_consumer_groups": 0},
+            "only a producer runs on",
+            "not-as-asked",
+        ),
+        (INNER, "disable_licm=true", {}, "NVRTC", "not-as-asked"),
+    ],
+)
+def test_a_hint_that_cannot_be_honoured_warns_or_raises(
+    loop: str, hints: str, knobs: dict[str, int], says: str, code: str
+) -> None:
+    text = hinted(kernels.gemm(128, 128, 64), loop, hints)
+    (told,) = [r for r in chosen(text, **knobs).reasons if r.warn]
+    assert says in told.because
+    error = refused(text, strict=True, **knobs)
+    assert error.code == code and says in error.message and error.help
+
+
+@pytest.mark.parametrize("hints", ["flatten=true", "unroll=2", "disallow_acc_multi_buffer=true"])
+def test_a_hint_that_is_honoured_says_so(hints: str) -> None:
+    loop = OUTER if "flatten" in hints else INNER
+    text = hinted(kernels.gemm(128, 128, 64), loop, hints)
+    plain = chosen(kernels.gemm(128, 128, 64)).reasons
+    schedule = chosen(text, strict=True)
+    (new,) = [r for r in schedule.reasons if r not in plain]
+    assert new.subject == ("loop0" if loop is OUTER else "loop0.0") and not new.warn
+
+
+def test_hints_rest_where_arguments_overlap() -> None:
+    """That variant is what a launch took back to, with a warning of its own."""
+    text = hinted(kernels.gemm(128, 128, 64), INNER, "num_stages=4, warp_specialize=true")
+    func = road.tile(text)
+    func = func.with_(attrs={**func.attrs, "overlap": True})
+    schedule = choose(func, Knobs(num_consumer_groups=0, num_stages=1, strict=True), SM_90A)
+    assert not schedule.channels and not any(r.warn for r in schedule.reasons)
+
+
 def test_staging_gives_way_to_the_ring() -> None:
     text = whole_rows(kernels.gemm(128, 256, 64))
     four = chosen(text, num_consumer_groups=2, num_buffers_warp_spec=4)

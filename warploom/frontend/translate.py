@@ -531,14 +531,17 @@ class Statements(Expressions):
 
     def _loop_hints(self, node: ast.For, space: language.range) -> dict[str, Any]:
         """The attributes of the for op: those hints that were given."""
-        given = {k: v for k, v in space.hints.items() if v is not None and v is not False}
+        given = {k: v for k, v in space.hints.items() if v is not None}
         with self.at(node.iter):
             for k, v in given.items():
-                if k in ("num_stages", "unroll"):
+                if k == "unroll":
+                    given[k] = max(1, static_int(v, k))
+                elif k == "num_stages":
                     given[k] = static_int(v, k)
                 else:
                     given[k] = static_bool(v, k)
-        return given
+        # False asks for something where nothing said is no False: tasks
+        return {k: v for k, v in given.items() if v is not False or k == "warp_specialize"}
 
     def _carried(
         self, body: Sequence[ast.stmt], but: set[str]

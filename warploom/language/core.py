@@ -76,9 +76,12 @@ tensor = Value  # for annotations of helpers, and isinstance
 class range:
     """A loop with hints: `for i in tl.range(lo, hi, step, num_stages=3)`.
 
-    num_stages: software pipelining depth; warp_specialize: whether this loop's body is split into
-    tasks; flatten: merge with the loop inside; loop_unroll_factor: copies of the body an iteration.
-    disallow_acc_multi_buffer and disable_licm are accepted and have no effect.
+    num_stages: slots of the rings that this loop's loads fill, before what the launch asks for.
+    warp_specialize: True asks that a task of its own issues the loop's loads (a launch with
+    num_consumer_groups=0 overrules it), False that it doesn't.  flatten: one loop with those in it: the
+    producer runs on from one iteration to the next.  loop_unroll_factor: copies of the body an iteration.
+    disallow_acc_multi_buffer: holds anyway.  disable_licm is never honoured.
+    What can't be done as asked is a warning with the loop's line, an error where strict=True.
     """
 
     bounds: tuple[Any, Any, Any]
@@ -103,6 +106,8 @@ class range:
             "unroll": loop_unroll_factor,
             "flatten": flatten,
             "warp_specialize": warp_specialize,
+            "disallow_acc_multi_buffer": disallow_acc_multi_buffer,
+            "disable_licm": disable_licm,
         }
 
     def __iter__(self) -> Iterator[Any]:
@@ -125,7 +130,12 @@ class static_range:
 
 @dataclass(frozen=True)
 class async_task:
-    """`with tl.async_task([0]):` names the tasks that shall run the ops inside."""
+    """`with tl.async_task([0]):` names the tasks that shall run the ops inside.
+
+    Numbers only group: the task of the dots is the consumers' (as many groups as numbers, where the launch
+    doesn't say), loads under another number are the producer's.  What can't be done as asked is a warning
+    with its line, an error where strict=True.  A launch with num_consumer_groups=0 has one task.
+    """
 
     task_ids: Any
 

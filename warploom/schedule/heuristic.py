@@ -21,6 +21,7 @@ from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
+from warploom.schedule.hints import Hints, ids, spelled
 from warploom.schedule.model import (
     ChannelPlan,
     Knobs,
@@ -82,9 +83,29 @@ class _Chooser:
         self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
         self.dots = [o for o in self.ops if o.kind is tile.dot]
         self.aliased = self.accesses.aliased()
+        self.hints = Hints(self.func, self.structure)
 
     def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
         self.reasons.append(Reason(subject, decision, reason, warn))
+
+    def unmet(self, o: Op, decision: str, why: str) -> None:
+        """What the source or the launch asks of op o is not done: a warning, an error where strict."""
+        if self.knobs.strict:
+            raise CompileError(
+                "not-as-asked",
+                f"{o.id}: {decision}, because {why}",
+                o.loc,
+                help="ask for what fits, or drop strict=True for a warning",
+            )
+        self.because(o.id, decision, why, warn=True)
+
+    def tell_hints(self, specialized: bool, channels: tuple[ChannelPlan, ...]) -> None:
+        """What became of the hints in the source."""
+        for told in self.hints.kept(specialized, channels):
+            if told.warn:
+                self.unmet(told.op, told.decision, told.because)
+            else:
+                self.because(told.op.id, told.decision, told.because)
 
     # ---- the road
 
@@ -104,6 +125,8 @@ class _Chooser:
         loads = self.producer_loads()
         demand, loads = self.demand(loads)
         specialized = self.specialized(loads)
+        if specialized and any(self.hints.keeps(o) for o in loads):
+            demand, loads = self.demand([o for o in loads if not self.kept(o)])
         main, side = ("consumer", "producer") if specialized else ("main", "loads")
         axis, replicas = self.split(demand, loads, specialized)
         vias = self.vias(loads)
@@ -111,6 +134,7 @@ class _Chooser:
         kept = {o for g in groups for o in g}
         loads = [o for o in loads if o in kept]
         channels, stores = self.memory(groups, vias, main, side, replicas, specialized)
+        self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         names = {"use": main, "load": side}
         assign = {
@@ -160,10 +184,8 @@ class _Chooser:
     def plain(self) -> Schedule:
         """One task, no channels: nothing here feeds a tensor core."""
         because = "it has no dot: there is nothing that a producer could run ahead of"
-        if self.knobs.num_consumer_groups:
-            self.not_specialized(because, self.func.loc, "kernel")
-        else:
-            self.because("kernel", "uniform", because)
+        self.uniform(because, self.func.loc, "kernel")
+        self.tell_hints(False, ())
         return Schedule(
             tile_hash=tile_hash(self.func),
             specialized=False,
@@ -180,22 +202,34 @@ class _Chooser:
             reasons=tuple(self.reasons),
         )
 
-    def not_specialized(self, why: str, loc: Loc | None, subject: str) -> None:
-        if self.knobs.strict:
-            raise CompileError(
-                "no-specialization",
-                f"num_consumer_groups={self.knobs.num_consumer_groups} was asked for, but {why}",
-                loc,
-                help="drop strict=True to compile a uniform kernel",
-            )
-        self.because(subject, "uniform, against num_consumer_groups", why, warn=True)
+    def uniform(self, why: str, loc: Loc | None, subject: str) -> None:
+        """Records why there are no tasks: against every request for them a warning, an error where strict."""
+        asked: list[tuple[str, str, Loc | None]] = []
+        if self.knobs.num_consumer_groups:
+            asked.append((f"num_consumer_groups={self.knobs.num_consumer_groups}", subject, loc))
+        loops = self.hints.specialized_loops()
+        asked += [("tl.range(warp_specialize=True)", o.id, o.loc) for o in loops]
+        tasked = [o for o in self.hints.tasked if self.hints.wants_producer(o)][:1]
+        asked += [(spelled(ids(o)), o.id, o.loc) for o in tasked]
+        for what, of, where in asked:
+            if self.knobs.strict:
+                raise CompileError(
+                    "no-specialization",
+                    f"{what} was asked for, but {why}",
+                    where,
+                    help="drop strict=True to compile a uniform kernel",
+                )
+            self.because(of, f"uniform, against {what.split('=')[0]}", why, warn=True)
+        if not asked:
+            self.because("kernel", "uniform", why)
 
     # ---- tasks
 
     def producer_loads(self) -> list[Op]:
-        """Loads of whole tiles that reach a dot's operands by tile arithmetic alone."""
-        found: list[Op] = []
+        """Loads of whole tiles that reach a dot's operands by tile arithmetic alone, and those for which the
+        source asks."""
         seen: set[Op] = set()
+        found = [o for o in self.ops if self.hints.wants_producer(o)]
         work = [v for o in reversed(self.dots) for v in (o.operands[1], o.operands[0])]
         while work:
             made = self.structure.made[work.pop()]
@@ -204,28 +238,48 @@ class _Chooser:
                 continue
             seen.add(o)
             if o.kind in (tile.load, tile.load_box):
-                if self.movable(o):
-                    found.append(o)
+                found.append(o)
             elif o.kind not in (tile.dot, tile.reduce, tile.atomic):
                 work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
-        order = {o: i for i, o in enumerate(self.ops)}
-        return sorted(found, key=lambda o: order[o])
+        return [o for o in self.ops if o in found and self.movable(o)]
 
     def movable(self, o: Op) -> bool:
         """May load o be issued by a task of its own?  Small ones are not worth a slot."""
-        if o.attrs.get("volatile") or len(shape_of(o.result.type)) != 2:
-            return False
-        if shape_of(o.result.type)[0] * shape_of(o.result.type)[1] < WARP_GROUP:
-            return False
+        why = self.why_not_movable(o)
+        if why:
+            self.stays(o, why)
+        return why is None
+
+    def why_not_movable(self, o: Op) -> str | None:
+        shape = shape_of(o.result.type)
+        if o.attrs.get("volatile"):
+            return "it is volatile"
+        if len(shape) != 2 or shape[0] * shape[1] < WARP_GROUP:
+            return f"a ring carries matrices of {WARP_GROUP} elements and more"
         if o in self.aliased:
             base = self.accesses.base(o.operands[0])
             name = "an unknown pointer" if base is None else self.func.params[base].hint
-            self.because(o.id, "not moved ahead", f"the kernel also writes through {name}")
-            return False
-        return not any(
+            return f"the kernel also writes through {name}"
+        if any(
             outer.kind is control.while_ and self.structure.within(o, outer.regions[0]) is not None
             for outer in self.structure.enclosing(o)
-        )
+        ):
+            return "it decides whether a loop goes on"
+        return None
+
+    def stays(self, o: Op, why: str) -> None:
+        """Load o is not given to a producer, though it might have been."""
+        if self.hints.wants_producer(o) and self.knobs.num_consumer_groups != 0:
+            self.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
+        else:
+            self.because(o.id, "not moved ahead", why)
+
+    def kept(self, o: Op) -> bool:
+        """Does the source keep load o in the task that uses it?"""
+        why = self.hints.keeps(o)
+        if why:
+            self.because(o.id, "not moved ahead", why)
+        return why is not None
 
     def demand(self, loads: list[Op]) -> tuple[Demand, list[Op]]:
         """Who runs what ('use', 'load'), and the loads that a producer can issue by itself."""
@@ -256,7 +310,7 @@ class _Chooser:
         """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
         needed = [o for o in loads if (o.result, "load") in demand.live]
         for o in needed:
-            self.because(o.id, "not moved ahead", "an address or a condition depends on it")
+            self.stays(o, "an address or a condition depends on it")
         found = set(needed)
         if found or not any("load" in tasks for tasks in demand.crossings.values()):
             return found
@@ -267,35 +321,35 @@ class _Chooser:
             if sent:
                 maker = self.structure.maker(sent[0])
                 what = maker.id if maker is not None else "a value"
-                self.because(o.id, "not moved ahead", f"its address or condition depends on {what}")
+                self.stays(o, f"its address or condition depends on {what}")
                 found.add(o)
         return found
 
     def specialized(self, loads: list[Op]) -> bool:
-        asked = self.knobs.num_consumer_groups
-        if asked == 0:
+        if self.knobs.num_consumer_groups == 0:
             self.because("kernel", "uniform", "num_consumer_groups=0")
             return False
+        free = [o for o in loads if not self.hints.keeps(o)]
+        asked = [o for o in free if self.hints.wants_producer(o)]
         looped = [
-            o for o in loads if any(p.kind is not control.if_ for p in self.structure.enclosing(o))
+            o for o in free if any(p.kind is not control.if_ for p in self.structure.enclosing(o))
         ]
-        if looped:
-            self.because(
-                "kernel",
-                "specialized",
-                f"{_ids(looped)} feed dots in a loop: a producer runs ahead",
+        if looped or asked:
+            why = (
+                f"{_ids(looped)} feed dots in a loop: a producer runs ahead"
+                if looped
+                else f"{spelled(ids(asked[0]))} gives {_ids(asked)} to a task of their own"
             )
+            self.because("kernel", "specialized", why)
             return True
         first = self.dots[0]
-        why = (
-            f"no load that feeds {_ids(self.dots)} could be given to a producer"
-            if not loads
-            else f"{_ids(loads)} stand in no loop: there is nothing to run ahead of"
-        )
-        if asked:
-            self.not_specialized(why, first.loc, first.id)
+        if not loads:
+            why = f"no load that feeds {_ids(self.dots)} could be given to a producer"
+        elif free:
+            why = f"{_ids(free)} stand in no loop: there is nothing to run ahead of"
         else:
-            self.because("kernel", "uniform", why)
+            why = f"{_ids(loads)} must not leave: {self.hints.keeps(loads[0])}"
+        self.uniform(why, first.loc, first.id)
         return False
 
     # ---- data split
@@ -310,7 +364,7 @@ class _Chooser:
                 help=f"use num_warps={GROUP_WARPS}",
             )
         each = warps // GROUP_WARPS
-        groups = self.knobs.num_consumer_groups
+        groups = self.knobs.num_consumer_groups or self.asked_groups()
         wanted = each
         if specialized:
             wanted = groups * each if groups else max(2, each)
@@ -326,6 +380,11 @@ class _Chooser:
                 if count == 1:
                     break
         raise self.dot_error()
+
+    def asked_groups(self) -> int | None:
+        """Consumer groups by the dots' tl.async_task: as many as it has numbers, from two on."""
+        n = len(self.hints.main)
+        return n if n > 1 and any(ids(o) for o in self.dots) else None
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         """Records the split; one that was not asked for is a warning, or an error where strict."""
@@ -446,42 +505,28 @@ class _Chooser:
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
         """Depths and staging that fit together."""
         slot = [sum(rings.slot_bytes(o.result) for o in g) for g in groups]
-        deep = [self.innermost(g[0], groups) for g in groups]
         other = self.operand_staging(vias, replicas)
-        asked = self.knobs.num_buffers_warp_spec if specialized else self.knobs.num_stages
-        if asked is not None and asked < 1:
-            knob = "num_buffers_warp_spec" if specialized else "num_stages"
-            raise CompileError(
-                "depth",
-                f"{knob}={asked}: a ring has at least one slot",
-                self.func.loc,
-                help=f"use {knob}=3, or leave it out for what fits",
-            )
+        self.check_depth(specialized)
+        wishes = [self.wish(g, groups, specialized) for g in groups]
 
-        def ring_bytes(depth: int) -> int:
-            return sum(n * (depth if d else 1) for n, d in zip(slot, deep, strict=True))
+        def depths(common: int) -> list[int]:
+            return [w.most if w.exact else min(w.most, common) for w in wishes]
 
-        def deepest(staging: int, most: int) -> int:
+        def ring_bytes(common: int) -> int:
+            return sum(n * d for n, d in zip(slot, depths(common), strict=True))
+
+        def deepest(staging: int) -> int:
             ok = (d for d in range(most, 0, -1) if fits(ring_bytes(d), staging, other, self.target))
             return next(ok, 0)
 
-        most = asked if asked is not None else MAX_DEPTH
-        if not any(deep):
-            most = 1
-        least = most if specialized and asked is not None else min(2, most)
-        choice: tuple[int, int] | None = None
+        most = max((w.most for w in wishes if not w.exact), default=1)
+        common = buffers = 0
         for buffers in (4, 2, 1, 0):
-            depth = deepest(self.staging_bytes(buffers, replicas), most)
-            if depth >= least or (buffers == 0 and depth >= 1 and least < most):
-                choice = depth, buffers
+            common = deepest(self.staging_bytes(buffers, replicas))
+            if common >= min(2, most):
                 break
-        if choice is None:
-            depth = deepest(0, most)
-            if depth == 0 or (specialized and asked is not None):
-                tried = most if depth or asked is not None else 1
-                raise self.memory_error(ring_bytes(tried), other, tried, slot, specialized)
-            choice = depth, 0
-        depth, buffers = choice
+        if not common:
+            raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)
         channels = tuple(
             ChannelPlan(
                 name=_name(g),
@@ -489,17 +534,43 @@ class _Chooser:
                 via=tuple(vias[o] for o in g),
                 producer=side,
                 consumers=(main,),
-                depth=depth if d else 1,
+                depth=d,
             )
-            for g, d in zip(groups, deep, strict=True)
+            for g, d in zip(groups, depths(common), strict=True)
         )
-        for c, n in zip(channels, slot, strict=True):
-            source = "asked for" if asked is not None and c.depth == asked else "what fits"
+        for g, c, n, w in zip(groups, channels, slot, wishes, strict=True):
+            source = w.by if w.by and c.depth == w.most else "what fits"
             self.because(c.name, f"{c.depth} slots of {n} bytes", source)
-        if not specialized and any(deep) and depth < most and most != Knobs().num_stages:
-            fewer = f"shared memory has no room for {most} slots of {sum(slot)} bytes"
-            self.because(groups[0][0].id, f"{depth} stages instead of {most}", fewer, warn=True)
+            if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
+                fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
+                self.unmet(g[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores(buffers, replicas)
+
+    def check_depth(self, specialized: bool) -> None:
+        knob = _depth_knob(specialized)
+        asked = getattr(self.knobs, knob)
+        if asked is not None and asked < 1:
+            raise CompileError(
+                "depth",
+                f"{knob}={asked}: a ring has at least one slot",
+                self.func.loc,
+                help=f"use {knob}=3, or leave it out for what fits",
+            )
+
+    def wish(self, g: tuple[Op, ...], groups: list[tuple[Op, ...]], specialized: bool) -> _Wish:
+        """How deep the ring of loads g shall be."""
+        loop, asked = self.hints.speaker(g[0]), self.hints.stages(g[0])
+        inner = self.innermost(g[0], groups)
+        if loop is not None and asked is not None:
+            if specialized or inner or asked == 1:
+                return _Wish(asked, "num_stages of its loop", specialized, loop.loc)
+            why = "in a uniform kernel only innermost loops run ahead"
+            self.unmet(loop, f"one stage instead of {asked}", why)
+        if not inner or loop is not None:
+            return _Wish(1)
+        knob = _depth_knob(specialized)
+        asked = getattr(self.knobs, knob)
+        return _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
 
     def innermost(self, o: Op, groups: list[tuple[Op, ...]]) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""
@@ -611,18 +682,18 @@ class _Chooser:
         )
 
     def memory_error(
-        self, ring: int, other: int, depth: int, slot: list[int], specialized: bool
+        self, need: int, depths: list[int], slot: list[int], wishes: list[_Wish]
     ) -> CompileError:
-        over = excess(ring, 0, other, self.target)
-        depth_knob = "num_buffers_warp_spec" if specialized else "num_stages"
-        knob = f"{depth_knob} or the block sizes" if depth > 1 else "the block sizes"
+        over = excess(need, 0, 0, self.target)
+        by = next((w for w in wishes if w.exact and w.most > 1), None)
+        depth = max(depths, default=1)
         slots = "slot" if depth == 1 else "slots"
         return CompileError(
             "shared-memory",
-            f"rings of {depth} {slots} of {sum(slot)} bytes need {ring + other} bytes of shared memory, "
+            f"rings of {depth} {slots} of {sum(slot)} bytes need {need} bytes of shared memory, "
             f"{over} more than there are ({self.target.shared_bytes}, less a reserve)",
-            self.dots[0].loc,
-            help=f"lower {knob}",
+            (by and by.loc) or self.dots[0].loc,
+            help=f"lower {by.by} or the block sizes" if by else "lower the block sizes",
         )
 
     # ---- registers
@@ -662,6 +733,20 @@ class _Chooser:
         for t in plans:
             self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
         return plans
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """How deep a ring shall be at most, who says so (empty: nobody), and whether not less will do."""
+
+    most: int
+    by: str = ""
+    exact: bool = False
+    loc: Loc | None = None
+
+
+def _depth_knob(specialized: bool) -> str:
+    return "num_buffers_warp_spec" if specialized else "num_stages"
 
 
 def _buffers(chunks: int, wanted: int) -> int:

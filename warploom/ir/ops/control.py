@@ -30,6 +30,8 @@ def for_(
     warp_specialize: bool | None = None,
     flatten: bool = False,
     unroll: int | None = None,
+    disallow_acc_multi_buffer: bool = False,
+    disable_licm: bool = False,
 ) -> tuple[Type, ...]:
     """for iv in range(lo, hi, step), step > 0, carrying values.
 
