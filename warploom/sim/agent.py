@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warploom.ir.core import Op, Region, Value
-from warploom.sim.barriers import MBarrier, Party
-from warploom.sim.engines import BulkStores, WgmmaQueue
+from warploom.sim.barriers import MBarrier, Party, Touch
+from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
 from warploom.sim.order import Access, Array
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
@@ -80,6 +80,7 @@ class Agent:
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
         self.copies = 0  # cp.asyncs issued
+        self.issued = 0  # actions with a lane of their own
 
     # ---- who and what it knows
 
@@ -122,8 +123,19 @@ class Agent:
     def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
         return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)
 
-    def lane(self, kind: str, warp: int = 0) -> tuple[str, int, int]:
-        return (kind, self.index, warp)
+    def lane(self, kind: str, warp: int = 0) -> Lane:
+        return Lane(kind, self.label, warp)
+
+    def own_lane(self, kind: str) -> Lane:
+        """A lane for one action, which nothing orders against others."""
+        self.issued += 1
+        return Lane(kind, self.label, self.issued)
+
+    def touch(self, o: Op, mode: str, pointer: Any) -> None:
+        """Records an access to a scalar in global memory."""
+        if self.cta.touched is not None and np.ndim(pointer) == 0:
+            thing = f"memory at {int(pointer):x}"
+            self.cta.touched.append(Touch(thing, mode, 0, False, self.party(o)))
 
     def log(self, o: Op, b: MBarrier, phase: int) -> None:
         """Records a step of the protocol."""

@@ -8,7 +8,7 @@ off from one that is right.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,20 @@ class Party:
         return Note(f"{what} by {self.who}", self.op.loc)
 
 
+class Touch(NamedTuple):
+    """What one step did to something that several parties share.
+
+    thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy that lands, too), "wait"
+    (a parity wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory).  phase: an
+    arrival's, and of a wait how many phases are complete.  completes: the arrival completed its phase."""
+
+    thing: str
+    mode: str
+    phase: int
+    completes: bool
+    party: Party
+
+
 @dataclass(frozen=True, eq=False)
 class Waiter:
     """A wait that passed: the components and epochs that prove it is over."""
@@ -55,6 +69,8 @@ class MBarrier:
     component: int
     width: int  # of a stamp: 2·D
     tracked: bool
+    bound: bool = True  # arrivals and waits must be bound to one phase in every order
+    touched: list[Touch] | None = None  # where it is kept, what was done
     phases: int = 0
     pending: int = 0
     bytes: int = 0
@@ -79,6 +95,7 @@ class MBarrier:
         """One arrival.  `rows`: what the arriving threads know, to prove which phase it counts in."""
         if rows is not None:
             self.bind(party, rows, "arrives")
+        phase = self.phases
         if self.pending == 0:
             raise ProtocolError(
                 "over-arrival",
@@ -93,6 +110,11 @@ class MBarrier:
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
+        self.touch("arrive", phase, party)
+
+    def touch(self, mode: str, phase: int, party: Party) -> None:
+        if self.touched is not None:
+            self.touched.append(Touch(self.name, mode, phase, self.phases > phase, party))
 
     def expect(self, party: Party, n: int) -> None:
         """expect-tx: the running phase waits for n more bytes."""
@@ -110,8 +132,10 @@ class MBarrier:
             )
         np.maximum(self.stamp, stamp, out=self.stamp)
         self.time = max(self.time, time)
+        phase = self.phases
         self._transact(party, -n)
         self._advance(party)
+        self.touch("arrive", phase, party)
 
     def _transact(self, party: Party, n: int) -> None:
         self.bytes += n
@@ -139,9 +163,11 @@ class MBarrier:
 
     def bind(self, party: Party, rows: Array, verb: str) -> None:
         """Proof that an arrival (or a copy's expectation) can't fall into an earlier phase: whoever makes it
-        knows that all earlier ones are complete."""
-        known = int(rows[:, self.component].min())
-        if known < self.phases:
+        knows that all earlier ones are complete.  Where that is not asked for, the warps that make it must
+        at least know the same: they are run in step."""
+        all_known = rows[:, self.component]
+        known = int(all_known.min())
+        if known < self.phases and (self.bound or known != all_known.max()):
             raise ProtocolError(
                 "unbound-arrival",
                 f"{party.who} {verb} at {self.name} in phase {self.phases}, but knows only of "
@@ -163,6 +189,8 @@ class MBarrier:
                 f"to one of its warps and {targets.max()} to another",
                 party.op.loc,
             )
+        if not self.bound:
+            return self.phases - (self.phases % 2 != parity)
         target = int(targets[0])
         if self.phases > target + 1:
             raise self._late(party, target, ())
@@ -181,11 +209,12 @@ class MBarrier:
     def _check_waiters(self, party: Party) -> None:
         """The running phase completes: every wait for the previous one must be over before."""
         for w in self.waited:
-            if (self.stamp[w.components] < w.epochs).any():
+            late = self.stamp[w.components] < w.epochs
+            if late.any() if self.bound else late.any() and not late.all():
                 raise self._late(
                     w.party, self.phases - 1, (party.note("the next phase is completed"),)
                 )
-        for agent, waiting in self.blocked.items():
+        for agent, waiting in self.blocked.items() if self.bound else ():
             if agent.target == self.phases - 1:
                 raise self._late(
                     waiting, agent.target, (party.note("the next phase is completed"),)
@@ -227,6 +256,8 @@ class CountedBarrier:
     component: int
     width: int
     tracked: bool
+    bound: bool = True
+    touched: list[Touch] | None = None
     threads: int = 0
     arrived: int = 0
     generation: int = 0
@@ -235,6 +266,7 @@ class CountedBarrier:
     time: float = 0.0
     done_time: float = 0.0
     parties: list[Party] = field(default_factory=list)
+    last: Party | None = None  # who completed the generation before
 
     def __post_init__(self) -> None:
         self.stamp = np.zeros(self.width, np.int64)
@@ -242,12 +274,13 @@ class CountedBarrier:
 
     def arrive(self, party: Party, n: int, threads: int, rows: Array, time: float) -> int:
         """n threads arrive at a barrier of `threads`; gives the generation that they arrive in."""
-        if self.tracked and int(rows[:, self.component].min()) < self.generation:
+        if self.tracked and self.bound and int(rows[:, self.component].min()) < self.generation:
             raise ProtocolError(
                 "unbound-arrival",
                 f"{party.who} arrives at {self.name} in generation {self.generation} without knowing that "
                 "the one before is complete",
                 party.op.loc,
+                () if self.last is None else (self.last.note("the one before is completed"),),
             )
         if self.arrived and threads != self.threads:
             raise ProtocolError(
@@ -275,5 +308,11 @@ class CountedBarrier:
                 self.stamp[[self.component, self.component + half]] = self.generation
             self.done, self.done_time = self.stamp, self.time
             self.stamp = np.zeros(self.width, np.int64)
-            self.arrived, self.parties = 0, []
+            self.arrived, self.parties, self.last = 0, [], party
+        self.touch("arrive", mine, party)
         return mine
+
+    def touch(self, mode: str, generation: int, party: Party) -> None:
+        if self.touched is not None:
+            completes = mode == "arrive" and self.generation > generation
+            self.touched.append(Touch(self.name, mode, generation, completes, party))

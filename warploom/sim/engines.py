@@ -8,12 +8,23 @@ scheduler's choice, within what waits and barriers force.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warploom.ir.core import Op
 from warploom.sim.shared import Place
+
+
+class Lane(NamedTuple):
+    """Actions that happen one after the other: their kind, the agent that issues them, and a number."""
+
+    kind: str
+    agent: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.number} of {self.agent}"
 
 
 @dataclass(eq=False)
@@ -24,29 +35,29 @@ class Action:
     run: Callable[[], None]
     time: float
     serial: int
+    turn: int  # of the scheduler, in which it was issued
 
 
 class Engine:
     """All pending actions of one CTA."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Hashable, deque[Action]] = {}
+        self.lanes: dict[Lane, deque[Action]] = {}
         self.serial = 0
+        self.turn = 0  # the scheduler's
 
-    def issue(
-        self, kind: str, run: Callable[[], None], time: float, lane: Hashable = None
-    ) -> Action:
-        """Queues an action; without a lane it is ordered against nothing."""
+    def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:
+        """Queues an action."""
         self.serial += 1
-        action = Action(kind, run, time, self.serial)
-        self.lanes.setdefault(self.serial if lane is None else lane, deque()).append(action)
+        action = Action(kind, run, time, self.serial, self.turn)
+        self.lanes.setdefault(lane, deque()).append(action)
         return action
 
-    def heads(self) -> list[tuple[Hashable, Action]]:
+    def heads(self) -> list[tuple[Lane, Action]]:
         """What may happen next."""
         return [(lane, queue[0]) for lane, queue in self.lanes.items()]
 
-    def perform(self, lane: Hashable) -> Action:
+    def perform(self, lane: Lane) -> Action:
         """Runs a lane's first action."""
         queue = self.lanes[lane]
         action = queue.popleft()
@@ -55,7 +66,7 @@ class Engine:
         action.run()
         return action
 
-    def pending(self, lane: Hashable) -> bool:
+    def pending(self, lane: Lane) -> bool:
         return lane in self.lanes
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +28,16 @@ from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
 from warploom.ir.ops import hopper
 from warploom.sim.agent import Agent, Steps, name_of
-from warploom.sim.barriers import CountedBarrier, MBarrier, Party
+from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
 from warploom.sim.cost import SM_90A, UNITS, CostTable
-from warploom.sim.engines import Action, Engine
+from warploom.sim.engines import Engine
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints
 from warploom.sim.outline import outline_of
-from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport, StepLimit
+from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport
+from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
 
-ORDERS = ("seeded", "late", "reverse", "early", "timed")
 REGISTER_FILE = 65_536  # 32-bit registers of an SM
 
 
@@ -52,6 +52,9 @@ def simulate(
     track: bool = True,
     data: bool = True,
     max_steps: int | None = None,
+    confluent: bool = True,
+    scheduler: Scheduler | None = None,
+    program: int | None = None,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
 
@@ -60,6 +63,9 @@ def simulate(
     drift apart instead, so that only what goes wrong by itself is reported.  data=False runs the protocol
     alone: no tile is computed or moved (agent.NeedsData where control flow depends on one).
     max_steps: of the scheduler, for each program (StepLimit).
+    confluent=False: a tracked run in which arrivals and waits count in whatever phase they meet, as on the
+    hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
+    program: only the program with this number.
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
@@ -75,13 +81,16 @@ def simulate(
             trace(event)
 
     ids = itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0]))
+    lags = not confluent or (not track and order != "timed")
+    touched = scheduler.touched if scheduler else None
+    settings = Settings(track, data, lags, data or order == "timed", confluent, touched, SM_90A)
     for number, (z, y, x) in enumerate(ids):
+        if program is not None and number != program:
+            continue
         rng = random.Random(hash((seed or 0, number)))
-        lags = not track and order != "timed"
-        settings = Settings(track, data, lags, data or order == "timed", SM_90A)
         cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
         with np.errstate(all="ignore"):
-            cta.run(Scheduler(order, rng, max_steps))
+            cta.run(scheduler or Ordered(order, rng, max_steps))
         report.cycles = max(report.cycles, cta.cycles)
         report.programs += 1
     report.events.sort(key=lambda e: (e.program, e.start))
@@ -96,6 +105,8 @@ class Settings:
     has_data: bool
     lets_warps_lag: bool
     has_timeline: bool
+    is_bound: bool
+    touched: list[Touch] | None
     cost: CostTable
 
 
@@ -117,6 +128,7 @@ class Cta:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.has_timeline = settings.has_timeline
+        self.is_bound, self.touched = settings.is_bound, settings.touched
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
         self.report = report
         self.env = dict(params)
@@ -133,18 +145,20 @@ class Cta:
         self.width = 2 * numbers.size
         self.barrier_components = iter(numbers.mbarriers)
         self.named_barriers = [
-            CountedBarrier(f"named barrier {i}", c, self.width, self.is_tracked)
-            for i, c in enumerate(numbers.named)
+            self._counted(f"named barrier {i}", c) for i, c in enumerate(numbers.named)
         ]
         self._syncs = {
-            name: CountedBarrier(
-                f"the barrier of {name or 'the CTA'}", c, self.width, self.is_tracked
-            )
+            name: self._counted(f"the barrier of {name or 'the CTA'}", c)
             for name, c in zip((None, *outline.task_names), numbers.syncs, strict=True)
         }
         _, size = outline.shared
         self.shared = SharedMemory(size if self.has_data else 0)
         self.footprints = Footprints(size, outline.granule, 4 * outline.agents, numbers.size)
+
+    def _counted(self, name: str, component: int) -> CountedBarrier:
+        return CountedBarrier(
+            name, component, self.width, self.is_tracked, self.is_bound, self.touched
+        )
 
     def make_barriers(self, o: Op) -> list[MBarrier]:
         name, n = o.attrs["name"], o.attrs["n"]
@@ -155,6 +169,8 @@ class Cta:
                 next(self.barrier_components),
                 self.width,
                 self.is_tracked,
+                self.is_bound,
+                self.touched,
             )
             for i in range(n)
         ]
@@ -256,7 +272,7 @@ class Cta:
         for o in self.phases:
             running = self._start(o)
             scheduler.run(self, running, o is self.phases[-1])
-        self._check_exit()
+        self.check_exit()
         self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
 
     def _start(self, o: Op) -> list[tuple[Agent, Steps]]:
@@ -317,7 +333,7 @@ class Cta:
                 help="lower a task's registers",
             )
 
-    def _check_exit(self) -> None:
+    def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""
         known = np.max([agent.clock.max(axis=0) for agent in self.agents], axis=0)
         for b, (phase, party) in self.loads.items():
@@ -350,64 +366,3 @@ class Cta:
             tuple(notes),
             help="likely cause: " + "; ".join(dict.fromkeys(causes)),
         )
-
-
-class Scheduler:
-    """Picks what happens next."""
-
-    def __init__(self, order: str, rng: random.Random, max_steps: int | None) -> None:
-        self.order, self.rng, self.max_steps = order, rng, max_steps
-        self.priorities: dict[Hashable, float] = {}
-        self.turn = 0
-
-    def run(self, cta: Cta, running: list[tuple[Agent, Steps]], to_the_end: bool) -> None:
-        """Runs agents and engines until all agents have ended and, `to_the_end`, all actions are done."""
-        going = dict(running)
-        while True:
-            ready = [a for a in going if a.block is None or a.block.ready()]
-            heads = cta.engine.heads()
-            if not ready and not heads:
-                if going:
-                    raise cta.deadlock()
-                return
-            if not going and not to_the_end:
-                return
-            if not going and not cta.is_tracked:
-                cta._check_exit()
-            choice = self.pick(ready, heads)
-            if isinstance(choice, Agent):
-                try:
-                    next(going[choice])
-                except StopIteration:
-                    del going[choice]
-            else:
-                cta.engine.perform(choice)
-
-    def pick(self, ready: list[Agent], heads: list[tuple[Hashable, Action]]) -> Agent | Hashable:
-        """An agent, or the lane of an action."""
-        self.turn += 1
-        if self.max_steps is not None and self.turn > self.max_steps:
-            raise StepLimit("step-limit", f"the program takes more than {self.max_steps} steps")
-        match self.order:
-            case "late":
-                return ready[0] if ready else min(heads, key=lambda h: h[1].serial)[0]
-            case "reverse":
-                return ready[-1] if ready else max(heads, key=lambda h: h[1].serial)[0]
-            case "early":
-                if heads:
-                    return min(heads, key=lambda h: h[1].serial)[0]
-                return ready[self.turn % len(ready)]
-            case "timed":
-                times: list[tuple[float, int, int, Agent | Hashable]]
-                times = [(a.time, 1, a.index, a) for a in ready]
-                times += [(h[1].time, 0, h[1].serial, h[0]) for h in heads]
-                return min(times, key=lambda t: t[:3])[3]
-        if self.rng.random() < 0.02:
-            self.priorities.clear()
-        options: list[Agent | Hashable] = [*ready, *(lane for lane, _ in heads)]
-        return max(options, key=self._priority)
-
-    def _priority(self, option: Hashable) -> float:
-        if option not in self.priorities:
-            self.priorities[option] = self.rng.random()
-        return self.priorities[option]

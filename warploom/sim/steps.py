@@ -135,12 +135,14 @@ def _skips(a: Agent, o: Op, *operands: Any) -> bool:
 def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
     if _skips(a, o, p):
         return None
+    a.touch(o, "read", p)
     return a.cta.memory.load(dtype_of(o.result.type), p, mask, other, o.loc)
 
 
 @step(tile.store)
 def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
     if not _skips(a, o, p, value):
+        a.touch(o, "write", p)
         a.cta.memory.store(p, value, mask, o.loc)
 
 
@@ -148,6 +150,12 @@ def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
 def _atomic(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> Any:
     if _skips(a, o, p, value):
         return None
+    return _atomically(a, o, p, value, mask)
+
+
+def _atomically(a: Agent, o: Op, p: Any, value: Any, mask: Any) -> Steps:
+    yield None  # another agent's may come first
+    a.touch(o, "write", p)
     return a.cta.memory.atomic(o.attrs["fn"], p, value, mask, o.loc)
 
 
@@ -267,7 +275,7 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
 def _fence_async(a: Agent, o: Op) -> None:
     rows, half = a.rows, a.cta.width // 2
     np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
-    for w in range(len(rows)):
+    for w in range(len(rows) if a.cta.has_data else 0):
         a.lag(w, a.cta.shared.fence)
     a.time += a.cta.cost.sync
 
@@ -317,6 +325,7 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
             lambda: "not every warp that is counted comes to this barrier",
         )
     )
+    barrier.touch("pass", mine, a.party(o))
     np.maximum(a.clock, barrier.done, out=a.clock)
     a.stall(barrier.done_time, o, barrier.name)
     return ()
@@ -329,10 +338,13 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
         raise a.error("parity", f"waits for parity {parity} of {b.name}", o)
     if a.cta.is_tracked:
         target = b.target(party, a.rows, parity)
-        ready = lambda: b.phases > target  # noqa: E731
     else:
         target = b.phases - 1 if b.phases % 2 != parity else b.phases
-        ready = lambda: b.phases % 2 != parity  # noqa: E731
+    is_bound = b.bound and b.tracked
+
+    def ready() -> bool:
+        return b.phases > target if is_bound else b.phases % 2 != parity
+
     a.log(o, b, target)
     a.target = target
     b.blocked[a] = party
@@ -346,11 +358,16 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
         )
     )
     del b.blocked[a]
+    b.touch("wait", b.phases, party)
+    if not b.bound:
+        target = b.phases - 1
     n = len(a.rows)
     b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
     if b.phases == target + 1 and target >= 0:
         np.maximum(a.rows, b.done, out=a.rows)
         a.stall(b.done_time, o, b.name)
+    if not b.bound:
+        yield None  # others may go on between this and what follows
     return ()
 
 
@@ -426,7 +443,7 @@ def _tma_load(
             cta.shared.write(dst.addresses, data.reshape(dst.type.shape), dst.type.dtype, True)
         b.land(party, size, phase, stamp, end)
 
-    cta.engine.issue("tma_load", run, end)
+    cta.engine.issue("tma_load", run, end, a.own_lane("tma_load"))
     a.released()
     yield None
     return ()
@@ -477,9 +494,9 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
                 cta.memory.store_box(reached, data.reshape(_box(o)), at, o.loc)
             bulk.unwritten[group] -= 1
 
-        cta.engine.issue("tma_store", write, end)
+        cta.engine.issue("tma_store", write, end, a.own_lane("tma_store"))
 
-    cta.engine.issue("tma_store", read, end - cta.cost.tma_latency)
+    cta.engine.issue("tma_store", read, end - cta.cost.tma_latency, a.own_lane("tma_store"))
     yield None
     return ()
 
