@@ -22,6 +22,7 @@ class Target:
     tma_box_limit: int  # elements along one axis of a TMA box
     wgmma_m: int
     wgmma_max_n: int
+    max_grid: tuple[int, int, int]  # CTAs along each axis
 
 
 SM_90A = Target(
@@ -34,6 +35,7 @@ SM_90A = Target(
     tma_box_limit=256,
     wgmma_m=64,
     wgmma_max_n=256,
+    max_grid=(2**31 - 1, 65_535, 65_535),
 )
 
 TARGETS: dict[str, Target] = {SM_90A.name: SM_90A}

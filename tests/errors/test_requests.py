@@ -75,10 +75,12 @@ def test_a_request_that_cannot_be_met(case: tuple[Any, ...]) -> None:
 
 
 def test_dots_of_unsupported_types() -> None:
-    for dtype, says in (("fp32", "dot of f32"), ("i8", "can't multiply i8")):
-        with pytest.raises(CompileError, match=says) as caught:
+    cases = (("fp32", "dot-dtype", "no tf32"), ("i8", "dot-integer", "both with .to(tl.bfloat16)"))
+    for dtype, code, advice in cases:
+        with pytest.raises(CompileError) as caught:
             compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])
-        assert caught.value.code == "dot-dtype" and caught.value.help and caught.value.loc
+        assert caught.value.code == code and caught.value.loc
+        assert caught.value.help is not None and advice in caught.value.help
 
 
 # ---- mistakes in the call of the compiler, which no line of a kernel is to blame for
@@ -119,6 +121,9 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "no_grid": (lambda: matmul(*ARGUMENTS), "no-grid", "without a grid"),
     "grid_of_four": (launch(grid=(1, 1, 1, 1)), "grid", "1 to 3 sizes"),
     "grid_below_zero": (launch(grid=(-1,)), "grid", "none negative"),
+    "grid_too_long_in_y": (launch(grid=(1, 65536)), "grid", "65536 CTAs along axis 1"),
+    "grid_too_long_in_z": (launch(grid=(1, 1, 70000)), "grid", "a device takes 65535"),
+    "grid_too_long": (launch(grid=(2**31,)), "grid", "axis 0"),
     "grid_of_fractions": (launch(grid=(1.5,)), "grid", "1.5"),
     "grid_function_of_nothing": (launch(grid=lambda meta: None), "grid", "None"),
     "argument_missing": (launch(A, A, C), "argument-missing", "lacks M, N, K"),

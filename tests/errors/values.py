@@ -37,7 +37,7 @@ def dot_of_two_dtypes(p):
 @bad("*f16")
 def dot_of_integers(p):
     a = tl.zeros((16, 16), tl.int32)
-    c = tl.dot(a, a)  # error[dot-dtype]: dot can't multiply i32 by i32
+    c = tl.dot(a, a)  # error[dot-integer]: dot multiplies floats, not i32
 
 
 @bad("*f16")

@@ -53,6 +53,26 @@ def test_the_grid_is_attrs_blocks(driver: FakeDriver) -> None:
     assert len(driver.prepared) >= 1
 
 
+class Rows(Script):
+    def __call__(self, x_ptr: ~float32, n: int32):
+        self.attrs.blocks = (1, n)
+        self.attrs.warps = 1
+        at = self.blockIdx.y * 32 + self.arange(0, 32)
+        self.store(x_ptr + at, self.load(x_ptr + at) * 2)
+
+
+def test_a_grid_over_the_limits_is_refused(driver: FakeDriver) -> None:
+    driver.params = 1
+    kernel, x = Rows(), GpuArray(1 << 20, (32,))
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="65536 CTAs along axis 1") as caught:
+            kernel(x, 65_536)
+        assert caught.value.code == "grid" and caught.value.help
+    with pytest.raises(LaunchError, match="65536 CTAs along axis 1"):
+        kernel(np.ones(32, np.float32), 65_536)
+    assert driver.launches == []
+
+
 def test_a_broken_kernel_never_reaches_the_gpu(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

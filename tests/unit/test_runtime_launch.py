@@ -81,6 +81,20 @@ def test_an_empty_grid_launches_nothing() -> None:
     assert driver.launches == []
 
 
+@pytest.mark.parametrize("grid", [(1, 65_536, 1), (1, 1, 65_536), (2**30, 1, 1)])
+def test_a_grid_over_the_limits_never_reaches_the_driver(grid: tuple[int, int, int]) -> None:
+    """The plan's clusters of two CTAs count along axis 0."""
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
+    for launch in (prepared.start, lambda sizes: prepared.launch(*sizes)):
+        with pytest.raises(LaunchError, match="CTAs along axis") as caught:
+            launch(grid)
+        assert caught.value.code == "grid" and caught.value.help
+    assert driver.launches == [] and driver.configured == []
+    prepared.start((2**30 - 1, 65_535, 65_535))
+    assert len(driver.launches) == 1
+
+
 def test_a_thread_without_context_gets_one() -> None:
     driver = FakeDriver()
     prepared = loaded(driver).prepare(3, (1, 1, 1), ARGS)

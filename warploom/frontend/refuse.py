@@ -20,6 +20,7 @@ ADVICE: dict[str, str] = {
     "condition-type": "reduce a tile to one value first, or select elementwise with tl.where",
     "dot-acc": "start from tl.zeros((M, N), dtype=tl.float32)",
     "dot-dtype": "cast one operand, as in b.to(a.dtype)",
+    "dot-integer": "cast both with .to(tl.bfloat16): exact for 8-bit integers, sums are exact below 2^24",
     "dot-operand": "load or compute a tile of rank 2 first",
     "dot-rank": "dot takes 2-D tiles; use x[:, None] or tl.reshape",
     "dot-shape": "load the operand with the other shape, or transpose it with tl.trans(b)",

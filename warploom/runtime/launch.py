@@ -21,7 +21,15 @@ from functools import cache
 from typing import Any, Protocol
 
 from warploom.errors import LaunchError
-from warploom.runtime.plan import Binder, BlockLayout, LaunchPlan, MapKey, MapParam, make_binder
+from warploom.runtime.plan import (
+    Binder,
+    BlockLayout,
+    LaunchPlan,
+    MapKey,
+    MapParam,
+    make_binder,
+    within_limits,
+)
 
 STATIC_SHARED_LIMIT = 48 * 1024  # more must be asked for (CUDA C++ Programming Guide, 9.0 features)
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
@@ -271,7 +279,6 @@ MAP_TYPES = {
 
 # What to say for a CUresult (CUDA driver API, CUresult).
 _ADVICE = {
-    1: "the grid may exceed the device's limits (2^31-1 along axis 0, 65535 along 1 and 2)",
     209: "the cubin is for another architecture: warploom compiles for sm_90a (H100, H200)",
     700: "an earlier kernel made an illegal access; the process must restart.  "
     "compiled.check() and compiled.simulate() find such accesses on the CPU",
@@ -317,7 +324,7 @@ def grid_sizes(grid: Any) -> tuple[int, int, int]:
             help="kernel[(programs,)](…), or a function of the meta-parameters that gives a tuple",
         )
     x, y, z = (*found, 1, 1)[:3]
-    return x, y, z
+    return within_limits((x, y, z))
 
 
 class Prepared:
@@ -403,7 +410,8 @@ class Prepared:
     def _configured(self, x: int, y: int, z: int, stream: int) -> Any:
         if len(self._configs) >= CONFIGS_KEPT:
             self._configs.clear()
-        config = self._driver.configure(self._plan, (x, y, z), stream)
+        grid = within_limits((x, y, z), self._plan.cluster)
+        config = self._driver.configure(self._plan, grid, stream)
         self._configs[x, y, z, stream] = config
         return config
 

@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from warploom.errors import LaunchError
+from warploom.target import SM_90A
+
 if TYPE_CHECKING:
     from warploom.ir.core import Func
 
@@ -126,7 +129,21 @@ def evaluate_grid(texts: Sequence[str], args: Sequence[Any]) -> tuple[int, int, 
     """The grid that Python texts over `a` give, filled up with ones."""
     names = {"_quotient": _quotient, "_remainder": _remainder, "a": args}
     x, y, z = (*(max(0, int(eval(t, names))) for t in texts), 1, 1, 1)[:3]
-    return x, y, z
+    return within_limits((x, y, z))
+
+
+def within_limits(grid: tuple[int, int, int], cluster: int = 1) -> tuple[int, int, int]:
+    """The grid.  Raises LaunchError where an axis is longer than a device takes."""
+    for axis, (n, limit) in enumerate(zip(grid, SM_90A.max_grid, strict=True)):
+        ctas = n * cluster if axis == 0 else n
+        if ctas > limit:
+            raise LaunchError(
+                "grid",
+                f"grid {grid} has {ctas} CTAs along axis {axis}, a device takes {limit}",
+                help="the long axis goes first: axis 0 takes 2147483647 (and program_id changes "
+                "with it); or let each program loop over tiles",
+            )
+    return grid
 
 
 def grid_of(func: Func, args: Sequence[Any]) -> tuple[int, int, int]:

@@ -439,7 +439,7 @@ class _Chooser:
                 "dot-dtype",
                 f"dot of {a}: the tensor core path takes f16, bf16 and fp8 operands",
                 o.loc,
-                help="cast the operands to bf16 or f16",
+                help="cast the operands to bf16 or f16: there is no tf32, whatever input_precision permits",
             )
         unit = 32 // a.bytes
         if k % unit:

@@ -141,8 +141,10 @@ def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Til
     require(
         len(a.shape) == len(b.shape) == 2, f"dot needs two 2-D tiles, got {a} and {b}", "dot-rank"
     )
+    for t in (a, b):
+        require(t.dtype.is_float, f"dot multiplies floats, not {t.dtype}", "dot-integer")
     require(
-        a.dtype.is_float and b.dtype.is_float and a.dtype.bits == b.dtype.bits,
+        a.dtype.bits == b.dtype.bits,
         f"dot can't multiply {a.dtype} by {b.dtype}",
         "dot-dtype",
     )
