@@ -204,8 +204,8 @@ def same_bits(text: str, source: DType, to: DType) -> str:
         return f"__longlong_as_double((i64){paren(text)})"
     if source.bits == 32:
         if source.is_float:
-            return f"({c_type(to)})__float_as_int({text})"
-        return f"__int_as_float((int){paren(text)})"
+            return f"({c_type(to)})float_bits({text})"
+        return f"float_of((u32){paren(text)})"
     # A 16- or 8-bit float scalar lives as a float: its bits are those of its packed form.
     if is_packed(source):
         others = ", 0.0f" * (per_word(source) - 1)

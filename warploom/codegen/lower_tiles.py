@@ -251,7 +251,7 @@ def _store_text(elem: DType, address: str, value: str) -> str:
     if per_word(elem) > 1:
         value = f"{pack(elem, [value])}"
     elif elem.is_float:
-        value = f"__float_as_uint({value})"
+        value = f"float_bits({value})"
     return (
         f"store_shared{elem.bits}({address}, {value if per_word(elem) > 1 else '(u32)' + value});"
     )
@@ -263,7 +263,7 @@ def _load_text(elem: DType, address: str) -> str:
     word = f"load_shared{elem.bits}({address})"
     if per_word(elem) > 1:
         return f"{elem}_lo({word})" if elem.bits == 16 else f"{elem}_at<0>({word})"
-    return f"__uint_as_float({word})" if elem.is_float else f"({c_type(elem)}){word}"
+    return f"float_of({word})" if elem.is_float else f"({c_type(elem)}){word}"
 
 
 # ---- conversions
@@ -307,6 +307,8 @@ def _shuffled(e: Emitter, result: Value, r: Regs, how: Shuffle) -> None:
             return f"({c_type(elem)})__shfl_sync(~0u, (u64){value}, {lane(i)})"
         if elem.bits < 32 and n == 1:
             return f"({c_type(elem)})__shfl_sync(~0u, (int){value}, {lane(i)})"
+        if elem.name == "f32":
+            return f"float_of(__shfl_sync(~0u, float_bits({value}), {lane(i)}))"
         return f"__shfl_sync(~0u, {value}, {lane(i)})"
 
     for w in range(dst.words):

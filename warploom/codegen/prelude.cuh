@@ -227,6 +227,13 @@ DEV i64 long_of(Vec2 v) { return (i64)((u64)v.w[1] << 32 | v.w[0]); }
 
 DEV double double_of(Vec2 v) { return __longlong_as_double(long_of(v)); }
 
+// Bits and floats.  By an instruction: where the compiler sees that an accumulator is only ever made of bits, or
+// that only its bits are used, it carries them as bits, and converts them where wgmmas are still in flight
+// (ptxas then serialises these: C7514).
+DEV float float_of(u32 x) { float r; asm("mov.b32 %0, %1;" : "=f"(r) : "r"(x)); return r; }
+
+DEV u32 float_bits(float x) { u32 r; asm("mov.b32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
+
 // Bounds: is index i inside an extent of n?
 DEV bool inside(i64 i, i64 n) { return (u64)i < (u64)n; }
 
@@ -333,9 +340,9 @@ template <int SIZE> DEV void store_part128(void* p, int valid, u32 a, u32 b, u32
 }
 
 // 16- and 8-bit floats live packed in 32-bit words and are computed with as float.
-DEV float bf16_lo(u32 x) { return __uint_as_float(x << 16); }
+DEV float bf16_lo(u32 x) { return float_of(x << 16); }
 
-DEV float bf16_hi(u32 x) { return __uint_as_float(x & 0xffff0000u); }
+DEV float bf16_hi(u32 x) { return float_of(x & 0xffff0000u); }
 
 DEV u32 pack_bf16(float lo, float hi) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
 

@@ -131,7 +131,7 @@ def word(r: Regs, start: int) -> str:
         return pack(elem, [read(e, elem) for e in part])
     if n == 1:
         value = read(part[0], elem)
-        return f"__float_as_uint({value})" if elem.is_float else f"(u32){value}"
+        return f"float_bits({value})" if elem.is_float else f"(u32){value}"
     values = [f"(u32){read(e, elem)}" for e in part] + ["0u"] * (n - len(part))
     return f"join{elem.bits}({', '.join(values)})"
 
@@ -140,7 +140,7 @@ def unword(elem: DType, value: str, half: int) -> str:
     """The `half`-th element of a 32-bit word, in the element's C type (not packed dtypes)."""
     if elem.bits == 32:
         if elem.is_float:
-            return f"__uint_as_float({value})"
+            return f"float_of({value})"
         return f"({C_TYPES[elem.name]}){value}"
     shifted = f"({value} >> {elem.bits * half})" if half else value
     if elem == i1:
