@@ -192,6 +192,8 @@ DESCRIBED = [
 ]
 # pads, and what then brings A and B to shared memory
 PRODUCERS: list[tuple[Gemm, tuple[str, str]]] = [
+    (_BASE.with_(blocks=(64, 512, 32), n=520), ("tma", "tma")),  # boxes of more than 256 rows
+    (_BASE.with_(blocks=(384, 64, 32), m=400), ("tma", "tma")),
     (_BASE.with_(pads=(4, 4, 4)), ("cp_async", "cp_async")),
     (_BASE.with_(pads=(2, 2, 2)), ("cp_async", "cp_async")),
     (_BASE.with_(pads=(1, 1, 1)), ("registers", "registers")),

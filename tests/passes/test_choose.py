@@ -110,6 +110,17 @@ def test_a_tma_store_needs_rows_of_whole_units() -> None:
     assert [s.via for s in whole.stores] == ["tma"]
 
 
+def test_boxes_of_many_rows_are_cut_where_that_makes_few() -> None:
+    """B's rows run along N, so that a block of K is a column of rows: 320 = 2 · 160, but 592 = 37 · 16."""
+    cut, prime = (chosen(kernels.gemm(64, 32, k), num_consumer_groups=1) for k in (320, 592))
+    assert cut.channels[0].via == ("tma", "tma") and prime.channels[0].via == ("tma", "cp_async")
+    assert (
+        "2 instructions, of 160x32 each"
+        in [r.because for r in cut.reasons if "by tma" in r.decision][1]
+    )
+    assert "592 wide on axis 0, TMA's limit is 256" in because(prime, "by cp_async")
+
+
 def hinted(text: str, loop: str, hints: str) -> str:
     """The kernel with hints on the loop whose text starts so."""
     head, tail = text.split(loop, 1)

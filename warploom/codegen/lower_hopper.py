@@ -151,28 +151,9 @@ def _mbarrier_expect(e: Emitter, o: Op) -> None:
 
 
 def instruction_box(t: TensorMap, limit: int = 256) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(box of one copy instruction in tile axis order, the axes innermost dimension first).
-
-    An instruction moves one panel (its rows are `swizzle` bytes) or less: at most `limit` elements an axis
-    (PTX ISA, "Bounding box"), and a part that is contiguous in the slot.
-    """
+    """(box of one copy instruction in tile axis order, the axes innermost dimension first)."""
     others = [a for a in range(len(t.box)) if a != t.inner]
-    box = [1] * len(t.box)
-    row = geometry(t).row_elements
-    box[t.inner] = _divisor(t.box[t.inner], min(row, limit))
-    split = box[t.inner] != row  # then a row is no whole row, and only one row is contiguous
-    for axis in reversed(others):
-        if split:
-            break
-        box[axis] = _divisor(t.box[axis], limit)
-        split = box[axis] != t.box[axis]
-    return tuple(box), (t.inner, *reversed(others))
-
-
-def _divisor(n: int, limit: int) -> int:
-    """The largest divisor of n up to limit (of those that are multiples of 8, if there are)."""
-    candidates = [d for d in range(1, min(n, limit) + 1) if n % d == 0]
-    return max(candidates, key=lambda d: (d % 8 == 0, d))
+    return geometry(t).copy_box(limit), (t.inner, *reversed(others))
 
 
 def _copies(e: Emitter, t: TensorMap, offsets: list[str], at: Address) -> list[tuple[str, str]]:

@@ -85,10 +85,34 @@ class Geometry:
                 step *= self.shape[axis]
         return tuple(strides)
 
+    def copy_box(self, limit: int) -> tuple[int, ...]:
+        """The part of a slot that one TMA instruction moves: one panel (its rows are `swizzle` bytes) or
+        less, at most `limit` elements an axis (PTX ISA, "Bounding box"), and contiguous in the slot."""
+        box = [1] * len(self.shape)
+        box[self.inner] = _divisor(self.shape[self.inner], min(self.row_elements, limit))
+        split = box[self.inner] != self.row_elements  # then only one row is contiguous
+        for axis in reversed(range(len(self.shape))):
+            if axis == self.inner or split:
+                continue
+            box[axis] = _divisor(self.shape[axis], limit)
+            split = box[axis] != self.shape[axis]
+        return tuple(box)
+
     def permute(self, offset: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The byte offset (from a 1024-aligned slot) where the byte of unpermuted offset `offset` lies.  Its
         own inverse."""
         return offset ^ (((offset >> 7) & self.unit_mask) << 4)
+
+
+def swizzle_for(row_bytes: int) -> int:
+    """The widest swizzle that cuts rows of so many bytes into whole panels, 0 where none does."""
+    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
+
+
+def _divisor(n: int, limit: int) -> int:
+    """The largest divisor of n up to limit (of those that are multiples of 8, if there are)."""
+    candidates = [d for d in range(1, min(n, limit) + 1) if n % d == 0]
+    return max(candidates, key=lambda d: (d % 8 == 0, d))
 
 
 def byte_offset(

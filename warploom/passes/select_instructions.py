@@ -18,7 +18,7 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.types import InFlight, Shared, Tile, i1, shape_of
-from warploom.schedule import rings
+from warploom.layout.shared import swizzle_for
 from warploom.schedule.model import StorePlan
 
 
@@ -94,7 +94,7 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
         shape=t.shape,
         dtype=t.dtype,
         inner=inner,
-        swizzle=rings.swizzle_for(t.shape[inner] * t.dtype.bytes),
+        swizzle=swizzle_for(t.shape[inner] * t.dtype.bytes),
         hint="operand_smem",
     )
     return Staging(place, 1)
@@ -121,7 +121,7 @@ def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: in
         shape=plan.chunk,
         dtype=t.dtype,
         inner=inner,
-        swizzle=rings.swizzle_for(plan.chunk[inner] * t.dtype.bytes),
+        swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes),
         hint=f"{hint}_smem",
     )
     return Staging(place, plan.buffers)

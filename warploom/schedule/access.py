@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
+from warploom.layout.shared import Geometry, swizzle_for
 from warploom.schedule.demand import Structure
 from warploom.target import Target
 
+MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 UNCLIPPED = 2**31 - 1  # an extent that no i32 coordinate reaches
 _POWER_LIMIT = 1 << 16
 _SAME_DIVISOR = frozenset({arith.cast, arith.neg})
@@ -141,10 +143,23 @@ class Accesses:
         if shape[inner] * dtype.bytes % 16:
             return f"its rows of {shape[inner] * dtype.bytes} bytes are no multiple of 16"
         limit = self.target.tma_box_limit
+        box = self.tma_box(o, shape)
         for axis, n in enumerate(shape):
-            if n > limit and axis != inner:
-                return f"its box is {n} wide on axis {axis}, TMA's limit is {limit}"
+            if n > limit and axis != inner and box[axis] < MIN_BOX:
+                return (
+                    f"its box is {n} wide on axis {axis}, TMA's limit is {limit}, and {n} is made of "
+                    f"whole boxes of {box[axis]} at most"
+                )
         return None
+
+    def tma_box(self, o: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What one TMA instruction moves of boxes of `shape` that TMA takes, for a load_box or store_box."""
+        view = self.view(o)
+        inner = self.inner_axis(view, len(shape)) if view is not None else None
+        assert view is not None and inner is not None
+        size = _dtype(view).bytes
+        swizzle = swizzle_for(shape[inner] * size)
+        return Geometry(shape, size, inner, swizzle).copy_box(self.target.tma_box_limit)
 
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
         """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""

@@ -18,6 +18,7 @@ from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.layout.shared import swizzle_for
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
@@ -615,7 +616,7 @@ class _Chooser:
                 shape[cut] //= replicas
             m, n = shape
             size = dtype_of(o.operands[1].type).bytes
-            swizzle = rings.swizzle_for(shape[inner] * size)
+            swizzle = swizzle_for(shape[inner] * size)
             if not swizzle or shape[1 - inner] % STAGING_CHUNK:
                 continue
             chunk = (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from warploom.ir.core import Op, Region, Value
 from warploom.ir.ops import task, tile
 from warploom.ir.types import DType, shape_of
+from warploom.layout.shared import swizzle_for
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
 
@@ -46,11 +47,6 @@ def group(
         if uses is not None:
             groups.setdefault((block, uses[0]), []).append(o)
     return [tuple(g) for g in groups.values()]
-
-
-def swizzle_for(row_bytes: int) -> int:
-    """The widest swizzle that cuts rows of so many bytes into whole panels, 0 where none does."""
-    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
 
 
 Parts = Callable[[Op], tuple[int, int]]  # into how many parts M and N of a dot are going to be cut
@@ -130,7 +126,12 @@ def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, s
         return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
     why = accesses.why_not_tma(o, shape)
     if why is None:
-        return "tma", "base and outer strides are multiples of 16 bytes, the inner stride is 1"
+        fact = "base and outer strides are multiples of 16 bytes, the inner stride is 1"
+        box = accesses.tma_box(o, shape)
+        cut = [n // m for i, (n, m) in enumerate(zip(shape, box, strict=True)) if i != inner]
+        if max(cut, default=1) > 1:
+            fact += f"; {max(cut)} instructions, of {'x'.join(map(str, box))} each, side by side"
+        return "tma", fact
     pieces = accesses.piece_bytes(o, shape)
     if pieces:
         return "cp_async", f"{why}; runs of {pieces} bytes are aligned"
