@@ -12,7 +12,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, WS, WS_ONE
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import hopper, tile
 
 BF16 = ml_dtypes.bfloat16
 
@@ -103,3 +103,30 @@ def test_a_turned_product_in_two_parts() -> None:
         meta = {"BM": 192, "BN": 64, "BK": 32, **knobs}
         compiled, _ = road.check_equal(turned, arguments(190, 64, 70), 1, meta, levels=True)
         assert compiled.schedule.split.axis == "N"
+
+
+@wl.jit
+def strides_made_inside(x_ptr, y_ptr, N, S, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0)
+    if i < 2:
+        row = S // 3
+        r, q = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + r[:, None] * row + q[None, :], mask=r[:, None] < N, other=0.0)
+        y = tl.make_block_ptr(
+            y_ptr + i * (S * BLOCK), (N, BLOCK), (row, 1), (0, 0), (BLOCK, BLOCK), (1, 0)
+        )
+        tl.store(y, x, boundary_check=(0, 1))
+
+
+def test_a_view_of_what_an_if_computes() -> None:
+    """Its stride is known at launch, but computed in an arm of the `if` around the access."""
+    x = road.filled(np.arange(16 * 16).reshape(1, -1), np.float32)[0]
+    y = road.array((1, 3 * 48 * 16), np.float32)[0]
+    compiled, found = road.check_equal(
+        strides_made_inside, [x, y, 10, 48], 3, {"BLOCK": 16}, levels=True
+    )
+    written = found[1].reshape(3, 48, 16)
+    np.testing.assert_array_equal(written[:2, :10], np.stack([x.reshape(16, 16)[:10]] * 2))
+    assert np.isnan(written[2]).all() and np.isnan(written[:2, 10:]).all()
+    kinds = {o.kind for o in walk(compiled.lowered.tile.body)}
+    assert {tile.load_box, tile.store_box} < kinds and not {tile.load, tile.store} & kinds

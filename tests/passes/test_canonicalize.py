@@ -152,3 +152,43 @@ def test_ids() -> None:
     ids = [o.id for o in walk(func.body)]
     assert ids == [o.id for o in walk(number_ops(func).body)]
     assert [o.id for o in walk(canonical(func).body)] == ids
+
+
+VIEWS = "%v: view<3xf32>, %p: ptr<f32>, %z: i32, %m: i32, %k: i32, %e: i64, %s: i64, %c: i64"
+UNITS = {
+    "a reshaped box": (
+        "%a = load_box(%v, %z, %m, %k) {shape=(1, 8, 4)}\n%r = reshape(%a) {shape=(8, 4)}",
+        ["%a = load_box(%v, %z, %m, %k) {shape=(8, 4)} : tile<8x4xf32>"], "%a"),
+    "a sum over one element": (
+        "%a = load_box(%v, %z, %m, %k) {shape=(1, 8, 4)}\n%r = reduce(%a) {axis=0, fn=\"add\"}",
+        ["%a = load_box(%v, %z, %m, %k) {shape=(8, 4)} : tile<8x4xf32>"], "%a"),
+    "turned and cast first": (
+        "%a = load_box(%v, %z, %m, %k) {shape=(1, 4, 8)}\n%t = transpose(%a) {perm=(0, 2, 1)}\n"
+        "%b = add(%t, %t)\n%r = reshape(%b) {shape=(8, 4)}",
+        ["%a = load_box(%v, %z, %m, %k) {shape=(4, 8)} : tile<4x8xf32>",
+         "%t = transpose(%a) {perm=(1, 0)} : tile<8x4xf32>",
+         "%b = add(%t, %t) : tile<8x4xf32>"], "%b"),
+    "an axis in the middle": (
+        "%w = make_view(%p, %e, %e, %c, %s, %c, %e) {divisible=(16, 1, 2, 4)}\n"
+        "%a = load_box(%w, %m, %z, %k) {shape=(8, 1, 4)}\n%r = reshape(%a) {shape=(8, 4)}",
+        ["%w = make_view(%p, %e, %e, %c, %c, %s, %e) {divisible=(16, 2, 1, 4)} : view<3xf32>",
+         "%a = load_box(%w, %z, %m, %k) {shape=(8, 4)} : tile<8x4xf32>"], "%a"),
+    "two axes stay": (
+        "%a = load_box(%v, %z, %m, %k) {shape=(1, 1, 4)}\n%b = broadcast(%a) {shape=(8, 1, 4)}\n"
+        "%r = reshape(%b) {shape=(8, 4)}",
+        ["%a = load_box(%v, %z, %m, %k) {shape=(1, 4)} : tile<1x4xf32>",
+         "%a_1 = reshape(%a) {shape=(1, 1, 4)} : tile<1x1x4xf32>",
+         "%b = broadcast(%a_1) {shape=(8, 1, 4)} : tile<8x1x4xf32>",
+         "%r = reshape(%b) {shape=(8, 4)} : tile<8x4xf32>"], "%r"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_axes_of_size_one(name: str) -> None:
+    text, want, result = UNITS[name]
+    text += (
+        "\n%o = expand_dims(%r) {axis=0}\n%n = neg(%o)\nstore_box(%v, %n, %z, %m, %k)"
+        "\n%q = expand_dims(%r) {axis=0}\nstore_box(%v, %q, %z, %k, %m)"
+    )
+    n = ["%n = neg(" + result + ") : tile<8x4xf32>", "store_box(%v, %n, %z, %m, %k)"]
+    assert lines(text, VIEWS) == [*want, *n, f"store_box(%v, {result}, %z, %k, %m)"]

@@ -45,7 +45,8 @@ def specs(draw: st.DrawFn) -> Spec:
     block = tuple(draw(st.lists(st.integers(1, 256), min_size=1, max_size=5)))
     strides = tuple(draw(DIVISORS) for _ in block[1:])
     padding = draw(st.sampled_from(["zero", "nan"]))
-    return Spec("descriptor", draw(DTYPE), Fact(draw(DIVISORS)), block, strides, padding)
+    row = draw(DIVISORS)
+    return Spec("descriptor", draw(DTYPE), Fact(draw(DIVISORS)), block, strides, padding, row)
 
 
 @given(specs())

@@ -1,4 +1,5 @@
-"""Local simplification: constants, algebraic identities, splats, known control flow.
+"""Local simplification: constants, algebraic identities, splats, known control flow (and ir/units.py:
+axes of size 1).
 
 `Simplifier` is a rule for `ir/rewrite.py`.  Every step makes the function smaller or moves a constant to the
 right, so repeating it ends.  Identities on integers hold under wrapping; on floats only those are
@@ -15,6 +16,7 @@ from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute
 from warploom.ir.types import DType, Tile, dtype_of, i1
+from warploom.ir.units import simplify_units
 
 Replacement = Sequence[Value] | None
 
@@ -86,6 +88,10 @@ class Simplifier:
     # -- rules
 
     def _simplify(self, o: Op, b: Builder) -> Replacement:
+        found = self._by_kind(o, b)
+        return simplify_units(o, b, self.made.get) if found is None else found
+
+    def _by_kind(self, o: Op, b: Builder) -> Replacement:
         if o.kind in arith.ELEMENTWISE:
             return self._fold(o, b) or self._scalarize(o, b) or self._identity(o, b)
         if o.kind in _SHAPE:

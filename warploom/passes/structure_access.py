@@ -16,7 +16,8 @@ Legal only where base, strides and extents are launch-invariant, every start is 
 mask says so), masked-off elements are zero, and the mask constrains whole axes.  `% M` on an index is a bound
 where all that is loaded beyond it is masked off by the same bound before it reaches memory.  An axis
 without a bound gets the largest extent.  An offset that varies and belongs to no axis of the tile, as a
-batch's `z·stride_z`, becomes a leading axis of the view.  Anything else stays as it is;
+batch's `z·stride_z`, becomes a leading axis of the view; so does one in the base of a view that the
+program makes itself (a block pointer into a batch).  Anything else stays as it is;
 func.attrs["access_notes"], pairs of (op id, reason), says why.  A divisor in index arithmetic is taken to
 be positive.  Integer parameters taken to be non-negative are listed in func.attrs["nonnegative"]
 (indices): a launch with a negative one uses a variant compiled without this pass.
@@ -35,6 +36,7 @@ from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, s
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
+_BOXES = (tile.load_box, tile.store_box)
 MAX_RANK = 5  # of a view, and of TMA's tensors
 UNBOUNDED = 2**31 - 1  # elements: the largest extent whose coordinates are i32
 
@@ -590,7 +592,9 @@ def _bounds(an: _Analysis, mask: Value | None) -> dict[int, list[Bound]]:
 class _Rewriter:
     an: _Analysis
     views: dict[tuple[object, ...], Value] = field(default_factory=dict)
+    moved: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # see user_view
     preamble: Builder = field(default_factory=Builder)  # before the current top-level op
+    outside: set[Value] = field(default_factory=set)  # what is known there
 
     def region(self, region: Region) -> Region:
         b = Builder()
@@ -605,6 +609,13 @@ class _Rewriter:
                 return
             except NoBoxError as why:
                 self.an.notes[o.id] = str(why)
+        if o.kind is tile.make_view:
+            self.user_view(o, b)
+            return
+        if o.kind in _BOXES and o.operands[0] in self.moved:
+            lead = 1 if o.kind is tile.load_box else 2
+            view, *offsets = self.moved[o.operands[0]]
+            o = o.with_(operands=(view, *o.operands[1:lead], *offsets, *o.operands[lead:]))
         if o.regions:
             o = o.with_(regions=tuple(self.region(r) for r in o.regions))
         b.append(o)
@@ -616,8 +627,7 @@ class _Rewriter:
         if len(rest) > 1 and not self.is_zero(rest[1]):
             raise NoBoxError("masked-off elements are not zero (`other`)")
         box = _find_box(self.an, o, rest[0] if rest else None)
-        with self.preamble.at(o):
-            view = self.view(box)
+        view = self.view(box, o, b)
         with b.at(o):
             offsets = [self.scalar(p, b, i32) for p in box.starts]
             if o.kind is tile.store:
@@ -629,18 +639,54 @@ class _Rewriter:
                 tile.load_box(b, view, *offsets, shape=t.shape)
                 b.ops[-1] = b.ops[-1].with_(results=o.results, id=o.id)
 
+    def user_view(self, o: Op, b: Builder) -> None:
+        """A view of the program's own: what varies in its base becomes leading axes.  `moved` then says
+        for the old view the new one and the offsets along its further axes."""
+        b.append(o)
+        an, base = self.an, o.operands[0]
+        a = an.of(base)
+        boxed = all(u.kind in _BOXES and i == 0 for u, i in an.uses.get(o.result, ()))
+        if a is None or a.base is None or a.base not in an.func.params or not a.start or not boxed:
+            return
+        extra, rest = _extra_axes(an, a.start)
+        rank = len(o.operands) // 2
+        if len(extra) + rank > MAX_RANK or not all(an.nonnegative(start) for _, start in extra):
+            return
+        sizes = [an.of(v) for v in o.operands[1:]]
+        extents: list[Poly | None] = [None] * len(extra)
+        strides = [stride for stride, _ in extra]
+        for i, s in enumerate(sizes):
+            if s is None:
+                return
+            (extents if i < rank else strides).append(s.start)
+        if not all(x in an.invariant for p in (*extents, *strides) if p for x in p.atoms()):
+            return
+        box = Box(a.base, rest, tuple(p for _, p in extra), tuple(extents), tuple(strides))
+        view = self.view(box, o, b)
+        with b.at(o):
+            self.moved[o.result] = (view, *(self.scalar(p, b, i32) for p in box.starts))
+
     def is_zero(self, v: Value) -> bool:
         o = self.an.makers.get(v)
         while o is not None and o.kind in (tile.splat, tile.broadcast, arith.cast):
             o = self.an.makers.get(o.operands[0])
         return o is not None and o.kind is arith.const and o.attrs["value"] == 0
 
-    def view(self, box: Box) -> Value:
-        """The view, made once before the top-level op that holds the first access to it."""
+    def view(self, box: Box, o: Op, b: Builder) -> Value:
+        """The view of access o, made once before the top-level op that holds the first access to it, or
+        (where it is computed from what a loop or an if inside makes) in front of o."""
         key = (box.base, box.shift, box.extents, box.strides)
         if key in self.views:
             return self.views[key]
-        b = self.preamble
+        sizes = (box.shift, *(p for p in box.extents if p is not None), *box.strides)
+        if all(v in self.outside for p in sizes for a in p.atoms() for v in _values(a)):
+            with self.preamble.at(o):
+                self.views[key] = self.made_view(box, self.preamble)
+            return self.views[key]
+        with b.at(o):
+            return self.made_view(box, b)
+
+    def made_view(self, box: Box, b: Builder) -> Value:
         base = box.base
         if box.shift:
             base = arith.addptr(b, base, self.scalar(box.shift, b, i64))
@@ -654,8 +700,8 @@ class _Rewriter:
         if box.shift:
             aligned = min(aligned, self.divisor(box.shift) * pointee.dtype.bytes)
         facts = (min(aligned, 16), *(self.divisor(s) for s in box.strides))
-        self.views[key] = tile.make_view(b, base, *sizes, *strides, divisible=facts)
-        return self.views[key]
+        view: Value = tile.make_view(b, base, *sizes, *strides, divisible=facts)
+        return view
 
     def divisor(self, p: Poly) -> int:
         """The largest power of two up to 16 that is known to divide p."""
@@ -706,6 +752,17 @@ class _Rewriter:
         return out
 
 
+def _values(atom: Hashable) -> tuple[Value, ...]:
+    """The SSA values that an atom is computed from."""
+    match atom:
+        case Trips(lo=lo, hi=hi, step=step):
+            return (lo, hi, step)
+        case Iteration(iv=iv, lo=lo, step=step):
+            return (iv, lo, step)
+    assert isinstance(atom, Value)
+    return (atom,)
+
+
 def _dtype(v: Value) -> DType:
     assert isinstance(v.type, Scalar)
     return v.type.dtype
@@ -722,12 +779,13 @@ def structure_access(func: Func, schedule: Schedule | None, target: Target) -> F
         for i, v in enumerate(o.operands):
             an.uses.setdefault(v, []).append((o, i))
         an.parents.update({r.ops[-1]: o for r in o.regions})
-    rewriter = _Rewriter(an)
+    rewriter = _Rewriter(an, outside=set(func.params))
     ops: list[Op] = []
     for o in func.body.ops:
         rewriter.preamble = Builder()
         b = Builder()
         rewriter.op(o, b)
+        rewriter.outside.update(o.results)
         ops += rewriter.preamble.ops + b.ops
     assumed = tuple(i for i, p in enumerate(func.params) if p in an.assumed)
     attrs = {**func.attrs, "access_notes": tuple(an.notes.items()), "nonnegative": assumed}

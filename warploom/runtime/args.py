@@ -68,7 +68,8 @@ class Spec:
     """One run-time argument's type and facts: what a compiled variant is made for.
 
     kind: `scalar`, `pointer` or `descriptor`.  block: a descriptor's block shape; its fact is the
-    alignment of the base, `strides` the divisors of its strides in elements but the last, which is 1.
+    alignment of the base, `strides` the divisors of its strides in elements but the last, which is 1,
+    `row` that of its last extent (a TMA store needs rows that end at a multiple of 16 bytes).
     """
 
     kind: str
@@ -77,6 +78,7 @@ class Spec:
     block: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     padding: str = "zero"
+    row: int = 1
 
     def __str__(self) -> str:
         name = SIGNATURE_NAMES.get(self.dtype, self.dtype)
@@ -87,27 +89,33 @@ class Spec:
         if self.kind == "descriptor":
             strides = ",".join(map(str, self.strides))
             padding = "" if self.padding == "zero" else f",{self.padding}"
-            name = f"desc<{name},{list(self.block)},({strides}){padding}>".replace(" ", "")
+            row = f":{self.row}" if self.row > 1 else ""
+            block = ",".join(map(str, self.block))
+            name = f"desc<{name},[{block}{row}],({strides}){padding}>"
         return f"{star}{name}{facts}"
 
 
 _ENTRY = re.compile(r"(\*?)(\w+)(?::(\d+)|=(-?\d+))?")
-_DESCRIPTOR = re.compile(r"desc<(\w+),\[([\d,]+)\],\(([\d,]*)\)(?:,(zero|nan))?>(?::(\d+))?")
+_DESCRIPTOR = re.compile(
+    r"desc<(\w+),\[([\d,]+)(?::(\d+))?\],\(([\d,]*)\)(?:,(zero|nan))?>(?::(\d+))?"
+)
 
 
 def parse_spec(text: str) -> Spec:
     """`"*fp16:16"` (a pointer aligned to 16 bytes), `"i32:16"` (divisible), `"i32=1"` (constant),
-    `"desc<fp16,[128,64],(8)>:16"` (a descriptor: block, divisors of the strides but the last).
+    `"desc<fp16,[128,64:8],(8)>:16"` (a descriptor: block, divisor of the last extent, divisors of the
+    strides but the last).
     Raises CompileError `signature` on anything else."""
     if m := _DESCRIPTOR.fullmatch(text.replace(" ", "")):
-        dtype, block, strides, padding, divisible = m.groups()
+        dtype, block, row, strides, padding, divisible = m.groups()
         divisors = tuple(_divisor(n, text) for n in strides.split(",") if n)
         shape = tuple(int(n) for n in block.split(",") if n)
         if len(divisors) != len(shape) - 1:
             raise _bad(text, f"{len(shape)} axes need {len(shape) - 1} stride divisors")
         fact = Fact(_divisor(divisible, text))
         name = _dtype_name(dtype, text)
-        return Spec("descriptor", name, fact, shape, divisors, padding or "zero")
+        ends = _divisor(row, text)
+        return Spec("descriptor", name, fact, shape, divisors, padding or "zero", ends)
     m = _ENTRY.fullmatch(text.strip())
     if m is None:
         raise _bad(text, "it is no signature entry")
@@ -430,9 +438,8 @@ def spec_of(value: Any, array: Array | None, name: str) -> Spec:
         assert array is not None
         divisors = tuple(divisor(int(s)) for s in value.strides[:-1])
         fact = Fact(divisor(array.pointer))
-        return Spec(
-            "descriptor", array.dtype, fact, tuple(value.block_shape), divisors, value.padding
-        )
+        block, row = tuple(value.block_shape), divisor(int(value.shape[-1]))
+        return Spec("descriptor", array.dtype, fact, block, divisors, value.padding, row)
     if array is not None:
         return pointer_spec(array)
     if kind is int:

@@ -34,7 +34,8 @@ def facts_of(specs: Sequence[Spec]) -> tuple[Fact, ...]:
     for s in specs:
         found.append(s.fact)
         if s.kind == "descriptor":
-            found += [NOTHING] * len(s.block) + [Fact(d) for d in s.strides] + [Fact(1, 1)]
+            found += [NOTHING] * (len(s.block) - 1) + [Fact(s.row)]
+            found += [Fact(d) for d in s.strides] + [Fact(1, 1)]
     return tuple(found)
 
 
