@@ -1,8 +1,9 @@
-"""The workloads, as data."""
+"""The workloads, as data.  `kind`: which peers take a case (those that name it in their KINDS)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Gemm:
     dtype: str = "bf16"
     layout: str = "TN"
 
+    kind: ClassVar[str] = "gemm"
+
     @property
     def name(self) -> str:
         return f"{self.dtype} {self.layout} {self.m}x{self.n}x{self.k}"
@@ -22,6 +25,30 @@ class Gemm:
     @property
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Attention:
+    """O = softmax(Q·Kᵀ / √d)·V forward; Q, K, V, O are (batch, heads, seq, d).  causal: row i sees columns
+    0 … i, and counts as half the operations."""
+
+    batch: int
+    heads: int
+    seq: int
+    d: int
+    causal: bool
+    dtype: str = "bf16"
+
+    kind: ClassVar[str] = "attention"
+
+    @property
+    def name(self) -> str:
+        shape = f"B{self.batch} H{self.heads} S{self.seq} D{self.d}"
+        return f"{self.dtype} attention {shape} {'causal' if self.causal else 'full'}"
+
+    @property
+    def flops(self) -> int:
+        return 4 * self.batch * self.heads * self.seq**2 * self.d // (2 if self.causal else 1)
 
 
 CORE = [
@@ -40,4 +67,18 @@ BARS = [Gemm(*shape) for shape in _TN]
 BARS += [Gemm(*shape, layout="NN") for shape in _NN]
 BARS += [Gemm(*shape, dtype="fp16") for shape in _TN[:2]]
 
-CASES: dict[str, list[Gemm]] = {"core": CORE, "bars": BARS, "one": CORE[:1]}
+ATTENTION = [
+    Attention(batch, 2048 // d, 16384 // batch, d, causal)
+    for d in (128, 64)
+    for causal in (False, True)
+    for batch in (16, 4, 1)
+]
+
+CASES: dict[str, list[Gemm] | list[Attention]] = {
+    "core": CORE,
+    "bars": BARS,
+    "one": CORE[:1],
+    "attention": ATTENTION,
+    "attention128": ATTENTION[:6],
+    "attention64": ATTENTION[6:],
+}

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import CASES, Gemm
+from benchmarks.cases import CASES, Attention, Gemm
 
 BURST_MS, IDLE_S = 10.0, 0.12
 SUSTAINED_MS, WARM_MS = 60.0, 20.0
@@ -40,7 +40,17 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FINALISTS = 4
 TOLERANCE = 6e-3  # of ‖out − ref‖ / ‖ref‖; bf16 rounding alone gives 1.7e-3
 
-Run = Callable[[int], object]  # launches on input set i, writing its output
+Run = Callable[
+    [int], object
+]  # launches on input set i; writes outputs[i], or returns its own output
+
+
+@dataclass
+class Reference:
+    """What an output should be, in float64, and how far an element may be off."""
+
+    value: Any
+    bound: Any
 
 
 @dataclass
@@ -54,6 +64,59 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.a)
+
+    @property
+    def outputs(self) -> list[Any]:
+        return self.c
+
+    def reference(self, i: int) -> Reference:
+        """Bound: rounding of the result, and of a float32 sum of K products of order 1."""
+        value = self.a[i].double() @ self.b[i].double()
+        eps = torch.finfo(DTYPES[self.case.dtype]).eps
+        return Reference(value, value.abs() * eps + 1e-3 * math.sqrt(self.case.k))
+
+
+@dataclass
+class AttentionData:
+    """The tensors of one case: q[i], k[i], v[i], o[i] are (batch, heads, seq, d), contiguous."""
+
+    case: Attention
+    q: list[Any]
+    k: list[Any]
+    v: list[Any]
+    o: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    @property
+    def outputs(self) -> list[Any]:
+        return self.o
+
+    def reference(self, i: int) -> Reference:
+        """Bound: rounding of the result, and of probabilities p to the dtype: errors of eps/2·p·v, as good as
+        independent, so 16 times their deviation, which is at most eps/2·√(Σ p²v²)."""
+        q, k, v = (x[i].flatten(0, 1) for x in (self.q, self.k, self.v))
+        heads, seq, d = q.shape
+        value = torch.empty(heads, seq, d, device="cuda", dtype=torch.float64)
+        deviation = torch.empty_like(value)
+        step = 2048
+        for head in range(heads):
+            kh, vh = k[head].double(), v[head].double()
+            for row in range(0, seq, step):
+                s = q[head, row : row + step].double() @ kh.t() / math.sqrt(d)
+                if self.case.causal:
+                    s += torch.full_like(s, -math.inf).triu_(row + 1)
+                p = torch.softmax(s, 1)
+                value[head, row : row + step] = p @ vh
+                deviation[head, row : row + step] = (p.square_() @ vh.square()).sqrt_()
+        eps = torch.finfo(DTYPES[self.case.dtype]).eps
+        shape = self.o[i].shape
+        bound = value.abs() * eps + 16 * eps / 2 * deviation
+        return Reference(value.view(shape), bound.view(shape))
+
+
+AnyData = Data | AttentionData
 
 
 @dataclass
@@ -80,16 +143,26 @@ class Entry:
     tried: list[tuple[str, float | str]] = field(default_factory=list)
 
 
-def make_data(case: Gemm, seed: int = 0) -> Data:
-    """Enough random input sets to exceed four times the L2 (at least 2, at most 12)."""
+def input_sets(bytes_each: int) -> int:
+    """Enough input sets to exceed four times the L2 (at least 2, at most 12)."""
+    l2 = torch.cuda.get_device_properties(0).L2_cache_size
+    return max(2, min(12, math.ceil(4 * l2 / bytes_each)))
+
+
+def make_data(case: Gemm | Attention, seed: int = 0) -> Any:
+    """Random inputs, several sets, as the case's kind of data."""
     random = torch.Generator(device="cuda").manual_seed(seed)
     dtype = DTYPES[case.dtype]
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = max(2, min(12, math.ceil(4 * l2 / (2 * case.k * (case.m + case.n)))))
 
-    def normal(rows: int, columns: int) -> Any:
-        return torch.randn(rows, columns, device="cuda", generator=random).to(dtype)
+    def normal(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda", generator=random).to(dtype)
 
+    if isinstance(case, Attention):
+        shape = (case.batch, case.heads, case.seq, case.d)
+        n = range(input_sets(3 * 2 * math.prod(shape)))
+        q, k, v = ([normal(*shape) for _ in n] for _ in range(3))
+        return AttentionData(case, q, k, v, [torch.empty_like(x) for x in q])
+    sets = input_sets(2 * case.k * (case.m + case.n))
     a = [normal(case.m, case.k) for _ in range(sets)]
     if case.layout == "TN":
         b = [normal(case.n, case.k).t() for _ in range(sets)]
@@ -99,18 +172,17 @@ def make_data(case: Gemm, seed: int = 0) -> Data:
     return Data(case, a, b, c)
 
 
-def check(data: Data, run: Run, i: int, reference: Any) -> float:
+def check(data: AnyData, run: Run, i: int, reference: Reference) -> float:
     """The relative error of `run` on set i; NaN for an element unwritten, not finite or far off."""
-    out = data.c[i]
-    out.fill_(math.nan)
-    run(i)
+    data.outputs[i].fill_(math.nan)
+    out = run(i)
+    if not isinstance(out, torch.Tensor):
+        out = data.outputs[i]
     torch.cuda.synchronize()
-    error = out.double().sub_(reference)
-    # Element by element: rounding of the result, and of a float32 sum of K products of order 1.
-    bound = reference.abs() * torch.finfo(out.dtype).eps + 1e-3 * math.sqrt(data.case.k)
-    if not bool((error.abs() <= bound).all()):
+    error = out.double().sub_(reference.value)
+    if not bool((error.abs() <= reference.bound).all()):
         return math.nan
-    return float(error.norm() / reference.norm())
+    return float(error.norm() / reference.value.norm())
 
 
 class Clock:
@@ -159,7 +231,7 @@ class Clock:
 
 
 def pick(
-    candidates: Sequence[Candidate], data: Data, reference: Any, clock: Clock, entry: Entry
+    candidates: Sequence[Candidate], data: AnyData, reference: Reference, clock: Clock, entry: Entry
 ) -> Run:
     """The fastest right configuration: all are checked and timed, the best few again in bursts."""
     right: list[tuple[float, Candidate, Run]] = []
@@ -192,13 +264,15 @@ def pick(
 
 
 def run_case(
-    case: Gemm, peers: dict[str, Any], bursts: int, sustained: int, clock: Clock
+    case: Gemm | Attention, peers: dict[str, Any], bursts: int, sustained: int, clock: Clock
 ) -> list[Entry]:
     """Checks, tunes and times every peer that takes the case."""
     data = make_data(case)
-    reference = [data.a[i].double() @ data.b[i].double() for i in (0, len(data) - 1)]
+    reference = [data.reference(i) for i in (0, len(data) - 1)]
     entries, live = [], []
     for name, peer in peers.items():
+        if case.kind not in getattr(peer, "KINDS", ("gemm",)):
+            continue
         entry = Entry(case.name, name, asdict(case), case.flops)
         try:
             candidates = peer.candidates(data)

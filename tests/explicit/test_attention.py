@@ -1,4 +1,4 @@
-"""Flash attention written by hand: numbers, proof, resources."""
+"""Flash attention written by hand: numbers, proof, resources, machine code."""
 
 from __future__ import annotations
 
@@ -11,49 +11,115 @@ import pytest
 
 from warploom.check import check
 from warploom.kernels.explicit.attention import Attention
+from warploom.runtime import sass
 
-SCALE = 128**-0.5
-variants = pytest.mark.parametrize(
-    ("causal", "pingpong"), [(False, True), (True, True), (True, False)]
-)
+SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "i32", "i32", "fp32"]
+needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
 
 
 @functools.cache
-def compiled(causal: bool, pingpong: bool) -> Any:
-    kernel = Attention(causal, pingpong)
-    return kernel.compile(["*bf16:16"] * 4 + ["i32", "i32", "fp32"])
+def compiled(**options: Any) -> Any:
+    return Attention(**options).compile(SIGNATURE)
 
 
-def expected(q: Any, k: Any, v: Any, causal: bool) -> Any:
+def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """O and log Σ exp, in float64."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    s = np.einsum("hid,hjd->hij", q, k) * SCALE
+    k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
+    s = np.einsum("hid,hjd->hij", q, k) * q.shape[-1] ** -0.5
     if causal:
         s = np.where(np.tril(np.ones(s.shape[1:], bool)), s, -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    return np.einsum("hij,hjd->hid", p / p.sum(-1, keepdims=True), v)
+    top = s.max(-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(-1, keepdims=True)
+    return np.einsum("hij,hjd->hid", p / total, v), (top + np.log(total))[..., 0]
 
 
-@variants
-@pytest.mark.parametrize(("heads", "seq"), [(2, 200), (1, 384), (1, 40)])
-def test_it_computes_attention(causal: bool, pingpong: bool, heads: int, seq: int) -> None:
+@pytest.mark.parametrize(
+    ("heads", "seq", "options"),
+    [
+        (2, 200, {}),
+        (1, 40, {"eighths": 3, "programs": 1}),
+        (1, 384, {"causal": True, "pingpong": False}),
+        (3, 300, {"causal": True, "lse": True, "programs": 2}),
+        (4, 129, {"shared_by": 4, "q_stages": 2, "programs": 3, "lse": True}),
+        (1, 1, {"causal": True, "lse": True}),
+        (2, 330, {"d": 64, "groups": 3, "eighths": 0, "programs": 1}),
+        (2, 400, {"d": 64, "groups": 3, "causal": True, "programs": 1}),
+        (1, 449, {"d": 64, "causal": True, "block": 64, "q_stages": 2}),
+        (2, 150, {"groups": 1, "pingpong": False, "stages": 3, "block": 64}),
+    ],
+)
+def test_it_computes_attention(heads: int, seq: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(seq)
-    q, k, v = (rng.standard_normal((heads, seq, 128)).astype(ml_dtypes.bfloat16) for _ in range(3))
-    o = np.zeros_like(q)
-    Attention(causal, pingpong)(q, k, v, o, heads, seq, SCALE * np.log2(np.e))
-    error = np.abs(o.astype(np.float64) - expected(q, k, v, causal))
+    d, kv_heads = options.get("d", 128), heads // options.get("shared_by", 1)
+    q, k, v = (
+        rng.standard_normal((n, seq, d)).astype(ml_dtypes.bfloat16)
+        for n in (heads, kv_heads, kv_heads)
+    )
+    o, lse = np.full_like(q, np.nan), np.full((heads, seq), np.nan, np.float32)
+    Attention(**options)(q, k, v, o, lse, heads, seq, d**-0.5 * np.log2(np.e))
+    right, right_lse = expected(q, k, v, options.get("causal", False))
+    error = np.abs(o.astype(np.float64) - right)
     assert error.max() < 0.02 and np.sqrt((error**2).mean()) < 0.002
+    if options.get("lse"):
+        assert np.abs(lse - right_lse).max() < 1e-5
+    else:
+        assert np.isnan(lse).all()
 
 
-@variants
-def test_it_compiles_without_spills(causal: bool, pingpong: bool) -> None:
-    assert compiled(causal, pingpong).resources.problems() == ()
+VARIANTS = [
+    {},
+    {"causal": True},
+    {"q_stages": 2, "eighths": 0, "lse": True},
+    {"d": 64, "groups": 3, "eighths": 0},
+    {"d": 64, "groups": 3, "eighths": 2, "causal": True, "q_stages": 2},
+]
 
 
-@variants
-def test_it_is_proved(causal: bool, pingpong: bool) -> None:
-    x = np.zeros(16, ml_dtypes.bfloat16)
-    blocks = (1, 2, 3, 4, 5, 7)
-    cases = [((x, x, x, x, 1, 128 * n, 0.1), (n, 1)) for n in blocks]
-    report = check(compiled(causal, pingpong).placed, cases)
+@pytest.mark.parametrize("options", VARIANTS)
+def test_it_compiles_without_spills(options: dict[str, Any]) -> None:
+    assert compiled(**options).resources.problems() == ()
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("options", VARIANTS)
+def test_the_wait_stands_where_it_was_put(options: dict[str, Any]) -> None:
+    """64 exponentials of the block and 2 of the rescaling: those asked for come before the second wait, and
+    a few that the assembler moved up; without hold it is at most those few."""
+    eighths = options.get("eighths", 2)
+    for loop in sass.loops(compiled(**options).cubin):
+        first, held, late = loop.before_waits("MUFU.EX2")
+        assert first == 0 and held + late == 66
+        assert held <= 2 if eighths == 0 else 8 * eighths + 2 <= held <= 8 * eighths + 10
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("options", VARIANTS)
+def test_the_main_loop_has_nothing_to_spare(options: dict[str, Any]) -> None:
+    """A block of 64 × 128 in 128 threads: 64 exponentials, each with its scaling folded into one FFMA, packed
+    conversions, and no move of a matrix register."""
+    d = options.get("d", 128)
+    *_, loop = sass.loops(compiled(**options).cubin)
+    assert loop.count("HGMMA") == d // 16 + 8
+    assert loop.count("FFMA") <= 70 and loop.count("FMUL") <= d // 2 + 4
+    assert loop.count("FADD") <= 64 and loop.count("FMNMX") <= 70
+    assert loop.count("F2FP") == 32 and loop.count("SHFL") == 4
+    assert loop.count("MOV") + loop.count("FSEL") <= 2
+    assert len(loop.body) <= 420 + 60 * (d == 128)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"d": 64, "groups": 3, "causal": True, "lse": True}]
+)
+def test_it_is_proved(options: dict[str, Any]) -> None:
+    x, lse = np.zeros(16, ml_dtypes.bfloat16), np.zeros(4, np.float32)
+    kernel = Attention(**options)
+    sizes = [(1, 1), (1, 200), (2, 384), (3, 520)]
+    cases = [
+        ((x, x, x, x, lse, heads, seq, 0.1), (min(2, heads * -(-seq // kernel.rows)), 1))
+        for heads, seq in sizes
+    ]
+    report = check(compiled(**options).placed, cases)
     assert report.ok, str(report)
     assert len(report.runs) == len(cases)

@@ -69,6 +69,13 @@ def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> No
 def test_the_cases_are_those_of_the_bars() -> None:
     assert Gemm(8192, 8192, 512) in BARS and Gemm(64, 8192, 8192, layout="NN") in BARS
     assert len({case.name for case in BARS}) == len(BARS) == 14
-    assert all(
-        case.flops == 2 * case.m * case.n * case.k for group in CASES.values() for case in group
-    )
+    gemms = [case for group in CASES.values() for case in group if case.kind == "gemm"]
+    assert all(case.flops == 2 * case.m * case.n * case.k for case in gemms)
+
+
+def test_attention_has_the_cases_of_its_bars() -> None:
+    cases = CASES["attention"]
+    assert len({case.name for case in cases}) == len(cases) == 12
+    assert {case.batch * case.seq for case in cases} == {16384}
+    full = next(case for case in cases if not case.causal)
+    assert full.flops == 2 * (2 * 16 * 16 * 1024 * 1024 * 128)  # two products

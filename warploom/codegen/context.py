@@ -19,7 +19,7 @@ import numpy as np
 
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
-from warploom.codegen.registers import Array, Regs, c_type, map_lines, splat
+from warploom.codegen.registers import Array, Regs, c_type, is_packed, map_lines, splat
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
@@ -251,8 +251,14 @@ class Emitter:
         self.copy(self.array(v), self.regs(source))
 
     def copy(self, dst: Array, source: Regs) -> None:
-        if dst.whole != source:
-            self.lines(map_lines(dst, [source], lambda x: x))
+        if dst.whole == source:
+            return
+        whole = source.array
+        if whole is not None and is_packed(dst.elem):  # else each word would be unpacked and packed
+            self.line("#pragma unroll")
+            self.line(f"for (int i = 0; i < {dst.words}; ++i) {dst.name}[i] = {whole.name}[i];")
+            return
+        self.lines(map_lines(dst, [source], lambda x: x))
 
     def parallel_assign(self, pairs: list[tuple[Value, Value]]) -> None:
         """All assignments at once, as a yield means them: a variable is read before it is overwritten."""

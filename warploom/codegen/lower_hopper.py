@@ -16,11 +16,12 @@ import numpy as np
 
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
+from warploom.codegen.lower_arith import rounded, same_bits
 from warploom.codegen.registers import Regs, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import hopper
-from warploom.ir.types import InFlight, Shared, TensorMap, Tile
+from warploom.ir.types import InFlight, Shared, TensorMap, Tile, dtype_of, u32
 from warploom.layout import wgmma_a, wgmma_acc
 from warploom.layout.shared import Geometry, byte_offset
 
@@ -228,6 +229,20 @@ def _wgmma_wait(e: Emitter, o: Op) -> None:
         e.line(f"pin({e.array(result).name});")
 
 
+def _hold(e: Emitter, o: Op) -> None:
+    """One word that depends on all registers of the values."""
+    words = []
+    for v in o.operands:
+        if isinstance(v.type, Tile):
+            r = e.regs(v)
+            per = 32 // dtype_of(v.type).bits
+            words += [word(r, i) for i in range(0, len(r.elements), per)]
+        else:
+            d = dtype_of(v.type)
+            words.append(same_bits(rounded(e.scalar(v), d), d, u32))
+    e.line(f"hold({' | '.join(dict.fromkeys(words))});")
+
+
 def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]:
     """Defines the matrix descriptor of a shared operand's start; returns its name and geometry."""
     v = o.operands[which]
@@ -340,4 +355,5 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.wgmma: _wgmma,
     hopper.wgmma_commit: _wgmma_commit,
     hopper.wgmma_wait: _wgmma_wait,
+    hopper.hold: _hold,
 }

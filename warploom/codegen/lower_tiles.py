@@ -10,10 +10,11 @@ import numpy.typing as npt
 from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.lower_arith import expression, literal, paren
 from warploom.codegen.lower_memory import load_tile, store_tile
-from warploom.codegen.registers import Regs, c_type, pack, per_word, read
+from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
+from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import Shuffle, conversion, scratch_geometry
@@ -79,6 +80,19 @@ def _view(e: Emitter, o: Op) -> None:
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
     e.env[o.result] = e.regs(x).pick(registers)
+
+
+def _concat(e: Emitter, o: Op) -> None:
+    t = o.result.type
+    assert isinstance(t, Tile)
+    elements: dict[int, Element] = {}
+    for v, offset in zip(o.operands, concat_offsets(o), strict=True):
+        part = t.layout.slice(offset, v.type.shape)  # type: ignore[attr-defined]
+        if part is None or part[0] != v.type.layout:  # type: ignore[attr-defined]
+            raise InternalError(f"codegen: concat of {v.type} into {t} needs a conversion first")
+        elements.update(zip(part[1], e.regs(v).elements, strict=True))
+    whole = tuple(elements[r] for r in range(t.layout.registers))
+    e.copy(e.array(o.result), Regs(e.regs(o.operands[0]).elem, whole))
 
 
 def _arange(e: Emitter, o: Op) -> None:
@@ -339,6 +353,7 @@ LOWER: dict[OpKind, Lowering] = {
     tile.broadcast: _view,
     tile.transpose: _view,
     tile.reshape: _view,
+    tile.concat: _concat,
     tile.arange: _arange,
     tile.reduce: _reduce,
     tile.convert_layout: _convert,

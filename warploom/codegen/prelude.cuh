@@ -97,6 +97,12 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 
 template <int N> DEV void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
 
+// The assembler may move a wgmma wait up past arithmetic that does not need it.  A store that never happens (no grid
+// is empty), under a predicate that depends on x, stays behind x, and the wait behind the store.
+DEV void hold(u32 x) {
+  asm volatile("{ .reg .pred p; .reg .u32 z; mov.u32 z, %nctaid.z; setp.eq.u32 p, z, 0; setp.eq.and.u32 p, %0, 0, p; @p st.shared.u32 [%1], %0; }" :: "r"(x), "r"(0) : "memory");
+}
+
 // The values stand in these registers here: the compiler doesn't know that wgmma_wait wrote them, and must not
 // compute them before.
 template <int N> DEV void pin(float (&d)[N]) {

@@ -256,6 +256,15 @@ class Instructions:
         current().emit(hopper.group_sync, scope="task" if scope == "task" else "replica")
 
     @builtin
+    def hold(self, *values: Operand) -> None:
+        """Keeps what follows behind the computation of these values in the machine code.  The assembler moves
+        waits up: a wgmma.wait_group that stands in the middle of a softmax, to hide a product behind the
+        half before it, ends up in front of it all, unless it is held behind what that half computed."""
+        emitter = current()
+        held = [tile_value(v, "hold") if _is_tile(v) else emitter.value(v) for v in values]
+        emitter.emit(hopper.hold, *held)
+
+    @builtin
     def setmaxnreg(self, registers: Any) -> None:
         """The registers that each thread of the group may use from here on: at the start of a group of
         whole warp groups (128 threads), a multiple of 8 from 24 to 240."""
@@ -336,6 +345,13 @@ class Instructions:
         return linear.min(tile_value(x, "min"), dim, keep_dims=keepdim)
 
     @builtin
+    def concat(self, parts: Any, dim: Any) -> Any:
+        """Register tensors one after the other along an axis."""
+        tiles = [tile_value(x, "concat") for x in parts]
+        axis = shapes.axis_of(dim, len(current().shape(tiles[0])))
+        return current().emit(tile.concat, *tiles, axis=axis)
+
+    @builtin
     def fast_divmod(self, a: Operand, b: Operand) -> Any:
         """(a // b, a % b) of numbers that are not negative."""
         emitter = current()
@@ -409,6 +425,10 @@ class ScriptBase(Instructions):
 
     def __init__(self) -> None:
         pass
+
+
+def _is_tile(x: Any) -> bool:
+    return isinstance(x, Value) and isinstance(x.type, Tile | InFlight)
 
 
 # ---- views

@@ -27,7 +27,7 @@ Refuses (InternalError): wgmma in tasks that are not one warp group a replica, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -240,6 +240,9 @@ class _Task:
             case tile.slice_tile:
                 offset, shape = o.attrs["offset"], o.attrs["shape"]
                 self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
+            case tile.concat:
+                for v, offset in zip(o.operands, tile.concat_offsets(o), strict=True):
+                    self._flow(o.result, v, _cutter(offset, _shape(v)))
             case control.for_:
                 (body,) = o.regions
                 self._carried(o.operands[3:], body.params[1:], body.yielded, o.results)
@@ -352,6 +355,8 @@ class _Task:
                 self.layout[o.result] = self._cut(o)[1]
             elif o.kind is tile.reshape:
                 self.layout[o.result] = self._reshaped(o)[1]
+            elif o.kind is tile.concat:
+                self.layout[o.result] = self._joined(o)[0]
 
     def _flood(self, v: Value, layout: Layout) -> None:
         if v in self.cheap or v in self.layout:
@@ -470,6 +475,9 @@ class _Task:
             case tile.slice_tile:
                 x, part = self._cut(o)
                 operands, results, attrs = (x,), (part,), {"layout": part}
+            case tile.concat:
+                x, operands = self._joined(o)
+                results, attrs = (x,), {"layout": x}
             case tile.reshape:
                 x, y = self._reshaped(o)
                 operands, results, attrs = (x,), (y,), {"layout": y}
@@ -537,9 +545,7 @@ class _Task:
             plain = blocked(shape, inner, 1, self.warps)
             parts = [y for y in (self.layout[o.result], plain) if not y.overhangs]
             candidates += [y.product(counts) for y in parts]
-        # What always works: threads share out the axes that stay whole, each holds all of the others.
-        kept = tuple(n if n == m else 1 for n, m in zip(size, shape, strict=True))
-        candidates.append(blocked(kept, inner, 1, self.warps).broadcast(size))
+        candidates.append(self._divisible(size, [n != m for n, m in zip(size, shape, strict=True)]))
         for y in candidates:
             part = _part(y, offset, shape)
             if part is not None:
@@ -547,6 +553,23 @@ class _Task:
         raise InternalError(
             f"assign_layouts: no layout lets {shape} at {offset} be cut from {x.type}"
         )
+
+    def _divisible(self, size: tuple[int, ...], cut: Sequence[bool]) -> Layout:
+        """A layout that can be cut anywhere along some axes: threads share out the others, and each holds
+        all of those."""
+        kept = tuple(1 if c else n for n, c in zip(size, cut, strict=True))
+        return blocked(kept, len(size) - 1, 1, self.warps).broadcast(size)
+
+    def _joined(self, o: Op) -> tuple[Layout, tuple[Layout, ...]]:
+        """Layouts of a concat's result and operands."""
+        size = _shape(o.result)
+        last = self._divisible(size, [a == o.attrs["axis"] for a in range(len(size))])
+        for joined in (self._layout(o.result), last):
+            cuts = zip(o.operands, tile.concat_offsets(o), strict=True)
+            parts = [_part(joined, offset, _shape(v)) for v, offset in cuts]
+            if None not in parts:
+                return joined, tuple(p for p in parts if p is not None)
+        raise InternalError(f"assign_layouts: no layout of {o.result.type} is made of its parts")
 
     def _reshaped(self, o: Op) -> tuple[Layout, Layout]:
         """Layouts of a reshape's operand and result."""
@@ -596,6 +619,10 @@ def _touches(o: Op) -> bool:
     return any(_tile(v.type) for v in (*o.operands, *o.results)) or any(
         _touches(i) for r in o.regions for i in r.ops
     )
+
+
+def _cutter(offset: tuple[int, ...], shape: tuple[int, ...]) -> Flow:
+    return lambda x: _part(x, offset, shape)
 
 
 def _part(x: Layout, offset: tuple[int, ...], shape: tuple[int, ...]) -> Layout | None:

@@ -67,7 +67,7 @@ _SFU = frozenset(
 ) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf, arith.div))
 _FREE = frozenset(
     (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
-)
+) | {tile.concat}
 
 SM_90A = CostTable(
     tensor_macs_16bit=2048,

@@ -222,6 +222,11 @@ def _slice_tile(o: Op, x: Any) -> Any:
     return x[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))]
 
 
+@_pure(tile.concat)
+def _concat(o: Op, *parts: Any) -> Any:
+    return np.concatenate(parts, o.attrs["axis"])
+
+
 @_pure(tile.convert_layout)
 def _convert_layout(o: Op, x: Any) -> Any:
     return x

@@ -585,6 +585,11 @@ def _no_acc(a: Agent, o: Op) -> Fresh:
     return Fresh(None, a.count)
 
 
+@step(hopper.hold)
+def _hold(a: Agent, o: Op, *values: Any) -> None:
+    """Nothing: it is about the machine code."""
+
+
 @step(hopper.wgmma_fence)
 def _wgmma_fence(a: Agent, o: Op) -> None:
     a.wgmma.last_fence = a.count

@@ -16,6 +16,7 @@ from warploom.ir.types import (
     TensorMap,
     Tile,
     View,
+    dtype_of,
     f32,
     i1,
     i32,
@@ -310,3 +311,17 @@ def wgmma_wait(*acc: InFlight, pending: int) -> tuple[Tile, ...]:
     groups' shared operands are over)."""
     require(pending >= 0, "pending is not negative")
     return tuple(a.tile for a in acc)
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def hold(*values: Type) -> None:
+    """Order in the machine code: what follows stays behind the computation of these tiles and numbers.
+
+    The assembler may move a wgmma_wait up past arithmetic that doesn't need it (seen with ptxas 12.8, 13.0
+    and NVRTC 13.5), so the place of a wait amid arithmetic that is to hide it is lost.  Emitted as a store
+    that never happens and whose predicate depends on the values; elsewhere it means nothing.  Held by
+    habits of the assembler, not by its contract: `runtime/sass.py` counts what stands before a wait.
+    """
+    require(len(values) > 0, "hold needs a value")
+    for v in values:
+        require(dtype_of(v).bits <= 32, f"hold takes values of at most 32 bits, not {v}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from warploom.ir.core import (
+    HARDWARE,
     SEQUENTIAL,
     Effect,
+    Op,
     Type,
     op,
     require,
@@ -111,6 +113,31 @@ def slice_tile(
     )
     require(ok, f"slice {offset}+{shape} is outside {x}")
     return Tile(shape, x.elem, layout)
+
+
+@op(levels=HARDWARE)
+def concat(*parts: Tile, axis: int, layout: object = None) -> Tile:
+    """The parts one after the other along an axis.  At PLACED a part's registers are some of the whole's."""
+    first = parts[0]
+    require(all(isinstance(t, Tile) for t in parts), "concat takes tiles")
+    require(0 <= axis < len(first.shape), f"axis {axis} is outside {first}", "axis")
+    for t in parts:
+        same = all(
+            a == axis or n == m for a, (n, m) in enumerate(zip(t.shape, first.shape, strict=True))
+        )
+        require(same and t.elem == first.elem, f"{t} can't follow {first} along axis {axis}")
+    n = sum(t.shape[axis] for t in parts)
+    return Tile((*first.shape[:axis], n, *first.shape[axis + 1 :]), first.elem, layout)
+
+
+def concat_offsets(o: Op) -> list[tuple[int, ...]]:
+    """Where in a concat's result each of its parts starts."""
+    axis, at, out = o.attrs["axis"], 0, []
+    for v in o.operands:
+        shape = v.type.shape  # type: ignore[attr-defined]
+        out.append(tuple(at if a == axis else 0 for a in range(len(shape))))
+        at += shape[axis]
+    return out
 
 
 @op()

@@ -1,55 +1,201 @@
 # mypy: ignore-errors
 # (annotations of scripts are values: `slot: int32 = 0` declares a variable)
-"""O = softmax(Q·Kᵀ·scale)·V forward, bf16, head size 128, every role and barrier placed by hand.
+"""O = softmax(Q·Kᵀ·scale)·V forward in bf16, every role and barrier placed by hand.
 
-Q, K, V, O are (heads, seq, 128), contiguous; heads counts batch × heads.  A CTA owns 128 rows of one
-head: two consumers of 64 rows, one loading thread.  Inside a consumer the scores of the next block and this
-block's P·V are in flight together, and the softmax runs under P·V; between consumers the turn to issue
-products passes back and forth (ping-pong), so that one group's softmax runs under the other's products.
+Q and O are (heads, seq, d), K and V (heads / shared_by, seq, d), contiguous; heads counts batch × heads.
+
+A CTA owns tiles of 64 × groups rows of one head, one after another.  One thread loads; each consumer has
+64 rows.  Inside a consumer the scores of the next block and this block's P·V are in flight together, and
+the softmax runs under P·V; between consumers the turn to issue products passes round (ping-pong), so that
+one's softmax runs under the others' products.
 """
 
 from __future__ import annotations
 
+from warploom.explicit.script import Class
 from warploom.language import bfloat16, cdiv, float32, int32
 from warploom.runtime.script import Script
 
 NEGATIVE = float("-inf")
+LN_2 = 0.6931471805599453
 TURNS = 8  # the first of the named barriers that pass the turn
 
 
-class Attention(Script):
-    """causal: row i sees columns 0 … i.  pingpong: consumers take turns at issuing products.  stages:
-    blocks of K, and of V, in their rings."""
+class Ring(Class):
+    """Blocks between the loader and the consumers: `depth` slots of `parts` blocks with a barrier pair each.
+    slot, phase: where in it the task is."""
 
-    def __init__(self, causal: bool = False, pingpong: bool = True, stages: int = 2) -> None:
+    def __init__(self, depth, parts, rows, columns, readers):
+        self.depth = depth
+        self.parts = parts
+        self.blocks = self.shared_tensor(dtype=bfloat16, shape=[depth * parts, rows, columns])
+        self.full = self.mbarrier.alloc([1] * (depth * parts))
+        # Released by each warp of every reader.
+        self.empty = self.mbarrier.alloc([4 * readers] * (depth * parts))
+        self.slot: int32 = 0
+        self.phase: int32 = 0
+
+    def block(self, part=0):
+        return self.blocks[self.slot * self.parts + part]
+
+    def wait(self, part=0):
+        self.mbarrier.wait(self.full[self.slot * self.parts + part], self.phase)
+
+    def release(self, part=0):
+        """The task's warps have read their part."""
+        self.mbarrier.arrive(self.empty[self.slot * self.parts + part], by="warp")
+        self.advance()
+
+    def load(self, view, offsets, part=0):
+        """Asks for a part of the next slot."""
+        at = self.slot * self.parts + part
+        self.mbarrier.wait(self.empty[at], self.phase ^ 1)
+        self.mbarrier.arrive_and_expect_tx(self.full[at], self.blocks[at].nbytes)
+        self.tma.global_to_shared(view, self.blocks[at], offsets, self.full[at])
+
+    def advance(self):
+        self.slot, self.phase = self.ring_next(self.slot, self.phase, self.depth)
+
+
+class Attention(Script):
+    """causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
+    stages: blocks of K, and of V, in their rings.  pingpong: consumers take turns at issuing products.
+    eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
+    programs: CTAs of a launch, one for each SM.  shared_by: heads of Q that share one of K and V.
+    lse: write log Σ exp of each row's scores as well."""
+
+    def __init__(
+        self,
+        causal: bool = False,
+        d: int = 128,
+        groups: int = 2,
+        block: int = 128,
+        stages: int = 2,
+        q_stages: int = 1,
+        pingpong: bool = True,
+        eighths: int = 2,
+        programs: int = 132,
+        shared_by: int = 1,
+        lse: bool = False,
+    ) -> None:
         super().__init__()
         self.causal = causal
-        self.pingpong = pingpong
+        self.d = d
+        self.groups = groups
+        self.rows = 64 * groups
+        self.block = block
         self.stages = stages
-        self.d, self.block = 128, 128
+        self.q_stages = q_stages
+        self.pingpong = pingpong
+        self.held = block * eighths // 8
+        self.programs = programs
+        self.shared_by = shared_by
+        self.lse = lse
+        # setmaxnreg moves registers from the loading warp group to the consumers (PTX ISA, setmaxnreg).
+        self.budgets = {1: (56, 240), 2: (24, 240), 3: (32, 160)}[groups]
+        self.nested = block % self.rows == 0  # only a tile's last block crosses the diagonal
+
+    # ---- which tiles
+
+    def rounds(self, tiles):
+        """How many tiles this CTA has."""
+        full = tiles // self.gridDim.x
+        return full + self.where(self.place(full) < tiles - full * self.gridDim.x, 1, 0)
+
+    def place(self, turn):
+        """This CTA's place in a round.  Causal tiles differ in length, longest first: who had the longest of
+        one round has the shortest of the next."""
+        me = self.blockIdx.x
+        if self.causal:
+            me = self.where(turn % 2 == 0, me, self.gridDim.x - 1 - me)
+        return me
+
+    def tile_at(self, turn, heads, seq):
+        """Head, first row and number of blocks of the tile of this turn."""
+        t = turn * self.gridDim.x + self.place(turn)
+        tiles = cdiv(seq, self.rows)
+        blocks = cdiv(seq, self.block)
+        if self.causal:
+            row = (tiles - 1 - t // heads) * self.rows
+            return t % heads, row, min(blocks, cdiv(row + self.rows, self.block))
+        return t // tiles, t % tiles * self.rows, blocks
+
+    # ---- the consumers
 
     def my_turn(self, group):
         if self.pingpong:
-            self.named_barrier.sync(TURNS, 256, index=group, n=2)
+            self.named_barrier.sync(TURNS, 256, index=group, n=self.groups)
 
     def pass_turn(self, group):
         if self.pingpong:
-            self.named_barrier.arrive(TURNS, 256, index=1 - group, n=2)
+            following = self.where(group == self.groups - 1, 0, group + 1)
+            self.named_barrier.arrive(TURNS, 256, index=following, n=self.groups)
+
+    def issue_scores(self, q_block, k):
+        """Starts Q·Kᵀ of the next block."""
+        s = self.register_tensor(dtype=float32, shape=[64, self.block])
+        self.wgmma.fence()
+        self.wgmma.mma(q_block, k.block().transpose(), s, use_acc=False)
+        self.wgmma.commit_group()
+        return s
 
     def masked(self, s, row, j, seq):
         """Scores of columns that a row does not see are -inf."""
-        columns = (j * self.block + self.arange(0, self.block))[None, :]
-        seen = columns < seq
+        columns = j * self.block + self.arange(0, self.block)
         if self.causal:
-            seen = seen & (columns <= (row + self.arange(0, 64))[:, None])
-        return self.where(seen, s, NEGATIVE)
+            last = self.minimum(row + self.arange(0, 64), seq - 1)
+            return self.where(columns[None, :] <= last[:, None], s, NEGATIVE)
+        return self.where((columns < seq)[None, :], s, NEGATIVE)
 
-    def load(self, view, ring, full, empty, slot, phase, head, j):
-        """Asks for block j of K or V."""
-        self.mbarrier.wait(empty[slot], phase ^ 1)
-        self.mbarrier.arrive_and_expect_tx(full[slot], ring[slot].nbytes)
-        self.tma.global_to_shared(view, ring[slot], [head, j * self.block, 0], full[slot])
-        return self.ring_next(slot, phase, self.stages)
+    def shift_of(self, top, scale, masked):
+        """What is subtracted from scaled scores; 0 in rows that have seen nothing yet."""
+        if masked:
+            return self.where(top == NEGATIVE, 0.0, top * scale)
+        return top * scale
+
+    def exponentials(self, s, shift, scale):
+        return self.exp2(self.fma(s, scale, -shift[:, None]))
+
+    def add_up(self, total, e):
+        """Adds e along its rows to total (64, 4): a column for each of the four lanes that share a row, which
+        are added at the end.  One element after the other, so that sums keep pace with exponentials."""
+        rows, n = e.shape
+        parts = self.reshape(e, (rows, n // 8, 4, 2))
+        for i in self.range(0, n // 8, unroll="all"):
+            for j in self.range(0, 2, unroll="all"):
+                total = total + self.reshape(parts[:, i : i + 1, :, j : j + 1], (rows, 4))
+        return total
+
+    def step(self, state, k, v, q_block, group, row, j, seq, scale, masked):
+        """In flight together: the scores of block j, P·V of the block before.  The softmax of block j runs
+        under P·V.  State: the sum of P·V, P, the rows' maxima and sums."""
+        o, p, top, total = state
+        k.wait()
+        self.my_turn(group)
+        s = self.issue_scores(q_block, k)
+        v.wait()
+        self.wgmma.mma(p, v.block(), o)
+        self.wgmma.commit_group()
+        self.pass_turn(group)
+        self.wgmma.wait_group(1)
+        k.release()
+        if masked:
+            s = self.masked(s, row, j, seq)
+        higher = self.maximum(top, self.max(s, dim=1))
+        shift = self.shift_of(higher, scale, masked)
+        alpha = self.exp2(self.fma(top, scale, -shift))
+        total = total * alpha[:, None]
+        if self.held > 0:
+            early = self.exponentials(s[:, 0 : self.held], shift, scale)
+            total = self.add_up(total, early)
+            self.hold(total)
+        self.wgmma.wait_group(0)
+        v.release()
+        late = self.exponentials(s[:, self.held : self.block], shift, scale)
+        total = self.add_up(total, late)
+        if self.held > 0:
+            late = self.concat([early, late], dim=1)
+        return o * alpha[:, None], late.to(bfloat16), higher, total
 
     def __call__(
         self,
@@ -57,115 +203,99 @@ class Attention(Script):
         k_ptr: ~bfloat16,
         v_ptr: ~bfloat16,
         o_ptr: ~bfloat16,
+        lse_ptr: ~float32,
         heads: int32,
         seq: int32,
         scale: float32,
     ):
-        """scale: the softmax scale times log2(e)."""
-        self.attrs.blocks = [cdiv(seq, 128), heads]
-        self.attrs.warps = 12
-        shape = [heads, seq, self.d]
-        g_q = self.global_view(q_ptr, dtype=bfloat16, shape=shape)
-        g_k = self.global_view(k_ptr, dtype=bfloat16, shape=shape)
-        g_v = self.global_view(v_ptr, dtype=bfloat16, shape=shape)
-        g_o = self.global_view(o_ptr, dtype=bfloat16, shape=shape)
-        q = self.shared_tensor(dtype=bfloat16, shape=[2, 64, self.d])
-        k = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block, self.d])
-        v = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block, self.d])
-        o_out = self.shared_tensor(dtype=bfloat16, shape=[2, 64, self.d])
-        q_full = self.mbarrier.alloc([1, 1])
-        k_full = self.mbarrier.alloc([1] * self.stages)
-        k_empty = self.mbarrier.alloc([8] * self.stages)
-        v_full = self.mbarrier.alloc([1] * self.stages)
-        v_empty = self.mbarrier.alloc([8] * self.stages)
+        """scale: the softmax scale times log2(e).  lse (heads, seq): written where asked for."""
+        tiles = cdiv(seq, self.rows) * heads
+        self.attrs.blocks = min(self.programs, tiles)
+        self.attrs.warps = 4 * self.groups + 4
+        rounds = self.rounds(tiles)
+        kv_heads = heads // self.shared_by
+        g_q = self.global_view(q_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
+        g_k = self.global_view(k_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
+        g_v = self.global_view(v_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
+        g_o = self.global_view(o_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
+        g_lse = self.global_view(lse_ptr, dtype=float32, shape=[heads, seq])
+        q = Ring(self.q_stages, self.groups, 64, self.d, 1)
+        k = Ring(self.stages, 1, self.block, self.d, self.groups)
+        v = Ring(self.stages, 1, self.block, self.d, self.groups)
+        staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
 
-        tile = self.blockIdx.x
-        if self.causal:  # heavy tiles first
-            tile = self.gridDim.x - 1 - tile
-        head = self.blockIdx.y
-        first_row = tile * 128
-        blocks = cdiv(seq, self.block)
-        if self.causal:
-            blocks = min(blocks, tile + 1)
-
-        with self.thread_group(0, 128, replicas=2, name="consumer") as group:
-            self.setmaxnreg(240)
-            row = first_row + group * 64
-            ks: int32 = 0
-            kp: int32 = 0
-            vs: int32 = 0
-            vp: int32 = 0
-            if group == 1:  # group 0 begins
+        with self.thread_group(0, 128, replicas=self.groups, name="consumer") as group:
+            self.setmaxnreg(self.budgets[1])
+            if group == self.groups - 1:  # group 0 begins
                 self.pass_turn(group)
+            for turn in range(rounds):
+                head, first_row, blocks = self.tile_at(turn, heads, seq)
+                row = first_row + group * 64
+                q_block = q.block(group)
 
-            # The last block first: alone, masked.
-            self.mbarrier.wait(q_full[group], 0)
-            self.mbarrier.wait(k_full[ks], kp)
-            s = self.register_tensor(dtype=float32, shape=[64, self.block])
-            self.wgmma.fence()
-            self.wgmma.mma(q[group], k[ks].transpose(), s, use_acc=False)
-            self.wgmma.commit_group()
-            self.wgmma.wait_group(0)
-            self.mbarrier.arrive(k_empty[ks], by="warp")
-            ks, kp = self.ring_next(ks, kp, self.stages)
-            s = self.masked(s, row, blocks - 1, seq)
-            top = self.max(s, dim=1)
-            e = self.exp2(s * scale - (top * scale)[:, None])
-            total = self.sum(e, dim=1)
-            p = e.to(bfloat16)
-            o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
-
-            for _ in range(1, blocks):
-                # In flight together: the scores of this block, P·V of the one before.
-                self.mbarrier.wait(k_full[ks], kp)
-                self.my_turn(group)
-                s_next = self.register_tensor(dtype=float32, shape=[64, self.block])
-                self.wgmma.fence()
-                self.wgmma.mma(q[group], k[ks].transpose(), s_next, use_acc=False)
-                self.wgmma.commit_group()
-                self.mbarrier.wait(v_full[vs], vp)
-                self.wgmma.mma(p, v[vs], o)
-                self.wgmma.commit_group()
-                self.pass_turn(group)
-                self.wgmma.wait_group(1)
-                self.mbarrier.arrive(k_empty[ks], by="warp")
-                ks, kp = self.ring_next(ks, kp, self.stages)
-                higher = self.maximum(top, self.max(s_next, dim=1))
-                alpha = self.exp2((top - higher) * scale)
-                top = higher
-                e = self.exp2(s_next * scale - (top * scale)[:, None])
-                total = total * alpha + self.sum(e, dim=1)
+                # The last block first: alone, masked.
+                q.wait(group)
+                k.wait()
+                s = self.issue_scores(q_block, k)
                 self.wgmma.wait_group(0)
-                self.mbarrier.arrive(v_empty[vs], by="warp")
-                vs, vp = self.ring_next(vs, vp, self.stages)
-                p = e.to(bfloat16)
-                o = o * alpha[:, None]
+                k.release()
+                if self.causal or blocks * self.block > seq:
+                    s = self.masked(s, row, blocks - 1, seq)
+                top = self.max(s, dim=1)
+                e = self.exponentials(s, self.shift_of(top, scale, True), scale)
+                total = self.add_up(self.register_tensor(dtype=float32, shape=[64, 4], init=0.0), e)
+                o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
+                state = (o, e.to(bfloat16), top, total)
 
-            self.mbarrier.wait(v_full[vs], vp)
-            self.wgmma.fence()
-            self.wgmma.mma(p, v[vs], o)
-            self.wgmma.commit_group()
-            self.wgmma.wait_group(0)
-            self.store_shared(o_out[group], (o * (1.0 / total)[:, None]).to(bfloat16))
-            self.fence.proxy_async()
-            self.sync()
+                clear = blocks - 1  # blocks that no mask touches
+                if self.causal and not self.nested:
+                    clear = min(clear, first_row // self.block)
+                    for i in range(1, blocks - clear):
+                        j = blocks - 1 - i
+                        state = self.step(state, k, v, q_block, group, row, j, seq, scale, True)
+                for i in range(clear):
+                    j = clear - 1 - i
+                    state = self.step(state, k, v, q_block, group, row, j, seq, scale, False)
+                q.release(group)
+
+                o, p, top, total = state
+                v.wait()
+                self.wgmma.fence()
+                self.wgmma.mma(p, v.block(), o)
+                self.wgmma.commit_group()
+                row_total = self.sum(total, dim=1)
+                if self.lse:
+                    lse = self.fma(top, scale, self.log2(row_total)) * LN_2
+                    self.store_global(g_lse, lse, [head, row], dims=[1])
+                with self.single_thread():
+                    self.tma.wait_group(0)  # the tile before has left the staging buffer
+                self.sync()
+                self.wgmma.wait_group(0)
+                v.release()
+                self.store_shared(staging[group], (o * (1.0 / row_total)[:, None]).to(bfloat16))
+                self.fence.proxy_async()
+                self.sync()
+                with self.single_thread():
+                    self.tma.shared_to_global(staging[group], g_o, [head, row, 0])
+                    self.tma.commit_group()
             with self.single_thread():
-                self.tma.shared_to_global(o_out[group], g_o, [head, row, 0])
-                self.tma.commit_group()
                 self.tma.wait_group(0)
 
-        with self.warp_group(2, name="producer"):
-            self.setmaxnreg(24)
+        with self.warp_group(self.groups, name="producer"):
+            self.setmaxnreg(self.budgets[0])
             with self.single_thread():
-                for i in self.range(0, 2, unroll="all"):
-                    self.mbarrier.arrive_and_expect_tx(q_full[i], q[i].nbytes)
-                    self.tma.global_to_shared(g_q, q[i], [head, first_row + 64 * i, 0], q_full[i])
-                ks: int32 = 0
-                kp: int32 = 0
-                vs: int32 = 0
-                vp: int32 = 0
-                ks, kp = self.load(g_k, k, k_full, k_empty, ks, kp, head, blocks - 1)
-                for i in range(1, blocks):
-                    ks, kp = self.load(g_k, k, k_full, k_empty, ks, kp, head, blocks - 1 - i)
-                    vs, vp = self.load(g_v, v, v_full, v_empty, vs, vp, head, blocks - i)
-                vs, vp = self.load(g_v, v, v_full, v_empty, vs, vp, head, 0)
+                for turn in range(rounds):
+                    head, first_row, blocks = self.tile_at(turn, heads, seq)
+                    kv = head // self.shared_by
+                    k.load(g_k, [kv, (blocks - 1) * self.block, 0])
+                    k.advance()
+                    for i in self.range(0, self.groups, unroll="all"):
+                        q.load(g_q, [head, first_row + 64 * i, 0], i)
+                    q.advance()
+                    for i in range(1, blocks):
+                        k.load(g_k, [kv, (blocks - 1 - i) * self.block, 0])
+                        k.advance()
+                        v.load(g_v, [kv, (blocks - i) * self.block, 0])
+                        v.advance()
+                    v.load(g_v, [kv, 0, 0])
+                    v.advance()
