@@ -37,7 +37,7 @@ class Numbers(Script):
         v = self.load(x_ptr + self.arange(0, 32))
         w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v)
         w = w + self.rsqrt(v) + self.sin(v) + self.cos(v) + self.tanh(v) + self.erf(v)
-        w = w + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
+        w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)

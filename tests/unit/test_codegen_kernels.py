@@ -47,6 +47,7 @@ def test_functions(dtype: str) -> None:
         "log2",
         "sqrt",
         "rsqrt",
+        "rcp",
         "sin",
         "cos",
         "tanh",

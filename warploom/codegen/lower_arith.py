@@ -25,9 +25,13 @@ OPERATORS = {
 FUNCTIONS = {
     arith.exp2: "exp2_approx", arith.log: "logf", arith.log2: "log2f", arith.sqrt: "sqrtf",
     arith.rsqrt: "rsqrtf", arith.sin: "sinf", arith.cos: "cosf", arith.tanh: "tanhf", arith.erf: "erff",
-    arith.floor: "floorf", arith.ceil: "ceilf", arith.abs_: "fabsf",
+    arith.floor: "floorf", arith.ceil: "ceilf", arith.abs_: "fabsf", arith.rcp: "rcp_approx",
 }  # fmt: skip
-DOUBLE = {"exp2_approx": "exp2", **{f: f[:-1] for f in FUNCTIONS.values() if f.endswith("f")}}
+DOUBLE = {
+    "exp2_approx": "exp2",
+    "rcp_approx": "__drcp_rn",
+    **{f: f[:-1] for f in FUNCTIONS.values() if f.endswith("f")},
+}
 
 
 def literal(value: int | float | bool, elem: DType) -> str:

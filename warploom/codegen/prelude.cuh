@@ -390,6 +390,8 @@ DEV u32 join8(u32 a, u32 b, u32 c, u32 d) { return (a & 0xffu) | (b & 0xffu) << 
 
 DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 
+DEV float rcp_approx(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+
 DEV i64 load_long(u32 addr) { return long_of(load_shared64(addr)); }
 
 DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr)); }

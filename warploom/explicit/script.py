@@ -393,6 +393,7 @@ class Instructions:
     log2 = elementwise.log2
     sqrt = elementwise.sqrt
     rsqrt = elementwise.rsqrt
+    rcp = elementwise.rcp
     sin = elementwise.sin
     cos = elementwise.cos
     tanh = elementwise.tanh

@@ -818,6 +818,7 @@ class ScriptStatements(Statements):
             starts, ends = old.value.type, new.value.type
             if isinstance(starts, Tile) and isinstance(ends, InFlight) and ends.tile == starts:
                 assumed.in_flight.add(name)
+                assumed.ages[name] = flight.get(new.value, SETTLED)  # at the next one's start
                 raise _Retry
             if isinstance(starts, InFlight) and isinstance(ends, Tile) and starts.tile == ends:
                 v = self.emitter.emit(hopper.in_flight, new.value, hint=new.value.hint)

@@ -166,6 +166,12 @@ def rsqrt(x: Operand) -> Tensor:
 
 
 @method
+def rcp(x: Operand) -> Tensor:
+    """1 / x within 1 unit in the last place: one instruction in f32, where / takes several (f32, f64)."""
+    return _unary(arith.rcp, x)
+
+
+@method
 def sin(x: Operand) -> Tensor:
     """Sine of x in radians (f32, f64)."""
     return _unary(arith.sin, x)

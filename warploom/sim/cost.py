@@ -63,7 +63,7 @@ def _size(t: Type) -> int:
 
 
 _SFU = frozenset(
-    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt)
+    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
 ) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf, arith.div))
 _FREE = frozenset(
     (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)

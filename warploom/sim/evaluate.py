@@ -115,6 +115,10 @@ def _rsqrt(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), np.sqrt(x))
 
 
+def _rcp(x: Any) -> Any:
+    return np.divide(np.asarray(1, np.asarray(x).dtype), x)
+
+
 for _kind, _ints, _floats in (
     (arith.add, np.add, None),
     (arith.sub, np.subtract, None),
@@ -144,6 +148,7 @@ for _kind, _ints, _floats in (
     (arith.log2, np.log2, None),
     (arith.sqrt, np.sqrt, None),
     (arith.rsqrt, _rsqrt, None),
+    (arith.rcp, _rcp, None),
     (arith.sin, np.sin, None),
     (arith.cos, np.cos, None),
     (arith.tanh, np.tanh, None),

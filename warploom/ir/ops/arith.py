@@ -209,6 +209,7 @@ log = _math("log", "Natural logarithm.")
 log2 = _math("log2", "Base-2 logarithm.")
 sqrt = _math("sqrt", "Square root.")
 rsqrt = _math("rsqrt", "1 / sqrt(x).")
+rcp = _math("rcp", "1 / x, within 1 unit in the last place (f32: PTX rcp.approx.ftz).")
 sin = _math("sin", "Sine, x in radians.")
 cos = _math("cos", "Cosine, x in radians.")
 tanh = _math("tanh", "Hyperbolic tangent.")
@@ -265,7 +266,7 @@ def addptr(p: Type, offset: Type) -> Type:
 
 
 UNARY: frozenset[OpKind] = frozenset(
-    (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, tanh, erf, floor, ceil)
+    (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf, floor, ceil)
 )
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {

@@ -1,0 +1,115 @@
+# mypy: ignore-errors
+# (annotations of scripts are values: `slot: int32 = 0` declares a variable)
+"""C = silu(A·B1ᵀ) · (A·B2ᵀ) in bf16 (the gated half of a transformer's feed-forward layer), in one pass.
+
+A is (M, K), B1 and B2 are (N, K), C is (M, N), all row-major.
+
+128 rows of B1 and 128 of B2 lie one behind the other in a slot, so that one wgmma of 256 columns makes both
+products: a thread's first 64 sums are of A·B1ᵀ, the others of A·B2ᵀ, element for element of the same place.
+The main loop is the plain GEMM's with tiles of 128×256, and the weights need no interleaving.
+"""
+
+from __future__ import annotations
+
+from warploom.kernels.explicit.parts import Tiles
+from warploom.language import bfloat16, cdiv, float32, int32
+from warploom.runtime.script import Script
+
+LOG2_E = 1.4426950408889634
+
+
+class DualGemm(Script):
+    """programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
+    that are walked together."""
+
+    def __init__(self, programs: int = 132, stages: int = 4, band: int = 16) -> None:
+        super().__init__()
+        self.programs = programs
+        self.stages = stages
+        self.band = band
+
+    def silu(self, x):
+        return x * self.rcp(1.0 + self.exp2(x * -LOG2_E))
+
+    def __call__(
+        self,
+        a_ptr: ~bfloat16,
+        b1_ptr: ~bfloat16,
+        b2_ptr: ~bfloat16,
+        c_ptr: ~bfloat16,
+        m: int32,
+        n: int32,
+        k: int32,
+    ):
+        tiles = Tiles(m, n, 128, 128, self.band)
+        self.attrs.blocks = tiles.programs(self.programs)
+        self.attrs.warps = 12
+
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b1 = self.global_view(b1_ptr, dtype=bfloat16, shape=[n, k])
+        g_b2 = self.global_view(b2_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
+        b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 256, 64])
+        c = self.shared_tensor(dtype=bfloat16, shape=[2, 64, 128])
+        full = self.mbarrier.alloc(counts=[1] * self.stages)  # a slot's bytes are there
+        empty = self.mbarrier.alloc(counts=[8] * self.stages)  # each warp of both consumers read it
+
+        steps = cdiv(k, 64)
+        first = self.blockIdx.x
+        programs = self.gridDim.x
+
+        with self.thread_group(0, 128, replicas=2, name="consumer") as group:
+            self.setmaxnreg(232)
+            slot: int32 = 0
+            phase: int32 = 0
+            for t in range(first, tiles.count, programs):
+                row, col = tiles.at(t)
+                acc = self.register_tensor(dtype=float32, shape=[64, 256])
+                previous: int32 = 0
+                for step in range(steps):
+                    self.mbarrier.wait(full[slot], phase)
+                    half = a[slot].block([64, 64], at=[group, 0])
+                    self.wgmma.fence()
+                    self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
+                    self.wgmma.commit_group()
+                    self.wgmma.wait_group(1)  # the product before this one: its slot is free
+                    if step > 0:
+                        self.mbarrier.arrive(empty[previous], by="warp")
+                    previous = slot
+                    slot, phase = self.ring_next(slot, phase, self.stages)
+                self.wgmma.wait_group(0)
+                if steps > 0:
+                    self.mbarrier.arrive(empty[previous], by="warp")
+                zero = self.register_tensor(dtype=float32, shape=[64, 256], init=0.0)
+                acc = self.where(steps > 0, acc, zero)
+                out = (self.silu(acc[:, 0:128]) * acc[:, 128:256]).to(bfloat16)
+                with self.single_thread():
+                    self.tma.wait_group(0)  # the tile before has left its staging
+                self.sync()
+                self.store_shared(c[group], out)
+                self.fence.proxy_async()
+                self.sync()
+                with self.single_thread():
+                    self.tma.shared_to_global(c[group], g_c, offsets=[row + group * 64, col])
+                    self.tma.commit_group()
+            with self.single_thread():
+                self.tma.wait_group(0)
+
+        with self.thread_group(256, 128, name="producer"):
+            self.setmaxnreg(40)
+            with self.single_thread():
+                slot: int32 = 0
+                phase: int32 = 0
+                for t in range(first, tiles.count, programs):
+                    row, col = tiles.at(t)
+                    for step in range(steps):
+                        self.mbarrier.wait(empty[slot], phase ^ 1)
+                        self.mbarrier.arrive_and_expect_tx(
+                            full[slot], transaction_bytes=a[slot].nbytes + b[slot].nbytes
+                        )
+                        at = step * 64
+                        self.tma.global_to_shared(g_a, a[slot], [row, at], full[slot])
+                        self.tma.global_to_shared(g_b1, b[slot, 0:128], [col, at], full[slot])
+                        self.tma.global_to_shared(g_b2, b[slot, 128:256], [col, at], full[slot])
+                        slot, phase = self.ring_next(slot, phase, self.stages)

@@ -1,0 +1,198 @@
+# mypy: ignore-errors
+# (annotations of scripts are values: `slot: int32 = 0` declares a variable)
+"""C = (A·Bᵀ) scaled by rows, from e4m3 to bf16: c[i, j] = scale_a[i] · scale_b[j] · Σ a[i, k]·b[j, k].
+
+A is (M, K), B is (N, K), C is (M, N), all row-major; the scales are float32, one for each row of A and of B.
+
+The tensor core sums 8-bit products with fewer bits than float32 has.  `Fp8Gemm` leaves the sum to it;
+`Fp8GemmPromoted` takes it out every 128 of K and adds it in float32.
+
+The scales travel as the operands do, by TMA through a ring of their own (as deep, so that the program's
+state recurs with the operands' ring): the store of a tile finds them in shared memory.
+"""
+
+from __future__ import annotations
+
+from warploom.kernels.explicit.parts import Tiles
+from warploom.language import bfloat16, cdiv, float8e4nv, float32, int32
+from warploom.runtime.script import Script
+
+
+class Fp8Gemm(Script):
+    """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
+    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together."""
+
+    pieces = 1  # a consumer's columns are summed in so many accumulators
+
+    def __init__(
+        self, programs: int = 132, block_n: int = 256, stages: int = 3, band: int = 16
+    ) -> None:
+        super().__init__()
+        self.programs = programs
+        self.block_n = block_n
+        self.stages = stages
+        self.band = band
+
+    def product(self, group, a, b, full, empty, slot, phase, steps):
+        """64 rows of a tile as column pieces, and where the ring stands after it."""
+        acc = self.register_tensor(dtype=float32, shape=[64, self.block_n])
+        previous: int32 = 0
+        for step in range(steps):
+            self.mbarrier.wait(full[slot], phase)
+            half = a[slot].block([64, 128], at=[group, 0])
+            self.wgmma.fence()
+            self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(1)  # the product before this one: its slot is free
+            if step > 0:
+                self.mbarrier.arrive(empty[previous], by="warp")
+            previous = slot
+            slot, phase = self.ring_next(slot, phase, self.stages)
+        self.wgmma.wait_group(0)
+        if steps > 0:
+            self.mbarrier.arrive(empty[previous], by="warp")
+        zero = self.register_tensor(dtype=float32, shape=[64, self.block_n], init=0.0)
+        return (self.where(steps > 0, acc, zero),), slot, phase
+
+    def __call__(
+        self,
+        a_ptr: ~float8e4nv,
+        b_ptr: ~float8e4nv,
+        scale_a_ptr: ~float32,
+        scale_b_ptr: ~float32,
+        c_ptr: ~bfloat16,
+        m: int32,
+        n: int32,
+        k: int32,
+    ):
+        tiles = Tiles(m, n, 128, self.block_n, self.band)
+        self.attrs.blocks = tiles.programs(self.programs)
+        self.attrs.warps = 12
+
+        width = self.block_n // self.pieces
+        g_a = self.global_view(a_ptr, dtype=float8e4nv, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=float8e4nv, shape=[n, k])
+        g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[m])
+        g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[n])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        a = self.shared_tensor(dtype=float8e4nv, shape=[self.stages, 128, 128])
+        b = self.shared_tensor(dtype=float8e4nv, shape=[self.stages, self.block_n, 128])
+        c = self.shared_tensor(dtype=bfloat16, shape=[2, self.pieces, 64, width])
+        scale_a = self.shared_tensor(dtype=float32, shape=[self.stages, 128])
+        scale_b = self.shared_tensor(dtype=float32, shape=[self.stages, self.block_n])
+        full = self.mbarrier.alloc(counts=[1] * self.stages)  # a slot's bytes are there
+        empty = self.mbarrier.alloc(counts=[8] * self.stages)  # each warp of both consumers read it
+        scales_full = self.mbarrier.alloc(counts=[1] * self.stages)
+        scales_empty = self.mbarrier.alloc(counts=[8] * self.stages)
+
+        steps = cdiv(k, 128)
+        first = self.blockIdx.x
+        programs = self.gridDim.x
+
+        with self.thread_group(0, 128, replicas=2, name="consumer") as group:
+            self.setmaxnreg(232)
+            slot: int32 = 0
+            phase: int32 = 0
+            s: int32 = 0
+            s_phase: int32 = 0
+            for t in range(first, tiles.count, programs):
+                row, col = tiles.at(t)
+                sums, slot, phase = self.product(group, a, b, full, empty, slot, phase, steps)
+                with self.single_thread():
+                    self.tma.wait_group(0)  # the tile before has left its staging
+                self.sync()
+                self.mbarrier.wait(scales_full[s], s_phase)
+                by_row = self.load_shared(scale_a[s].block([64], at=[group]))
+                for i in self.range(0, self.pieces, unroll="all"):
+                    by_column = self.load_shared(scale_b[s].block([width], at=[i]))
+                    out = sums[i] * by_row[:, None] * by_column[None, :]
+                    self.store_shared(c[group, i], out.to(bfloat16))
+                self.mbarrier.arrive(scales_empty[s], by="warp")
+                s, s_phase = self.ring_next(s, s_phase, self.stages)
+                self.fence.proxy_async()
+                self.sync()
+                with self.single_thread():
+                    for i in self.range(0, self.pieces, unroll="all"):
+                        self.tma.shared_to_global(
+                            c[group, i], g_c, offsets=[row + group * 64, col + width * i]
+                        )
+                    self.tma.commit_group()
+            with self.single_thread():
+                self.tma.wait_group(0)
+
+        with self.thread_group(256, 128, name="producer"):
+            self.setmaxnreg(40)
+            with self.single_thread():
+                slot: int32 = 0
+                phase: int32 = 0
+                s: int32 = 0
+                s_phase: int32 = 0
+                for t in range(first, tiles.count, programs):
+                    row, col = tiles.at(t)
+                    self.mbarrier.wait(scales_empty[s], s_phase ^ 1)
+                    self.mbarrier.arrive_and_expect_tx(
+                        scales_full[s], scale_a[s].nbytes + scale_b[s].nbytes
+                    )
+                    self.tma.global_to_shared(g_scale_a, scale_a[s], [row], scales_full[s])
+                    self.tma.global_to_shared(g_scale_b, scale_b[s], [col], scales_full[s])
+                    s, s_phase = self.ring_next(s, s_phase, self.stages)
+                    for step in range(steps):
+                        self.mbarrier.wait(empty[slot], phase ^ 1)
+                        self.mbarrier.arrive_and_expect_tx(
+                            full[slot], a[slot].nbytes + b[slot].nbytes
+                        )
+                        at = step * 128
+                        self.tma.global_to_shared(g_a, a[slot], [row, at], full[slot])
+                        self.tma.global_to_shared(g_b, b[slot], [col, at], full[slot])
+                        slot, phase = self.ring_next(slot, phase, self.stages)
+
+
+class Fp8GemmPromoted(Fp8Gemm):
+    """As Fp8Gemm, with sums of 128 of K added up in float32.
+
+    A consumer's columns are cut into `pieces`: while the tensor core multiplies one, the piece before is
+    added to its total, and while a consumer adds its last one, the tensor core is the other consumer's.
+    """
+
+    def __init__(
+        self,
+        programs: int = 132,
+        block_n: int = 192,
+        pieces: int = 2,
+        stages: int = 4,
+        band: int = 16,
+    ) -> None:
+        super().__init__(programs, block_n, stages, band)
+        self.pieces = pieces
+
+    def plus(self, totals, i, x):
+        """The totals with x added to number i."""
+        return [totals[j] + x if j == i else totals[j] for j in range(self.pieces)]
+
+    def product(self, group, a, b, full, empty, slot, phase, steps):
+        width = self.block_n // self.pieces
+        totals = [
+            self.register_tensor(dtype=float32, shape=[64, width], init=0.0)
+            for _ in range(self.pieces)
+        ]
+        for _ in range(steps):
+            self.mbarrier.wait(full[slot], phase)
+            half = a[slot].block([64, 128], at=[group, 0])
+            even = self.register_tensor(dtype=float32, shape=[64, width])
+            odd = self.register_tensor(dtype=float32, shape=[64, width])
+            for i in self.range(0, self.pieces, unroll="all"):
+                piece = b[slot].block([width, 128], at=[i, 0]).transpose()
+                self.wgmma.fence()
+                if i % 2 == 0:
+                    self.wgmma.mma(half, piece, even, use_acc=False)
+                else:
+                    self.wgmma.mma(half, piece, odd, use_acc=False)
+                self.wgmma.commit_group()
+                if i > 0:
+                    self.wgmma.wait_group(1)  # the piece before this one is done
+                    totals = self.plus(totals, i - 1, even if i % 2 else odd)
+            self.wgmma.wait_group(0)
+            self.mbarrier.arrive(empty[slot], by="warp")
+            totals = self.plus(totals, self.pieces - 1, odd if self.pieces % 2 == 0 else even)
+            slot, phase = self.ring_next(slot, phase, self.stages)
+        return totals, slot, phase
