@@ -29,6 +29,7 @@ from warploom.passes.merge_elects import merge_elects
 from warploom.passes.structure_access import structure_access
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
+from warploom.schedule.resources import Room
 from warploom.target import Target
 
 Pass = Callable[[Func, Schedule, Target], Func]  # explicit kernels have no schedule: None
@@ -76,13 +77,15 @@ def lower(
     schedule: Schedule | None = None,
     structured: bool = True,
     overlap: bool = False,
+    room: Room | None = None,
 ) -> Lowered:
     """Take a TILE function down to PLACED.
 
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
     structure_access assumes).  overlap: True where pointer arguments may overlap: every access keeps
-    the program's order.  Raises CompileError for the user's mistakes and unmeetable requests.
+    the program's order.  room: registers that the chooser leaves free beyond its estimate.  Raises
+    CompileError for the user's mistakes and unmeetable requests.
     """
     if overlap:
         func = func.with_(attrs={**func.attrs, "overlap": True})
@@ -105,7 +108,7 @@ def lower(
     tile = steps[-1][1]
     if schedule is None:
         with _blame("choose", tile):
-            schedule = choose(tile, knobs, target)
+            schedule = choose(tile, knobs, target, room)
     elif schedule.tile_hash != tile_hash(tile):
         raise WarploomError(
             f"the schedule was made for another kernel (TILE text {schedule.tile_hash}, "

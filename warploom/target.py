@@ -17,6 +17,7 @@ class Target:
     shared_bytes: int  # dynamic shared memory one CTA may use
     registers_per_sm: int
     max_registers_per_thread: int
+    setmaxnreg: tuple[int, int, int]  # least, most, and what both are multiples of
     max_warps: int  # of one CTA
     max_named_barriers: int
     tma_box_limit: int  # elements along one axis of a TMA box
@@ -30,6 +31,7 @@ SM_90A = Target(
     shared_bytes=232_448,  # 227 KiB
     registers_per_sm=65_536,
     max_registers_per_thread=255,
+    setmaxnreg=(24, 256, 8),  # PTX ISA, setmaxnreg: "in the range 24 to 256 ... in multiples of 8"
     max_warps=32,
     max_named_barriers=16,
     tma_box_limit=256,

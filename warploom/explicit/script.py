@@ -48,6 +48,7 @@ from warploom.language import core, debug, linear, memory
 from warploom.language import math as elementwise
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
+from warploom.target import SM_90A
 
 NAMESPACES: dict[str, type] = {
     "mbarrier": Mbarrier,
@@ -267,7 +268,7 @@ class Instructions:
     @builtin
     def setmaxnreg(self, registers: Any) -> None:
         """The registers that each thread of the group may use from here on: at the start of a group of
-        whole warp groups (128 threads), a multiple of 8 from 24 to 240."""
+        whole warp groups (128 threads), a multiple of 8 from 24 to 256."""
         p, emitter = program(), current()
         here = whole_group("setmaxnreg")
         n = static_int(registers, "the number of registers")
@@ -287,8 +288,10 @@ class Instructions:
                 f"pad the group to {padded} threads from a multiple of 128, and let single_warp() or "
                 "single_thread() do the work",
             )
-        if n % 8 or not 24 <= n <= 240:
-            refuse("setmaxnreg", f"{n} registers", "setmaxnreg takes multiples of 8 from 24 to 240")
+        low, high, unit = SM_90A.setmaxnreg
+        if n % unit or not low <= n <= high:
+            limits = f"setmaxnreg takes multiples of {unit} from {low} to {high}"
+            refuse("setmaxnreg", f"{n} registers", limits)
         if p.state.registers is not None:
             refuse("setmaxnreg", "a second setmaxnreg in one group", "one budget a group")
         p.state.registers = n, emitter.loc

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from warploom.runtime.cache import DiskCache, compiler_package, default_cache, d
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder
 from warploom.schedule.model import Knobs, Schedule
+from warploom.schedule.resources import Room
 from warploom.target import TARGETS, Target
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from warploom.timeline.model import Timeline
 
 
+# In this order: a producer needs little more; consumers that need much make the chooser split otherwise.
+ROOMS = (Room(producer=32), Room(consumer=16), Room(consumer=40), Room(producer=32, consumer=72))
+
+
 @dataclass(frozen=True)
 class Request:
     """What a kernel is compiled for.
@@ -39,6 +44,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
+    room: what the chooser leaves of registers beyond its estimate.
     """
 
     fn: Callable[..., Any]
@@ -49,6 +55,7 @@ class Request:
     structured: bool = True
     overlap: bool = False
     schedule: Schedule | None = None
+    room: Room = field(default_factory=Room)
 
     @property
     def name(self) -> str:
@@ -69,7 +76,16 @@ class Request:
             self.structured,
             self.overlap,
             None if self.schedule is None else self.schedule.to_json(),
+            self.room,
         )
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """What to try where ptxas spills with the first schedule chosen; nothing where none is chosen, where
+        the user set the limit, or where a debug build's traps serialise wgmmas anyway."""
+        knobs = self.knobs
+        given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug
+        return () if given else ROOMS
 
     def machine(self) -> Target:
         """Raises CompileError where the target is unknown."""
@@ -99,6 +115,7 @@ class Request:
             schedule=self.schedule,
             structured=self.structured,
             overlap=self.overlap,
+            room=self.room,
         )
 
 
@@ -275,7 +292,7 @@ def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
         if back is None:
             return None
         return CompiledKernel(
-            request,
+            replace(request, room=Room(**head["room"])),
             back["cuda"].decode(),
             back["cubin"],
             LaunchPlan.from_json(front["plan"].decode()),
@@ -286,44 +303,96 @@ def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
         return None
 
 
+@dataclass(frozen=True)
+class _Built:
+    """One attempt: a schedule, and what ptxas made of it."""
+
+    request: Request
+    lowered: Lowered
+    source: str
+    plan: LaunchPlan
+    back: str  # key of the cache's entry
+    cubin: bytes
+    built: dict[str, Any]
+
+    @property
+    def resources(self) -> Resources:
+        sizes = {"threads": self.plan.threads, "dynamic_shared": self.plan.shared_bytes}
+        return _resources_from(self.built, sizes)
+
+    @property
+    def harm(self) -> tuple[int, int]:
+        """What to keep low: advisories, then spills."""
+        return len(self.resources.advisories), self.resources.spill_bytes
+
+
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
+    best = _least_harm(request, disk)
+    request, lowered, resources = best.request, best.lowered, best.resources
+    told = (*_untold(request, lowered), *_scarce(request, lowered, resources))
+    head = {
+        "back": best.back,
+        "threads": best.plan.threads,
+        "dynamic_shared": best.plan.shared_bytes,
+        "warnings": told,
+        "room": asdict(request.room),
+    }
+    front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
+    disk.store("front", replace(request, room=Room()).key, front)
+    kernel = CompiledKernel(request, best.source, best.cubin, best.plan, resources, told, lowered)
+    _keep(kernel)
+    return kernel
+
+
+def _least_harm(request: Request, disk: DiskCache) -> _Built:
+    """The first attempt that ptxas has nothing to say against, else the one with the least.
+
+    Raises CompileError where none compiles."""
+    refusal: CompileError | None = None
+    best: _Built | None = None
+    tried: list[Schedule] = []
+    for room in (request.room, *request.rooms):
+        try:
+            lowered = replace(request, room=room).lower()
+            schedule = replace(lowered.schedule, reasons=())
+            if schedule in tried:
+                continue
+            tried.append(schedule)
+            found = _build(replace(request, room=room), lowered, disk)
+        except CompileError as e:
+            if not tried or (best is None and e.code != "ptxas-limit"):
+                raise
+            refusal = refusal or e
+            continue
+        if best is None or found.harm < best.harm:
+            best = found
+        if best.harm == (0, 0):
+            break
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best
+
+
+def _build(request: Request, lowered: Lowered, disk: DiskCache) -> _Built:
+    """Emitted and compiled, or from the cache's back part."""
     from warploom.codegen.emit import emit
     from warploom.runtime.signature import plan_of
 
-    lowered = request.lower()
     emitted = emit(lowered.placed, request.machine())
     plan = plan_of(emitted, lowered.placed, request.knobs.num_ctas, request.knobs.pdl)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:
         build = _compile_text(emitted.source, emitted.name, request, want_ptx=False)
-        cubin, built = build.cubin, _resources_to(build)
-        disk.store(
-            "back",
-            back,
-            {
-                "cuda": emitted.source.encode(),
-                "cubin": cubin,
-                "resources": json.dumps(built).encode(),
-            },
-        )
-    else:
-        cubin, built = found
-    told = _untold(request, lowered)
-    head = {
-        "back": back,
-        "threads": plan.threads,
-        "dynamic_shared": plan.shared_bytes,
-        "warnings": told,
-    }
-    disk.store(
-        "front", request.key, {"head": json.dumps(head).encode(), "plan": plan.to_json().encode()}
-    )
-    kernel = CompiledKernel(
-        request, emitted.source, cubin, plan, _resources_from(built, head), told, lowered
-    )
-    _keep(kernel)
-    return kernel
+        found = build.cubin, _resources_to(build)
+        entry = {
+            "cuda": emitted.source.encode(),
+            "cubin": build.cubin,
+            "resources": json.dumps(found[1]).encode(),
+        }
+        disk.store("back", back, entry)
+    return _Built(request, lowered, emitted.source, plan, back, *found)
 
 
 def _flags(request: Request) -> tuple[str, ...]:
@@ -360,6 +429,27 @@ def _untold(request: Request, lowered: Lowered) -> tuple[str, ...]:
         )
         for r in told
     )
+
+
+def _scarce(request: Request, lowered: Lowered, resources: Resources) -> tuple[str, ...]:
+    """A warning for what ptxas could not keep in registers or had to serialise.
+
+    Raises CompileError where the request is strict."""
+    problems = resources.problems()
+    if not problems or request.knobs.debug:
+        return ()
+    found = f"{request.name}: ptxas reports {'; '.join(problems)}"
+    tasks = ", ".join(
+        f"{t.name} {t.registers}" for t in lowered.schedule.tasks if t.registers is not None
+    )
+    have = f"; registers a thread: {tasks or resources.registers}"
+    limit = request.knobs.maxnreg
+    advice = "take smaller blocks, or more warps or consumer groups for them"
+    if limit is not None:
+        advice = f"raise maxnreg={limit}, or {advice}"
+    if request.knobs.strict:
+        raise CompileError("resources", found + have, lowered.tile.loc, help=advice)
+    return (format_message("warning", "resources", found + have, lowered.tile.loc, (), advice),)
 
 
 _BUILT = ("registers", "spill_bytes", "stack_bytes", "static_shared", "barriers")

@@ -42,6 +42,7 @@ from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of
 from warploom.runtime.worker import Worker, snapshot
 from warploom.schedule.model import Knobs
+from warploom.schedule.resources import Room
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ class ScriptRequest(Request):
         """Translating is quick, so the key is the program itself."""
         text = print_func(self.translated)
         return digest(own_sources(), compiler_package(), text, self.knobs, self.target)
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """A script's budgets are its author's."""
+        return ()
 
     def translate(self) -> Func:
         """The script at WARP."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from math import prod
 
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Effect, Func, Op, Value
@@ -23,6 +24,7 @@ from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
+from warploom.schedule.liveness import Peak, peak
 from warploom.schedule.model import (
     ChannelPlan,
     Knobs,
@@ -33,10 +35,16 @@ from warploom.schedule.model import (
     TaskPlan,
 )
 from warploom.schedule.resources import (
+    INSTRUCTION_RESERVE,
+    LEAST_RESERVE,
+    RESERVE,
+    RESERVE_OF_PIECES,
     WARP_GROUP,
     WORK,
+    Room,
     budgets,
     check_registers,
+    entry_registers,
     excess,
     fits,
 )
@@ -46,11 +54,11 @@ from warploom.target import Target
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
-MAX_ACCUMULATORS = 208  # registers a thread that one dot's result may take
 STAGING_CHUNK = 64  # rows of a store's staging chunk
 _WORKS = {
     "issues": "only issues TMA",
-    "copies": "copies boxes with all its threads",
+    "copies": "copies boxes by cp.async",
+    "holds": "brings boxes through its registers",
     "loads": "loads tiles by pointers",
 }
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
@@ -61,13 +69,13 @@ def tile_hash(func: Func) -> str:
     return hashlib.sha256(print_func(func).encode()).hexdigest()[:16]
 
 
-def choose(func: Func, knobs: Knobs, target: Target) -> Schedule:
-    """The schedule for a canonical, numbered TILE function.
+def choose(func: Func, knobs: Knobs, target: Target, room: Room | None = None) -> Schedule:
+    """The schedule for a canonical, numbered TILE function.  room: registers to leave beyond the estimate.
 
     Raises CompileError for a dot that wgmma can't take, for memory or registers over the limit and, where
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
-    return _Chooser(func, knobs, target).schedule()
+    return _Chooser(func, knobs, target, room or Room()).schedule()
 
 
 @dataclass(eq=False)
@@ -75,6 +83,10 @@ class _Chooser:
     func: Func
     knobs: Knobs
     target: Target
+    room: Room = field(default_factory=Room)
+    cramped: str = ""  # why the last split that registers forbade needs too many
+    reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
+    need: int = 0  # registers a thread of a consumer, with the split that was chosen
     reasons: list[Reason] = field(default_factory=list)
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
 
@@ -369,17 +381,19 @@ class _Chooser:
         wanted = each
         if specialized:
             wanted = groups * each if groups else max(2, each)
-        items = frozenset(o.result for o in loads)
         refusals: list[str] = []
-        for count in (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1)):
-            for axis, name in ((0, "M"), (1, "N")):
-                why = self.try_split(demand, items, axis, count)
+        counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
+        for self.reserve in (
+            RESERVE,
+            LEAST_RESERVE,
+        ):  # at last what may be just enough: ptxas will tell
+            for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
+                name = "MN"[axis]
+                why = self.try_split(demand, loads, specialized, axis, count)
                 if why is None:
                     self.explain_split(name if count > 1 else None, count, wanted, refusals)
                     return (name if count > 1 else None), count
                 refusals.append(f"{name} / {count}: {why}")
-                if count == 1:
-                    break
         raise self.dot_error()
 
     def asked_groups(self) -> int | None:
@@ -408,13 +422,16 @@ class _Chooser:
         self.because(self.dots[0].id if warn else "kernel", decision, reason, warn)
 
     def try_split(
-        self, demand: Demand, items: frozenset[Value], axis: int, count: int
+        self, demand: Demand, loads: list[Op], specialized: bool, axis: int, count: int
     ) -> str | None:
         """None where the dots' axis can be cut into `count` parts, else why not."""
+
+        def mine(o: Op) -> bool:
+            return "use" in demand.tasks.get(o, ())
+
+        items = frozenset(o.result for o in loads)
         try:
-            split = Split(
-                self.structure, lambda o: "use" in demand.tasks.get(o, ()), items, axis, count
-            )
+            split = Split(self.structure, mine, items, axis, count)
         except RefusalError as refusal:
             return f"{refusal.op.id}: {refusal}"
         for o in self.dots:
@@ -425,12 +442,67 @@ class _Chooser:
                 return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
             if columns % 8 or columns > self.target.wgmma_max_n:
                 return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
-            if rows * columns > MAX_ACCUMULATORS * WARP_GROUP:
-                return f"{o.id} would need {rows * columns // WARP_GROUP} registers a thread for its result"
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
-        self.cut = split.forward, count
-        return None
+        before, self.cut = self.cut, (split.forward, count)
+
+        def registers(v: Value) -> int:
+            m, *rest = (*shape_of(v.type), 1)
+            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * WARP_GROUP))
+            versions = split.versions.get(v) or {split.forward.get(v)}
+            return sum(whole if cut is None else -(-whole // count) for cut in versions)
+
+        tiles = peak(self.structure, mine, items, registers)
+        why = self.why_cramped(tiles, loads, specialized, count)
+        if why is not None:
+            self.cut, self.cramped = before, why
+        return why
+
+    def why_cramped(
+        self, tiles: Peak, loads: list[Op], specialized: bool, count: int
+    ) -> str | None:
+        """None where the registers of `count` groups hold what the dots keep there, else why not."""
+        groups = count + specialized
+        if groups * GROUP_WARPS > self.target.max_warps:
+            return None  # no CTA has so many warps: `tasks` says that
+        limit = None if specialized else self.knobs.maxnreg
+        entry = entry_registers(groups * WARP_GROUP, self.target, limit)
+        for o in self.dots:
+            columns = shape_of(o.result.type)[1] // self.parts(o)[1]
+            one = columns * dtype_of(o.result.type).bits // 64
+            if one + INSTRUCTION_RESERVE > entry and groups > 1:
+                return (
+                    f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
+                    f"result and {INSTRUCTION_RESERVE} more, {groups} warp groups are launched with {entry}"
+                )
+        reserve = self.reserve + self.room.consumer
+        work = self.work(loads)
+        if specialized:
+            found = budgets(count, work, self.target, tiles.registers + reserve, self.room)
+            most = budgets(count, work, self.target, 0, self.room)
+            have = self.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
+        else:
+            if work in ("holds", "loads") and self.reserve == RESERVE:
+                reserve += RESERVE_OF_PIECES
+            have = entry_registers(groups * WARP_GROUP, self.target)
+        if tiles.registers + reserve <= have:
+            self.need = tiles.registers + reserve
+            return None
+        names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
+        return (
+            f"{names} together need {tiles.registers} registers a thread, which have {have} and need "
+            f"{reserve} of them for the rest"
+        )
+
+    def naming(self, v: Value) -> str:
+        """The op that a tile comes from, or the name of one that a loop carries."""
+        o = self.structure.maker(v)
+        return o.id if o is not None and o.id else v.hint or "a tile"
+
+    def work(self, loads: list[Op]) -> str:
+        """The heaviest of what filling the rings asks of threads, after the split that `cut` says."""
+        found = (_work(o, rings.choose_via(self.accesses, o, self.parts)[0]) for o in loads)
+        return max(found, key=WORK.index, default=WORK[0])
 
     def check_dot_types(self, o: Op) -> None:
         a = dtype_of(o.operands[0].type)
@@ -470,11 +542,9 @@ class _Chooser:
                     o.loc,
                     help="use a BLOCK_N that is a multiple of 8, or split a wider one among more groups",
                 )
-        m, n = max((shape_of(o.result.type) for o in self.dots), key=lambda s: s[0] * s[1])
         return CompileError(
             "registers",
-            f"a dot of {m}x{n} on one warp group needs {m * n // WARP_GROUP} registers a thread for its "
-            f"result, more than {MAX_ACCUMULATORS} leave no room for anything else",
+            self.cramped,
             self.dots[0].loc,
             help="use smaller blocks, more consumer groups, or (uniform) num_warps=8",
         )
@@ -711,9 +781,12 @@ class _Chooser:
         if not specialized:
             tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
             return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if loads else tasks
-        work = max((_work(o, vias[o]) for o in loads), key=WORK.index)
-        pair = budgets(replicas, work)
+        work = self.work(loads)
+        pair = budgets(replicas, work, self.target, self.need, self.room)
+        entry = entry_registers((replicas + 1) * WARP_GROUP, self.target)
         dec, inc = self.knobs.reg_dec_producer, self.knobs.reg_inc_consumer
+        if pair is None or pair[1] == entry:
+            pair = None
         low = dec if dec else pair[0] if pair else None
         high = inc if inc else pair[1] if pair else None
         plans = (
@@ -731,6 +804,8 @@ class _Chooser:
                 help="lower num_consumer_groups",
             )
         said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
+        if self.room != Room() and not (dec or inc):
+            said += "; ptxas spilled with another budget"
         for t in plans:
             self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
         return plans
@@ -757,9 +832,9 @@ def _buffers(chunks: int, wanted: int) -> int:
 
 def _work(o: Op, via: str) -> str:
     """What filling by load o asks of a producer's threads."""
-    if via == "tma":
-        return "issues"
-    return "copies" if o.kind is tile.load_box else "loads"
+    if via != "registers":
+        return "issues" if via == "tma" else "copies"
+    return "holds" if o.kind is tile.load_box else "loads"
 
 
 def _name(group: tuple[Op, ...]) -> str:

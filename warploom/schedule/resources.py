@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from warploom.errors import CompileError, Loc
 from warploom.schedule.model import TaskPlan
 from warploom.target import Target
@@ -9,19 +11,33 @@ from warploom.target import Target
 WARP_GROUP = 128  # threads
 _SLACK = 2048  # barriers, alignment, and scratch of reductions and layout conversions
 
-# Registers a thread of (producer, consumer), by number of consumer groups and by what the producer does:
-# issue TMA (scalars only), copy boxes (addresses of every thread, a piece of a tile), or load whole tiles
-# by pointers.  Each uses the whole pool: 384 threads are launched with 168 registers each, 512 with 128.
-# The producer's parts are what NVRTC 13.5 needs without spills for tiles of 128x256x64.
-_BUDGETS: dict[tuple[int, str], tuple[int, int]] = {
-    (2, "issues"): (40, 232),
-    (2, "copies"): (104, 200),
-    (2, "loads"): (152, 176),
-    (3, "issues"): (32, 160),
-    (3, "copies"): (80, 144),
-    (3, "loads"): (104, 136),
+# Registers a thread of a producer, by what it does: (what it gets, what it manages with where the consumers
+# need more).  What NVRTC 13.5 needs without spills for slots of up to 64 KiB.
+_PRODUCER: dict[str, tuple[int, int]] = {
+    "issues": (32, 24),  # TMA: scalars only
+    "copies": (72, 56),  # cp.async: addresses of every thread
+    "holds": (104, 72),  # boxes through registers, piece by piece
+    "loads": (152, 104),  # whole tiles by pointers
 }
-WORK = ("issues", "copies", "loads")  # of a producer, lightest first
+WORK = tuple(_PRODUCER)  # lightest first
+
+# What a consumer takes beside the tiles that it holds: addresses, slots, phases, loops (NVRTC 13.5: 64 x 208
+# in 232 and 64 x 176 in 200 registers spill, 16 columns less don't); and a main task that holds pieces on
+# their way to a slot as well.
+RESERVE = 32
+RESERVE_OF_PIECES = 40
+LEAST_RESERVE = 16  # with less it certainly spills
+# The accumulators of one instruction must leave so many of the registers that a kernel is launched with, or
+# ptxas refuses it (C7602), however many setmaxnreg adds.
+INSTRUCTION_RESERVE = 28
+
+
+@dataclass(frozen=True)
+class Room:
+    """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled."""
+
+    producer: int = 0
+    consumer: int = 0
 
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role
@@ -34,10 +50,22 @@ def entry_registers(threads: int, target: Target, limit: int | None = None) -> i
     return min(target.registers_per_sm // threads, most) // 8 * 8
 
 
-def budgets(replicas: int, work: str) -> tuple[int, int] | None:
-    """(producer, consumer) registers; None where reallocation brings nothing: with one consumer group
-    each of the 256 threads may have 255 anyway."""
-    return _BUDGETS.get((replicas, work))
+def budgets(
+    replicas: int, work: str, target: Target, need: int = 0, room: Room | None = None
+) -> tuple[int, int] | None:
+    """(producer, consumer) registers that use up the pool of a producer and `replicas` consumer groups, for
+    consumers that need so many; None where there are none.  Both are what a thread is launched with where
+    reallocation brings nothing: with one consumer group each thread has all that it can address."""
+    entry = entry_registers((replicas + 1) * WARP_GROUP, target)
+    pool = (replicas + 1) * entry
+    usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
+    for low in range(usual, least - 1, -8):
+        high = min((pool - low) // replicas // 8 * 8, target.max_registers_per_thread // 8 * 8)
+        if high <= entry:
+            return (entry, entry) if entry >= need else None
+        if high >= need:
+            return pool - replicas * high, high
+    return None
 
 
 def check_registers(
@@ -47,13 +75,15 @@ def check_registers(
     that nobody will release.  Raises CompileError."""
     asked = [(t, t.registers) for t in tasks if t.registers is not None]
     for t, n in asked:
-        if n % 8 or not 24 <= n <= 256:
+        low, high, unit = target.setmaxnreg
+        if n % unit or not low <= n <= high:
             raise CompileError(
                 "registers",
-                f"task {t.name} asks for {n} registers a thread; setmaxnreg takes multiples of 8 "
-                "from 24 to 256",
+                f"task {t.name} asks for {n} registers a thread; setmaxnreg takes multiples of {unit} "
+                f"from {low} to {high}",
                 loc,
-                help=f"{_KNOB.get(t.role, 'registers')}={max(24, min(256, n // 8 * 8))} is the nearest",
+                help=f"{_KNOB.get(t.role, 'registers')}={max(low, min(high, n // unit * unit))} "
+                "is the nearest",
             )
     if not asked:
         return

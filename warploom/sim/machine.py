@@ -37,6 +37,7 @@ from warploom.sim.outline import outline_of
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
+from warploom.target import SM_90A as TARGET
 
 REGISTER_FILE = 65_536  # 32-bit registers of an SM
 
@@ -311,10 +312,11 @@ class Cta:
             a["names"], a["warps"], a["replicas"], a["registers"], strict=True
         ):
             n = entry if registers is None else registers
-            if registers is not None and (n % 8 or not 24 <= n <= 240):
+            low, high, unit = TARGET.setmaxnreg
+            if registers is not None and (n % unit or not low <= n <= high):
                 raise ProtocolError(
                     "setmaxnreg",
-                    f"{name} asks for {n} registers: a multiple of 8, 24 to 240",
+                    f"{name} asks for {n} registers: a multiple of {unit}, {low} to {high}",
                     self.tasks.loc,
                 )
             if registers is not None and warps * replicas % 4:
