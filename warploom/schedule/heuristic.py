@@ -84,7 +84,7 @@ class _Chooser:
     knobs: Knobs
     target: Target
     room: Room = field(default_factory=Room)
-    cramped: str = ""  # why the last split that registers forbade needs too many
+    cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
     reasons: list[Reason] = field(default_factory=list)
@@ -455,7 +455,7 @@ class _Chooser:
         tiles = peak(self.structure, mine, items, registers)
         why = self.why_cramped(tiles, loads, specialized, count)
         if why is not None:
-            self.cut, self.cramped = before, why
+            self.cut, self.cramped = before, self.cramped or why
         return why
 
     def why_cramped(
