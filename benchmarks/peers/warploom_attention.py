@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -23,32 +22,53 @@ def bind(data: AttentionData, **options: Any) -> Run:
     heads = case.batch * case.heads
     scale = case.d**-0.5 * math.log2(math.e)
     lse = torch.empty(heads, case.seq, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
     tensors = (data.q, data.k, data.v, data.o)
     sets = list(zip(*([x.flatten(0, 1) for x in t] for t in tensors), strict=True))
-    return lambda i: kernel(*sets[i], lse, heads, case.seq, scale)
+    return lambda i: kernel(*sets[i], lse, counter, heads, case.seq, scale)
 
 
-# groups, eighths, pingpong, q_stages
+# By head size and causality: groups, eighths, pingpong, q_stages, MB of the L2 cache.
 VARIANTS = {
-    128: [
-        *itertools.product((2,), (0, 1, 2, 3), (True,), (1,)),
-        (2, 2, False, 1),
-        (2, 2, True, 2),
+    (128, False): [
+        (2, 2, True, 1, 32),
+        (2, 3, True, 1, 32),
+        (2, 2, True, 2, 32),
+        (2, 3, True, 2, 32),
+        (2, 2, False, 1, 32),
     ],
-    64: [
-        *itertools.product((3,), (0, 1, 2), (True,), (1,)),
-        (3, 0, False, 1),
-        (3, 0, True, 2),
-        *itertools.product((2,), (0, 2), (True,), (1,)),
-        (2, 2, True, 2),
+    (128, True): [
+        (2, 2, True, 1, 32),
+        (2, 3, True, 1, 32),
+        (2, 2, True, 2, 32),
+        (2, 2, False, 1, 32),
+        (2, 2, True, 1, 16),
+        (2, 2, True, 1, 64),
+    ],
+    (64, False): [
+        (3, 0, True, 2, 32),
+        (3, 0, True, 1, 32),
+        (3, 1, True, 2, 32),
+        (3, 0, False, 2, 32),
+        (2, 2, True, 2, 32),
+    ],
+    (64, True): [
+        (3, 2, True, 1, 32),
+        (3, 0, True, 2, 32),
+        (3, 2, True, 2, 32),
+        (2, 2, True, 2, 32),
+        (2, 3, True, 2, 32),
+        (2, 2, False, 2, 32),
+        (3, 2, True, 2, 64),
     ],
 }
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    def candidate(groups: int, eighths: int, pingpong: bool, q_stages: int) -> Candidate:
+    def candidate(groups: int, eighths: int, pingpong: bool, q_stages: int, mb: int) -> Candidate:
         options = {"groups": groups, "eighths": eighths, "pingpong": pingpong, "q_stages": q_stages}
+        options["l2_bytes"] = mb << 20
         label = ", ".join(f"{k}={v}" for k, v in options.items())
         return Candidate(label, lambda: bind(data, **options))
 
-    return [candidate(*point) for point in VARIANTS[data.case.d]]
+    return [candidate(*point) for point in VARIANTS[data.case.d, data.case.causal]]

@@ -74,7 +74,9 @@ def kinds(script: Any, args: list[Any]) -> set[str]:
 
 def test_every_kind_is_spelled() -> None:
     x, f, i = (np.zeros(64, d) for d in (ml_dtypes.bfloat16, np.float32, np.int32))
-    found = kinds(Gemm(), [x, x, x, 64, 64, 64]) | kinds(Attention(), [x, x, x, x, f, 1, 64, 0.1])
+    found = kinds(Gemm(), [x, x, x, 64, 64, 64]) | kinds(
+        Attention(), [x, x, x, x, f, i, 1, 64, 0.1]
+    )
     found |= kinds(Numbers(), [f, i, 7, 0.5]) | kinds(Machinery(), [f, f, 32])
     wanted = {k.name for k in KINDS.values() if Level.WARP in k.levels}
     assert wanted - found == set()

@@ -16,7 +16,7 @@ import numpy as np
 
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
-from warploom.codegen.lower_arith import rounded, same_bits
+from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import Regs, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
@@ -84,6 +84,21 @@ def _moved(e: Emitter, o: Op, at: Address, terms: list) -> Address:  # type: ign
 
 def _shared_transpose(e: Emitter, o: Op) -> None:
     e.env[o.result] = e.shared(o.operands[0])
+
+
+def _shared_get(e: Emitter, o: Op) -> None:
+    (s,) = o.operands
+    text = f"load_shared32({e.shared(s)})"
+    if not e.elected:
+        # The same in all lanes: told to the compiler, and all lanes have read when the warp goes on.
+        text = f"__shfl_sync(~0u, {text}, 0)"
+    e.define(o.result, same_bits_of_word(text, dtype_of(o.result.type)))
+
+
+def _shared_put(e: Emitter, o: Op) -> None:
+    s, value = o.operands
+    text = same_bits(e.scalar(value), dtype_of(value.type), u32)
+    e.line(f"store_shared32({e.shared(s)}, {text});")
 
 
 # ---- synchronisation
@@ -339,6 +354,8 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.shared_slot: _shared_slot,
     hopper.shared_slice: _shared_slice,
     hopper.shared_transpose: _shared_transpose,
+    hopper.shared_get: _shared_get,
+    hopper.shared_put: _shared_put,
     hopper.fence_async: _fence_async,
     hopper.group_sync: _group_sync,
     hopper.named_barrier: _named_barrier,

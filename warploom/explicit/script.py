@@ -24,6 +24,7 @@ from warploom.explicit.surface import (
     Wgmma,
     box_offsets,
     index_of,
+    one_thread,
     program,
     shared_of,
     tile_value,
@@ -187,15 +188,24 @@ class Instructions:
 
     @builtin
     def load_shared(self, src: Any) -> Any:
-        """A slot (or part of one) into registers."""
+        """A slot (or part of one) into registers.  A slot of one element is a number, the same for all."""
+        s = shared_of(src)
+        if _is_number(s):
+            return current().emit(hopper.shared_get, s)
         whole_group("load_shared")
-        return current().emit(hopper.shared_load, shared_of(src))
+        return current().emit(hopper.shared_load, s)
 
     @builtin
     def store_shared(self, dst: Any, src: Operand) -> None:
-        """Registers into a slot (or part of one), by ordinary stores."""
+        """Registers into a slot (or part of one), by ordinary stores; a number into a slot of one element, by
+        one thread."""
+        s = shared_of(dst)
+        if _is_number(s) and not _is_tile(src):
+            number = current().cast(src, cast(Shared, s.type).dtype)
+            one_thread(lambda: current().emit(hopper.shared_put, s, number))
+            return
         whole_group("store_shared")
-        s, v = shared_of(dst), tile_value(src, "store_shared")
+        v = tile_value(src, "store_shared")
         t = cast(Shared, s.type)
         if cast(Tile, v.type).dtype != t.dtype:
             refuse(
@@ -429,6 +439,12 @@ class ScriptBase(Instructions):
 
     def __init__(self) -> None:
         pass
+
+
+def _is_number(s: Value) -> bool:
+    """A slot that holds one number of 32 bits."""
+    t = cast(Shared, s.type)
+    return not t.lead and math.prod(t.shape) == 1 and t.dtype.bits == 32
 
 
 def _is_tile(x: Any) -> bool:

@@ -235,6 +235,7 @@ _ONE_THREAD = frozenset(
         hopper.tma_store_commit,
         hopper.tma_store_wait,
         hopper.mbarrier_expect,
+        hopper.shared_put,
     )
 )
 _ALL_THREADS = frozenset(

@@ -153,7 +153,7 @@ class Cta:
             for name, c in zip((None, *outline.task_names), numbers.syncs, strict=True)
         }
         _, size = outline.shared
-        self.shared = SharedMemory(size if self.has_data else 0)
+        self.shared = SharedMemory(size)  # of skeleton runs the numbers only
         self.footprints = Footprints(size, outline.granule, 4 * outline.agents, numbers.size)
 
     def _counted(self, name: str, component: int) -> CountedBarrier:

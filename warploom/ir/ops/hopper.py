@@ -6,6 +6,8 @@ the enclosing task region (all of them outside `elect`, one thread inside).
 
 from __future__ import annotations
 
+import math
+
 from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
 from warploom.ir.types import (
     Barriers,
@@ -127,6 +129,27 @@ def shared_store(s: Shared, value: Tile) -> None:
     """Registers into a slot (or part), by ordinary stores (or stmatrix): the generic proxy."""
     require(not s.lead, f"store into a slot, not {s}")
     require(s.shape == value.shape and s.dtype == value.dtype, f"store of {value} into {s}")
+
+
+def _is_number(s: Shared) -> None:
+    require(
+        not s.lead and math.prod(s.shape) == 1, f"a number lies in a slot of one element, not {s}"
+    )
+    require(s.dtype.bits == 32, f"numbers in shared memory have 32 bits, not {s.dtype}")
+
+
+@op(levels=HARDWARE, effect=Effect.READ)
+def shared_get(s: Shared) -> Scalar:
+    """The number in a slot of one element, by an ordinary load of every executing thread."""
+    _is_number(s)
+    return Scalar(s.dtype)
+
+
+@op(levels=HARDWARE, effect=Effect.WRITE)
+def shared_put(s: Shared, value: Scalar) -> None:
+    """A number into a slot of one element, by an ordinary store of one thread (inside elect)."""
+    _is_number(s)
+    require(value == Scalar(s.dtype), f"a number of {value} for {s}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)

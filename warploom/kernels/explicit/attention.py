@@ -57,6 +57,41 @@ class Ring(Class):
         self.slot, self.phase = self.ring_next(self.slot, self.phase, self.depth)
 
 
+class Tiles(Class):
+    """Which tile is next.  All CTAs draw from one counter: whoever is done takes the next number.  The loader
+    draws, and hands the numbers on to `readers` consumers."""
+
+    def __init__(self, counter, readers):
+        self.counter = counter
+        self.numbers = self.shared_tensor(dtype=int32, shape=[2, 1, 1])
+        self.full = self.mbarrier.alloc([1] * 2)
+        self.empty = self.mbarrier.alloc([4 * readers] * 2)
+        self.slot: int32 = 0
+        self.phase: int32 = 0
+
+    def hand_on(self, t):
+        self.mbarrier.wait(self.empty[self.slot], self.phase ^ 1)
+        self.store_shared(self.numbers[self.slot], t)
+        self.mbarrier.arrive(self.full[self.slot])
+        self.slot, self.phase = self.ring_next(self.slot, self.phase, 2)
+
+    def take(self):
+        self.mbarrier.wait(self.full[self.slot], self.phase)
+        t = self.load_shared(self.numbers[self.slot])
+        self.mbarrier.arrive(self.empty[self.slot], by="warp")
+        self.slot, self.phase = self.ring_next(self.slot, self.phase, 2)
+        return t
+
+    def draw(self):
+        return self.gridDim.x + self.atomic_add(self.counter, 1)
+
+    def leave(self):
+        """The last CTA to leave sets the counter back for the next launch."""
+        if self.atomic_add(self.counter + 1, 1) == self.gridDim.x - 1:
+            self.store(self.counter, 0)
+            self.store(self.counter + 1, 0)
+
+
 class Attention(Script):
     """causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
     stages: blocks of K, and of V, in their rings.  pingpong: consumers take turns at issuing products.
@@ -75,6 +110,7 @@ class Attention(Script):
         pingpong: bool = True,
         eighths: int = 2,
         programs: int = 132,
+        l2_bytes: int = 32 << 20,
         shared_by: int = 1,
         lse: bool = False,
     ) -> None:
@@ -89,6 +125,7 @@ class Attention(Script):
         self.pingpong = pingpong
         self.held = block * eighths // 8
         self.programs = programs
+        self.l2_bytes = l2_bytes
         self.shared_by = shared_by
         self.lse = lse
         # setmaxnreg moves registers from the loading warp group to the consumers (PTX ISA, setmaxnreg).
@@ -97,27 +134,18 @@ class Attention(Script):
 
     # ---- which tiles
 
-    def rounds(self, tiles):
-        """How many tiles this CTA has."""
-        full = tiles // self.gridDim.x
-        return full + self.where(self.place(full) < tiles - full * self.gridDim.x, 1, 0)
-
-    def place(self, turn):
-        """This CTA's place in a round.  Causal tiles differ in length, longest first: who had the longest of
-        one round has the shortest of the next."""
-        me = self.blockIdx.x
-        if self.causal:
-            me = self.where(turn % 2 == 0, me, self.gridDim.x - 1 - me)
-        return me
-
-    def tile_at(self, turn, heads, seq):
-        """Head, first row and number of blocks of the tile of this turn."""
-        t = turn * self.gridDim.x + self.place(turn)
+    def tile_at(self, t, heads, seq):
+        """Head, first row and number of blocks of tile number t.  Causal tiles differ in length: the longest
+        first, in sections of heads whose K and V the L2 cache holds."""
         tiles = cdiv(seq, self.rows)
         blocks = cdiv(seq, self.block)
         if self.causal:
-            row = (tiles - 1 - t // heads) * self.rows
-            return t % heads, row, min(blocks, cdiv(row + self.rows, self.block))
+            section = max(1, min(heads, self.l2_bytes // (4 * self.d) * self.shared_by // seq))
+            first = t // (section * tiles) * section
+            inside = t % (section * tiles)
+            width = min(section, heads - first)
+            row = (tiles - 1 - inside // width) * self.rows
+            return first + inside % width, row, min(blocks, cdiv(row + self.rows, self.block))
         return t // tiles, t % tiles * self.rows, blocks
 
     # ---- the consumers
@@ -204,6 +232,7 @@ class Attention(Script):
         v_ptr: ~bfloat16,
         o_ptr: ~bfloat16,
         lse_ptr: ~float32,
+        counter_ptr: ~int32,
         heads: int32,
         seq: int32,
         scale: float32,
@@ -212,7 +241,6 @@ class Attention(Script):
         tiles = cdiv(seq, self.rows) * heads
         self.attrs.blocks = min(self.programs, tiles)
         self.attrs.warps = 4 * self.groups + 4
-        rounds = self.rounds(tiles)
         kv_heads = heads // self.shared_by
         g_q = self.global_view(q_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
         g_k = self.global_view(k_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
@@ -222,14 +250,16 @@ class Attention(Script):
         q = Ring(self.q_stages, self.groups, 64, self.d, 1)
         k = Ring(self.stages, 1, self.block, self.d, self.groups)
         v = Ring(self.stages, 1, self.block, self.d, self.groups)
+        queue = Tiles(counter_ptr, self.groups)
         staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
 
         with self.thread_group(0, 128, replicas=self.groups, name="consumer") as group:
             self.setmaxnreg(self.budgets[1])
             if group == self.groups - 1:  # group 0 begins
                 self.pass_turn(group)
-            for turn in range(rounds):
-                head, first_row, blocks = self.tile_at(turn, heads, seq)
+            t = queue.take()
+            while t < tiles:
+                head, first_row, blocks = self.tile_at(t, heads, seq)
                 row = first_row + group * 64
                 q_block = q.block(group)
 
@@ -278,14 +308,18 @@ class Attention(Script):
                 with self.single_thread():
                     self.tma.shared_to_global(staging[group], g_o, [head, row, 0])
                     self.tma.commit_group()
+                t = queue.take()
             with self.single_thread():
                 self.tma.wait_group(0)
 
         with self.warp_group(self.groups, name="producer"):
             self.setmaxnreg(self.budgets[0])
             with self.single_thread():
-                for turn in range(rounds):
-                    head, first_row, blocks = self.tile_at(turn, heads, seq)
+                t: int32 = self.blockIdx.x
+                while t < tiles:
+                    queue.hand_on(t)
+                    following = queue.draw()
+                    head, first_row, blocks = self.tile_at(t, heads, seq)
                     kv = head // self.shared_by
                     k.load(g_k, [kv, (blocks - 1) * self.block, 0])
                     k.advance()
@@ -299,3 +333,6 @@ class Attention(Script):
                         v.advance()
                     v.load(g_v, [kv, 0, 0])
                     v.advance()
+                    t = following
+                queue.hand_on(t)  # the end
+                queue.leave()
