@@ -13,7 +13,9 @@ from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of
 
 LOG2_E = "1.44269504088896341f"
-UNSIGNED = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
+# Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
+# and the type in which they are defined.
+WRAPS = {"i8": "u32", "i16": "u32", "u16": "u32", "i32": "u32", "i64": "u64"}
 
 OPERATORS = {
     arith.add: "+", arith.sub: "-", arith.mul: "*", arith.div: "/", arith.idiv: "/", arith.rem: "%",
@@ -66,22 +68,18 @@ def literal(value: int | float | bool, elem: DType) -> str:
     return f"{n}{suffix}" if n >= 0 else f"({n}{suffix})"
 
 
-def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, wraps: bool = False) -> str:
-    """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.
-
-    wraps: signed overflow is computed on unsigned integers, where C defines it.  Scalars (indices and
-    counts) go without, for the reader's sake.
-    """
+def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
+    """C for kind(x, y) on operands of dtype `elem`, not yet rounded to it.  Integers wrap."""
     real, wide = elem.is_float, elem.bits == 64
+    zero = "0ull" if wide else "0u"  # unsigned: its difference to anything is defined
     if kind in OPERATORS:
         if kind is arith.rem and real:
             return f"{'fmod' if wide else 'fmodf'}({x}, {y})"
         text = f"{x} {OPERATORS[kind]} {y}"
         if kind in arith.COMPARE:
             return text
-        if wraps and elem.name in UNSIGNED and kind in (arith.add, arith.sub, arith.mul, arith.shl):
-            u = UNSIGNED[elem.name]
-            return f"({c_type(elem)})(({u}){x} {OPERATORS[kind]} ({u}){y})"
+        if elem.name in WRAPS and kind in (arith.add, arith.sub, arith.mul, arith.shl):
+            return f"({c_type(elem)})(({WRAPS[elem.name]}){x} {OPERATORS[kind]} {y})"
         return f"({c_type(elem)})({text})" if elem.bits < 32 and not real else text
     if kind in (arith.minimum, arith.maximum):
         name = "min" if kind is arith.minimum else "max"
@@ -89,9 +87,9 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "", *, wraps: bool = 
             return f"f{name}{'' if wide else 'f'}({x}, {y})"
         return f"({c_type(elem)}){name}({x}, {y})" if elem.bits < 32 else f"{name}({x}, {y})"
     if kind is arith.neg:
-        return f"-{x}" if real else f"({c_type(elem)})(0 - {x})"
+        return f"-{x}" if real else f"({c_type(elem)})({zero} - {x})"
     if kind is arith.abs_ and not real:
-        return x if elem.kind == "uint" else f"({c_type(elem)})abs({x})"
+        return x if elem.kind == "uint" else f"({c_type(elem)})({x} < 0 ? {zero} - {x} : {x})"
     if kind is arith.not_:
         return f"!{x}" if elem.name == "i1" else f"({c_type(elem)})~{x}"
     if kind is arith.exp:
@@ -133,7 +131,7 @@ def _operation(e: Emitter, o: Op) -> None:
         return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
-    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x, wraps=True)))
+    e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
 
 
 def _const(e: Emitter, o: Op) -> None:

@@ -140,7 +140,7 @@ def _reduce(e: Emitter, o: Op) -> None:
     kind = COMBINE[o.attrs["fn"]]
 
     def combine(a: str, b: str) -> str:
-        return expression(kind, elem, paren(a), paren(b), wraps=True)
+        return expression(kind, elem, paren(a), paren(b))
 
     result = layout.drop(axis)
     groups = _groups(layout, axis, result)

@@ -398,10 +398,11 @@ def _build(request: Request, lowered: Lowered, disk: DiskCache) -> _Built:
 def _flags(request: Request) -> tuple[str, ...]:
     """NVRTC options of a request.  A kernel with launch bounds ignores maxrregcount unless ptxas is told
     that options override directives (`ptxas --help`, override-directive-values)."""
+    flags = () if request.knobs.enable_fp_fusion else ("--fmad=false",)
     limit = request.knobs.maxnreg
     if limit is None:
-        return ()
-    return f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
+        return flags
+    return *flags, f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
 
 
 def _compile_text(source: str, name: str, request: Request, want_ptx: bool) -> Build:

@@ -26,6 +26,7 @@ class Knobs:
     reg_dec_producer: int | None = None
     reg_inc_consumer: int | None = None
     strict: bool = False  # a specialization that can't happen is an error instead of a warning
+    enable_fp_fusion: bool = True  # a·b + c may be one instruction, rounded once
     pdl: bool = True  # the launch may overlap with the end of the kernel before it
     debug: bool = False  # bounded waits that trap; device asserts on
 

@@ -72,7 +72,7 @@ def div(x: Type, y: Type) -> Type:
 
 @op()
 def idiv(x: Type, y: Type) -> Type:
-    """Integer quotient, rounded towards zero (C's /)."""
+    """Integer quotient, rounded towards zero (C's /).  By zero, anything."""
     _int("idiv", x)
     return _same("idiv", x, y)
 

@@ -1,0 +1,229 @@
+"""The C expressions of integer arithmetic, evaluated with C's rules: they overflow nowhere that C leaves
+undefined, and compute what the simulator computes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import warploom as wl
+import warploom.language as tl
+from tests.unit.codegen_kernels import SIZES, kernel, placed
+from warploom.codegen.emit import emit
+from warploom.codegen.lower_arith import expression
+from warploom.codegen.registers import c_type
+from warploom.ir.core import Builder, OpKind, Value
+from warploom.ir.ops import arith
+from warploom.ir.types import DTYPES, Scalar
+from warploom.runtime.nvrtc import compile_cuda
+from warploom.sim.evaluate import PURE
+from warploom.target import SM_90A
+
+INTS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
+BINARY = (arith.add, arith.sub, arith.mul, arith.idiv, arith.rem, arith.and_, arith.or_, arith.xor,
+          arith.shl, arith.shr, arith.minimum, arith.maximum)  # fmt: skip
+UNARY = (arith.neg, arith.abs_, arith.not_)
+
+
+class Undefined(Exception):
+    """What C leaves undefined."""
+
+
+class C:
+    """An integer of C (C++17, [expr]): narrow ones are promoted to int, of two kinds the unsigned or the
+    wider one wins, unsigned ones wrap, signed ones must not overflow."""
+
+    def __init__(self, value: int, bits: int, signed: bool) -> None:
+        self.value, self.bits, self.signed = value, bits, signed
+
+    @staticmethod
+    def cast(name: str, x: C) -> C:
+        bits, signed = int(name[1:]), name[0] == "i"
+        value = int(x) % (1 << bits)
+        if signed and value >= 1 << (bits - 1):
+            value -= 1 << bits
+        return C(value, bits, signed)
+
+    def __int__(self) -> int:
+        return self.value
+
+    def promoted(self) -> C:
+        return C(self.value, 32, True) if self.bits < 32 else self
+
+    def _with(self, other: C, value: Any) -> C:
+        x, y = self.promoted(), other.promoted()
+        bits = max(x.bits, y.bits)
+        signed = all(z.signed or z.bits < bits for z in (x, y))
+        name = f"{'i' if signed else 'u'}{bits}"
+        x, y = (C.cast(name, z) for z in (x, y))
+        found = value(int(x), int(y))
+        if signed and C.cast(name, C(found, 128, True)).value != found:
+            raise Undefined(f"{int(x)}, {int(y)} overflow {name}")
+        return C.cast(name, C(found, 128, True))
+
+    def __add__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x + y)
+
+    def __sub__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x - y)
+
+    def __mul__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x * y)
+
+    def __truediv__(self, other: C) -> C:
+        return self._with(other, lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
+
+    def __mod__(self, other: C) -> C:
+        return self._with(other, lambda x, y: abs(x) % abs(y) * (-1 if x < 0 else 1))
+
+    def __and__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x & y)
+
+    def __or__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x | y)
+
+    def __xor__(self, other: C) -> C:
+        return self._with(other, lambda x, y: x ^ y)
+
+    def __lshift__(self, other: C) -> C:
+        x = self.promoted()
+        if x.signed and x.value < 0:
+            raise Undefined("a negative number shifted left")
+        found = x.value << other.value
+        if x.signed and found >= 1 << (x.bits - 1):
+            raise Undefined("a bit shifted out")
+        return C.cast(f"{'i' if x.signed else 'u'}{x.bits}", C(found, 128, True))
+
+    def __rshift__(self, other: C) -> C:
+        x = self.promoted()
+        return C(x.value >> other.value, x.bits, x.signed)
+
+    def __invert__(self) -> C:
+        x = self.promoted()
+        return C.cast(f"{'i' if x.signed else 'u'}{x.bits}", C(~x.value, 128, True))
+
+    def __lt__(self, other: C) -> bool:
+        return bool(self._with(other, lambda x, y: int(x < y)).value)
+
+
+class _Cast:
+    """`(u32)x` is written `u32 ** x`, which binds as tightly."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __pow__(self, x: C) -> C:
+        return C.cast(self.name, x)
+
+
+def evaluate(text: str, **names: C) -> C:
+    """A C expression of the forms that `expression` writes."""
+    for name in INTS:
+        text = text.replace(f"({c_type(DTYPES[name])})", f"{name} ** ").replace(
+            f"({name})", f"{name} ** "
+        )
+    text = re.sub(r"(\w+ \*\* )(min|max)\((\w+), (\w+)\)", r"\1(\2(\3, \4))", text)
+    text = re.sub(r"\((\w+ < 0) \? (.*) : (\w+)\)", r"((\2) if \1 else \3)", text)
+    text = re.sub(r"\b0ull\b", "Z64", re.sub(r"\b0u\b", "Z32", re.sub(r"\b0\b", "Z", text)))
+    zeros = {"Z": C(0, 32, True), "Z32": C(0, 32, False), "Z64": C(0, 64, False)}
+    functions = {"min": lambda x, y: x if x < y else y, "max": lambda x, y: y if x < y else x}
+    found: C = eval(text, {**{n: _Cast(n) for n in INTS}, **zeros, **functions, **names})
+    return found
+
+
+def reference(kind: OpKind, dtype: str, *xs: int) -> int:
+    d = DTYPES[dtype]
+    operands = tuple(Value(Scalar(d)) for _ in xs)
+    b = Builder()
+    kind(b, *operands)
+    return int(PURE[kind](b.ops[0], *(d.numpy.type(x) for x in xs)))
+
+
+def numbers(dtype: str) -> st.SearchStrategy[int]:
+    info = np.iinfo(DTYPES[dtype].numpy)
+    edges = [info.min, info.min + 1, -1, 0, 1, 7, info.max - 1, info.max]
+    near = st.sampled_from([n for n in edges if n >= info.min])
+    return near | st.integers(int(info.min), int(info.max))
+
+
+@settings(deadline=None, derandomize=True, max_examples=600)
+@given(st.data(), st.sampled_from(BINARY + UNARY), st.sampled_from(INTS))
+def test_integer_expressions(data: st.DataObject, kind: OpKind, dtype: str) -> None:
+    bits, signed = DTYPES[dtype].bits, dtype[0] == "i"
+    x = data.draw(numbers(dtype))
+    xs = [x]
+    if kind in BINARY:
+        shift = kind in (arith.shl, arith.shr)
+        y = data.draw(st.integers(0, bits - 1) if shift else numbers(dtype))
+        undefined = y == 0 or (bits >= 32 and signed and y == -1 and x == -(1 << (bits - 1)))
+        if kind in (arith.idiv, arith.rem) and undefined:
+            return
+        xs.append(y)
+    text = expression(kind, DTYPES[dtype], *"xy"[: len(xs)])
+    found = evaluate(text, **{n: C(v, bits, signed) for n, v in zip("xy", xs, strict=False)})
+    assert C.cast(dtype, found).value == reference(kind, dtype, *xs), text
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "quotient", "rest"), [(7, 2, 3, 1), (-7, 2, -3, -1), (7, -2, -3, 1), (-7, -2, 3, -1)]
+)
+def test_division_truncates(x: int, y: int, quotient: int, rest: int) -> None:
+    for kind, wanted in ((arith.idiv, quotient), (arith.rem, rest)):
+        assert reference(kind, "i32", x, y) == wanted
+        found = evaluate(
+            expression(kind, DTYPES["i32"], "x", "y"), x=C(x, 32, True), y=C(y, 32, True)
+        )
+        assert int(found) == wanted
+
+
+def ptx(body: str, *options: str, params: str = "%a: ptr<i32>, %M: i32, %N: i32") -> str:
+    e = emit(placed(kernel(params, body, before=SIZES)), SM_90A)
+    return compile_cuda(e.source, name=e.name, target=SM_90A, options=options, want_ptx=True).ptx
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        "%y = add(%M, %c1) : i32\n%q = lt(%y, %M) : i1",
+        "%y = mul(%M, %c8) : i32\n%z = idiv(%y, %c8) : i32\n%q = ne(%z, %M) : i1",
+        "%y = sub(%M, %c8) : i32\n%q = gt(%y, %M) : i1",
+    ],
+    ids=["x + 1 < x", "x * 8 / 8 != x", "x - 8 > x"],
+)
+def test_the_compiler_may_not_assume_that_scalars_stay_in_range(ops: str) -> None:
+    """With signed arithmetic each of these would be the constant false, and x not even read."""
+    eight = "%c8 = const() {value=8, dtype=i32} : i32\n"
+    text = ptx(f"{eight}{ops}\n%r = cast(%q) {{dtype=i32}} : i32\nstore(%a, %r)")
+    assert re.search(r"ld\.param[^\n]*_param_1\]", text), text
+
+
+def test_products_and_sums_fuse_unless_told_not_to() -> None:
+    body = "%y = mul(%f, %g) : f32\n%z = add(%y, %h) : f32\nstore(%a, %z)"
+    params = "%a: ptr<f32>, %M: i32, %N: i32, %f: f32, %g: f32, %h: f32"
+    assert "fma.rn.f32" in ptx(body, params=params)
+    apart = ptx(body, "--fmad=false", params=params)
+    assert "fma.rn.f32" not in apart and "mul.rn.f32" in apart and "add.rn.f32" in apart
+
+
+@wl.jit
+def axpy(x_ptr: Any, y_ptr: Any, a: Any, N: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = a * tl.load(x_ptr + at, mask=at < N) + tl.load(y_ptr + at, mask=at < N)
+    tl.store(y_ptr + at, y, mask=at < N)
+
+
+def test_the_knob_is_part_of_the_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+    signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "a": "fp32", "N": "i32"}
+
+    def compiled(**knobs: Any) -> Any:
+        return axpy.compile(signature=signature, constexprs={"BLOCK": 256}, **knobs)
+
+    fused, apart = compiled(), compiled(enable_fp_fusion=False)
+    assert "fma.rn.f32" in fused.ptx and "fma.rn.f32" not in apart.ptx
+    assert fused.cubin != apart.cubin and fused.request.key != apart.request.key
