@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,6 +52,46 @@ class Attention:
         return 4 * self.batch * self.heads * self.seq**2 * self.d // (2 if self.causal else 1)
 
 
+@dataclass(frozen=True)
+class Dual:
+    """C[M,N] = silu(A·B1ᵀ) · (A·B2ᵀ) in bf16; B1 and B2 are stored N×K."""
+
+    m: int
+    n: int
+    k: int
+
+    kind: ClassVar[str] = "dual"
+
+    @property
+    def name(self) -> str:
+        return f"bf16 swiglu {self.m}x{self.n}x{self.k}"
+
+    @property
+    def flops(self) -> int:
+        return 4 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """C[M,N] = A·Bᵀ from e4m3 to bf16, with a float32 scale for each row of A and of B (stored N×K)."""
+
+    m: int
+    n: int
+    k: int
+
+    kind: ClassVar[str] = "fp8"
+
+    @property
+    def name(self) -> str:
+        return f"e4m3 rowwise TN {self.m}x{self.n}x{self.k}"
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+
+Case = Gemm | Attention | Dual | Fp8
+
 CORE = [
     Gemm(8192, 8192, 8192),
     Gemm(4096, 4096, 4096),
@@ -74,11 +115,17 @@ ATTENTION = [
     for batch in (16, 4, 1)
 ]
 
-CASES: dict[str, list[Gemm] | list[Attention]] = {
+DUAL = [Dual(4096, 14336, 4096), Dual(8192, 8192, 8192), Dual(512, 4096, 7168)]
+_FP8 = [(8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 4096), (16384, 4096, 4096)]
+FP8 = [Fp8(*shape) for shape in _FP8]
+
+CASES: dict[str, Sequence[Case]] = {
     "core": CORE,
     "bars": BARS,
     "one": CORE[:1],
     "attention": ATTENTION,
     "attention128": ATTENTION[:6],
     "attention64": ATTENTION[6:],
+    "dual": DUAL,
+    "fp8": FP8,
 }

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import CASES, Attention, Gemm
+from benchmarks.cases import CASES, Attention, Case, Dual, Fp8, Gemm
 
 BURST_MS, IDLE_S = 10.0, 0.12
 SUSTAINED_MS, WARM_MS = 60.0, 20.0
@@ -116,7 +116,7 @@ class AttentionData:
         return Reference(value.view(shape), bound.view(shape))
 
 
-AnyData = Data | AttentionData
+AnyData = Any  # of a case: Data, AttentionData, DualData, Fp8Data
 
 
 @dataclass
@@ -149,9 +149,13 @@ def input_sets(bytes_each: int) -> int:
     return max(2, min(12, math.ceil(4 * l2 / bytes_each)))
 
 
-def make_data(case: Gemm | Attention, seed: int = 0) -> Any:
+def make_data(case: Case, seed: int = 0) -> Any:
     """Random inputs, several sets, as the case's kind of data."""
     random = torch.Generator(device="cuda").manual_seed(seed)
+    if isinstance(case, Dual | Fp8):
+        from benchmarks.products import DualData, Fp8Data
+
+        return (DualData if isinstance(case, Dual) else Fp8Data).make(case, random)
     dtype = DTYPES[case.dtype]
 
     def normal(*shape: int) -> Any:
@@ -264,7 +268,7 @@ def pick(
 
 
 def run_case(
-    case: Gemm | Attention, peers: dict[str, Any], bursts: int, sustained: int, clock: Clock
+    case: Case, peers: dict[str, Any], bursts: int, sustained: int, clock: Clock
 ) -> list[Entry]:
     """Checks, tunes and times every peer that takes the case."""
     data = make_data(case)

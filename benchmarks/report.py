@@ -1,9 +1,11 @@
 """Results as markdown: a table of bursts, one of sustained figures, and the bars with pass or fail.
 
     python -m benchmarks.report results/gemm.json … [--ours NAME]
+    python -m benchmarks.report results/fp8.json … --ours NAME --against PEER --bar RATIO
 
 A ratio "≥ r" holds if the ratio of burst medians is ≥ r − 0.005.  A peer that did not run beside ours
-counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's cuBLAS.
+counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's cuBLAS; for the gated pair of
+products, what it is a ratio to is cuBLAS and a pass of silu·mul.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 RECORDED = Path(__file__).with_name("recorded.json")
+CUBLAS_GATED = "cuBLAS, then silu·mul"
 CUBLAS, OURS, UNIFORM = "cuBLAS", "warploom", "warploom, uniform"
 MARGIN = 0.005
 Results = dict[str, dict[str, dict[str, Any]]]  # case -> peer -> record
@@ -61,6 +64,13 @@ def table(results: Results, key: str) -> str:
     return "\n".join(lines)
 
 
+def recorded(case: str, records: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """The figures of this run that peers count with which did not run: by their recorded ratios."""
+    ratios = json.loads(RECORDED.read_text())["burst_to_cublas"].get(case, {})
+    anchor = records.get(CUBLAS, records.get(CUBLAS_GATED))
+    return {name: ratio * median(anchor) for name, ratio in ratios.items()}
+
+
 def best_peer(case: str, records: dict[str, dict[str, Any]], ours: str) -> tuple[str, float]:
     """The name and burst of the strongest implementation that is not ours, run or recorded."""
     figures = {
@@ -68,10 +78,9 @@ def best_peer(case: str, records: dict[str, dict[str, Any]], ours: str) -> tuple
         for name, record in records.items()
         if not name.startswith(ours) and not name.startswith("yardstick")
     }
-    recorded = json.loads(RECORDED.read_text())["burst_to_cublas"].get(case, {})
-    for name, ratio in recorded.items():
+    for name, figure in recorded(case, records).items():
         if math.isnan(figures.get(name, math.nan)):
-            figures[f"{name} (recorded)"] = ratio * median(records.get(CUBLAS))
+            figures[f"{name} (recorded)"] = figure
     figures = {name: value for name, value in figures.items() if not math.isnan(value)}
     name = max(figures, key=lambda n: figures[n])
     return name, figures[name]
@@ -121,12 +130,34 @@ def bars(results: Results, ours: str = OURS) -> tuple[str, bool]:
     return "\n".join(lines).rstrip(), not failures
 
 
+def against(results: Results, ours: str, peer: str, bar: float) -> tuple[str, bool]:
+    """The ratios of ours to one peer, run or recorded; whether their geometric mean meets the bar."""
+    lines = [f"| case | {ours} | {peer} | ratio |", "|---|---|---|---|"]
+    ratios = []
+    for case, records in results.items():
+        mine, other = median(records.get(ours)), median(records.get(peer))
+        if math.isnan(other):
+            other = recorded(case, records).get(peer, math.nan)
+        lines.append(f"| {case} | {mine:.0f} | {other:.0f} | {mine / other:.3f} |")
+        ratios.append(mine / other)
+    mean = geometric_mean(ratios)
+    met = mean >= bar - MARGIN
+    lines += ["", f"Geometric mean: **{mean:.3f}** (bar {bar}: {'met' if met else 'MISSED'})"]
+    return "\n".join(lines), met
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Benchmark results as markdown")
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--ours", default=OURS, help=f"the implementation judged (default {OURS})")
+    parser.add_argument("--against", help="judge by the ratio to this peer alone")
+    parser.add_argument("--bar", type=float, default=1.0, help="what that ratio has to reach")
     args = parser.parse_args(argv)
     results = load(args.results)
+    if args.against:
+        text, met = against(results, args.ours, args.against, args.bar)
+        print(table(results, "burst"), table(results, "sustained"), text, sep="\n\n")
+        return 0 if met else 1
     text, met = bars(results, args.ours)
     print(table(results, "burst"), table(results, "sustained"), text, sep="\n\n")
     return 0 if met else 1

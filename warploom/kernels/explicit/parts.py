@@ -1,11 +1,13 @@
 # mypy: ignore-errors
 # (annotations of scripts are values)
-"""What the library's explicit products share: the order of tiles."""
+"""What the library's explicit products share: the order of tiles, and of the consumers at their ends."""
 
 from __future__ import annotations
 
 from warploom.explicit.script import Class
 from warploom.language import cdiv
+
+TURNS = 8  # the first of the named barriers that hand the turn over
 
 
 class Tiles(Class):
@@ -32,3 +34,23 @@ class Tiles(Class):
         rows = min(self.rows - done, self.band)
         inside = t % per_band
         return (done + inside % rows) * self.block_m, inside // rows * self.block_n
+
+
+class Turns(Class):
+    """Two consumers finish their tiles one after the other.  The first time the second one waits for the
+    first; from then on it is that much behind, and the arithmetic at the end of one consumer's tile runs
+    while the tensor core multiplies for the other."""
+
+    def __init__(self, group, wanted: bool):
+        self.group = group
+        self.wanted = wanted
+        if wanted and group == 1:  # group 0 begins
+            self.give()
+
+    def take(self):
+        if self.wanted:
+            self.named_barrier.sync(TURNS, 256, index=self.group, n=2)
+
+    def give(self):
+        if self.wanted:
+            self.named_barrier.arrive(TURNS, 256, index=1 - self.group, n=2)

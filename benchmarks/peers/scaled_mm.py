@@ -1,0 +1,25 @@
+"""torch's row-wise scaled product of e4m3, with fast accumulation."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.harness import Candidate, Run
+from benchmarks.products import Fp8Data
+
+NAME = "torch._scaled_mm, fast"
+KINDS = ("fp8",)
+
+
+def candidates(data: Fp8Data, fast: bool = True) -> list[Candidate]:
+    def make() -> Run:
+        def run(i: int) -> None:
+            torch._scaled_mm(
+                data.a[i], data.b[i].t(), out=data.c[i], out_dtype=torch.bfloat16,
+                scale_a=data.scale_a[i][:, None], scale_b=data.scale_b[i][None, :],
+                use_fast_accum=fast,
+            )  # fmt: skip
+
+        return run
+
+    return [Candidate(f"use_fast_accum={fast}", make)]
