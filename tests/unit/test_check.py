@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from warploom.check import Case, check
-from warploom.check.protocol import find_cases
+from warploom.check.cases import find_cases
 from warploom.ir.parser import parse_func
 from warploom.ir.types import bf16
 

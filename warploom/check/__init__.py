@@ -1,5 +1,9 @@
 """Deadlocks and races, proved absent or named: see protocol.py.  mutants.py tests the checker itself."""
 
-from warploom.check.protocol import Case, CheckReport, check
+from __future__ import annotations
 
-__all__ = ["Case", "CheckReport", "check"]
+from warploom.check.cases import Case
+from warploom.check.interleaving import Interleaving, replay
+from warploom.check.protocol import CheckReport, Failure, check
+
+__all__ = ["Case", "CheckReport", "Failure", "Interleaving", "check", "replay"]

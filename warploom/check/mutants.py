@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from warploom.check.protocol import Case, check, find_cases
+from warploom.check.cases import Case, find_cases
+from warploom.check.protocol import check
 from warploom.errors import Loc
 from warploom.ir.analysis import effects
 from warploom.ir.build import const

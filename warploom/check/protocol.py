@@ -1,4 +1,5 @@
-"""The checker: one tracked run a trip count decides deadlocks and races for all interleavings.
+"""The checker: one tracked run a trip count decides deadlocks and races for all interleavings, or all that
+differ are explored.
 
 The argument.  In a tracked run (sim/machine.py) every arrival is shown to know that all earlier phases of
 its barrier are complete, every copy likewise, and every wait to be over before the phase after the one
@@ -6,43 +7,45 @@ that it waits for can complete.  So each is bound to one full phase in *every* o
 program is confluent, and the happens-before relation of the one run is that of all runs at the same trip
 counts: an access that it leaves unordered races in some order, a phase that does not complete in it
 completes in none.  Trip counts: 0, 1, around the depth of the rings, beyond twice the depth, several
-tiles a program.  Beyond them: where the steps of a loop's iterations (op, barrier, phase relative to the
-iteration's) recur, so does the state of barriers and cursors, and longer loops only repeat what was run.
+tiles a program.  Beyond them see recurrence.py.
+
+Where an arrival or a wait is not bound, or agents share a word of global memory, explore.py runs every order
+that makes a difference: all of them are right, or there is one that fails.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
+import random
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from warploom.ir.core import Fact, Func, Op, walk
-from warploom.ir.ops import arith, control, hopper, task
-from warploom.ir.types import Pointer, Scalar, TensorMap
+from warploom.check.cases import (
+    MAX_STEPS,
+    NOT_CONFLUENT,
+    Case,
+    find_cases,
+    is_reading,
+    ring_depth,
+)
+from warploom.check.explore import (
+    MAX_STATES,
+    Failing,
+    Guided,
+    attempt,
+    explore,
+    simulation,
+)
+from warploom.check.interleaving import Interleaving, shortened
+from warploom.check.recurrence import Recurrences, loop_name
+from warploom.ir.core import Func
 from warploom.sim.agent import NeedsData
-from warploom.sim.machine import simulate
-from warploom.sim.report import MemoryFault, SimError, SimReport, StepLimit, SyncStep
-
-MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
-MAX_CASES = 60
-_UNFIT = ("tma-stride", "out-of-bounds", "loop-step")  # the launch would not pick this variant
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """One input: arguments in parameter order (arrays are not touched but by scalar loads) and a grid."""
-
-    args: tuple[Any, ...]
-    grid: tuple[int, ...]
-
-    def describe(self, func: Func) -> str:
-        """The numbers among the arguments, and the grid."""
-        pairs = zip(func.params, self.args, strict=True)
-        numbers = [f"{p.hint}={a}" for p, a in pairs if isinstance(p.type, Scalar)]
-        return f"{', '.join(numbers)} on grid {'×'.join(map(str, self.grid))}"
+from warploom.sim.memory import grid_of
+from warploom.sim.report import SimError, SimReport, StepLimit
+from warploom.sim.scheduler import Ordered
 
 
 @dataclass(frozen=True)
@@ -53,262 +56,214 @@ class Run:
     trips: dict[str, tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class Explored:
+    """One program of a case that was explored, and why it had to be."""
+
+    case: str
+    why: str
+    interleavings: int
+    states: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is wrong, and an order of events in which it shows (None: it could not be repeated)."""
+
+    error: SimError
+    interleaving: Interleaving | None = None
+
+    def __post_init__(self) -> None:
+        self.error.story = str(self.interleaving or "")
+
+    def save(self, path: str | Path) -> None:
+        """Writes the interleaving to a file, which `replay` runs again.  Raises ValueError without one."""
+        if self.interleaving is None:
+            raise ValueError(f"there is no interleaving of {self.error.code} to save")
+        self.interleaving.save(path)
+
+
 @dataclass
 class CheckReport:
-    """What was proved, at which trip counts, and what is wrong (each with both parties)."""
+    """What was proved, at which trip counts, and what is wrong (each with both parties).
+
+    bound: arrivals, copies and waits that were bound to one phase.  seconds: that it took."""
 
     name: str
     runs: list[Run] = field(default_factory=list)
-    diagnostics: list[SimError] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
     not_recurring: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    bound: int = 0
+    seconds: float = 0.0
+
+    @property
+    def diagnostics(self) -> list[SimError]:
+        """What is wrong."""
+        return [f.error for f in self.failures]
 
     @property
     def ok(self) -> bool:
         """Nothing is wrong, and something was run."""
-        return not self.diagnostics and bool(self.runs)
+        return not self.failures and bool(self.runs)
 
     def __str__(self) -> str:
         lines = []
-        for d in self.diagnostics:
-            lines += [str(d), ""]
+        for f in self.failures:
+            lines += [str(f.error), ""]
         if self.ok:
-            lines.append(
-                f"{self.name}: no deadlock and no race, in any order of events, at these trip counts:"
-            )
-            seen: dict[str, set[int]] = {}
-            for run in self.runs:
-                for loop, trips in run.trips.items():
-                    seen.setdefault(loop, set()).update(trips)
-            lines += [f"  {loop}: {', '.join(map(str, sorted(t)))}" for loop, t in seen.items()]
-            lines.append(
-                f"  ({len(self.runs)} inputs; every arrival and wait bound to one full phase)"
-            )
-            for loop, period in self.recurring.items():
-                lines.append(
-                    f"  {loop}: the state recurs every {period} iterations: longer loops too"
-                )
-            for loop in self.not_recurring:
-                lines.append(f"  {loop}: no recurrence was seen; longer loops are not proved")
-        elif self.diagnostics:
-            lines.append(f"{self.name}: {len(self.diagnostics)} problem(s) found")
+            lines += self._proved()
+        elif self.failures:
+            lines.append(f"{self.name}: {len(self.failures)} problem(s) found")
         else:
             lines.append(f"{self.name}: nothing was proved")
         return "\n".join(lines + [f"  note: {n}" for n in self.notes])
 
+    def _proved(self) -> list[str]:
+        lines = [
+            f"{self.name}: no deadlock and no race, in any order of events, at these trip counts:"
+        ]
+        seen: dict[str, set[int]] = {}
+        for run in self.runs:
+            for loop, trips in run.trips.items():
+                seen.setdefault(loop, set()).update(trips)
+        lines += [f"  {loop}: {', '.join(map(str, sorted(t)))}" for loop, t in seen.items()]
+        if self.bound:
+            lines.append(
+                f"  ({len(self.runs)} inputs; {self.bound} arrivals, copies and waits, each bound to one "
+                f"full phase; {self.seconds:.1f} s)"
+            )
+        for why in dict.fromkeys(e.why for e in self.explored):
+            those = [e for e in self.explored if e.why == why]
+            n, m = sum(e.interleavings for e in those), sum(e.states for e in those)
+            lines.append(
+                f"  {len(those)} programs explored ({why}): {n} interleavings, {m} states, complete; "
+                "none fails"
+            )
+        for loop, period in self.recurring.items():
+            lines.append(f"  {loop}: the state recurs every {period} iterations: longer loops too")
+        for loop in self.not_recurring:
+            lines.append(f"  {loop}: no recurrence was seen; longer loops are not proved")
+        return lines
+
 
 def check(
-    func: Func, cases: Iterable[Case | tuple[Sequence[Any], Any]] | None = None
+    func: Func,
+    cases: Iterable[Case | tuple[Sequence[Any], Any]] | None = None,
+    *,
+    exhaustive: bool = False,
+    max_states: int = MAX_STATES,
+    save: str | Path | None = None,
 ) -> CheckReport:
     """Checks a function at WARP or PLACED, on the given inputs ((args, grid) pairs) or on inputs found by
-    `find_cases`.  Stops at the first problem of each kind of error."""
-    report = CheckReport(func.name)
-    if cases is None:
-        try:
-            found = find_cases(func)
-        except SimError as e:  # wrong on the smallest input already
-            report.diagnostics.append(e)
-            return report
-    else:
-        found = [c if isinstance(c, Case) else Case(tuple(c[0]), _grid(c[1])) for c in cases]
-    periods: dict[Op, int | None] = {}
+    `find_cases`.  Keeps the first problem of each kind.
+
+    exhaustive: explores what is confluent, too.  max_states: of all explorations together; what they leave
+    out counts as not proved.  save: a file for the first failing interleaving."""
+    start = time.perf_counter()
+    found = (
+        find_cases(func)
+        if cases is None
+        else [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
+    )
+    checker = _Checker(func, exhaustive or not is_reading(func), max_states)
     for case in found:
-        try:
-            result = run_case(func, case)
-        except NeedsData:
-            report.notes.append(
-                f"{case.describe(func)}: control flow depends on tile data; left out"
-            )
-            continue
-        except StepLimit:
-            report.notes.append(f"{case.describe(func)}: more than {MAX_STEPS} steps; left out")
-            continue
-        except SimError as e:
-            if all(e.code != d.code or e.loc != d.loc for d in report.diagnostics):
-                report.diagnostics.append(e)
-            continue
-        trips = {loop_name(o): tuple(sorted(t)) for o, t in result.trips.items()}
-        report.runs.append(Run(case.describe(func), trips))
-        for loop, period in recurrences(result, ring_depth(func)).items():
-            before = periods.get(loop, period)
-            periods[loop] = None if period is None or before is None else max(period, before)
-    for loop, period in periods.items():
-        if period is None:
-            report.not_recurring.append(loop_name(loop))
-        else:
-            report.recurring[loop_name(loop)] = period
+        checker.run(case)
+    report = checker.report
+    report.recurring, report.not_recurring = checker.recurrences.verdict()
+    report.seconds = time.perf_counter() - start
+    if save is not None and report.failures:
+        report.failures[0].save(save)
     return report
 
 
-def run_case(func: Func, case: Case) -> SimReport:
-    """One tracked run without tile data.  Raises what the simulator finds."""
-    return simulate(func, case.args, case.grid, order="early", data=False, max_steps=MAX_STEPS)
+class _Checker:
+    def __init__(self, func: Func, explores: bool, max_states: int) -> None:
+        self.func, self.explores, self.states_left = func, explores, max_states
+        self.report = CheckReport(func.name)
+        self.recurrences = Recurrences(ring_depth(func))
 
+    def run(self, case: Case) -> None:
+        words, trips = case.describe(self.func), dict[str, set[int]]()
+        try:
+            for program in range(math.prod(case.grid)):
+                result = self._program(case, program)
+                if result is None:
+                    return
+                self.report.bound += sum(s.phase >= 0 for s in result.steps)
+                for loop, counts in result.trips.items():
+                    trips.setdefault(loop_name(loop), set()).update(counts)
+                self.recurrences.add(result)
+        except NeedsData:
+            self.report.notes.append(f"{words}: control flow depends on tile data; left out")
+        except StepLimit as e:
+            self.report.notes.append(f"{words}: {e.message}; left out")
+        else:
+            sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
+            self.report.runs.append(Run(words, sorted_trips))
 
-def _grid(grid: Any) -> tuple[int, ...]:
-    return (grid,) if isinstance(grid, int) else tuple(grid)
+    def _program(self, case: Case, program: int) -> SimReport | None:
+        """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
+        run = simulation(self.func, case, program, True)
+        result = attempt(run, Ordered("early", random.Random(0), MAX_STEPS))
+        if isinstance(result, SimError) and self._is_known(result):
+            return None
+        if isinstance(result, SimError) and result.code not in NOT_CONFLUENT:
+            self._fails(case, program, result)
+            return None
+        if isinstance(result, SimReport) and not self.explores:
+            return result
+        return self._explored(case, program, result)
 
+    def _is_known(self, error: SimError) -> bool:
+        return any((error.code, error.loc) == (d.code, d.loc) for d in self.report.diagnostics)
 
-def loop_name(o: Op) -> str:
-    """A loop in words: its variable and its line."""
-    hint = o.regions[-1].params[0].hint if o.regions[-1].params else ""
-    return f"loop over {hint or 'i'}" + (f" at {o.loc.file}:{o.loc.line}" if o.loc else "")
+    def _fails(self, case: Case, program: int, error: SimError) -> None:
+        """Something is wrong in every order: repeats it step by step."""
+        run, guide = simulation(self.func, case, program, True), Guided()
+        again = attempt(run, guide)
+        interleaving = None
+        if isinstance(again, SimError):
+            path = tuple(s.process for s in guide.steps)
+            failing = shortened(run, Failing(path, guide.steps, again))
+            interleaving = self._interleaving(case, program, True, failing)
+        self.report.failures.append(Failure(error, interleaving))
 
+    def _interleaving(self, case: Case, program: int, confluent: bool, f: Failing) -> Interleaving:
+        return Interleaving(self.func, case, program, confluent, f.path, tuple(f.steps), f.error)
 
-def ring_depth(func: Func) -> int:
-    """The deepest ring of a function."""
-    return max((o.attrs["depth"] for o in walk(func.body) if o.kind is task.ring_next), default=1)
+    def _explored(self, case: Case, program: int, first: SimReport | SimError) -> SimReport | None:
+        """The same by exploration; `first`: what the proof came to."""
+        run = simulation(self.func, case, program, False)
+        found = explore(run, max(self.states_left, 1))
+        self.states_left -= found.states
+        if found.failures:
+            shortest = min((shortened(run, f) for f in found.failures), key=lambda f: len(f.steps))
+            error = first if isinstance(first, SimError) else shortest.error
+            interleaving = self._interleaving(case, program, False, shortest)
+            self.report.failures.append(Failure(error, interleaving))
+            return None
+        if not found.is_complete:
+            error = SimError("unexplored", "there are too many orders of events", self.func.loc)
+            if isinstance(first, SimError):
+                error = first
+            error.help = (
+                f"{found.interleavings} interleavings ({found.states} states) were explored and none "
+                "fails, but not all: order it by a barrier, or allow more with check(max_states=…)"
+            )
+            self.report.failures.append(Failure(error))
+            return None
+        words, why = case.describe(self.func), self._why(first)
+        self.report.explored.append(Explored(words, why, found.interleavings, found.states))
+        if isinstance(first, SimReport):
+            return first
+        assert found.report is not None
+        return replace(found.report, steps=[])  # not bound: nothing to be counted
 
-
-# ---- longer loops
-
-
-def recurrences(result: SimReport, depth: int) -> dict[Op, int | None]:
-    """For each loop that ran for more than twice the rings' depth: after how many iterations its steps
-    recur with all phases moved by the same even number (so slots and parities recur), or None.
-
-    The first iteration may differ (it has no previous slot to release), and so may the last `depth`
-    ones (nothing is left to be fetched ahead)."""
-    out: dict[Op, int | None] = {}
-    for (_, loop, _), turns in _by_iteration(result.steps).items():
-        middle = turns[1 : len(turns) - depth]
-        if len(middle) < 2 * depth + 1:
-            continue
-        period = next((p for p in range(1, len(middle)) if _recurs(middle, p)), None)
-        out[loop] = period if out.get(loop, period) == period else None
-    return out
-
-
-_Turn = list[tuple[Op, tuple[tuple[Op, int], ...], str, int]]
-
-
-def _by_iteration(
-    steps: list[SyncStep],
-) -> dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[_Turn]]:
-    """The steps of each iteration of each run of each loop (a run: the agent and the outer iterations)."""
-    out: dict[tuple[str, Op, tuple[tuple[Op, int], ...]], list[_Turn]] = {}
-    for s in steps:
-        for i, (loop, turn) in enumerate(s.loops):
-            turns = out.setdefault((s.agent, loop, s.loops[:i]), [])
-            while len(turns) <= turn:
-                turns.append([])
-            turns[turn].append((s.op, s.loops[i + 1 :], s.barrier, s.phase))
-    return out
-
-
-def _recurs(turns: list[_Turn], period: int) -> bool:
-    for earlier, later in zip(turns, turns[period:], strict=False):
-        if [t[:3] for t in earlier] != [t[:3] for t in later]:
-            return False
-        if any((b[3] - a[3]) % 2 for a, b in zip(earlier, later, strict=True)):
-            return False
-    return True
-
-
-# ---- inputs
-
-
-def find_cases(func: Func) -> list[Case]:
-    """Inputs that make the function's loops run for the trip counts that matter.
-
-    Every integer parameter is tried at multiples of the constants that the function divides and steps by;
-    what brings a loop to a trip count not seen yet is kept, then combined.  Raises what goes wrong on
-    the smallest input."""
-    depth = ring_depth(func)
-    wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
-    base = _smallest(func)
-    kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}
-    seen: set[tuple[Op, int]] = set()
-    for i, param in enumerate(func.params):
-        if not isinstance(param.type, Scalar) or not param.type.dtype.is_int:
-            continue
-        if _fact(func, i).value is not None:
-            continue
-        for unit in _units(func):
-            for t in wanted:
-                args = [*base.args]
-                args[i] = unit * t
-                reached = _trips(func, Case(tuple(args), base.grid))
-                if any(n > wanted[-1] for _, n in reached):
-                    break  # further multiples only run longer
-                new = {(o, n) for o, n in reached if n in wanted} - seen
-                if new:
-                    seen |= new
-                    kept.setdefault(i, {})[unit * t] = new
-    base = _widest(func, base, kept)
-    choices = [sorted({*kept.get(i, {}), a}) if i in kept else [a] for i, a in enumerate(base.args)]
-    combined = itertools.product(*(list(enumerate(c)) for c in choices))
-    cases = [
-        Case(tuple(a for _, a in picked), base.grid)
-        for picked in combined
-        if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
-    ]
-    cases.sort(key=lambda c: sum(c.args[i] // max(min(kept[i]), 1) for i in kept))
-    more = [Case(c.args, (2,)) for c in cases[:3]]  # with fewer tiles than programs, too
-    return cases[:MAX_CASES] + more
-
-
-def _widest(func: Func, base: Case, kept: Iterable[int]) -> Case:
-    """The numbers that steer no loop as large as one tile allows, so that data fills it."""
-    args = [*base.args]
-    trips = _trips(func, base)
-    for i, param in enumerate(func.params):
-        is_free = isinstance(param.type, Scalar) and param.type.dtype.is_int and i not in kept
-        if not is_free or _fact(func, i).value is not None:
-            continue
-        for unit in _units(func):
-            wide = [*args[:i], unit, *args[i + 1 :]]
-            if unit > args[i] and _trips(func, Case(tuple(wide), base.grid)) == trips:
-                args = wide
-                break
-    return Case(tuple(args), base.grid)
-
-
-def _fact(func: Func, i: int) -> Fact:
-    facts: tuple[Fact, ...] = func.attrs.get("facts", ())
-    return facts[i] if i < len(facts) else Fact()
-
-
-def _smallest(func: Func) -> Case:
-    """Arguments as small as the function takes them: pointers to little, integers 16 (or as specialized)."""
-    args: list[Any] = []
-    for i, param in enumerate(func.params):
-        match param.type:
-            case Pointer(dtype=dtype):
-                args.append(np.zeros(4096, dtype.numpy))
-            case Scalar(dtype=dtype) if dtype.is_int:
-                value = _fact(func, i).value
-                args.append(16 if value is None else value)
-            case _:
-                args.append(1.0)
-    return Case(tuple(args), (1,))
-
-
-def _units(func: Func) -> list[int]:
-    """Constants that a loop bound may be counted in."""
-    found = {1}
-    for o in walk(func.body):
-        if o.kind is arith.const and isinstance(o.attrs["value"], int):
-            found.add(o.attrs["value"])
-        elif o.kind is hopper.tensor_map and isinstance(o.result.type, TensorMap):
-            found.update(o.result.type.box)
-    return sorted((n for n in found if 1 <= n <= 1024 and n & (n - 1) == 0), reverse=True)
-
-
-def _trips(func: Func, case: Case) -> set[tuple[Op, int]]:
-    """(loop, trip count) of the task loops in one run; empty where the input does not fit."""
-    try:
-        result = run_case(func, case)
-    except (StepLimit, NeedsData):
-        return set()
-    except MemoryFault as e:
-        if e.code in _UNFIT:
-            return set()
-        raise
-    except SimError as e:
-        if e.code in _UNFIT:
-            return set()
-        raise
-    loops = {o for o in walk(func.body) if o.kind in (control.for_, control.while_)}
-    return {(o, n) for o, trips in result.trips.items() if o in loops for n in trips}
+    def _why(self, first: SimReport | SimError) -> str:
+        if isinstance(first, SimError):
+            at = f" at {first.loc.file}:{first.loc.line}" if first.loc else ""
+            return f"{first.code}{at}: not bound to one phase"
+        return "as asked" if is_reading(self.func) else "words of global memory are written"

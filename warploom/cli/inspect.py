@@ -19,7 +19,13 @@ def add_commands(commands: Any) -> None:
     explain.set_defaults(run=run_explain)
 
     check = commands.add_parser("check", help="look for deadlocks and races; say what was proved")
-    kernel.add_arguments(check)
+    kernel.add_arguments(check, is_optional=True)
+    check.add_argument(
+        "--save", type=Path, metavar="FILE", help="where to keep the first interleaving that fails"
+    )
+    check.add_argument(
+        "--replay", type=Path, metavar="FILE", help="run a kept interleaving again, not a kernel"
+    )
     check.set_defaults(run=run_check)
 
     compile_ = commands.add_parser("compile", help="write one of the forms of a kernel")
@@ -41,11 +47,28 @@ def run_explain(args: argparse.Namespace) -> int:
 
 
 def run_check(args: argparse.Namespace) -> int:
+    if args.replay is not None:
+        return _replay(args.replay)
+    if args.kernel is None:
+        raise UsageError("name a kernel (path.py:function), or a file with --replay")
     compiled = _compiled(args)
     with working("checking"):
-        report = compiled.check()
+        report = compiled.check(save=args.save)
     stdout().print(str(report), markup=False, soft_wrap=True)
     return EXIT.ok if report.ok else EXIT.found
+
+
+def _replay(path: Path) -> int:
+    from warploom.check.interleaving import load
+
+    kept = load(path)
+    found = kept.rerun()
+    if found is None:
+        text = f"{kept.func.name}: nothing fails in this order of events (it was {kept.error.code})"
+    else:
+        text = f"{found.error}\n{found}"
+    stdout().print(text, markup=False, soft_wrap=True)
+    return EXIT.found if found else EXIT.ok
 
 
 def run_compile(args: argparse.Namespace) -> int:

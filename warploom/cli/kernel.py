@@ -16,9 +16,14 @@ from warploom.schedule.model import Knobs
 from warploom.target import SM_90A, TARGETS
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
     """The arguments that say which kernel, for which types, with which constants and knobs."""
-    parser.add_argument("kernel", metavar="PATH.py:FUNCTION", help="a function under @wl.jit")
+    parser.add_argument(
+        "kernel",
+        metavar="PATH.py:FUNCTION",
+        nargs="?" if is_optional else None,
+        help="a function under @wl.jit",
+    )
     parser.add_argument(
         "--signature",
         metavar="TYPES",

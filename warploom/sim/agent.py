@@ -134,14 +134,16 @@ class Agent:
     def touch(self, o: Op, mode: str, pointer: Any) -> None:
         """Records an access to a scalar in global memory."""
         if self.cta.touched is not None and np.ndim(pointer) == 0:
-            thing = f"memory at {int(pointer):x}"
+            buffer, at = self.cta.memory.split(int(pointer))
+            thing = f"{buffer.name}[{at - buffer.origin}]"
             self.cta.touched.append(Touch(thing, mode, 0, False, self.party(o)))
 
-    def log(self, o: Op, b: MBarrier, phase: int) -> None:
+    def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            loops = tuple((loop, turn) for loop, _, _, turn in self.loops)
-            self.cta.report.steps.append(SyncStep(self.label, o, loops, b.name, phase))
+            loops = tuple([(loop, turn) for loop, _, _, turn in self.loops])
+            age = self.wgmma.committed - self.wgmma.known, self.bulk.committed - self.bulk.known
+            self.cta.report.steps.append(SyncStep(self.label, o, loops, thing, phase, age))
 
     # ---- time
 

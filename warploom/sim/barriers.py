@@ -193,7 +193,7 @@ class MBarrier:
             return self.phases - (self.phases % 2 != parity)
         target = int(targets[0])
         if self.phases > target + 1:
-            raise self._late(party, target, ())
+            raise self._late(party, target, self._arrival_notes())
         return target
 
     def _late(self, party: Party, target: int, notes: tuple[Note, ...]) -> ProtocolError:

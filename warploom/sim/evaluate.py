@@ -21,7 +21,7 @@ from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
 Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
 
 PURE: dict[OpKind, Fn] = {}
-_ON_INTS: dict[OpKind, Fn] = {}  # arithmetic where the operands are integers, without the op
+ON_INTEGERS: dict[OpKind, Fn] = {}  # arithmetic where the operands are integers, without the op
 
 
 def _pure(kind: OpKind) -> Callable[[Fn], Fn]:
@@ -91,8 +91,8 @@ def _arithmetic(ints: Fn, floats: Fn | None = None) -> Fn:
 
 def prepared(o: Op) -> Fn:
     """The meaning of one op, as a function of its operands alone; call it under errstate(all="ignore")."""
-    if o.kind in _ON_INTS and not dtype_of(o.operands[0].type).is_float:
-        return _ON_INTS[o.kind]
+    if o.kind in ON_INTEGERS and not dtype_of(o.operands[0].type).is_float:
+        return ON_INTEGERS[o.kind]
     return partial(PURE[o.kind], o)
 
 
@@ -157,7 +157,7 @@ for _kind, _ints, _floats in (
     (arith.ceil, np.ceil, None),
 ):
     PURE[_kind] = _arithmetic(_ints, _floats)
-    _ON_INTS[_kind] = _ints
+    ON_INTEGERS[_kind] = _ints
 
 
 @_pure(arith.const)

@@ -34,7 +34,7 @@ from warploom.sim.engines import Engine
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints
 from warploom.sim.outline import outline_of
-from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimReport
+from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimError, SimReport
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
 from warploom.target import SM_90A as TARGET
@@ -91,7 +91,11 @@ def simulate(
         rng = random.Random(hash((seed or 0, number)))
         cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
         with np.errstate(all="ignore"):
-            cta.run(scheduler or Ordered(order, rng, max_steps))
+            try:
+                cta.run(scheduler or Ordered(order, rng, max_steps))
+            except SimError as e:
+                e.program = number
+                raise
         report.cycles = max(report.cycles, cta.cycles)
         report.programs += 1
     report.events.sort(key=lambda e: (e.program, e.start))
@@ -200,6 +204,7 @@ class Cta:
         """A read of a tile, over for whoever knows `epochs` of `components`.  mn_axis: as wgmma reads it.
         Raises LayoutError where wgmma can't."""
         if self.is_tracked:
+            a.log(o, s.name)
             now = a.access(o, what, components, epochs, False)
             kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
             at = self.outline.granules(s, mn_axis)
@@ -224,6 +229,7 @@ class Cta:
     ) -> None:
         """A write of a tile."""
         if self.is_tracked:
+            a.log(o, s.name)
             now = a.access(o, what, components, epochs, is_generic)
             self.footprints.write(now, self.outline.granules(s), a.rows, is_async)
 

@@ -21,9 +21,12 @@ class SimError(WarploomError):
     loc: Loc | None = None
     notes: tuple[Note, ...] = ()
     help: str | None = None
+    program: int = 0  # of the grid, in which it happened
+    story: str = ""  # an order of events in which it shows, where that was looked for
 
     def __str__(self) -> str:
-        return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+        text = format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+        return f"{text}\n{self.story}" if self.story else text
 
 
 class MemoryFault(SimError):
@@ -67,15 +70,18 @@ class Event:
 
 @dataclass(frozen=True)
 class SyncStep:
-    """One wait, arrival or copy of an agent on an mbarrier, bound to a full phase.
+    """What an agent did to a barrier, bound to a full phase (or generation), or to a slot (phase -1).
 
-    `loops`: for each enclosing loop the op and the iteration, counted from 0."""
+    loops: for each enclosing loop the op and the iteration, counted from 0.  thing: the barrier's name, or
+    the slot's.  age: how many of the agent's wgmma groups, and of its groups of TMA stores, it has committed
+    and not waited for."""
 
     agent: str
     op: Op
     loops: tuple[tuple[Op, int], ...]
-    barrier: str
+    thing: str
     phase: int
+    age: tuple[int, int]
 
 
 @dataclass

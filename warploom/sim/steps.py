@@ -328,6 +328,7 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
 
 def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
     mine = barrier.arrive(a.party(o), 32 * a.warps, threads, a.clock, a.time)
+    a.log(o, barrier.name, mine)
     a.released()
     if not waits:
         yield None
@@ -361,7 +362,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
     def ready() -> bool:
         return b.phases > target if is_bound else b.phases % 2 != parity
 
-    a.log(o, b, target)
+    a.log(o, b.name, target)
     a.target = target
     b.blocked[a] = party
     yield from a.wait_until(
@@ -391,7 +392,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
 def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party, by = a.barrier(o, barriers, index), a.party(o), o.attrs.get("by", "warp")
     a.time += a.cta.cost.sync
-    a.log(o, b, b.phases)
+    a.log(o, b.name, b.phases)
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = 32 if by == "thread" and not a.is_solo else 1
     for w in range(warps):
@@ -415,7 +416,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
         raise a.error(
             "outside-elect", "every thread would expect the bytes", o, "put it inside elect"
         )
-    a.log(o, b, b.phases)
+    a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
     b.arrive(party, a.clock[0].copy(), a.time, a.rows if a.cta.is_tracked else None)
@@ -444,7 +445,7 @@ def _tma_load(
         )
     if cta.is_tracked:
         b.bind(party, a.rows, "issues a copy that completes")
-    a.log(o, b, b.phases)
+    a.log(o, b.name, b.phases)
     phase, size, at = b.phases, dst.type.tile_bytes, a.numbers(offsets)
     component = np.array([b.component])
     cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False)

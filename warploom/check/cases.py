@@ -1,0 +1,257 @@
+"""Inputs that make a function's loops run for the trip counts that matter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
+from warploom.sim.agent import NeedsData
+from warploom.sim.evaluate import ON_INTEGERS
+from warploom.sim.machine import simulate
+from warploom.sim.report import SimError, SimReport, StepLimit
+
+MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
+MAX_CASES = 60
+NOT_CONFLUENT = frozenset(
+    ("unbound-arrival", "unbound-wait", "late-wait")
+)  # what asks for exploration
+_UNFIT = ("tma-stride", "out-of-bounds", "loop-step")  # the launch would not pick this variant
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One input: arguments in parameter order (arrays are not touched but by scalar loads) and a grid."""
+
+    args: tuple[Any, ...]
+    grid: tuple[int, ...]
+
+    def describe(self, func: Func) -> str:
+        """The numbers among the arguments, and the grid."""
+        pairs = zip(func.params, self.args, strict=True)
+        numbers = [f"{p.hint}={a}" for p, a in pairs if isinstance(p.type, Scalar)]
+        grid = "×".join(map(str, self.grid))
+        while grid.endswith("×1"):
+            grid = grid[:-2]
+        return f"{', '.join(numbers)} on grid {grid}"
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The arguments, then the number of programs."""
+        return (*self.args, math.prod(self.grid))
+
+    def copied(self) -> Case:
+        """The same with arrays of its own."""
+        args = (a.copy() if isinstance(a, np.ndarray) else a for a in self.args)
+        return Case(tuple(args), self.grid)
+
+
+def is_reading(func: Func) -> bool:
+    """Whether a run without data leaves global memory as it is: nothing writes a scalar."""
+    return not any(
+        o.kind in (tile.atomic, tile.store) and isinstance(o.operands[0].type, Scalar | Pointer)
+        for o in walk(func.body)
+    )
+
+
+def ring_depth(func: Func) -> int:
+    """The deepest ring of a function."""
+    return max((o.attrs["depth"] for o in walk(func.body) if o.kind is task.ring_next), default=1)
+
+
+def find_cases(func: Func) -> list[Case]:
+    """Inputs that make the function's loops run for the trip counts that matter.
+
+    Whatever a loop's bounds or a branch are computed from (integer parameters; the grid, where it is not the
+    kernel's own) is tried at multiples of the constants that they are computed with; what brings a loop to a
+    trip count not seen yet is kept, then combined.  Where one goes wrong on the way, it is the only one."""
+    try:
+        return _search(func)
+    except _Wrong as wrong:
+        return [wrong.case]
+
+
+class _Wrong(Exception):
+    """An input on which something goes wrong."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+
+
+def _search(func: Func) -> list[Case]:
+    depth = ring_depth(func)
+    wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
+    steering = _Steering(func)
+    base = steering.case(_smallest(func))
+    _trips(func, base)
+    kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
+    seen: set[tuple[Op, int]] = set()
+    for i in steering.variables:
+        for unit in steering.units(i):
+            for t in wanted:
+                reached = _trips(func, steering.case(base.values, {i: unit * t}))
+                if any(n > wanted[-1] for _, n in reached):
+                    break  # further multiples only run longer
+                new = {(o, n) for o, n in reached if n in wanted} - seen
+                if new:
+                    seen |= new
+                    kept.setdefault(i, {})[unit * t] = new
+    base = _widest(func, steering, base, kept)
+    values = base.values
+    choices = [sorted({*kept[i], values[i]}) if i in kept else [a] for i, a in enumerate(values)]
+    combined = itertools.product(*(list(enumerate(c)) for c in choices))
+    cases = [
+        steering.case([a for _, a in picked])
+        for picked in combined
+        if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
+    ]
+    cases.sort(key=lambda c: sum(c.values[i] // max(min(kept[i]), 1) for i in kept))
+    if steering.has_own_grid or steering.grid in kept:
+        return cases[:MAX_CASES]
+    more = [Case(c.args, (2,)) for c in cases[:3]]  # with fewer tiles than programs, too
+    return cases[:MAX_CASES] + more
+
+
+class _Steering:
+    """What the trip counts of a function depend on.
+
+    A *variable* is a parameter by its index, or, after the last of them, the number of programs."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.grid = len(func.params)
+        self._own_grid: tuple[Any, ...] = func.attrs.get("grid", ())
+        roots: list[Value] = []
+        for o in walk(func.body):
+            if o.kind is control.for_:
+                roots += o.operands[:3]
+            elif o.kind is control.if_:
+                roots.append(o.operands[0])
+            elif o.kind is control.while_:
+                roots.append(o.regions[0].yielded[0])
+        self._slice = backward_slice(roots, sources(func.body))
+        self.variables = [
+            i
+            for i, param in enumerate(func.params)
+            if isinstance(param.type, Scalar)
+            and param.type.dtype.is_int
+            and _fact(func, i).value is None
+            and (param in self._slice or self._own_grid)
+        ]
+        ids = (tile.program_id, tile.num_programs)
+        follows_grid = any(o.kind in ids and o.result in self._slice for o in walk(func.body))
+        if follows_grid and not self._own_grid:
+            self.variables.append(self.grid)
+
+    @property
+    def has_own_grid(self) -> bool:
+        """An explicit kernel says by itself how many programs it has."""
+        return bool(self._own_grid)
+
+    def units(self, variable: int) -> list[int]:
+        """Constants that a loop bound may be counted in."""
+        found = {1}
+        if variable == self.grid:
+            return [1]
+        for o in walk(self.func.body):
+            if o.kind is arith.const and o.result in self._slice:
+                if isinstance(o.attrs["value"], int):
+                    found.add(o.attrs["value"])
+            elif o.kind is hopper.tensor_map and isinstance(o.result.type, TensorMap):
+                found.update(o.result.type.box)
+        return sorted((n for n in found if 1 <= n <= 1024), reverse=True)
+
+    def case(self, values: Sequence[Any], changed: Mapping[int, int] | None = None) -> Case:
+        """The input with these values of all variables (and other parameters), some of them changed."""
+        at = [*values, *([1] if len(values) == self.grid else [])]
+        for i, n in (changed or {}).items():
+            at[i] = n
+        args = tuple(at[: self.grid])
+        if not self._own_grid:
+            return Case(args, (at[self.grid],))
+        sizes = (max(0, int(_evaluated(e, args))) for e in self._own_grid)
+        return Case(args, tuple(sizes))
+
+
+def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
+    """A size of an explicit kernel's grid (codegen/host.py says what such expressions are)."""
+    match expression:
+        case ("arg", i):
+            return args[i]
+        case ("const", n):
+            return n
+        case ("cast", dtype, x):
+            return DTYPES[dtype].numpy.type(_evaluated(x, args))
+    kind, dtype, *operands = expression
+    number = DTYPES[dtype].numpy.type
+    return ON_INTEGERS[KINDS[kind]](*(number(_evaluated(x, args)) for x in operands))
+
+
+def _widest(func: Func, steering: _Steering, base: Case, kept: Collection[int]) -> Case:
+    """The numbers that steer no loop as large as one tile allows, so that data fills it."""
+    trips = _trips(func, base)
+    for i, param in enumerate(func.params):
+        is_free = isinstance(param.type, Scalar) and param.type.dtype.is_int and i not in kept
+        if not is_free or _fact(func, i).value is not None:
+            continue
+        for unit in steering.units(i):
+            wide = steering.case(base.values, {i: unit})
+            if unit > base.args[i] and wide.grid == base.grid and _trips(func, wide) == trips:
+                base = wide
+                break
+    return base
+
+
+def _fact(func: Func, i: int) -> Fact:
+    facts: tuple[Fact, ...] = func.attrs.get("facts", ())
+    return facts[i] if i < len(facts) else Fact()
+
+
+def _smallest(func: Func) -> list[Any]:
+    """Arguments as small as the function takes them: pointers to little, integers 16 (or as specialized)."""
+    args: list[Any] = []
+    for i, param in enumerate(func.params):
+        match param.type:
+            case Pointer(dtype=dtype):
+                args.append(np.zeros(4096, dtype.numpy))
+            case Scalar(dtype=dtype) if dtype.is_int:
+                value = _fact(func, i).value
+                args.append(16 if value is None else value)
+            case _:
+                args.append(1.0)
+    return args
+
+
+def _run(func: Func, case: Case) -> SimReport:
+    """One run; only where something is wrong in any order the error goes on."""
+    args = case.args if is_reading(func) else case.copied().args
+    how: dict[str, Any] = {"order": "early", "data": False, "max_steps": MAX_STEPS}
+    try:
+        return simulate(func, args, case.grid, **how)
+    except SimError as e:
+        if e.code not in NOT_CONFLUENT:
+            raise
+    return simulate(func, args, case.grid, confluent=False, **how)
+
+
+def _trips(func: Func, case: Case) -> set[tuple[Op, int]]:
+    """(loop, trip count) of the task loops in one run; empty where the input does not fit."""
+    try:
+        result = _run(func, case)
+    except (StepLimit, NeedsData):
+        return set()
+    except SimError as e:
+        if e.code in _UNFIT:
+            return set()
+        raise _Wrong(case) from e
+    loops = {o for o in walk(func.body) if o.kind in (control.for_, control.while_)}
+    return {(o, n) for o, trips in result.trips.items() if o in loops for n in trips}
