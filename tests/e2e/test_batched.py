@@ -68,7 +68,7 @@ def test_batches_and_heads(groups: int, pad: int) -> None:
     kernel = compiled(args, num_consumer_groups=groups)
     assert kernel.resources.problems() == ()
     maps = [o.result.type for o in walk(kernel.placed.body) if o.kind is hopper.tensor_map]
-    assert [m.extra for m in maps] == [2] * (1 if pad else 3)  # type: ignore[attr-defined]
+    assert [m.thin for m in maps] == [(0, 1)] * (1 if pad else 3)  # type: ignore[attr-defined]
     assert ("tma_load_4d" in kernel.cuda) == (not pad)
     expected = (args[0].astype(np.float32) @ args[1].astype(np.float32)).astype(np.float16)
     for go in (run, simulate):

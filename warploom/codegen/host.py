@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import Pointer, Scalar, dtype_of
+from warploom.ir.types import Pointer, Scalar, TensorMap, dtype_of
 
 Expr: TypeAlias = tuple[Any, ...]
 
@@ -66,7 +66,7 @@ def tensor_map_param(
     name: str, o: Op, box: Sequence[int], order: Sequence[int], program: Program
 ) -> TensorMapParam:
     """The parameter for a tensor_map op.  `order`: tile axes, innermost dimension first; `box` in that order.
-    The view's leading axes, in which the box is one element thick, are the outermost dimensions.
+    The axes of the view in which the box is one element thick are the outermost dimensions.
 
     Raises InternalError where the view isn't made of launch arguments.
     """
@@ -76,9 +76,10 @@ def tensor_map_param(
     base, *sizes = view.operands
     rank = len(sizes) // 2
     dtype = o.operands[0].type.dtype  # type: ignore[attr-defined]
-    extra = rank - len(order)
-    order = (*(a + extra for a in order), *reversed(range(extra)))
-    box = (*box, *(1,) * extra)
+    kind = o.result.type
+    assert isinstance(kind, TensorMap)
+    order = (*(kind.axes[a] for a in order), *reversed(kind.thin))
+    box = (*box, *(1,) * len(kind.thin))
     extents = tuple(program.expression(sizes[a]) for a in order)
     strides = tuple(
         ("mul", "i64", program.expression(sizes[rank + a]), ("const", dtype.bytes))

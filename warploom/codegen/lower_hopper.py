@@ -177,10 +177,10 @@ def _copies(e: Emitter, t: TensorMap, offsets: list[str], at: Address) -> list[t
     box, order = instruction_box(t, e.target.tma_box_limit)
     g = geometry(t)
     out = []
-    leading, own = offsets[: t.extra], offsets[t.extra :]
+    thin = [offsets[a] for a in reversed(t.thin)]
     ranges = [range(0, n, step) for n, step in zip(t.box, box, strict=True)]
     for start in itertools.product(*ranges):
-        text = ", ".join([*(_plus(own[a], start[a]) for a in order), *reversed(leading)])
+        text = ", ".join([*(_plus(offsets[t.axes[a]], start[a]) for a in order), *thin])
         out.append((text, str(at.plus(offset=int(byte_offset(g, start))))))
     return out
 
@@ -194,7 +194,7 @@ def _plus(text: str, n: int) -> str:
 def _tma_load(e: Emitter, o: Op) -> None:
     m, dst, _, _, *offsets = o.operands
     assert isinstance(m.type, TensorMap)
-    name, definition = ptx.tma_load(m.type.extra + len(m.type.box))
+    name, definition = ptx.tma_load(m.type.rank)
     e.made[name] = definition
     bar = barrier(e, o, 2)
     for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(dst)):
@@ -204,7 +204,7 @@ def _tma_load(e: Emitter, o: Op) -> None:
 def _tma_store(e: Emitter, o: Op) -> None:
     m, src, *offsets = o.operands
     assert isinstance(m.type, TensorMap)
-    name, definition = ptx.tma_store(m.type.extra + len(m.type.box))
+    name, definition = ptx.tma_store(m.type.rank)
     e.made[name] = definition
     for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(src)):
         e.line(f"{name}(&{e.env[m]}, {coordinates}, {address});")

@@ -549,13 +549,13 @@ def tensor_map(view: GlobalView, s: Value, dims: Any) -> Value:
                 "transpose one",
             )
         p.choose(site, "inner", inner, "TMA moves rows of the view as they lie", emitter.loc)
-    box = tuple(t.shape[axes.index(a)] if a in axes else 1 for a in range(rank))
-    key = (view.view, box, view.unit, t.swizzle)
+    thin = tuple(a for a in range(rank) if a not in axes)
+    key = (view.view, t.shape, inner, t.swizzle, thin)
     if key not in p.state.maps:
         hint = f"{view.view.hint or 'view'}_map"
         p.state.maps[key] = p.declare(
             hopper.tensor_map, (view.view,), emitter.loc, hint,
-            box=box, inner=view.unit, swizzle=t.swizzle,
+            box=t.shape, inner=inner, swizzle=t.swizzle, **({"thin": thin} if thin else {}),
         )  # fmt: skip
     m = p.state.maps[key]
     assert isinstance(m.type, TensorMap)

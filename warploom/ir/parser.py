@@ -115,9 +115,8 @@ def _view(parts: list[str]) -> View:
 def _tensor_map(parts: list[str]) -> TensorMap:
     box, elem = _shaped(parts[0])
     at = _fields(parts[1:])
-    return TensorMap(
-        box, DTYPES[elem], int(at["inner"]), int(at["swizzle"]), int(at.get("extra", 0))
-    )
+    thin = tuple(int(n) for n in at.get("thin", "").split("/") if n)
+    return TensorMap(box, DTYPES[elem], int(at["inner"]), int(at["swizzle"]), thin)
 
 
 def _shared(parts: list[str]) -> Shared:

@@ -132,19 +132,35 @@ class View(Type):
 @dataclass(frozen=True)
 class TensorMap(Type):
     """A TMA descriptor.  `box` is the tile that one tma_load or tma_store op moves, in tile axis order;
-    `inner` the axis whose elements are adjacent in memory; `swizzle` 0, 32, 64 or 128 bytes.  The view has
-    `extra` leading axes more than the box, in which it is one element thick.
+    `inner` the axis whose elements are adjacent in memory; `swizzle` 0, 32, 64 or 128 bytes.  `thin`: those
+    axes of the view that the box doesn't have, because it is one element thick there; ascending.
     """
 
     box: tuple[int, ...]
     dtype: DType
     inner: int
     swizzle: int
-    extra: int = 0
+    thin: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """Axes of the view."""
+        return len(self.box) + len(self.thin)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the view that the box has, in order."""
+        return tuple(a for a in range(self.rank) if a not in self.thin)
+
+    @property
+    def thick(self) -> tuple[int, ...]:
+        """The box with all axes of the view."""
+        sizes = dict(zip(self.axes, self.box, strict=True))
+        return tuple(sizes.get(a, 1) for a in range(self.rank))
 
     def __str__(self) -> str:
         dims = "x".join(map(str, self.box))
-        more = f", extra={self.extra}" if self.extra else ""
+        more = f", thin={'/'.join(map(str, self.thin))}" if self.thin else ""
         return f"tensormap<{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}{more}>"
 
 

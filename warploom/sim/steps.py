@@ -183,13 +183,13 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
     assert isinstance(kind, TensorMap)
     size = kind.dtype.bytes
     if 0 not in view.extents:
-        sizes = zip(view.extents, view.strides, strict=True)
-        for axis, (extent, stride) in enumerate(sizes, -kind.extra):
-            if axis == kind.inner and stride != 1 and extent > 1:
+        inner = kind.axes[kind.inner]
+        for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
+            if axis == inner and stride != 1 and extent > 1:
                 raise a.error(
                     "tma-stride", f"axis {axis} of a tensor map has stride {stride}, not 1", o
                 )
-            if axis != kind.inner and extent > 1 and stride * size % 16:
+            if axis != inner and extent > 1 and stride * size % 16:
                 raise a.error(
                     "tma-stride",
                     f"axis {axis} of a tensor map has a stride of {stride * size} bytes, no multiple of 16",
@@ -467,16 +467,16 @@ def _tma_load(
 
 
 def _box(o: Op) -> tuple[int, ...]:
-    """The box that a TMA copy moves."""
+    """The box that a TMA copy moves, with all axes of the view."""
     kind = o.operands[0].type
     assert isinstance(kind, TensorMap)
-    return kind.box
+    return kind.thick
 
 
 def _whole_units(view: ViewValue, kind: Type) -> ViewValue:
     """What a TMA store into the view can reach: rows end at the next multiple of 16 bytes."""
     assert isinstance(kind, TensorMap)
-    axis, unit = kind.extra + kind.inner, max(1, 16 // kind.dtype.bytes)
+    axis, unit = kind.axes[kind.inner], max(1, 16 // kind.dtype.bytes)
     extents = list(view.extents)
     extents[axis] = -(-extents[axis] // unit) * unit
     return replace(view, extents=tuple(extents))

@@ -33,18 +33,28 @@ PROMOTIONS = (64, 128, 256)
 
 @op(levels=HARDWARE)
 def tensor_map(
-    v: View, *, box: tuple[int, ...], inner: int, swizzle: int, promote: int = 256
+    v: View,
+    *,
+    box: tuple[int, ...],
+    inner: int,
+    swizzle: int,
+    promote: int = 256,
+    thin: tuple[int, ...] | None = None,
 ) -> TensorMap:
     """A TMA descriptor of the view, encoded by the host at launch from launch-invariant operands.
 
     The emitted kernel takes it as a __grid_constant__ parameter.  `box` and `inner` count the tile's axes,
-    which are the view's last ones; in the view's others the box is one element thick.
+    which are the view's without the `thin` ones (none given: without its first ones); in those the box is
+    one element thick.
     promote: bytes (64, 128, 256) that the L2 fetches together along a row (cuTensorMapEncodeTiled).
     """
-    require(len(box) <= v.rank, f"box {box} on {v}")
+    if thin is None:
+        thin = tuple(range(v.rank - len(box)))
+    proper = list(thin) == sorted(set(thin)) and all(0 <= a < v.rank for a in thin)
+    require(proper and len(box) + len(thin) == v.rank, f"box {box} on {v}, thin along {thin}")
     require(promote in PROMOTIONS, f"promote is one of {PROMOTIONS} bytes, not {promote}")
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
-    return TensorMap(box, v.dtype, inner, swizzle, v.rank - len(box))
+    return TensorMap(box, v.dtype, inner, swizzle, thin)
 
 
 @op(levels=HARDWARE)
@@ -211,15 +221,9 @@ def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
 
 
 def _fits(m: TensorMap, s: Shared) -> bool:
-    """Whether a slot is a box of the map, with all its axes or without some of size 1."""
-    if s.lead or s.dtype != m.dtype or s.swizzle != m.swizzle:
-        return False
-    if s.shape == m.box:
-        return s.inner == m.inner
-    kept = [a for a, n in enumerate(m.box) if n != 1]
-    if s.shape != tuple(m.box[a] for a in kept) or m.inner not in kept:
-        return False
-    return s.inner == kept.index(m.inner)
+    """Whether a slot is a box of the map."""
+    box = m.box, m.dtype, m.inner, m.swizzle
+    return not s.lead and (s.shape, s.dtype, s.inner, s.swizzle) == box
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
@@ -227,7 +231,7 @@ def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Sc
     """cp.async.bulk.tensor global → shared of the box at offsets (i32, the view's axes); elements out of
     bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
     require(_fits(m, dst), f"tma_load of {m} into {dst}")
-    require(len(offsets) == m.extra + len(m.box), f"{m} takes {m.extra + len(m.box)} offsets")
+    require(len(offsets) == m.rank, f"{m} takes {m.rank} offsets")
     _barrier(b, index)
 
 
@@ -237,7 +241,7 @@ def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
     of bounds are dropped, but along the inner axis in whole units of 16 bytes: a unit that holds one
     element in bounds is written whole (seen on an H200)."""
     require(_fits(m, src), f"tma_store of {src} to {m}")
-    require(len(offsets) == m.extra + len(m.box), f"{m} takes {m.extra + len(m.box)} offsets")
+    require(len(offsets) == m.rank, f"{m} takes {m.rank} offsets")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
