@@ -1,14 +1,15 @@
 """Errors, and the only place that formats a message for users.
 
-Three classes: `CompileError` (the user's mistake, always with a source excerpt where one is known),
-`InternalError` (ours: names the pass and a reproducer) and `LaunchError` (arguments, device).
+`ReportedError` is the user's: `CompileError` (with a source excerpt wherever a line is known), `LaunchError`
+(arguments, device) and what the simulator finds (`sim/report.py`).  `InternalError` is ours: it names the
+pass and a reproducer.
 A *code* is stable and kebab-case (`dot-shape`); tests and documentation refer to it.
 """
 
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class WarploomError(Exception):
 
 
 @dataclass(eq=False)
-class CompileError(WarploomError):
-    """The kernel, its arguments or its knobs are at fault: says where, what, and what to do."""
+class ReportedError(WarploomError):
+    """A mistake of the user's, told with its place, other parties and advice."""
 
     code: str
     message: str
@@ -87,18 +88,12 @@ class CompileError(WarploomError):
         return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
 
 
-@dataclass(eq=False)
-class LaunchError(WarploomError):
+class CompileError(ReportedError):
+    """The kernel, its arguments or its knobs are at fault: says where, what, and what to do."""
+
+
+class LaunchError(ReportedError):
     """A launch that can't be made: wrong arguments, devices, grid."""
-
-    code: str
-    message: str
-    help: str | None = None
-    loc: Loc | None = None
-    notes: tuple[Note, ...] = field(default=())
-
-    def __str__(self) -> str:
-        return format_message("error", self.code, self.message, self.loc, self.notes, self.help)
 
 
 class InternalError(WarploomError):

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from warploom.kernels.gemm import gemm_pointers
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
 torch = pytest.importorskip("torch")
 
 META = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
 KNOBS = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3}
 SIZE, ROUNDS = 512, 200
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
-    yield
-    torch.cuda.synchronize()
 
 
 def square(seed: int) -> Any:

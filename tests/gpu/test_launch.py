@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +15,11 @@ from warploom.kernels.gemm import gemm_host_descriptors, gemm_pointers
 from warploom.runtime import worker
 from warploom.runtime.launch import driver
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
 torch = pytest.importorskip("torch")
 
 META = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16}
 SPECIALIZED = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3}
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
-    yield
-    torch.cuda.synchronize()
 
 
 def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:

@@ -49,33 +49,24 @@ def _if(e: Emitter, o: Op) -> None:
     then, other = o.regions
     c = e.scalar(o.operands[0])
 
-    def arm(r: Region) -> None:
-        e.region(r)
-        e.parallel_assign(list(zip(o.results, r.yielded, strict=True)))
-
-    before = len(e.out)
-    with e.block(f"if ({c})"):
-        start = len(e.out)
-        arm(then)
-        is_empty = len(e.out) == start
-    if is_empty:
-        del e.out[before:]
-        with e.block(f"if (!{c})"):
+    def arm(head: str, r: Region) -> bool:
+        """The arm as a block, which is left out where nothing stands in it; is it there?"""
+        before = len(e.out)
+        with e.block(head):
             start = len(e.out)
-            arm(other)
-            is_empty = len(e.out) == start
-        if is_empty:
+            e.region(r)
+            e.parallel_assign(list(zip(o.results, r.yielded, strict=True)))
+            is_there = len(e.out) > start
+        if not is_there:
             del e.out[before:]
+        return is_there
+
+    if not arm(f"if ({c})", then):
+        arm(f"if (!{c})", other)
         return
-    end = len(e.out)
-    e.out.pop()
-    with e.block("} else"):
-        start = len(e.out)
-        arm(other)
-        is_empty = len(e.out) == start
-    if is_empty:
-        del e.out[end:]
-        e.out[end - 1] = (e.depth, "}", None)
+    closing = e.out.pop()
+    if not arm("} else", other):
+        e.out.append(closing)
 
 
 def _device_assert(e: Emitter, o: Op) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -119,7 +119,9 @@ def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str
     layout = t.layout
     form = matrix_form(layout, g)
     if form is not None:
-        _by_matrix(e, at, g, layout, r, form, hint)
+        for start, call in _matrix_calls(e, at, g, layout, form, hint, "stmatrix"):
+            given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
+            e.line(f"{call}, {given});")
         return
     n = vector_elements(layout, g)
     size = n * g.itemsize
@@ -139,21 +141,10 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
     offsets, real = thread_offsets(layout, g), within(layout)
     form = matrix_form(layout, g)
     if form is not None and is_packed(dst.elem):
-        rows = [form.row(lane) for lane in range(32)]
-        per = form.count * form.elements
-
-        def row_table(start: int) -> Ints:
-            return np.array(
-                [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
-            )
-
-        everywhere = np.ones((layout.warps, 32), np.bool_)
-        places = Places(e, at, row_table(0), everywhere, f"{hint}_row")
-        name = f"ldmatrix{form.count}{'_trans' if form.trans else ''}"
-        for start in range(0, layout.registers, per):
+        for start, call in _matrix_calls(e, at, g, layout, form, hint, "ldmatrix"):
             first = start // form.elements
             targets = ", ".join(f"{dst.name}[{first + i}]" for i in range(form.count))
-            e.line(f"{name}({places.at(row_table(start), everywhere)}, {targets});")
+            e.line(f"{call}, {targets});")
         return
     n = vector_elements(layout, g)
     item = g.itemsize
@@ -180,13 +171,13 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
         loaded(e, dst, start, size, text)
 
 
-def _by_matrix(
-    e: Emitter, at: Address, g: Geometry, layout: Layout, r: Regs, form: MatrixForm, hint: str
-) -> None:
-    """stmatrix: lane l gives the address of one 16-byte row."""
+def _matrix_calls(
+    e: Emitter, at: Address, g: Geometry, layout: Layout, form: MatrixForm, hint: str, name: str
+) -> Iterator[tuple[int, str]]:
+    """ldmatrix or stmatrix, lane l of which gives the address of one 16-byte row: (first register, the call up
+    to its address) of each."""
     offsets = thread_offsets(layout, g)  # (warps, lanes, registers)
     rows = [form.row(lane) for lane in range(32)]
-    per = form.count * form.elements
 
     def table(start: int) -> Ints:
         return np.array(
@@ -195,10 +186,9 @@ def _by_matrix(
 
     everywhere = np.ones((layout.warps, 32), np.bool_)
     places = Places(e, at, table(0), everywhere, f"{hint}_row")
-    name = f"stmatrix{form.count}{'_trans' if form.trans else ''}"
-    for start in range(0, layout.registers, per):
-        given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
-        e.line(f"{name}({places.at(table(start), everywhere)}, {given});")
+    name = f"{name}{form.count}{'_trans' if form.trans else ''}"
+    for start in range(0, layout.registers, form.count * form.elements):
+        yield start, f"{name}({places.at(table(start), everywhere)}"
 
 
 def _shared_store(e: Emitter, o: Op) -> None:

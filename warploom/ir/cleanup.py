@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from warploom.errors import InternalError
-from warploom.ir.analysis import effects, is_pure
+from warploom.ir.analysis import backward_slice, effects, is_pure
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
@@ -251,14 +251,9 @@ def _launch_views(o: Op, known: set[Value]) -> list[Op]:
             if _is_host(i) and all(v in known or v in made for v in i.operands):
                 made.update(dict.fromkeys(i.results, i))
                 views += [i] if i.kind is tile.make_view else []
-    needed: set[Op] = set()
-    work = list(views)
-    while work:
-        i = work.pop()
-        if i not in needed:
-            needed.add(i)
-            work += [made[v] for v in i.operands if v in made]
-    return [i for i in dict.fromkeys(made.values()) if i in needed]
+    results = (v for i in views for v in i.results)
+    needed = backward_slice(results, {v: i.operands for v, i in made.items()})
+    return [i for i in dict.fromkeys(made.values()) if not needed.isdisjoint(i.results)]
 
 
 def _without(o: Op, gone: set[Op]) -> Op:

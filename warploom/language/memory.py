@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -323,19 +324,6 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
 # ---- atomics
 
 
-def _atomic(
-    pointer: Operand, val: Operand, mask: Operand, fn: str, integer: bool = False
-) -> Tensor:
-    emitter = current()
-    d = _pointer(pointer, f"atomic_{fn}")
-    if integer and not d.is_int:
-        refuse("atomic-dtype", f"atomic_{fn} of {d}", "use an integer pointer")
-    shape = emitter.shape(pointer)
-    value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
-    masks = () if mask is None else (_mask(mask, shape, f"atomic_{fn}"),)
-    return cast(Value, emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn))
-
-
 def _check_order(sem: Any, scope: Any) -> None:
     """Order and scope of an atomic; every one is done at least as strongly as asked."""
     if sem not in (None, "relaxed", "acquire", "release", "acq_rel"):
@@ -344,92 +332,38 @@ def _check_order(sem: Any, scope: Any) -> None:
         refuse("atomic-order", f"scope={scope!r}", 'use "cta", "gpu" or "sys"')
 
 
-@builtin
-def atomic_add(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its sum with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "add")
+def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
+    """The language's atomic_<fn>.  integer: it takes integers alone."""
+    name = f"atomic_{fn}"
+
+    def atomic(
+        pointer: Operand,
+        val: Operand,
+        mask: Operand = None,
+        sem: str | None = None,
+        scope: str | None = None,
+    ) -> Tensor:
+        _check_order(sem, scope)
+        emitter = current()
+        d = _pointer(pointer, name)
+        if integer and not d.is_int:
+            refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
+        shape = emitter.shape(pointer)
+        value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
+        masks = () if mask is None else (_mask(mask, shape, name),)
+        return cast(Value, emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn))
+
+    atomic.__name__ = atomic.__qualname__ = name
+    atomic.__doc__ = f"{does}; gives the old values."
+    return builtin(atomic)
 
 
-@builtin
-def atomic_max(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its maximum with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "max")
-
-
-@builtin
-def atomic_min(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its minimum with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "min")
-
-
-@builtin
-def atomic_and(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its bitwise and with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "and", integer=True)
-
-
-@builtin
-def atomic_or(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its bitwise or with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "or", integer=True)
-
-
-@builtin
-def atomic_xor(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Replaces what the pointers point at by its exclusive or with val; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "xor", integer=True)
-
-
-@builtin
-def atomic_xchg(
-    pointer: Operand,
-    val: Operand,
-    mask: Operand = None,
-    sem: str | None = None,
-    scope: str | None = None,
-) -> Tensor:
-    """Writes val where the pointers point; gives the old values."""
-    _check_order(sem, scope)
-    return _atomic(pointer, val, mask, "xchg")
+atomic_add = _atomic("add", "Replaces what the pointers point at by its sum with val")
+atomic_max = _atomic("max", "Replaces what the pointers point at by its maximum with val")
+atomic_min = _atomic("min", "Replaces what the pointers point at by its minimum with val")
+atomic_and = _atomic("and", "Replaces what the pointers point at by its bitwise and with val", True)
+atomic_or = _atomic("or", "Replaces what the pointers point at by its bitwise or with val", True)
+atomic_xor = _atomic(
+    "xor", "Replaces what the pointers point at by its exclusive or with val", True
+)
+atomic_xchg = _atomic("xchg", "Writes val where the pointers point")

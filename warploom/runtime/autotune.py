@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -92,7 +93,28 @@ class Candidate:
     skipped: str = ""
 
 
-class Autotuner:
+class Decorated(ABC):
+    """A kernel under a decorator that completes its launches."""
+
+    fn: Any
+
+    @property
+    def kernel(self) -> JITFunction:
+        """The kernel below this and other decorators."""
+        return kernel_below(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)  # which says that a grid is missing
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self.run, grid)
+
+    @abstractmethod
+    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Launch on a grid."""
+
+
+class Autotuner(Decorated):
     """A kernel with a list of configs; `kernel[grid](…)` runs the fastest for the arguments' key."""
 
     def __init__(
@@ -143,17 +165,6 @@ class Autotuner:
 
     def __repr__(self) -> str:
         return f"<autotuned {self.kernel!r}, {len(self.configs)} configs>"
-
-    @property
-    def kernel(self) -> JITFunction:
-        """The kernel below this and other decorators."""
-        return kernel_below(self)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.kernel(*args, **kwargs)  # which says that a grid is missing
-
-    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
-        return functools.partial(self.run, grid)
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the fastest config; tunes at the first call of a key."""
@@ -387,7 +398,7 @@ def _verdict_from(entry: Mapping[str, bytes], configs: int) -> Verdict | None:
         return None
 
 
-class Heuristics:
+class Heuristics(Decorated):
     """A kernel whose meta-parameters are computed from the arguments; made by `@wl.heuristics`."""
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
@@ -401,17 +412,6 @@ class Heuristics:
         self.fn = fn
         self.values = dict(values)
         functools.update_wrapper(cast(Any, self), fn, updated=())
-
-    @property
-    def kernel(self) -> JITFunction:
-        """The kernel below this and other decorators."""
-        return kernel_below(self)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.kernel(*args, **kwargs)  # which says that a grid is missing
-
-    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
-        return functools.partial(self.run, grid)
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch: those given, and the computed ones."""

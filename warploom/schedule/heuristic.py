@@ -114,11 +114,11 @@ class _Chooser:
 
     def tell_hints(self, specialized: bool, channels: tuple[ChannelPlan, ...]) -> None:
         """What became of the hints in the source."""
-        for told in self.hints.kept(specialized, channels):
+        for o, told in self.hints.kept(specialized, channels):
             if told.warn:
-                self.unmet(told.op, told.decision, told.because)
+                self.unmet(o, told.decision, told.because)
             else:
-                self.because(told.op.id, told.decision, told.because)
+                self.reasons.append(told)
 
     # ---- the road
 

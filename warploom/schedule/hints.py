@@ -20,7 +20,7 @@ from warploom.ir.core import Effect, Func, Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
 from warploom.schedule.demand import Structure
-from warploom.schedule.model import ChannelPlan
+from warploom.schedule.model import ChannelPlan, Reason
 from warploom.schedule.rings import VIEWS
 
 _USER = "user"  # prefix of the tasks that tl.async_task names (frontend/translate.py)
@@ -28,14 +28,7 @@ _LOADS = (tile.load, tile.load_box)
 Ids = frozenset[str]
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What became of a hint of op `op`: `warn` where it was not honoured."""
-
-    op: Op
-    decision: str
-    because: str
-    warn: bool = False
+Told = tuple[Op, Reason]  # what became of a hint of an op
 
 
 @dataclass(eq=False)
@@ -110,7 +103,7 @@ class Hints:
 
     # ---- told afterwards
 
-    def kept(self, specialized: bool, channels: Iterable[ChannelPlan]) -> Iterator[Kept]:
+    def kept(self, specialized: bool, channels: Iterable[ChannelPlan]) -> Iterator[Told]:
         """What became of the hints, apart from depths and warp_specialize in a uniform kernel, which the
         chooser tells where it decides them."""
         items = {i for c in channels for i in c.items}
@@ -121,35 +114,37 @@ class Hints:
         if specialized:
             yield from self._of_tasks(moved)
 
-    def _of_loop(self, loop: Op, inside: list[Op], specialized: bool) -> Iterator[Kept]:
+    def _of_loop(self, loop: Op, inside: list[Op], specialized: bool) -> Iterator[Told]:
         attrs = loop.attrs
         nested = any(
             o.kind is control.for_ and loop in self.structure.enclosing(o) for o in self.loops
         )
         if attrs.get("warp_specialize") and specialized and not inside:
             why = "no load in it could be given to a producer"
-            yield Kept(loop, "not specialized, against warp_specialize", why, True)
+            yield _told(loop, "not specialized, against warp_specialize", why, True)
         if attrs.get("num_stages", 1) > 1 and all(self.speaker(o) is not loop for o in inside):
             why = "no load in it runs ahead"
-            yield Kept(loop, f"one stage instead of {attrs['num_stages']}", why, True)
+            yield _told(loop, f"one stage instead of {attrs['num_stages']}", why, True)
         if attrs.get("flatten"):
             if not nested:
-                yield Kept(loop, "flat already", "there is no loop in it")
+                yield _told(loop, "flat already", "there is no loop in it")
             elif specialized and inside:
-                yield Kept(loop, "flat already", "the producer runs on from iteration to iteration")
+                yield _told(
+                    loop, "flat already", "the producer runs on from iteration to iteration"
+                )
             else:
                 why = "only a producer runs on through the loops in it, and it has none"
-                yield Kept(loop, "not flattened", why, True)
+                yield _told(loop, "not flattened", why, True)
         if attrs.get("unroll", 1) > 1:
-            yield Kept(loop, f"unrolled {attrs['unroll']} times", "loop_unroll_factor")
+            yield _told(loop, f"unrolled {attrs['unroll']} times", "loop_unroll_factor")
         if attrs.get("disallow_acc_multi_buffer"):
             why = "an accumulator lies in registers, once"
-            yield Kept(loop, "accumulators have one buffer already", why)
+            yield _told(loop, "accumulators have one buffer already", why)
         if attrs.get("disable_licm"):
             why = "tensor maps are made before the kernel starts, and NVRTC moves what it likes"
-            yield Kept(loop, "invariant code leaves the loop, against disable_licm", why, True)
+            yield _told(loop, "invariant code leaves the loop, against disable_licm", why, True)
 
-    def _of_tasks(self, moved: Collection[Op]) -> Iterator[Kept]:
+    def _of_tasks(self, moved: Collection[Op]) -> Iterator[Told]:
         told: set[Ids] = set()
         for o in self.structure.ops:
             mine = ids(o)
@@ -158,7 +153,7 @@ class Hints:
             asked = spelled(mine)
             if o in moved:
                 if mine & self.side:
-                    yield Kept(o, "issued by the producer", asked)
+                    yield _told(o, "issued by the producer", asked)
                     continue
                 why = f"one producer issues all loads, those of {spelled(self.side)} too"
                 decision = f"issued by the producer, not by a task of its own as {asked} asks"
@@ -173,12 +168,16 @@ class Hints:
             else:
                 continue
             told.add(mine)
-            yield Kept(o, decision, why, True)
+            yield _told(o, decision, why, True)
 
     def _uses(self, o: Op, mine: Ids, moved: Collection[Op]) -> bool:
         """Does o compute with what a moved load of the same group brought?"""
         makers = (self.structure.maker(v) for v in o.operands if isinstance(v.type, Tile))
         return o.kind not in VIEWS and any(m in moved and ids(m) == mine for m in makers if m)
+
+
+def _told(o: Op, decision: str, because: str, warn: bool = False) -> Told:
+    return o, Reason(o.id, decision, because, warn)
 
 
 def ids(o: Op) -> Ids:

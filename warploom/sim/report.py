@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warploom.errors import Loc, Note, WarploomError, format_message
+from warploom.errors import ReportedError
 from warploom.ir.core import Op
 
 
 @dataclass(eq=False)
-class SimError(WarploomError):
+class SimError(ReportedError):
     """The simulated program did something that the hardware forbids, or that has no defined result."""
 
-    code: str
-    message: str
-    loc: Loc | None = None
-    notes: tuple[Note, ...] = ()
-    help: str | None = None
     program: int = 0  # of the grid, in which it happened
     story: str = ""  # an order of events in which it shows, where that was looked for
 
     def __str__(self) -> str:
-        text = format_message("error", self.code, self.message, self.loc, self.notes, self.help)
+        text = super().__str__()
         return f"{text}\n{self.story}" if self.story else text
 
 
