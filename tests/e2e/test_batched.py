@@ -213,7 +213,7 @@ def test_boxes_of_a_described_batch(knobs: dict[str, Any], turned: bool) -> None
     assert {v for x in compiled.schedule.channels for v in x.via} == {"tma"}
     assert [s.via for s in compiled.schedule.stores] == ["tma"]
     maps = [o.result.type for o in walk(compiled.placed.body) if o.kind is hopper.tensor_map]
-    assert [t.extra for t in maps] == [1, 1, 1]  # type: ignore[attr-defined]
+    assert [t.thin for t in maps] == [(0,)] * 3  # type: ignore[attr-defined]
     assert "tma_load_3d" in compiled.cuda and "tma_store_3d" in compiled.cuda
     report = compiled.check()
     assert report.ok, str(report)

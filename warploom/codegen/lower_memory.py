@@ -174,8 +174,9 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
 def _matrix_calls(
     e: Emitter, at: Address, g: Geometry, layout: Layout, form: MatrixForm, hint: str, name: str
 ) -> Iterator[tuple[int, str]]:
-    """ldmatrix or stmatrix, lane l of which gives the address of one 16-byte row: (first register, the call up
-    to its address) of each."""
+    """ldmatrix or stmatrix, lane l of which gives the address of one 16-byte row.
+
+    (first register, the call up to its address) of each."""
     offsets = thread_offsets(layout, g)  # (warps, lanes, registers)
     rows = [form.row(lane) for lane in range(32)]
 
