@@ -78,7 +78,9 @@ def launch(kernel: Any, case: Gemm, arrays: tuple[Any, Any, Any], grid: int, met
     return ran, whole
 
 
-def check(case: Gemm, knobs: dict[str, Any], kernel: Any = None, meta: Any = None) -> Any:
+def check(
+    case: Gemm, knobs: dict[str, Any], kernel: Any = None, meta: Any = None, clean: bool = True
+) -> Any:
     """Integer data, twice: as it comes, and by a kernel object that knows nothing, from the disk."""
     arrays = case.arrays(np.random.default_rng(0))
     wanted = gemms.exact(arrays[0], arrays[1], case.out)
@@ -88,7 +90,7 @@ def check(case: Gemm, knobs: dict[str, Any], kernel: Any = None, meta: Any = Non
         ran, whole = launch(wl.jit(fn), case, arrays, case.programs, meta)
         assert_same(whole, arrays[2], wanted)
         assert turn == 0 or ran.from_cache
-        assert ran.resources.problems() == ()
+        assert not clean or ran.resources.problems() == ()
     return ran
 
 
