@@ -33,8 +33,15 @@ if TYPE_CHECKING:
     from warploom.timeline.model import Timeline
 
 
-# In this order: a producer needs little more; consumers that need much make the chooser split otherwise.
-ROOMS = (Room(producer=32), Room(consumer=16), Room(consumer=40), Room(producer=32, consumer=72))
+# In this order: a producer needs little more; consumers that need much make the chooser split otherwise.  A
+# room that changes nothing costs no compilation.
+ROOMS = (
+    Room(producer=32),
+    Room(consumer=16),
+    Room(consumer=40),
+    Room(producer=32, consumer=72),
+    Room(consumer=112),
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,138 @@
+"""Spills and ptxas's remarks: what is tried instead, and what the user is told."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.gemms import Gemm
+from warploom.errors import CompileError, WarploomWarning
+from warploom.kernels.gemm import gemm_pointers
+from warploom.runtime import compiled
+from warploom.runtime.compiled import ROOMS, CompiledKernel, is_cached
+from warploom.runtime.nvrtc import Advisory, Build
+from warploom.schedule.resources import Room
+
+Judge = Callable[[str], int]  # source -> bytes of spills
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
+    yield tmp_path
+
+
+@pytest.fixture
+def ptxas(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judge], list[str]]:
+    """Installs a compiler whose spills a function of the source decides; gives the sources that it saw."""
+
+    def install(spills: Judge) -> list[str]:
+        seen: list[str] = []
+
+        def compile_text(source: str, name: str, request: Any, want_ptx: bool) -> Build:
+            seen.append(source)
+            n = spills(source)
+            remarks = (Advisory("C7512", "serialized"),) if n > 100 else ()
+            return Build(name, b"cubin", "", 168, n, n, 0, 2, remarks, 0.0, "none", "")
+
+        monkeypatch.setattr(compiled, "_compile_text", compile_text)
+        return seen
+
+    return install
+
+
+def gemm(**knobs: Any) -> tuple[CompiledKernel, list[str]]:
+    """A cp.async producer and two groups; with what it warns."""
+    case = Gemm(512, 512, 512, blocks=(128, 128, 64))
+    signature = [*case.signature[:6], "i32:4", "i32=1", "i32=1", "i32:4", "i32:16", "i32=1"]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", WarploomWarning)
+        kernel = gemm_pointers.compile(signature, case.meta, num_consumer_groups=2, **knobs)
+    return kernel, [str(w.message) for w in seen]
+
+
+def registers(kernel: CompiledKernel) -> list[int | None]:
+    return [t.registers for t in kernel.schedule.tasks]
+
+
+def test_a_clean_kernel_is_compiled_once(ptxas: Any) -> None:
+    seen = ptxas(lambda source: 0)
+    kernel, told = gemm()
+    assert len(seen) == 1 and not told and kernel.request.room == Room()
+
+
+def test_after_a_spill_another_budget_is_tried_and_kept(ptxas: Any) -> None:
+    usual = "PRODUCER_REGISTERS = 72"
+    seen = ptxas(lambda source: 8 * (usual in source))
+    kernel, told = gemm()
+    assert usual in seen[0] and usual not in seen[-1] and len(seen) == 2
+    assert not told and kernel.request.room == ROOMS[0]
+    assert registers(kernel) == [200, 104]
+    assert any("ptxas spilled" in r.because for r in kernel.schedule.reasons)
+
+
+def test_from_the_cache_it_is_the_same(ptxas: Any) -> None:
+    seen = ptxas(lambda source: 8 * ("PRODUCER_REGISTERS = 72" in source))
+    first, _ = gemm()
+    count = len(seen)
+    asked = replace(first.request, room=Room())
+    assert is_cached(asked)
+    again, _ = gemm()
+    assert len(seen) == count and again.from_cache
+    assert again.cuda == first.cuda and again.schedule == first.schedule
+
+
+def test_the_least_harm_is_taken_and_told(ptxas: Any) -> None:
+    """Spills weigh less than serialised wgmmas; the first of equals wins."""
+    seen = ptxas(lambda source: 40 if "PRODUCER_REGISTERS = 104" in source else 400)
+    kernel, (told,) = gemm()
+    assert len(set(seen)) == len(seen) > 1
+    assert registers(kernel) == [200, 104] and kernel.resources.spill_bytes == 40
+    assert "warning[resources]" in told and "40 bytes of spills" in told
+    assert "producer 104" in told and "gemm.py" in told and "help: take smaller blocks" in told
+    assert gemm()[1] == [told]  # from the cache as well
+
+
+def test_strict_makes_it_an_error(ptxas: Any) -> None:
+    ptxas(lambda source: 400)
+    with pytest.raises(CompileError) as caught:
+        gemm(strict=True)
+    assert caught.value.code == "resources" and caught.value.loc and caught.value.help
+    assert "400 bytes of spills" in caught.value.message and "C7512" in caught.value.message
+
+
+def test_the_limit_of_the_user_stays(ptxas: Any) -> None:
+    seen = ptxas(lambda source: 8)
+    kernel, (told,) = gemm(reg_dec_producer=80, reg_inc_consumer=208)
+    assert registers(kernel) == [208, 80] and len(seen) == 1 and "8 bytes" in told
+    _, told_too = gemm(num_stages=2, maxnreg=168)
+    assert "raise maxnreg=168" in told_too[-1]
+
+
+def test_a_debug_build_says_nothing(ptxas: Any) -> None:
+    """Its traps serialise wgmmas: that is their price."""
+    seen = ptxas(lambda source: 400)
+    assert gemm(debug=True)[1] == [] and len(seen) == 1
+
+
+def test_what_ptxas_refuses_is_tried_with_other_budgets(ptxas: Any) -> None:
+    def refuse_first(source: str) -> int:
+        if "PRODUCER_REGISTERS = 72" in source:
+            raise CompileError("ptxas-limit", "does not fit")
+        return 0
+
+    ptxas(refuse_first)
+    kernel, told = gemm()
+    assert registers(kernel) == [200, 104] and not told
+
+    def refuse(source: str) -> int:
+        raise CompileError("ptxas-limit", "does not fit")
+
+    ptxas(refuse)
+    with pytest.raises(CompileError, match="does not fit"):
+        gemm(num_buffers_warp_spec=2)

@@ -1,0 +1,105 @@
+"""Budgets of registers, and the estimate of what tiles take."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from tests.e2e.kernels import gated
+from tests.passes import kernels
+from warploom.compile import lower
+from warploom.errors import CompileError
+from warploom.ir.core import Func, Value
+from warploom.ir.ops import tile
+from warploom.ir.parser import parse_func
+from warploom.ir.types import dtype_of, shape_of
+from warploom.schedule.demand import Structure
+from warploom.schedule.heuristic import choose
+from warploom.schedule.liveness import Peak, peak
+from warploom.schedule.model import Knobs, TaskPlan
+from warploom.schedule.resources import (
+    RESERVE,
+    WARP_GROUP,
+    WORK,
+    Room,
+    budgets,
+    check_registers,
+    entry_registers,
+)
+from warploom.target import SM_90A
+
+LOW, HIGH, UNIT = SM_90A.setmaxnreg
+
+
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("groups", range(1, 8))
+@pytest.mark.parametrize("need", [0, 96, 128, 160, 200, 232, 255])
+def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None:
+    """What is launched with is what is handed out: setmaxnreg.inc neither waits for ever nor wastes."""
+    entry = entry_registers((groups + 1) * WARP_GROUP, SM_90A)
+    for room in (None, Room(producer=32)):
+        found = budgets(groups, work, SM_90A, need, room)
+        if found is None:
+            assert need > entry
+            continue
+        low, high = found
+        assert low + groups * high == (groups + 1) * entry and high >= need
+        if high == entry:
+            continue
+        assert low < entry < high <= HIGH and low >= LOW
+        assert low % UNIT == high % UNIT == 0
+        plans = (
+            TaskPlan("consumer", "consumer", 4, groups, high),
+            TaskPlan("producer", "producer", 4, 1, low),
+        )
+        check_registers(plans, SM_90A, None, None)
+
+
+def test_budgets_that_were_measured() -> None:
+    assert [budgets(2, w, SM_90A) for w in WORK] == [(40, 232), (72, 216), (104, 200), (152, 176)]
+    assert [budgets(3, w, SM_90A) for w in WORK[:2]] == [(32, 160), (80, 144)]
+    assert budgets(2, "copies", SM_90A, 224) == (56, 224)  # consumers that need it get more
+    assert budgets(2, "copies", SM_90A, 232) is None
+    assert budgets(1, "issues", SM_90A) == (248, 248)  # as launched: all that a thread can have
+
+
+def tile_func(text: str) -> Func:
+    return lower(parse_func(text, "test"), Knobs(), SM_90A).tile
+
+
+def peak_of(func: Func) -> Peak:
+    """On one warp group, with all that feeds dots in rings."""
+    s = Structure(func.body)
+    items = frozenset(o.result for o in s.ops if o.kind in (tile.load, tile.load_box))
+
+    def registers(v: Value) -> int:
+        return -(-prod(shape_of(v.type)) * dtype_of(v.type).bits // (32 * WARP_GROUP))
+
+    return peak(s, lambda o: True, items, registers)
+
+
+def test_one_accumulator_counts_once() -> None:
+    """Init, carried tile, result, and what is stored of it are the same registers."""
+    assert peak_of(tile_func(kernels.gemm(128, 128, 64))).registers == 128
+
+
+def test_accumulators_that_live_together_add_up() -> None:
+    signature = ["*bf16:16"] * 4 + ["i32:16"] * 6
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64}
+    found = peak_of(gated.compile(signature, tiles, num_consumer_groups=0).lowered.tile)
+    assert found.registers == 2 * 64 and len(found.values) == 2
+
+
+def test_operands_in_registers_and_carried_rows_count() -> None:
+    """Attention, 128 x 64: the sum (64), and either the scores (64) or what they become as operand (32)."""
+    found = peak_of(tile_func(kernels.attention()))
+    assert 128 <= found.registers <= 170
+
+
+def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:
+    with pytest.raises(CompileError) as caught:
+        func = tile_func(kernels.gemm(128, 256, 64))
+        choose(func, Knobs(num_consumer_groups=1), SM_90A, Room(consumer=200))
+    assert caught.value.code == "registers" and caught.value.help
+    assert f"need {RESERVE + 200} of them" in caught.value.message
