@@ -7,7 +7,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORKERS ?= auto
 
-.PHONY: demo test test-gpu check mutants bench clean
+.PHONY: demo test test-gpu check mutants spills bench clean
 
 demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
 	$(PYTHON) -m warploom demo --out out
@@ -25,6 +25,9 @@ check: $(VENV)/.ready  ## style and types
 
 mutants: $(VENV)/.ready  ## every mutant of the WARP-level GEMM through the checker; rewrites the table
 	$(PYTHON) -m warploom.check.mutants tests/golden/gemm_bf16_tn.warp.ir --out docs/mutants.md
+
+spills: $(VENV)/.ready  ## every variant of the GEMM through ptxas: what spills, and what the user is told
+	$(PYTHON) -m tests.e2e.variants
 
 bench: $(VENV)/.ready  ## GEMM beside its peers (needs a GPU, torch and triton)
 	$(PYTHON) -m warploom bench gemm --out out/gemm.json
