@@ -305,9 +305,11 @@ def test_one_task_for_all_is_a_uniform_kernel() -> None:
 
 def test_the_dots_numbers_are_the_groups() -> None:
     assert tasks(DOT=(1,), BIAS=(1,), STORE=(1,), num_consumer_groups=1).schedule.split.count == 1
-    assert tasks(num_consumer_groups=1).schedule.split.count == 1  # the launch's word is the last
+    fewer = tasks(num_consumer_groups=1)  # the launch's word is the last
+    assert fewer.schedule.split.count == 1 and reasons(fewer, "not 2 groups", False)
     uniform = tasks(num_consumer_groups=0)
     assert not uniform.schedule.specialized
+    assert reasons(uniform, "against tl.async_task([0])", False)
 
 
 @pytest.mark.parametrize(

@@ -220,10 +220,7 @@ class _Chooser:
         asked: list[tuple[str, str, Loc | None]] = []
         if self.knobs.num_consumer_groups:
             asked.append((f"num_consumer_groups={self.knobs.num_consumer_groups}", subject, loc))
-        loops = self.hints.specialized_loops()
-        asked += [("tl.range(warp_specialize=True)", o.id, o.loc) for o in loops]
-        tasked = [o for o in self.hints.tasked if self.hints.wants_producer(o)][:1]
-        asked += [(spelled(ids(o)), o.id, o.loc) for o in tasked]
+        asked += [(what, o.id, o.loc) for what, o in self.hints.for_tasks()]
         for what, of, where in asked:
             if self.knobs.strict:
                 raise CompileError(
@@ -341,6 +338,8 @@ class _Chooser:
     def specialized(self, loads: list[Op]) -> bool:
         if self.knobs.num_consumer_groups == 0:
             self.because("kernel", "uniform", "num_consumer_groups=0")
+            for what, o in self.hints.for_tasks():
+                self.because(o.id, f"no task, against {what}", "num_consumer_groups=0 comes first")
             return False
         free = [o for o in loads if not self.hints.keeps(o)]
         asked = [o for o in free if self.hints.wants_producer(o)]
@@ -377,7 +376,8 @@ class _Chooser:
                 help=f"use num_warps={GROUP_WARPS}",
             )
         each = warps // GROUP_WARPS
-        groups = self.knobs.num_consumer_groups or self.asked_groups()
+        asked = self.asked_groups()
+        groups = self.knobs.num_consumer_groups or asked
         wanted = each
         if specialized:
             wanted = groups * each if groups else max(2, each)
@@ -398,8 +398,14 @@ class _Chooser:
 
     def asked_groups(self) -> int | None:
         """Consumer groups by the dots' tl.async_task: as many as it has numbers, from two on."""
-        n = len(self.hints.main)
-        return n if n > 1 and any(ids(o) for o in self.dots) else None
+        named = next((o for o in self.dots if ids(o)), None)
+        n, given = len(self.hints.main), self.knobs.num_consumer_groups
+        if named is None or n < 2:
+            return None
+        if given and given != n:
+            why = f"num_consumer_groups={given} comes first"
+            self.because(named.id, f"not {n} groups, against {spelled(ids(named))}", why)
+        return n
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         """Records the split; one that was not asked for is a warning, or an error where strict."""

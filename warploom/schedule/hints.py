@@ -94,9 +94,12 @@ class Hints:
                 return None if asked else "its loop says warp_specialize=False"
         return None
 
-    def specialized_loops(self) -> list[Op]:
-        """The loops that ask for tasks."""
-        return [o for o in self.loops if o.attrs.get("warp_specialize")]
+    def for_tasks(self) -> list[tuple[str, Op]]:
+        """What in the source asks for more than one task, as it is spelled there, and of which op."""
+        loops = [o for o in self.loops if o.attrs.get("warp_specialize")]
+        apart = next((o for o in self.tasked if not ids(o) & self.main), None)
+        found = [("tl.range(warp_specialize=True)", o) for o in loops]
+        return found if apart is None else [*found, (spelled(ids(apart)), apart)]
 
     def _loops_around(self, o: Op) -> Iterator[Op]:
         return (p for p in self.structure.enclosing(o) if p in self.loops)
