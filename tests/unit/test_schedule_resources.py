@@ -102,4 +102,4 @@ def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:
         func = tile_func(kernels.gemm(128, 256, 64))
         choose(func, Knobs(num_consumer_groups=1), SM_90A, Room(consumer=200))
     assert caught.value.code == "registers" and caught.value.help
-    assert f"need {RESERVE + 200} of them" in caught.value.message
+    assert f"{RESERVE + 200} are for the rest" in caught.value.message

@@ -86,6 +86,7 @@ class _Chooser:
     room: Room = field(default_factory=Room)
     cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
+    alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
     reasons: list[Reason] = field(default_factory=list)
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
@@ -383,10 +384,9 @@ class _Chooser:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
-        for self.reserve in (
-            RESERVE,
-            LEAST_RESERVE,
-        ):  # at last what may be just enough: ptxas will tell
+        # Then what may be just enough, at last what holds each result alone: ptxas will tell.
+        ways = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
+        for self.reserve, self.alone in ways:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
                 name = "MN"[axis]
                 why = self.try_split(demand, loads, specialized, axis, count)
@@ -458,7 +458,11 @@ class _Chooser:
             versions = split.versions.get(v) or {split.forward.get(v)}
             return sum(whole if cut is None else -(-whole // count) for cut in versions)
 
-        tiles = peak(self.structure, mine, items, registers)
+        if self.alone:
+            worst = max((o.result for o in self.dots), key=registers)
+            tiles = Peak(registers(worst), (worst,))
+        else:
+            tiles = peak(self.structure, mine, items, registers)
         why = self.why_cramped(tiles, loads, specialized, count)
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
@@ -496,8 +500,8 @@ class _Chooser:
             return None
         names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         return (
-            f"{names} together need {tiles.registers} registers a thread, which have {have} and need "
-            f"{reserve} of them for the rest"
+            f"{names} {'need' if len(tiles.values) > 1 else 'needs'} {tiles.registers} registers a thread, "
+            f"of the {have} that a thread has {reserve} are for the rest"
         )
 
     def naming(self, v: Value) -> str:
