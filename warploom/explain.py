@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from warploom.errors import Loc
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.passes.structure_access import UNBOUNDED
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
@@ -377,7 +377,7 @@ def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
     return found
 
 
-_PARTS = frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose))
+_PARTS = frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, cluster.peer))
 
 
 def _regions(placed: Func) -> Iterator[tuple[str, Region]]:

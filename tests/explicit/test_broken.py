@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.explicit.broken.cluster import Exchange, Multicast
 from tests.explicit.broken.refused import Groups, Products
 from tests.explicit.broken.ring import Ring
 from tests.explicit.broken.store import Store
@@ -47,6 +48,37 @@ STORE = {
     "no sync before the store": "race",
     "store never committed": "",
     "exit while the store reads": "exit-store",
+}
+MULTICAST = {
+    "empty counts one CTA": "unbound-arrival",
+    "empty count over": "deadlock",
+    "no sync after init": "cluster-start",
+    "sync in one group": "cluster-start",
+    "release to the own CTA": "deadlock",
+    "release to the peer": "deadlock",
+    "no sync at the end": "cluster-exit",
+    "only the producer waits": "cluster-exit",
+    "expects its own part": "uninitialised",
+    "mask of the own CTA": "deadlock",
+    "mask of the peer": "deadlock",
+    "mask outside at run time": "multicast-mask",
+}
+EXCHANGE = {
+    "read without a cluster sync": "uninitialised",
+    "relaxed sync": "race",
+    "exit while the peer may read": "cluster-exit",
+    "arrives twice": "cluster-arrive",
+    "waits without an arrival": "cluster-arrive",
+    "relaxed arrival": "race",
+    "arrives at its own barrier": "race",
+    "acquires in the CTA": "race",
+}
+CLUSTERS_REFUSED = {
+    "nine CTAs": "attrs-cluster",
+    "wait at a peer's barrier": "peer",
+    "wgmma of a peer's slot": "peer",
+    "rank outside": "cluster-rank",
+    "mask outside": "multicast-mask",
 }
 GROUPS = {
     "registers over the pool": "setmaxnreg-pool",
@@ -89,7 +121,19 @@ def store_report(bug: str) -> CheckReport:
     return check(placed(Store(bug), [x, x, 64, 64]))
 
 
+def multicast_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 64), ml_dtypes.bfloat16)
+    return check(placed(Multicast(bug), [x, x, x, 128, 128, 64]))
+
+
+def exchange_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 32), np.float32)
+    return check(placed(Exchange(bug), [x, x, 64]))
+
+
 def test_the_originals_are_right() -> None:
+    assert multicast_report("").ok, str(multicast_report(""))
+    assert exchange_report("").ok, str(exchange_report(""))
     assert ring_report("").ok, str(ring_report(""))
     assert store_report("").ok, str(store_report(""))
 
@@ -118,6 +162,31 @@ def test_an_accumulator_that_no_group_holds_is_refused() -> None:
 @pytest.mark.parametrize("bug", STORE)
 def test_store(bug: str) -> None:
     _judge(store_report(bug), STORE[bug])
+
+
+@pytest.mark.parametrize("bug", MULTICAST)
+def test_multicast(bug: str) -> None:
+    _judge(multicast_report(bug), MULTICAST[bug])
+
+
+@pytest.mark.parametrize("bug", EXCHANGE)
+def test_exchange(bug: str) -> None:
+    _judge(exchange_report(bug), EXCHANGE[bug])
+
+
+@pytest.mark.parametrize("bug", CLUSTERS_REFUSED)
+def test_refused_clusters(bug: str) -> None:
+    with pytest.raises(CompileError) as e:
+        multicast_report(bug)
+    assert e.value.code == CLUSTERS_REFUSED[bug], str(e.value)
+    assert e.value.loc is not None and e.value.loc.file.endswith("cluster.py")
+
+
+@pytest.mark.parametrize("bug", ["no sync after init", "no sync at the end"])
+def test_both_lines_of_a_cluster_hazard_are_named(bug: str) -> None:
+    first = multicast_report(bug).diagnostics[0]
+    assert first.loc is not None and first.help
+    assert any(n.loc is not None and n.loc.line != first.loc.line for n in first.notes)
 
 
 def _refused(script: Any, args: list[Any], code: str, bug: str) -> None:

@@ -67,6 +67,23 @@ class Machinery(Script):
             self.store_global(g_y, value, offsets=[0, 0])
 
 
+class Cluster(Script):
+    """Two CTAs that read each other's shared memory."""
+
+    def __call__(self, x_ptr: ~float32, n: int32):
+        self.attrs.cluster_blocks = 2
+        self.attrs.blocks = [n * 2]
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n * 64, 32])
+        x = self.shared_tensor(dtype=float32, shape=[32, 32])
+        at = self.blockIdx.x * 32
+        self.store_shared(x, self.load_global(g_x, offsets=[at, 0], shape=[32, 32]))
+        self.cluster.sync()
+        theirs = self.cluster.map_shared_addr(x, self.cluster.blockRank ^ 1)
+        self.store_global(g_x, self.load_shared(theirs), offsets=[at, 0])
+        self.cluster.sync()
+
+
 def kinds(script: Any, args: list[Any]) -> set[str]:
     func = script._lowered(script._request(script.bind(args, {}), "sm_90a")).steps[0][1]
     return {o.kind.name for o in walk(func.body)}
@@ -78,5 +95,6 @@ def test_every_kind_is_spelled() -> None:
         Attention(), [x, x, x, x, f, i, 1, 64, 0.1]
     )
     found |= kinds(Numbers(), [f, i, 7, 0.5]) | kinds(Machinery(), [f, f, 32])
+    found |= kinds(Cluster(), [f, 1])
     wanted = {k.name for k in KINDS.values() if Level.WARP in k.levels}
     assert wanted - found == set()

@@ -31,7 +31,12 @@ class FakeDriver:
 
     def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
         self.configured.append((grid, stream, plan.pdl))
-        return (grid[0] * plan.cluster, *grid[1:]), plan.threads, plan.shared_bytes, stream
+        return (
+            tuple(n * per for n, per in zip(grid, plan.cluster, strict=True)),
+            plan.threads,
+            plan.shared_bytes,
+            stream,
+        )
 
     def launch(self, config: Any, function: Any, address: int, _: int) -> tuple[int]:
         grid, threads, shared, stream = config

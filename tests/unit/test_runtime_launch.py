@@ -28,7 +28,7 @@ PLAN = LaunchPlan(
     threads=384,
     shared_bytes=200_000,
     params=(ScalarParam(1, "i"), MAP, ScalarParam(3, "d"), ScalarParam(0, "Q")),
-    cluster=2,
+    cluster=(2, 1, 1),
     disjoint=((0, 3),),
     nonnegative=(1,),
 )
@@ -150,7 +150,7 @@ def test_the_plan_computes_what_the_emitter_says(x: int, y: int) -> None:
     )
     placed = parse_func("func @k(%p: ptr<f32>, %x: i32, %y: i32) level=PLACED { yield() }")
     placed = placed.with_(attrs={"disjoint": ((0, 1),), "nonnegative": (2,)})
-    plan = LaunchPlan.from_json(plan_of(emitted, placed, cluster=1).to_json())
+    plan = LaunchPlan.from_json(plan_of(emitted, placed).to_json())
     scalars, ((base, dims, strides),) = make_binder(plan)((4096, x, y))
     assert scalars == (x, 4096)
     assert (base, dims, strides) == (4096, (int(x / y),), (x - y * int(x / y),))
@@ -178,7 +178,7 @@ def test_configurations_are_made_once_for_each_grid_and_stream(pdl: bool) -> Non
 
 
 @pytest.mark.parametrize("pdl", [True, False])
-def test_the_driver_gets_the_attribute_of_dependent_launches(pdl: bool) -> None:
+def test_the_driver_gets_the_attributes_of_a_launch(pdl: bool) -> None:
     real: Any = object.__new__(CudaDriver)  # without a driver: configure() only fills structures
     real._cu = pytest.importorskip("cuda.bindings.driver")
     config = real.configure(dataclasses.replace(PLAN, pdl=pdl), (7, 2, 3), 5)
@@ -186,6 +186,9 @@ def test_the_driver_gets_the_attribute_of_dependent_launches(pdl: bool) -> None:
     *sizes, stream, attributes, count = struct.unpack(
         "<7I4xQQI", ctypes.string_at(config.getPtr(), 52)
     )
-    assert sizes == [14, 2, 3, 384, 1, 1, 200_000] and (stream, count) == (5, int(pdl))
-    if pdl:  # id 6 is PROGRAMMATIC_STREAM_SERIALIZATION; its value, an int, stands at byte 8
+    assert sizes == [14, 2, 3, 384, 1, 1, 200_000] and (stream, count) == (5, int(pdl) + 1)
+    # each is 72 bytes: its id, at byte 8 its value
+    if pdl:  # id 6 is PROGRAMMATIC_STREAM_SERIALIZATION
         assert struct.unpack("<I4xi", ctypes.string_at(attributes, 12)) == (6, 1)
+    shape = ctypes.string_at(attributes + 72 * int(pdl), 20)  # id 4 is CLUSTER_DIMENSION
+    assert struct.unpack("<I4x3I", shape) == (4, 2, 1, 1)

@@ -26,7 +26,7 @@ from warploom.errors import Loc
 from warploom.ir.analysis import effects
 from warploom.ir.build import const
 from warploom.ir.core import Builder, Effect, Func, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, hopper, task
+from warploom.ir.ops import arith, cluster, hopper, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Pointer
 from warploom.sim.machine import simulate
@@ -46,6 +46,8 @@ PROTOCOL: frozenset[OpKind] = frozenset(
         hopper.tma_store_commit,
         hopper.tma_store_wait,
         hopper.cp_async_arrive,
+        cluster.cluster_arrive,
+        cluster.cluster_wait,
     )
 )
 NUMBERS: dict[OpKind, dict[str, int]] = {  # attribute -> the least that is legal

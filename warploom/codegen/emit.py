@@ -25,8 +25,8 @@ from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
-from warploom.ir.core import Effect, Func, Level, Op, Region, walk
-from warploom.ir.ops import hopper, task, tile
+from warploom.ir.core import Effect, Func, Level, Op, Region, Value, walk
+from warploom.ir.ops import cluster, hopper, task, tile
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
@@ -94,7 +94,7 @@ class _Kernel(Emitter):
         self.region(Region((), tuple(prologue[len(pure) :])))
         self.loc = None
         for i, phase in enumerate(self.phases):
-            if i > 0:
+            if i > 0 and not _ends_together(self.phases[i - 1]):
                 self.line("__syncthreads();")
             self.main = phase
             self._tasks()
@@ -240,6 +240,8 @@ class _Kernel(Emitter):
         ordinary = {hopper.shared_load, hopper.shared_store, hopper.cp_async}
         if any(o.kind.effect & Effect.WRITE and o.kind in GLOBAL_WRITES for o in walk(region)):
             return True
+        if any(o.kind in ordinary and _is_peer(o.operands[0]) for o in walk(region)):
+            return True
         mine = {a for o in walk(region) if o.kind in ordinary for a in self._allocations(o)}
         others = {
             a
@@ -319,9 +321,12 @@ class _Kernel(Emitter):
             first.append("extern __shared__ __align__(1024) char memory[];")
             first.append("const u32 smem = (u32)__cvta_generic_to_shared(memory);")
         declared = ", ".join(_declaration(p, self.func) for p in params)
+        shape = cluster.cluster_of(self.func)
+        clustered = f" __cluster_dims__{shape}" if shape != (1, 1, 1) else ""
         kernel = [
             (
-                f'extern "C" __global__ void __launch_bounds__({self.constant("THREADS", threads)}, 1)',
+                'extern "C" __global__ void'
+                f" __launch_bounds__({self.constant('THREADS', threads)}, 1){clustered}",
                 None,
             ),
             (f"{name}({declared}) {{", None),
@@ -348,6 +353,16 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
+
+
+def _is_peer(v: Value) -> bool:
+    return isinstance(v.type, Shared) and v.type.peer
+
+
+def _ends_together(phase: Op) -> bool:
+    """Does a phase end in a barrier of all threads already?"""
+    last = phase.regions[0].ops[-2:-1]
+    return len(phase.regions) == 1 and any(o.kind is cluster.cluster_wait for o in last)
 
 
 def _is_pure(o: Op) -> bool:

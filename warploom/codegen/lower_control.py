@@ -6,6 +6,7 @@ from warploom.codegen.context import Emitter, Lowering, scalar_elem
 from warploom.codegen.registers import c_type, read
 from warploom.ir.core import Effect, Op, OpKind, Region, walk
 from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Scalar, Tile, elem_of
 
 
@@ -155,11 +156,17 @@ def _assume(e: Emitter, o: Op) -> None:
 
 
 def _program_id(e: Emitter, o: Op) -> None:
-    e.define(o.result, f"blockIdx.{'xyz'[o.attrs['axis']]}")
+    e.define(o.result, _in_clusters(e, "blockIdx", o.attrs["axis"]))
 
 
 def _num_programs(e: Emitter, o: Op) -> None:
-    e.define(o.result, f"gridDim.{'xyz'[o.attrs['axis']]}")
+    e.define(o.result, _in_clusters(e, "gridDim", o.attrs["axis"]))
+
+
+def _in_clusters(e: Emitter, what: str, axis: int) -> str:
+    """CUDA counts CTAs, a program is a cluster of them."""
+    text, size = f"{what}.{'xyz'[axis]}", cluster_of(e.func)[axis]
+    return text if size == 1 else f"(int){text} / {size}"
 
 
 LOWER: dict[OpKind, Lowering] = {

@@ -19,9 +19,9 @@ from warploom.codegen.context import Address, Emitter, Lowering
 from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import Regs, word
 from warploom.errors import InternalError
-from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import hopper
-from warploom.ir.types import InFlight, Shared, TensorMap, Tile, dtype_of, u32
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import cluster, hopper
+from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, u32
 from warploom.layout import wgmma_a, wgmma_acc
 from warploom.layout.shared import Geometry, byte_offset
 
@@ -105,7 +105,17 @@ def _shared_put(e: Emitter, o: Op) -> None:
 
 
 def _fence_async(e: Emitter, o: Op) -> None:
-    e.line("fence_async();")
+    e.line("fence_async_cluster();" if reaches_peers(e) else "fence_async();")
+
+
+def reaches_peers(e: Emitter) -> bool:
+    """Do ordinary accesses go to the shared memory of other CTAs?"""
+    return any(
+        isinstance(v.type, Shared) and v.type.peer
+        for o in e.needed
+        if o.kind in (hopper.shared_load, hopper.shared_store)
+        for v in o.operands
+    )
 
 
 def _group_sync(e: Emitter, o: Op) -> None:
@@ -137,8 +147,9 @@ def barrier(e: Emitter, o: Op, at: int = 0) -> str:
 
 def _mbarrier_wait(e: Emitter, o: Op) -> None:
     bar, phase = barrier(e, o), e.scalar(o.operands[2])
-    if not e.debug:
-        e.line(f"mbarrier_wait({bar}, {phase});")
+    wide = o.attrs.get("scope", "cta") == "cluster"
+    if wide or not e.debug:
+        e.line(f"mbarrier_wait{'_cluster' * wide}({bar}, {phase});")
         return
     name = e.definitions[o.operands[0]].attrs["name"]
     frame = e.frame.name if e.frame else "entry"
@@ -147,7 +158,7 @@ def _mbarrier_wait(e: Emitter, o: Op) -> None:
 
 
 def _mbarrier_arrive(e: Emitter, o: Op) -> None:
-    arrive = f"mbarrier_arrive({barrier(e, o)});"
+    arrive = f"mbarrier_arrive{_variant(o)}({barrier(e, o)});"
     by = o.attrs.get("by", "warp")
     if e.elected or by == "thread":
         e.line(arrive)
@@ -160,7 +171,15 @@ def _mbarrier_arrive(e: Emitter, o: Op) -> None:
 
 
 def _mbarrier_expect(e: Emitter, o: Op) -> None:
-    e.line(f"mbarrier_expect({barrier(e, o)}, {o.attrs['bytes']});")
+    e.line(f"mbarrier_expect{_variant(o)}({barrier(e, o)}, {o.attrs['bytes']});")
+
+
+def _variant(o: Op) -> str:
+    """Which arrival: at a barrier here or of a peer, release or relaxed."""
+    t = o.operands[0].type
+    assert isinstance(t, Barriers)
+    is_relaxed = bool(o.attrs.get("sem", "release") == "relaxed")
+    return "_peer" * t.peer + "_relaxed" * is_relaxed
 
 
 # ---- TMA
@@ -172,10 +191,12 @@ def instruction_box(t: TensorMap, limit: int = 256) -> tuple[tuple[int, ...], tu
     return geometry(t).copy_box(limit), (t.inner, *reversed(others))
 
 
-def _copies(e: Emitter, t: TensorMap, offsets: list[str], at: Address) -> list[tuple[str, str]]:
-    """(coordinates innermost first, shared address) of every instruction of a box."""
+def _copies(e: Emitter, t: TensorMap, offsets: list[str], s: Value) -> list[tuple[str, str]]:
+    """(coordinates innermost first, shared address) of every instruction that moves a box to or from a slot
+    (or a part of one)."""
     box, order = instruction_box(t, e.target.tma_box_limit)
-    g = geometry(t)
+    assert isinstance(s.type, Shared)
+    at, g = e.shared(s), geometry(s.type)
     out = []
     thin = [offsets[a] for a in reversed(t.thin)]
     ranges = [range(0, n, step) for n, step in zip(t.box, box, strict=True)]
@@ -194,11 +215,13 @@ def _plus(text: str, n: int) -> str:
 def _tma_load(e: Emitter, o: Op) -> None:
     m, dst, _, _, *offsets = o.operands
     assert isinstance(m.type, TensorMap)
-    name, definition = ptx.tma_load(m.type.rank)
+    to_many = bool(o.attrs.get("multicast"))
+    mask = f", {e.scalar(offsets.pop())}" if to_many else ""
+    name, definition = ptx.tma_load(m.type.rank, to_many)
     e.made[name] = definition
     bar = barrier(e, o, 2)
-    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(dst)):
-        e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar});")
+    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], dst):
+        e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar}{mask});")
 
 
 def _tma_store(e: Emitter, o: Op) -> None:
@@ -206,7 +229,7 @@ def _tma_store(e: Emitter, o: Op) -> None:
     assert isinstance(m.type, TensorMap)
     name, definition = ptx.tma_store(m.type.rank)
     e.made[name] = definition
-    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], e.shared(src)):
+    for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], src):
         e.line(f"{name}(&{e.env[m]}, {coordinates}, {address});")
 
 
@@ -216,6 +239,32 @@ def _tma_store_commit(e: Emitter, o: Op) -> None:
 
 def _tma_store_wait(e: Emitter, o: Op) -> None:
     e.line(f"tma_wait{'_read' if o.attrs.get('read', True) else ''}<{o.attrs['pending']}>();")
+
+
+# ---- clusters
+
+
+def _cta_rank(e: Emitter, o: Op) -> None:
+    e.define(o.result, "cta_rank()")
+
+
+def _cta_id(e: Emitter, o: Op) -> None:
+    e.define(o.result, f"cta_id_{'xyz'[o.attrs['axis']]}()")
+
+
+def _peer(e: Emitter, o: Op) -> None:
+    x, rank = o.operands
+    name = e.name(f"{o.result.hint or x.hint or 'x'}_of_peer")
+    e.line(f"const u32 {name} = peer_address({e.shared(x)}, {e.scalar(rank)});")
+    e.env[o.result] = Address(name)
+
+
+def _cluster_arrive(e: Emitter, o: Op) -> None:
+    e.line(f"cluster_arrive{'_relaxed' * (o.attrs.get('sem', 'release') == 'relaxed')}();")
+
+
+def _cluster_wait(e: Emitter, o: Op) -> None:
+    e.line("cluster_wait();")
 
 
 # ---- wgmma
@@ -366,6 +415,11 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.tma_store: _tma_store,
     hopper.tma_store_commit: _tma_store_commit,
     hopper.tma_store_wait: _tma_store_wait,
+    cluster.cta_rank: _cta_rank,
+    cluster.cta_id: _cta_id,
+    cluster.peer: _peer,
+    cluster.cluster_arrive: _cluster_arrive,
+    cluster.cluster_wait: _cluster_wait,
     hopper.in_flight: _in_flight,
     hopper.no_acc: _no_acc,
     hopper.wgmma_fence: _wgmma_fence,

@@ -114,10 +114,13 @@ class Places:
         return f"{self.base} + {text}" if text != "0" else str(self.base)
 
 
-def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str) -> None:
-    """A tile into a slot: stmatrix where it fits, else the widest ordinary stores."""
+def store_tile(
+    e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str, peer: bool = False
+) -> None:
+    """A tile into a slot: stmatrix where it fits, else the widest ordinary stores.  peer: in another CTA,
+    which stmatrix does not reach (PTX ISA, "stmatrix": .shared::cta)."""
     layout = t.layout
-    form = matrix_form(layout, g)
+    form = None if peer else matrix_form(layout, g)
     if form is not None:
         for start, call in _matrix_calls(e, at, g, layout, form, hint, "stmatrix"):
             given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))
@@ -130,16 +133,19 @@ def store_tile(e: Emitter, at: Address, g: Geometry, t: Tile, r: Regs, hint: str
     for start in range(0, layout.registers, n):
         where = places.at(offsets[..., start], real[..., start])
         given = ", ".join(words_of(r, start, size))
-        text = f"store_shared{8 * size}({where}, {given});"
+        text = f"store_{'peer' if peer else 'shared'}{8 * size}({where}, {given});"
         inside = e.inside(t, start)
         e.line(f"if ({inside}) {text}" if inside else text)
 
 
-def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: str) -> None:
-    """A slot into registers: ldmatrix where it fits, else the widest ordinary loads."""
+def load_tile(
+    e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: str, peer: bool = False
+) -> None:
+    """A slot into registers: ldmatrix where it fits, else the widest ordinary loads.  peer: as above."""
     layout = t.layout
     offsets, real = thread_offsets(layout, g), within(layout)
-    form = matrix_form(layout, g)
+    form = None if peer else matrix_form(layout, g)
+    load = f"load_{'peer' if peer else 'shared'}"
     if form is not None and is_packed(dst.elem):
         for start, call in _matrix_calls(e, at, g, layout, form, hint, "ldmatrix"):
             first = start // form.elements
@@ -156,14 +162,14 @@ def load_tile(e: Emitter, at: Address, g: Geometry, t: Tile, dst: Array, hint: s
         for w in range(dst.words):
             values = []
             for i in range(w * per, min((w + 1) * per, dst.count)):
-                text = f"load_shared{8 * item}({places.at(offsets[..., i], real[..., i])})"
+                text = f"{load}{8 * item}({places.at(offsets[..., i], real[..., i])})"
                 values.append(e.guarded(t, i, text, "0u"))
             values += ["0u"] * (per - len(values))
             e.line(f"{dst.name}[{w}] = join{8 * item}({', '.join(values)});")
         return
     for start in range(0, layout.registers, n):
         size = n * item
-        text = f"load_shared{8 * size}({places.at(offsets[..., start], real[..., start])})"
+        text = f"{load}{8 * size}({places.at(offsets[..., start], real[..., start])})"
         inside = e.inside(t, start)
         if inside:
             empty = "0u" if size <= 4 else f"Vec{size // 4}{{}}"
@@ -195,14 +201,16 @@ def _matrix_calls(
 def _shared_store(e: Emitter, o: Op) -> None:
     s, value = o.operands
     assert isinstance(s.type, Shared) and isinstance(value.type, Tile)
-    store_tile(e, e.shared(s), geometry(s.type), value.type, e.regs(value), s.hint or "slot")
+    hint, peer = s.hint or "slot", s.type.peer
+    store_tile(e, e.shared(s), geometry(s.type), value.type, e.regs(value), hint, peer)
 
 
 def _shared_load(e: Emitter, o: Op) -> None:
     (s,) = o.operands
     t = o.result.type
     assert isinstance(s.type, Shared) and isinstance(t, Tile)
-    load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), s.hint or "slot")
+    hint, peer = s.hint or "slot", s.type.peer
+    load_tile(e, e.shared(s), geometry(s.type), t, e.array(o.result), hint, peer)
 
 
 def _cp_async_arrive(e: Emitter, o: Op) -> None:

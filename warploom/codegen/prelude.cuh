@@ -49,6 +49,18 @@ DEV void mbarrier_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.arrive.exp
 
 DEV void mbarrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
 
+// Nothing that this thread did by ordinary accesses is released.
+DEV void mbarrier_arrive_relaxed(u32 bar) { asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
+
+// At a barrier of another CTA of the cluster, by its address in the cluster's window.
+DEV void mbarrier_arrive_peer(u32 bar) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory"); }
+
+DEV void mbarrier_arrive_peer_relaxed(u32 bar) { asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory"); }
+
+DEV void mbarrier_expect_peer(u32 bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+
 DEV bool mbarrier_try_wait(u32 bar, u32 parity) {
   u32 p;
   asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
@@ -56,6 +68,34 @@ DEV bool mbarrier_try_wait(u32 bar, u32 parity) {
 }
 
 DEV void mbarrier_wait(u32 bar, u32 parity) { while (!mbarrier_try_wait(bar, parity)) {} }
+
+// Acquires what other CTAs of the cluster have released, too.
+DEV bool mbarrier_try_wait_cluster(u32 bar, u32 parity) {
+  u32 p;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
+  return p;
+}
+
+DEV void mbarrier_wait_cluster(u32 bar, u32 parity) { while (!mbarrier_try_wait_cluster(bar, parity)) {} }
+
+// This CTA's place in its cluster.
+DEV int cta_rank() { int r; asm("mov.u32 %0, %cluster_ctarank;" : "=r"(r)); return r; }
+
+DEV int cta_id_x() { int r; asm("mov.u32 %0, %cluster_ctaid.x;" : "=r"(r)); return r; }
+
+DEV int cta_id_y() { int r; asm("mov.u32 %0, %cluster_ctaid.y;" : "=r"(r)); return r; }
+
+DEV int cta_id_z() { int r; asm("mov.u32 %0, %cluster_ctaid.z;" : "=r"(r)); return r; }
+
+// The address, in the cluster's window, of the same place in another CTA's shared memory.
+DEV u32 peer_address(u32 addr, u32 rank) { u32 r; asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(addr), "r"(rank)); return r; }
+
+// The barrier of all threads of the cluster.
+DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+
+DEV void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+
+DEV void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
 
@@ -72,6 +112,8 @@ DEV void mbarrier_wait_bounded(u32 bar, u32 parity, const char* name, int index,
 }
 
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
 
 DEV void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
 
@@ -195,6 +237,37 @@ DEV Vec2 load_shared64(u32 addr) {
 DEV Vec4 load_shared128(u32 addr) {
   Vec4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(addr) : "memory");
+  return v;
+}
+
+// The same in another CTA of the cluster.
+DEV void store_peer8(u32 addr, u32 a) { asm volatile("st.shared::cluster.u8 [%0], %1;" :: "r"(addr), "r"(a) : "memory"); }
+
+DEV void store_peer16(u32 addr, u32 a) { asm volatile("st.shared::cluster.u16 [%0], %1;" :: "r"(addr), "h"((u16)a) : "memory"); }
+
+DEV void store_peer32(u32 addr, u32 a) { asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(addr), "r"(a) : "memory"); }
+
+DEV void store_peer64(u32 addr, u32 a, u32 b) { asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" :: "r"(addr), "r"(a), "r"(b) : "memory"); }
+
+DEV void store_peer128(u32 addr, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(addr), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+DEV u32 load_peer8(u32 addr) { u32 a; asm volatile("ld.shared::cluster.u8 %0, [%1];" : "=r"(a) : "r"(addr) : "memory"); return a; }
+
+DEV u32 load_peer16(u32 addr) { u16 a; asm volatile("ld.shared::cluster.u16 %0, [%1];" : "=h"(a) : "r"(addr) : "memory"); return a; }
+
+DEV u32 load_peer32(u32 addr) { u32 a; asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(a) : "r"(addr) : "memory"); return a; }
+
+DEV Vec2 load_peer64(u32 addr) {
+  Vec2 v;
+  asm volatile("ld.shared::cluster.v2.u32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(addr) : "memory");
+  return v;
+}
+
+DEV Vec4 load_peer128(u32 addr) {
+  Vec4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(addr) : "memory");
   return v;
 }
 

@@ -71,17 +71,24 @@ class Wgmma:
         return "\n".join([*lines, "}"])
 
 
-def tma_load(rank: int) -> tuple[str, str]:
-    """(name, device function) of a TMA copy global → shared: (dst, map, coordinates innermost first, bar)."""
+def tma_load(rank: int, multicast: bool = False) -> tuple[str, str]:
+    """(name, device function) of a TMA copy global → shared: (dst, map, coordinates innermost first, bar),
+    and with multicast the mask of CTAs."""
     at, declared, given = _coordinates(rank, first=2)
+    to, mask, masked, passed = "", "", "", ""
+    name = f"tma_load_{rank}d"
+    if multicast:
+        name = f"tma_multicast_{rank}d"
+        to, mask = ".multicast::cluster", f", %{rank + 3}"
+        masked, passed = ", u32 mask", ', "h"((unsigned short)mask)'
     text = (
-        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        f" [%0], [%1, {at}], [%{rank + 2}];"
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{to}"
+        f" [%0], [%1, {at}], [%{rank + 2}]{mask};"
     )
-    return f"tma_load_{rank}d", (
-        f"DEV void tma_load_{rank}d(u32 dst, const TensorMap* map, {declared}, u32 bar) {{\n"
+    return name, (
+        f"DEV void {name}(u32 dst, const TensorMap* map, {declared}, u32 bar{masked}) {{\n"
         f'  asm volatile("{text}"\n'
-        f'               :: "r"(dst), "l"(map), {given}, "r"(bar) : "memory");\n}}'
+        f'               :: "r"(dst), "l"(map), {given}, "r"(bar){passed} : "memory");\n}}'
     )
 
 

@@ -17,7 +17,7 @@ from warploom.explicit.program import Group, Program, Threads
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
 
 WARP_GROUP = 4  # warps
@@ -55,7 +55,9 @@ def assemble(
     _check_one_thread(made)
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
     body = Region(tuple(params), (*entry, *made, ending))
-    attrs = {"facts": facts, "warps": 4, "grid": grid}
+    attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
+    if p.cluster != (1, 1, 1):
+        attrs["cluster"] = p.cluster
     return Func(name, body, Level.WARP, attrs, loc)
 
 
@@ -74,9 +76,11 @@ class _Split:
         phase = self.phases[-1]
         if o in self.p.state.groups:
             if phase.code:
-                if phase.code[-1].kind is not hopper.group_sync:
+                last = phase.code[-1].kind
+                if last not in (hopper.group_sync, cluster.cluster_wait):
                     raise _unparted(o, phase.code[-1], "code of all threads and a thread group")
-                phase.code.pop()
+                if last is hopper.group_sync:
+                    phase.code.pop()
                 phase = _Phase()
                 self.phases.append(phase)
             self._disjoint(o, phase.groups)
@@ -86,6 +90,11 @@ class _Split:
                 self.phases.append(_Phase())
             elif phase.code:
                 phase.code.append(o)
+        elif o.kind in (cluster.cluster_arrive, cluster.cluster_wait):
+            if phase.groups:
+                phase = _Phase()
+                self.phases.append(phase)
+            phase.code.append(o)
         elif self._is_entry(o):
             self.entry.append(o)
         else:

@@ -90,6 +90,13 @@ class Dim3:
 
 
 @dataclass(frozen=True)
+class Evaluated:
+    """A name of a namespace that stands for a value made where it is used, as self.cluster.blockRank."""
+
+    fn: Callable[[], Any]
+
+
+@dataclass(frozen=True)
 class Enter:
     """What a `with` of the script's world enters.
 

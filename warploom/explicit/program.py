@@ -111,6 +111,8 @@ class Program:
         self.choices = choices
         self.state = State()
         self.attrs: dict[str, tuple[Any, Loc | None]] = {}
+        self.cluster = (1, 1, 1)  # CTAs of a program along each axis
+        self.is_cluster_fixed = False  # something has used it
         self.threads: list[Threads] = [Threads(0, None, 1, "all")]
         self.top: Builder | None = None
         self.body: Builder | None = None  # of the group being translated, outside its control flow

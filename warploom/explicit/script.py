@@ -73,7 +73,7 @@ class Instructions:
     fence: Fence
     named_barrier: NamedBarrier
     cp_async: CpAsync
-    cluster: Any
+    cluster: Cluster
     tcgen05: Any
     clc: Any
     attrs: Any

@@ -7,9 +7,17 @@ stands for).  "The group" is the threads that run the statement together.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn
 
-from warploom.explicit.handles import Barrier, BarrierList, Changed, GlobalView
+from warploom.explicit.handles import (
+    Barrier,
+    BarrierList,
+    Changed,
+    Dim3,
+    Evaluated,
+    GlobalView,
+)
 from warploom.explicit.program import (
     SETTLED,
     UNCOMMITTED,
@@ -28,9 +36,9 @@ from warploom.frontend.coerce import (
     static_ints,
 )
 from warploom.frontend.refuse import refuse
-from warploom.ir.build import elect
+from warploom.ir.build import elect, if_
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import hopper
+from warploom.ir.ops import cluster, hopper
 from warploom.ir.types import (
     Barriers,
     InFlight,
@@ -142,10 +150,11 @@ class Mbarrier:
     def wait(self, barrier: Any, phase: Operand, sem: str = "acquire", scope: str = "cta") -> None:
         """Until the phase of this parity is complete: passes where the barrier's running phase has the other.
 
-        sem, scope: 'acquire' or 'relaxed', 'cta'; every wait acquires."""
-        _scope(scope)
+        sem: 'acquire' or 'relaxed'; every wait acquires.  scope: with 'cluster' also what threads of other
+        CTAs wrote by ordinary stores before they arrived."""
+        wide = {"scope": "cluster"} if _scope(scope) == "cluster" else {}
         b = barrier_of(barrier)
-        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase))
+        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase), **wide)
 
     @builtin
     def arrive(
@@ -158,12 +167,12 @@ class Mbarrier:
     ) -> None:
         """One arrival of every thread of the group (by='thread'), of every warp (by='warp': lane 0 after
         the warp's own __syncwarp), or one for the group (by='one': only where the group has
-        synchronised before)."""
+        synchronised before).  It releases, in the CTA or (at another CTA's barrier) in the cluster; sem
+        counts at another CTA's barrier only: see arrive_remote."""
         _scope(scope)
         if static_int(count, "an arrival count") != 1:
             refuse("arrival-count", f"{count} arrivals at once", "arrive once a thread or warp")
-        b = barrier_of(barrier)
-        current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), by=by)
+        _arrive(barrier_of(barrier), by, sem)
 
     @builtin
     def arrive_and_expect_tx(
@@ -172,31 +181,85 @@ class Mbarrier:
         """Expects so many bytes more in this phase, then arrives once.  The copies that bring the bytes
         do not raise the expectation: they count it down."""
         _scope(scope)
-        here = program().here
-        if here.kind != "one":
-            refuse(
-                "expect-tx-threads",
-                f"{here} would each expect the bytes and arrive",
-                "put it under `with self.single_thread():`",
-            )
+        _expect(barrier_of(barrier), transaction_bytes)
+
+    @builtin
+    def arrive_remote(
+        self,
+        barrier: Any,
+        target_rank: Operand,
+        sem: str = "release",
+        scope: str = "cluster",
+        by: str = "thread",
+    ) -> None:
+        """An arrival at the same barrier in the CTA of that rank of the cluster.
+
+        sem: 'relaxed' is enough, and cheaper, where only asynchronous reads (wgmma's, after their wait) come
+        before; ordinary loads and stores of shared memory need 'release'."""
+        _scope(scope)
+        _arrive(_at(barrier_of(barrier), rank_of(target_rank)), by, sem)
+
+    @builtin
+    def arrive_multicast(
+        self,
+        barrier: Any,
+        mask: Operand,
+        sem: str = "release",
+        scope: str = "cluster",
+        by: str = "thread",
+    ) -> None:
+        """An arrival at the same barrier in each CTA of the mask (bit r: rank r), as arrive_remote."""
+        _scope(scope)
         b = barrier_of(barrier)
-        n = static_int(transaction_bytes, "the number of bytes")
-        current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n)
+        _each_cta(mask, lambda rank: _arrive(_at(b, rank), by, sem))
 
     @builtin
-    def arrive_remote(self, *args: Any, **kwargs: Any) -> None:
-        """An arrival at a barrier of another CTA of the cluster."""
-        not_yet("mbarrier.arrive_remote", "clusters")
+    def arrive_and_expect_tx_remote(
+        self,
+        barrier: Any,
+        transaction_bytes: Any,
+        target_rank: Operand,
+        sem: str = "release",
+        scope: str = "cluster",
+    ) -> None:
+        """As arrive_and_expect_tx, at the same barrier in the CTA of that rank."""
+        _scope(scope)
+        _expect(_at(barrier_of(barrier), rank_of(target_rank)), transaction_bytes)
 
     @builtin
-    def arrive_and_expect_tx_multicast(self, *args: Any, **kwargs: Any) -> None:
-        """Expectations in several CTAs of the cluster."""
-        not_yet("mbarrier.arrive_and_expect_tx_multicast", "clusters")
+    def arrive_and_expect_tx_multicast(
+        self,
+        barrier: Any,
+        transaction_bytes: Any,
+        multicast_mask: Operand,
+        sem: str = "release",
+        scope: str = "cluster",
+    ) -> None:
+        """As arrive_and_expect_tx, at the same barrier in each CTA of the mask."""
+        _scope(scope)
+        b = barrier_of(barrier)
+        _each_cta(multicast_mask, lambda rank: _expect(_at(b, rank), transaction_bytes))
 
-    @builtin
-    def arrive_and_expect_tx_remote(self, *args: Any, **kwargs: Any) -> None:
-        """An expectation in another CTA of the cluster."""
-        not_yet("mbarrier.arrive_and_expect_tx_remote", "clusters")
+
+def _arrive(b: Barrier, by: str, sem: str) -> None:
+    if sem not in ("release", "relaxed"):
+        refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
+    t = b.array.type
+    assert isinstance(t, Barriers)
+    relaxed = {"sem": "relaxed"} if t.peer and sem == "relaxed" else {}
+    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), by=by, **relaxed)
+
+
+def _expect(b: Barrier, transaction_bytes: Any) -> None:
+    here = program().here
+    if here.kind != "one":
+        refuse(
+            "expect-tx-threads",
+            f"{here} would each expect the bytes and arrive",
+            "put it under `with self.single_thread():`",
+        )
+    n = static_int(transaction_bytes, "the number of bytes")
+    current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n)
 
 
 class Tma:
@@ -215,9 +278,12 @@ class Tma:
         cache_policy: Any = None,
     ) -> None:
         """A box of dst's shape at offsets (one for each axis of src; `dims` says which of them are dst's,
-        by default the last).  Its bytes complete on the barrier; what is out of bounds reads as 0."""
-        if multicast_mask is not None or known_int(cta_group) != 1:
-            not_yet("TMA multicast", "clusters")
+        by default the last).  Its bytes complete on the barrier; what is out of bounds reads as 0.
+
+        multicast_mask: CTAs of the cluster (bit r: rank r) that all get the box, at the same place of their
+        shared memory; its bytes complete on the same barrier of each."""
+        if known_int(cta_group) != 1:
+            not_yet("cta_group", "Blackwell's pairs of CTAs")
         if cache_policy is not None:
             not_yet("cache_policy", "cache policies")
         d = shared_of(dst)
@@ -226,7 +292,10 @@ class Tma:
         emitter = current()
         at = box_offsets(offsets, src)
         index = index_of(b.index)
-        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at))
+        many: dict[str, Any] = {}
+        if multicast_mask is not None:
+            at, many = [*at, _mask(multicast_mask)], {"multicast": True}
+        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at, **many))
 
     @builtin
     def shared_to_global(
@@ -400,14 +469,135 @@ def _later(what: str, names: str) -> type:
 _REASONS = {
     "tcgen05": "Blackwell's tensor cores (this version compiles for Hopper; use self.wgmma)",
     "clc": "Blackwell's cluster launch control",
-    "cluster": "clusters",
 }
 Tcgen05 = _later(
     "tcgen05",
     "alloc dealloc slice view load wait_load store wait_store copy mma commit relinquish_alloc_permit",
 )
 Clc = _later("clc", "try_cancel query_response")
-Cluster = _later("cluster", "sync map_shared_addr")
+
+
+class Cluster:
+    """self.cluster: the CTAs that self.attrs.cluster_blocks puts together."""
+
+    blockRank = Evaluated(lambda: _own(cluster.cta_rank))
+    blockIdx = Dim3(lambda axis: _own(cluster.cta_id, axis=axis))
+    clusterIdx = Dim3(shapes.program_id)  # this cluster's index in the grid of clusters
+    gridDim = Dim3(shapes.num_programs)  # clusters along an axis
+
+    @builtin
+    def sync(self) -> None:
+        """The barrier of all threads of the cluster that have not ended: every group of each CTA comes to it.
+        Ordinary accesses before it come before those after it."""
+        whole_group("cluster.sync")
+        current().emit(cluster.cluster_arrive)
+        current().emit(cluster.cluster_wait)
+
+    @builtin
+    def arrive(self, sem: str = "release") -> None:
+        """Arrives at the cluster's barrier without waiting.  'relaxed' orders the initialisation of
+        mbarriers, but no ordinary accesses."""
+        whole_group("cluster.arrive")
+        if sem not in ("release", "relaxed"):
+            refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
+        current().emit(cluster.cluster_arrive, sem=sem)
+
+    @builtin
+    def wait(self) -> None:
+        """Waits for the cluster's barrier, at which the group has arrived."""
+        whole_group("cluster.wait")
+        current().emit(cluster.cluster_wait)
+
+    @builtin
+    def map_shared_addr(self, x: Any, target_rank: Operand) -> Any:
+        """The same shared tensor (or part of one), or the same barriers, in the CTA of that rank.
+
+        load_shared and store_shared access it, arrivals reach its barriers; TMA, wgmma and waits do not."""
+        rank = rank_of(target_rank)
+        if isinstance(x, Barrier):
+            return _at(x, rank)
+        if isinstance(x, Value) and isinstance(x.type, Shared | Barriers):
+            out = current().emit(cluster.peer, x, rank, hint=x.hint)
+            return program().derived(x, out)
+        refuse(
+            "not-shared",
+            f"expected a shared tensor or barriers, found {describe(x)}",
+            "pass a shared_tensor or what mbarrier.alloc gave",
+        )
+
+
+def _own(kind: Any, **attrs: Any) -> Any:
+    program().is_cluster_fixed = True
+    return current().emit(kind, **attrs)
+
+
+def block_index(axis: int) -> Any:
+    """self.blockIdx: this CTA's index in the grid."""
+    first = _in_ctas(shapes.program_id(axis), axis)
+    if program().cluster[axis] == 1:
+        return first
+    return current().binary("+", first, _own(cluster.cta_id, axis=axis))
+
+
+def grid_size(axis: int) -> Any:
+    """self.gridDim: CTAs along an axis."""
+    return _in_ctas(shapes.num_programs(axis), axis)
+
+
+def _in_ctas(programs: Any, axis: int) -> Any:
+    p = program()
+    p.is_cluster_fixed = True
+    n = p.cluster[axis]
+    return programs if n == 1 else current().binary("*", programs, n)
+
+
+def rank_of(x: Operand) -> Value:
+    """A CTA's rank as an i32.  Refuses a constant outside the cluster."""
+    ctas = math.prod(program().cluster)
+    if not isinstance(x, Value) and not 0 <= static_int(x, "a rank") < ctas:
+        refuse(
+            "cluster-rank",
+            f"CTA {known_int(x)} of a cluster of {ctas}",
+            "set self.attrs.cluster_blocks, and count CTAs from 0",
+        )
+    program().is_cluster_fixed = True
+    return index_of(x)
+
+
+def _mask(x: Operand) -> Value:
+    """A mask of CTAs as an i32.  Refuses a constant with bits outside the cluster."""
+    ctas = math.prod(program().cluster)
+    if not isinstance(x, Value) and not 0 < static_int(x, "a mask") < 1 << ctas:
+        refuse(
+            "multicast-mask",
+            f"the mask {known_int(x):#b} in a cluster of {ctas} CTAs",
+            "set self.attrs.cluster_blocks; bit r of the mask stands for the CTA of rank r",
+        )
+    program().is_cluster_fixed = True
+    return index_of(x)
+
+
+def _at(b: Barrier, rank: Value) -> Barrier:
+    return Barrier(current().emit(cluster.peer, b.array, rank, hint=b.array.hint), b.index)
+
+
+def _each_cta(mask: Operand, emit: Any) -> None:
+    """Emits once for each CTA of a mask."""
+    emitter = current()
+    bits = _mask(mask)
+    for rank in range(math.prod(program().cluster)):
+        if not isinstance(mask, Value):
+            if static_int(mask, "a mask") >> rank & 1:
+                emit(rank_of(rank))
+            continue
+
+        def arm(b: Builder, rank: int = rank) -> None:
+            with emitter.inside(b):
+                emit(rank_of(rank))
+
+        there = emitter.binary("&", emitter.binary(">>", bits, rank), 1)
+        emitter.builder.loc = emitter.loc
+        if_(emitter.builder, emitter.truth(there), arm)
 
 
 def not_yet(what: str, needs: str) -> NoReturn:
@@ -429,9 +619,10 @@ def _before_fence(ops: list[Op], d: Value) -> None:
             return
 
 
-def _scope(scope: str) -> None:
-    if scope != "cta":
-        not_yet(f"scope={scope!r}", "clusters")
+def _scope(scope: str) -> str:
+    if scope not in hopper.SCOPES:
+        refuse("scope", f"scope={scope!r}", "use 'cta' or 'cluster'")
+    return scope
 
 
 def _warp_group(what: str) -> None:
@@ -542,7 +733,7 @@ def tensor_map(view: GlobalView, s: Value, dims: Any) -> Value:
     inner = axes.index(view.unit)
     if inner != t.inner:
         site = p.site(s)
-        if site is None or t.shape != t.box:
+        if site is None:
             refuse(
                 "layout-conflict",
                 f"the view is dense along axis {inner}, {t} is not",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from warploom.explicit.handles import (
     Changed,
     Dim3,
     Enter,
+    Evaluated,
     GlobalView,
     Instance,
     Surface,
@@ -38,7 +40,14 @@ from warploom.explicit.program import (
     Threads,
 )
 from warploom.explicit.script import NAMESPACES, Class, ScriptBase
-from warploom.explicit.surface import Wait, index_of, shared_block, shared_transpose
+from warploom.explicit.surface import (
+    Wait,
+    block_index,
+    grid_size,
+    index_of,
+    shared_block,
+    shared_transpose,
+)
 from warploom.frontend.coerce import (
     Const,
     describe,
@@ -54,6 +63,7 @@ from warploom.frontend.translate import Statements, typed
 from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Fact, Func, Region, Type, Value
 from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops.cluster import MAX_CTAS
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
 from warploom.language import shape as shapes
 from warploom.layout import Layout
@@ -176,6 +186,8 @@ class ScriptStatements(Statements):
                         f"self.{x.cls.__name__.lower()} has no {name}",
                         did_you_mean(name, names, f"it has {', '.join(names)}"),
                     )
+                if isinstance(fn, Evaluated):
+                    return fn.fn()
                 return Bound(fn, None) if callable(fn) else fn
             case Dim3():
                 if name not in ("x", "y", "z"):
@@ -228,7 +240,7 @@ class ScriptStatements(Statements):
         if name == "attrs":
             return Attrs()
         if name in ("blockIdx", "gridDim"):
-            return Dim3(shapes.program_id if name == "blockIdx" else shapes.num_programs)
+            return Dim3(block_index if name == "blockIdx" else grid_size)
         if x.host is not None and name in vars(x.host):
             value = vars(x.host)[name]
             if isinstance(value, Layout):
@@ -574,10 +586,27 @@ class ScriptStatements(Statements):
                     refuse("attrs-warps", f"{n} warps", "a CTA has 1 to 32 warps")
                 self.program.threads[0] = Threads(0, n, 1, "all", self.emitter.loc)
             elif target.attr == "cluster_blocks":
-                sizes = value if isinstance(value, tuple) else (value,)
-                if any(static_int(n, "a cluster size") != 1 for n in sizes):
-                    refuse("not-yet", "clusters are not supported yet", "use cluster_blocks of 1")
+                self._set_cluster(value)
             self.program.attrs[target.attr] = (value, self.emitter.loc)
+
+    def _set_cluster(self, value: Any) -> None:
+        p = self.program
+        sizes = value if isinstance(value, tuple) else (value,)
+        shape = tuple(static_int(n, "a cluster size") for n in sizes)
+        if not 1 <= len(shape) <= 3 or min(shape) < 1 or math.prod(shape) > MAX_CTAS:
+            refuse(
+                "attrs-cluster",
+                f"a cluster of {' × '.join(map(str, shape))} CTAs",
+                f"give 1 to 3 sizes, at most {MAX_CTAS} CTAs in all",
+            )
+        if p.is_cluster_fixed:
+            refuse(
+                "attrs-cluster",
+                "self.attrs.cluster_blocks is set after blockIdx, gridDim or self.cluster was used",
+                "set it at the start of the kernel",
+            )
+        x, y, z = (*shape, 1, 1)[:3]
+        p.cluster = (x, y, z)
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name | ast.Attribute):

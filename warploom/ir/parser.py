@@ -127,7 +127,8 @@ def _shared(parts: list[str]) -> Shared:
     at = _fields(parts[1:])
     box = _dims(at["of"]) if "of" in at else shape
     lead = tuple(map(int, re.findall(r"\d+", m[1])))
-    return Shared(lead, shape, DTYPES[elem], int(at["inner"]), int(at["swizzle"]), box)
+    dtype, inner, swizzle = DTYPES[elem], int(at["inner"]), int(at["swizzle"])
+    return Shared(lead, shape, dtype, inner, swizzle, box, "peer" in at)
 
 
 def _channel(parts: list[str]) -> Channel:
@@ -151,7 +152,7 @@ _TYPES: dict[str, Callable[[list[str]], Type]] = {
     "view": _view,
     "tensormap": _tensor_map,
     "shared": _shared,
-    "mbarriers": lambda parts: Barriers(int(parts[0])),
+    "mbarriers": lambda parts: Barriers(int(parts[0]), "peer" in parts),
     "inflight": _in_flight,
     "channel": _channel,
 }

@@ -172,7 +172,7 @@ class Shared(Type):
     layout/shared.py: axis `inner` is cut into panels of `swizzle` bytes (of the whole axis when swizzle
     is 0), each panel holds every other coordinate's row of that many bytes, and 16-byte units inside a
     row are permuted as TMA's swizzle modes do.  `box` is the allocated slot's shape; `shape` is smaller
-    where a `shared_slice` views a part of it.
+    where a `shared_slice` views a part of it.  peer: in another CTA of the cluster.
     """
 
     lead: tuple[int, ...]
@@ -181,11 +181,13 @@ class Shared(Type):
     inner: int
     swizzle: int
     box: tuple[int, ...]
+    peer: bool = False
 
     def __str__(self) -> str:
         lead = "".join(f"[{n}]" for n in self.lead)
         dims = "x".join(map(str, self.shape))
         of = "" if self.box == self.shape else f", of={'x'.join(map(str, self.box))}"
+        of += ", peer" if self.peer else ""
         return f"shared<{lead}{dims}x{self.dtype}, inner={self.inner}, swizzle={self.swizzle}{of}>"
 
     @property
@@ -203,12 +205,13 @@ class Shared(Type):
 
 @dataclass(frozen=True)
 class Barriers(Type):
-    """An array of mbarriers in shared memory."""
+    """An array of mbarriers in shared memory.  peer: in another CTA of the cluster."""
 
     n: int
+    peer: bool = False
 
     def __str__(self) -> str:
-        return f"mbarriers<{self.n}>"
+        return f"mbarriers<{self.n}, peer>" if self.peer else f"mbarriers<{self.n}>"
 
 
 @dataclass(frozen=True)

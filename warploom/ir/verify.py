@@ -28,7 +28,7 @@ from warploom.ir.core import (
     Value,
     walk,
 )
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.printer import print_op
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
@@ -170,6 +170,7 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
 # ---- WARP and PLACED
 
 _DECLARATIONS = (hopper.tensor_map, hopper.shared_alloc, hopper.mbarrier_alloc)
+_WHO = (tile.program_id, cluster.cta_rank, cluster.cta_id)
 _USER_CHECKS = (control.assume, control.device_assert, control.device_print)
 
 
@@ -213,7 +214,7 @@ def _launch_invariant_maps(func: Func, _: Target) -> Iterator[Violation]:
         if o.kind is hopper.tensor_map:
             for v in backward_slice(o.operands, comes_from):
                 maker = made_by.get(v)
-                if maker is not None and (maker.kind is tile.program_id or effects(maker)):
+                if maker is not None and (maker.kind in _WHO or effects(maker)):
                     yield Violation(
                         o, f"the host encodes the map, but it depends on {maker.kind.name}"
                     )
@@ -247,6 +248,8 @@ _ALL_THREADS = frozenset(
         hopper.cp_async_arrive,
         hopper.group_sync,
         hopper.named_barrier,
+        cluster.cluster_arrive,
+        cluster.cluster_wait,
         task.elect,
     )
 )
@@ -269,6 +272,23 @@ def _elected(func: Func, _: Target) -> Iterator[Violation]:
                 yield from visit(r, elected or o.kind is task.elect)
 
     yield from visit(func.body, False)
+
+
+def _clusters(func: Func, _: Target) -> Iterator[Violation]:
+    """The cluster's shape; constant ranks and multicast masks are inside it."""
+    shape = func.attrs.get("cluster", (1, 1, 1))
+    n = math.prod(shape)
+    if len(shape) != 3 or min(shape) < 1 or n > cluster.MAX_CTAS:
+        yield Violation(None, f"a cluster has three sizes and 1 to {cluster.MAX_CTAS} CTAs")
+    made_by = definitions(func.body)
+    for o in walk(func.body):
+        if o.kind is cluster.peer or (o.kind is hopper.tma_load and o.attrs.get("multicast")):
+            maker = made_by.get(o.operands[-1])
+            if maker is None or maker.kind is not arith.const:
+                continue
+            value, first = maker.attrs["value"], int(o.kind is hopper.tma_load)
+            if not first <= value < (n if o.kind is cluster.peer else 1 << n):
+                yield Violation(o, f"{value} is outside a cluster of {n} CTAs")
 
 
 def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
@@ -459,6 +479,7 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _launch_invariant_maps),
     (_HARDWARE, _names),
     (_HARDWARE, _elected),
+    (_HARDWARE, _clusters),
     (_HARDWARE, _in_flight),
     (_HARDWARE, _resources),
     (_HARDWARE, _indices),

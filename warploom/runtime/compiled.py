@@ -387,7 +387,7 @@ def _build(request: Request, lowered: Lowered, disk: DiskCache) -> _Built:
     from warploom.runtime.signature import plan_of
 
     emitted = emit(lowered.placed, request.machine())
-    plan = plan_of(emitted, lowered.placed, request.knobs.num_ctas, request.knobs.pdl)
+    plan = plan_of(emitted, lowered.placed, request.knobs.pdl)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:

@@ -55,10 +55,10 @@ Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 class LaunchPlan:
     """Everything a launch needs beside the cubin.
 
-    cluster: CTAs of one program; the grid counts programs.  shared_bytes: dynamic shared memory.
-    disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not be
-    negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid, as
-    Python text over `a`.  pdl: the launch need not wait for the kernel before it, because the kernel
+    cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
+    memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not
+    be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
+    as Python text over `a`.  pdl: the launch need not wait for the kernel before it, because the kernel
     itself does (programmatic dependent launch).
     """
 
@@ -66,15 +66,15 @@ class LaunchPlan:
     threads: int
     shared_bytes: int
     params: tuple[Param, ...]
-    cluster: int = 1
+    cluster: tuple[int, int, int] = (1, 1, 1)
     disjoint: tuple[tuple[int, int], ...] = ()
     nonnegative: tuple[int, ...] = ()
     pdl: bool = True
     grid: tuple[str, ...] = ()
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
-        """CTAs along each axis, where the kernel says so itself."""
-        return evaluate_grid(self.grid, args)
+        """Programs along each axis, where the kernel says so itself.  Raises LaunchError."""
+        return evaluate_grid(self.grid, args, self.cluster)
 
     @property
     def maps(self) -> tuple[MapParam, ...]:
@@ -125,21 +125,36 @@ def make_binder(plan: LaunchPlan) -> Binder:
     return binder
 
 
-def evaluate_grid(texts: Sequence[str], args: Sequence[Any]) -> tuple[int, int, int]:
-    """The grid that Python texts over `a` give, filled up with ones."""
+def evaluate_grid(
+    texts: Sequence[str], args: Sequence[Any], cluster: tuple[int, int, int] = (1, 1, 1)
+) -> tuple[int, int, int]:
+    """The programs along each axis, from Python texts over `a` that count CTAs, filled up with clusters.
+
+    Raises LaunchError where the CTAs along an axis are no whole number of clusters."""
     names = {"_quotient": _quotient, "_remainder": _remainder, "a": args}
-    x, y, z = (*(max(0, int(eval(t, names))) for t in texts), 1, 1, 1)[:3]
-    return within_limits((x, y, z))
+    sizes = [max(0, int(eval(t, names))) for t in texts]
+    sizes += cluster[len(sizes) :]
+    for axis, (n, per) in enumerate(zip(sizes, cluster, strict=True)):
+        if n % per:
+            raise LaunchError(
+                "grid-cluster",
+                f"{n} CTAs along axis {axis} of the grid are no whole number of clusters of {per}",
+                help=f"round self.attrs.blocks up: cdiv(…, {per}) * {per}",
+            )
+    x, y, z = (n // per for n, per in zip(sizes, cluster, strict=True))
+    return within_limits((x, y, z), cluster)
 
 
-def within_limits(grid: tuple[int, int, int], cluster: int = 1) -> tuple[int, int, int]:
-    """The grid.  Raises LaunchError where an axis is longer than a device takes."""
-    for axis, (n, limit) in enumerate(zip(grid, SM_90A.max_grid, strict=True)):
-        ctas = n * cluster if axis == 0 else n
-        if ctas > limit:
+def within_limits(
+    grid: tuple[int, int, int], cluster: tuple[int, int, int] = (1, 1, 1)
+) -> tuple[int, int, int]:
+    """The grid of programs.  Raises LaunchError where it has more CTAs along an axis than a device takes."""
+    for axis, (n, per) in enumerate(zip(grid, cluster, strict=True)):
+        if n * per > SM_90A.max_grid[axis]:
             raise LaunchError(
                 "grid",
-                f"grid {grid} has {ctas} CTAs along axis {axis}, a device takes {limit}",
+                f"grid {grid} has {n * per} CTAs along axis {axis}, a device takes "
+                f"{SM_90A.max_grid[axis]}",
                 help="the long axis goes first: axis 0 takes 2147483647 (and program_id changes "
                 "with it); or let each program loop over tiles",
             )
@@ -147,10 +162,12 @@ def within_limits(grid: tuple[int, int, int], cluster: int = 1) -> tuple[int, in
 
 
 def grid_of(func: Func, args: Sequence[Any]) -> tuple[int, int, int]:
-    """The grid of an explicit kernel's function (its attribute "grid") for these arguments."""
+    """The programs of an explicit kernel's function (its attributes "grid", in CTAs, and "cluster") for these
+    arguments.  Raises LaunchError."""
     from warploom.codegen.host import python_text
+    from warploom.ir.ops.cluster import cluster_of
 
-    return evaluate_grid([python_text(e) for e in func.attrs["grid"]], args)
+    return evaluate_grid([python_text(e) for e in func.attrs["grid"]], args, cluster_of(func))
 
 
 def _joined(items: Sequence[str]) -> str:

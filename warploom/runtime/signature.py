@@ -11,6 +11,7 @@ from warploom.codegen import host
 from warploom.codegen.emit import Emitted
 from warploom.frontend.signature import DescriptorType
 from warploom.ir.core import Fact, Func, Type
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
 from warploom.runtime.args import NOTHING, Spec
 from warploom.runtime.plan import LaunchPlan, MapParam, Param, ScalarParam
@@ -59,14 +60,14 @@ CODES = {
 }
 
 
-def plan_of(emitted: Emitted, placed: Func, cluster: int, pdl: bool = True) -> LaunchPlan:
+def plan_of(emitted: Emitted, placed: Func, pdl: bool = True) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
     return LaunchPlan(
         name=emitted.name,
         threads=emitted.threads,
         shared_bytes=emitted.shared_bytes,
         params=tuple(map(_param, emitted.params)),
-        cluster=cluster,
+        cluster=cluster_of(placed),
         disjoint=tuple(placed.attrs.get("disjoint", ())),
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         pdl=pdl,

@@ -43,7 +43,8 @@ class Block:
 
 
 class Agent:
-    """One replica of a task.  `clock` is (warps, 2·D), see order.py."""
+    """One replica of a task in one CTA.  `clock` is (warps, 2·D), see order.py; `index` counts the agents of
+    the whole program."""
 
     def __init__(
         self,
@@ -56,18 +57,21 @@ class Agent:
         index: int,
     ) -> None:
         self.cta, self.name, self.replica, self.replicas = cta, name, replica, replicas
-        self.warps, self.index = warps, index
-        self.label = f"{name}[{replica}]" if replicas > 1 else name
-        own, numbers = np.arange(first_warp, first_warp + warps), cta.outline.numbering
+        self.warps, self.index = warps, cta.first_agent + index
+        self.label = (f"{name}[{replica}]" if replicas > 1 else name) + cta.of
+        own, numbers = np.arange(first_warp, first_warp + warps), cta.numbers
+        self.own_warps = own + cta.rank * cta.warps  # of the cluster
         self.program_order = own + numbers.warps.start
+        self.access_order = own + numbers.accesses.start
         self.queue_order = own + numbers.queues.start
         self.copy_order = own + numbers.copies.start
         self.bulk_order = numbers.bulk.start + index
         self.clock: Array = np.zeros((warps, cta.width), np.int64)
-        self.positions: Array = self.clock.reshape(-1)[
-            own[0] + numbers.warps.start :: cta.width + 1
-        ]
-        self.positions[:] = 1
+        flat, step = self.clock.reshape(-1), cta.width + 1
+        self.positions: Array = flat[self.program_order[0] :: step]
+        self.accesses: Array = flat[self.access_order[0] :: step]
+        self.positions[:] = self.accesses[:] = 1
+        self.clock[:, numbers.begun.start] = 1
         self.env: dict[Value, Any] = dict(cta.env)
         self.made: dict[Value, int] = {}  # op count at which a tile came into registers
         self.count = 0  # of ops run
@@ -110,8 +114,10 @@ class Agent:
         """After a release: what the executing warps do from now on is not covered by it."""
         if self.is_solo:
             self.positions[0] += 1
+            self.accesses[0] += 1
         else:
             self.positions += 1
+            self.accesses += 1
 
     def epochs(self) -> Array:
         """The executing warps' own positions."""

@@ -62,7 +62,8 @@ class MBarrier:
     """One mbarrier.  `phases` counts completed phases: the running one has that index.
 
     `component` is its number in the clocks; `stamp` what the arrivals of the running phase released,
-    `done` what those of the last completed one did."""
+    `done` what those of the last completed one did (`wide_stamp`, `wide_done`: in the scope of the cluster,
+    for waits that acquire in it).  It is element `index` of `made`'s array in the CTA of rank `rank`."""
 
     name: str
     count: int
@@ -71,12 +72,17 @@ class MBarrier:
     tracked: bool
     bound: bool = True  # arrivals and waits must be bound to one phase in every order
     touched: list[Touch] | None = None  # where it is kept, what was done
+    rank: int = 0
+    made: Op | None = None
+    index: int = 0
     phases: int = 0
     pending: int = 0
     bytes: int = 0
     in_flight: int = 0  # bytes of copies issued and not landed
     stamp: Array = field(init=False)
     done: Array = field(init=False)
+    wide_stamp: Array = field(init=False)
+    wide_done: Array = field(init=False)
     time: float = 0.0  # of the running phase's latest arrival
     done_time: float = 0.0
     arrivals: list[Party] = field(default_factory=list)
@@ -86,13 +92,20 @@ class MBarrier:
 
     def __post_init__(self) -> None:
         self.pending = self.count
-        self.stamp = np.zeros(self.width, np.int64)
-        self.done = np.zeros(self.width, np.int64)
+        self.stamp, self.done, self.wide_stamp, self.wide_done = np.zeros((4, self.width), np.int64)
 
     # ---- changes
 
-    def arrive(self, party: Party, stamp: Array, time: float, rows: Array | None = None) -> None:
-        """One arrival.  `rows`: what the arriving threads know, to prove which phase it counts in."""
+    def arrive(
+        self,
+        party: Party,
+        stamp: Array,
+        time: float,
+        rows: Array | None = None,
+        wide: Array | None = None,
+    ) -> None:
+        """One arrival.  `rows`: what the arriving threads know, to prove which phase it counts in.  `stamp`:
+        what it releases in the CTA, `wide` in the cluster (where that is more)."""
         if rows is not None:
             self.bind(party, rows, "arrives")
         phase = self.phases
@@ -107,6 +120,7 @@ class MBarrier:
             )
         self.pending -= 1
         np.maximum(self.stamp, stamp, out=self.stamp)
+        np.maximum(self.wide_stamp, stamp if wide is None else wide, out=self.wide_stamp)
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
@@ -131,6 +145,7 @@ class MBarrier:
                 help="the barrier expects fewer bytes than its copies bring",
             )
         np.maximum(self.stamp, stamp, out=self.stamp)
+        np.maximum(self.wide_stamp, stamp, out=self.wide_stamp)
         self.time = max(self.time, time)
         phase = self.phases
         self._transact(party, -n)
@@ -151,10 +166,10 @@ class MBarrier:
             return
         if self.tracked:
             self._check_waiters(party)
-            half = self.width // 2
-            self.stamp[[self.component, self.component + half]] = self.phases + 1
-        self.done, self.done_time = self.stamp, self.time
-        self.stamp = np.zeros(self.width, np.int64)
+            own = [self.component, self.component + self.width // 2]
+            self.stamp[own] = self.wide_stamp[own] = self.phases + 1
+        self.done, self.wide_done, self.done_time = self.stamp, self.wide_stamp, self.time
+        self.stamp, self.wide_stamp = np.zeros((2, self.width), np.int64)
         self.phases += 1
         self.pending = self.count
         self.arrivals, self.waited, self.last = [], [], party
@@ -209,7 +224,7 @@ class MBarrier:
     def _check_waiters(self, party: Party) -> None:
         """The running phase completes: every wait for the previous one must be over before."""
         for w in self.waited:
-            late = self.stamp[w.components] < w.epochs
+            late = self.wide_stamp[w.components] < w.epochs
             if late.any() if self.bound else late.any() and not late.all():
                 raise self._late(
                     w.party, self.phases - 1, (party.note("the next phase is completed"),)

@@ -1,7 +1,7 @@
 """The simulator of WARP and PLACED: tasks as agents on one thread, asynchronous engines beside them.
 
-`simulate` runs each program (CTA) of a grid by itself.  A scheduler picks what happens next: an agent's
-next step or an engine's action.  `order` says how:
+`simulate` runs each program of a grid by itself: a CTA, or the CTAs of a cluster together.  A scheduler
+picks what happens next: an agent's next step or an engine's action.  `order` says how:
 
   late     engines act only when no agent can, the oldest action first
   reverse  likewise, but the newest action and the last agent first
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,12 @@ import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
 from warploom.ir.ops import hopper
+from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
+from warploom.sim.cluster import ClusterBarrier, Reach
 from warploom.sim.cost import SM_90A, UNITS, CostTable
-from warploom.sim.engines import Engine
+from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints
 from warploom.sim.outline import outline_of
@@ -40,6 +42,7 @@ from warploom.sim.shared import Place, SharedMemory
 from warploom.target import SM_90A as TARGET
 
 REGISTER_FILE = 65_536  # 32-bit registers of an SM
+_PARTS = (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, peer)
 
 
 def simulate(
@@ -89,14 +92,14 @@ def simulate(
         if program is not None and number != program:
             continue
         rng = random.Random(hash((seed or 0, number)))
-        cta = Cta(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
+        one = Program(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
         with np.errstate(all="ignore"):
             try:
-                cta.run(scheduler or Ordered(order, rng, max_steps))
+                one.run(scheduler or Ordered(order, rng, max_steps))
             except SimError as e:
                 e.program = number
                 raise
-        report.cycles = max(report.cycles, cta.cycles)
+        report.cycles = max(report.cycles, *(cta.cycles for cta in one.ctas))
         report.programs += 1
     report.events.sort(key=lambda e: (e.program, e.start))
     return report
@@ -104,7 +107,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class Settings:
-    """How a CTA is run; see `simulate`."""
+    """How a program is run; see `simulate`."""
 
     is_tracked: bool
     has_data: bool
@@ -115,8 +118,8 @@ class Settings:
     cost: CostTable
 
 
-class Cta:
-    """One program: its shared memory, barriers, engines and agents."""
+class Program:
+    """One program: its CTAs (one, or those of a cluster) and what they share: engines and their barrier."""
 
     def __init__(
         self,
@@ -131,56 +134,123 @@ class Cta:
         report: SimReport,
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
+        self.params, self.settings, self.emit, self.report = params, settings, emit, report
+        outline = self.outline = outline_of(func, settings.cost)
+        self.shape = cluster_of(func)
+        self.engine = Engine()
+        self.going: dict[Agent, Steps] = {}
+        warps = outline.ctas * outline.warps
+        self.barrier = ClusterBarrier(
+            outline.cluster_component, outline.width, warps, settings.touched
+        )
+        self.ctas = [Cta(self, rank) for rank in range(outline.ctas)]
+
+    def relaxed(self, stamp: Array) -> Array:
+        """What a relaxed arrival hands on: no ordinary accesses."""
+        return np.where(self.outline.ordinary, 0, stamp)
+
+    def run(self, scheduler: Scheduler) -> None:
+        """Runs the program to its end."""
+        for cta in self.ctas:
+            if len(self.ctas) == 1:
+                cta.begin()
+            else:  # those of a cluster begin one after the other
+                self.engine.issue("begin", cta.begin, 0.0, Lane("begin", "the cluster", cta.rank))
+        scheduler.run(self)
+        for cta in self.ctas:
+            cta.finish()
+
+    def deadlock(self) -> Deadlock:
+        """No agent can go on: who waits for what."""
+        agents = [a for cta in self.ctas for a in cta.agents]
+        notes, causes = [], []
+        for a in agents:
+            if a.is_done:
+                notes.append(Note(f"{a.label} has ended"))
+            elif a.block is not None:
+                notes.append(
+                    Note(f"{a.who} waits for {a.block.what}: {a.block.found()}", a.block.op.loc)
+                )
+                causes.append(f"{a.block.what}: {a.block.cause()}")
+        first = next(a for a in agents if not a.is_done and a.block is not None)
+        assert first.block is not None
+        return Deadlock(
+            "deadlock",
+            f"no task of program {self.ids} can go on",
+            first.block.op.loc,
+            tuple(notes),
+            help="likely cause: " + "; ".join(dict.fromkeys(causes)),
+        )
+
+
+class Cta:
+    """One CTA: its shared memory, barriers and agents."""
+
+    def __init__(self, program: Program, rank: int) -> None:
+        p, settings, outline = program, program.settings, program.outline
+        self.program, self.rank, self.outline = p, rank, outline
+        self.func, self.memory, self.report = p.func, p.memory, p.report
+        self.ids, self.grid, self.number = p.ids, p.grid, p.number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.has_timeline = settings.has_timeline
         self.is_bound, self.touched = settings.is_bound, settings.touched
-        self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, emit
-        self.report = report
-        self.env = dict(params)
-        self.engine = Engine()
+        self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, p.emit
+        self.env = dict(p.params)
+        self.engine = p.engine
         self.free = dict.fromkeys(UNITS, 0.0)
         self.cycles = 0.0
         self.loads: dict[MBarrier, tuple[int, Party]] = {}
-        self.barriers: list[MBarrier] = []
+        self.reached: dict[Hashable, Reach] = {}  # by other CTAs, the last of each kind
         self.agents: list[Agent] = []  # of the running phase
         self.started = 0  # agents of all phases so far
-        outline = self.outline = outline_of(func, self.cost)
+        self.next_phase = 0
+        self.has_begun = self.has_ended = False
         self.phases, self.tasks, self.warps = outline.phases, outline.tasks, outline.warps
-        numbers = outline.numbering
-        self.width = 2 * numbers.size
-        self.barrier_components = iter(numbers.mbarriers)
+        self.first_agent = rank * outline.agents
+        self.numbers = outline.numberings[rank]
+        self.width = outline.width
+        self.of = f" of CTA {rank}" if outline.ctas > 1 else ""  # for reports
+        self.arrays = self._arrays()
         self.named_barriers = [
-            self._counted(f"named barrier {i}", c) for i, c in enumerate(numbers.named)
+            self._counted(f"named barrier {i}", c) for i, c in enumerate(self.numbers.named)
         ]
         self._syncs = {
             name: self._counted(f"the barrier of {name or 'the CTA'}", c)
-            for name, c in zip((None, *outline.task_names), numbers.syncs, strict=True)
+            for name, c in zip((None, *outline.task_names), self.numbers.syncs, strict=True)
         }
         _, size = outline.shared
+        readers = 4 * outline.agents * outline.ctas
         self.shared = SharedMemory(size)  # of skeleton runs the numbers only
-        self.footprints = Footprints(size, outline.granule, 4 * outline.agents, numbers.size)
+        self.footprints = Footprints(size, outline.granule, readers, self.width // 2)
 
     def _counted(self, name: str, component: int) -> CountedBarrier:
         return CountedBarrier(
-            name, component, self.width, self.is_tracked, self.is_bound, self.touched
+            name + self.of, component, self.width, self.is_tracked, self.is_bound, self.touched
         )
 
-    def make_barriers(self, o: Op) -> list[MBarrier]:
-        name, n = o.attrs["name"], o.attrs["n"]
-        made = [
-            MBarrier(
-                f"{name}[{i}]" if n > 1 else name,
-                o.attrs["count"],
-                next(self.barrier_components),
-                self.width,
-                self.is_tracked,
-                self.is_bound,
-                self.touched,
-            )
-            for i in range(n)
-        ]
-        self.barriers += made
-        return made
+    def _arrays(self) -> dict[str, list[MBarrier]]:
+        """The mbarriers, by the names of their arrays."""
+        components = iter(self.numbers.mbarriers)
+        out = {}
+        for o in self.outline.ops:
+            if o.kind is hopper.mbarrier_alloc:
+                name, n = o.attrs["name"], o.attrs["n"]
+                out[name] = [
+                    MBarrier(
+                        (f"{name}[{i}]" if n > 1 else name) + self.of,
+                        o.attrs["count"],
+                        next(components),
+                        self.width,
+                        self.is_tracked,
+                        self.is_bound,
+                        self.touched,
+                        self.rank,
+                        o,
+                        i,
+                    )
+                    for i in range(n)
+                ]
+        return out
 
     def sync_barrier(self, name: str | None) -> CountedBarrier:
         return self._syncs[name]
@@ -201,8 +271,8 @@ class Cta:
         is_async: bool,
         mn_axis: int | None = None,
     ) -> None:
-        """A read of a tile, over for whoever knows `epochs` of `components`.  mn_axis: as wgmma reads it.
-        Raises LayoutError where wgmma can't."""
+        """A read of a tile here, over for whoever knows `epochs` of `components`.  mn_axis: as wgmma reads
+        it; raises LayoutError where it can't."""
         if self.is_tracked:
             a.log(o, s.name)
             now = a.access(o, what, components, epochs, False)
@@ -227,7 +297,7 @@ class Cta:
         is_async: bool,
         is_generic: bool,
     ) -> None:
-        """A write of a tile."""
+        """A write of a tile here."""
         if self.is_tracked:
             a.log(o, s.name)
             now = a.access(o, what, components, epochs, is_generic)
@@ -240,7 +310,7 @@ class Cta:
         for o in walk(self.func.body):
             if o.kind is hopper.shared_alloc and o.attrs["name"] == s.name.partition("[")[0]:
                 family.add(o.result)
-            elif o.kind in (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose):
+            elif o.kind in _PARTS:
                 if o.operands[0] in family:
                     family.add(o.result)
             elif (
@@ -270,15 +340,67 @@ class Cta:
         a.time += self.cost.scalar
         return start + cycles
 
+    # ---- what other CTAs do to this one
+
+    def reach(self, a: Agent, o: Op, what: str, made: Op | None) -> None:
+        """Another CTA's agent touches this one's shared memory: it must have begun, and not ended."""
+        known = int(a.rows[:, self.numbers.begun.start].min())
+        if not self.has_begun or (self.is_tracked and not known):
+            raise ProtocolError(
+                "cluster-start",
+                f"{a.who}: {what} of CTA {self.rank}, which may not have begun: its barriers are "
+                "initialised when it does",
+                o.loc,
+                () if made is None else (Note("initialised at the start of each CTA", made.loc),),
+                help="a cluster barrier must stand between the start and the first access to a peer",
+            )
+        self.still_runs(Reach(a.party(o), what))
+
+    def still_runs(self, reach: Reach) -> None:
+        """Raises ProtocolError where this CTA has ended before another one's access."""
+        if self.has_ended:
+            raise self._after_exit(reach)
+
+    def _after_exit(self, reach: Reach) -> ProtocolError:
+        last = self.tasks.regions[0].ops[-1]
+        return ProtocolError(
+            "cluster-exit",
+            f"{reach.party.who}: {reach.what} of CTA {self.rank}, which may have ended by then",
+            reach.party.op.loc,
+            (Note(f"CTA {self.rank} ends without waiting for it", last.loc),),
+            help="end with a cluster barrier, or wait for the phases that peers' arrivals complete",
+        )
+
     # ---- the run
 
-    def run(self, scheduler: Scheduler) -> None:
-        """Runs the program to its end."""
+    def begin(self) -> None:
+        """Runs the prologue and starts the first phase."""
+        self.has_begun = True
         self._prologue()
         self._check_registers()
-        for o in self.phases:
-            running = self._start(o)
-            scheduler.run(self, running, o is self.phases[-1])
+        self._advance()
+
+    def _advance(self) -> None:
+        """Starts the next phase."""
+        o = self.phases[self.next_phase]
+        self.next_phase += 1
+        self.program.going.update(self._start(o))
+
+    def ended(self, agent: Agent) -> None:
+        """An agent has come to its end; with the last one of a phase the next phase starts."""
+        if self.next_phase == len(self.phases):
+            self.program.barrier.leave(agent)
+        if any(not a.is_done for a in self.agents):
+            return
+        if self.next_phase < len(self.phases):
+            self._advance()
+            return
+        self.has_ended = True
+        if not self.is_tracked:
+            self.check_exit()
+
+    def finish(self) -> None:
+        """Checks the end of the CTA, when the whole program has ended."""
         self.check_exit()
         self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
 
@@ -353,24 +475,6 @@ class Cta:
                     f"{party.who} may still write shared memory",
                     party.op.loc,
                 )
-
-    def deadlock(self) -> Deadlock:
-        """No agent can go on: who waits for what."""
-        notes, causes = [], []
-        for a in self.agents:
-            if a.is_done:
-                notes.append(Note(f"{a.label} has ended"))
-            elif a.block is not None:
-                notes.append(
-                    Note(f"{a.who} waits for {a.block.what}: {a.block.found()}", a.block.op.loc)
-                )
-                causes.append(f"{a.block.what}: {a.block.cause()}")
-        first = next(a for a in self.agents if not a.is_done and a.block is not None)
-        assert first.block is not None
-        return Deadlock(
-            "deadlock",
-            f"no task of program {self.ids} can go on",
-            first.block.op.loc,
-            tuple(notes),
-            help="likely cause: " + "; ".join(dict.fromkeys(causes)),
-        )
+        for reach in self.reached.values():
+            if self.is_tracked and not reach.is_over(known):
+                raise self._after_exit(reach)

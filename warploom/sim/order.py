@@ -3,11 +3,13 @@
 A clock has one component for each thing whose progress others can know:
 
   warp w                 counts its releases (its program order)
+  accesses of warp w     the same number; a relaxed arrival hands on the first, not this one
   wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
   cp.async of warp w     copies that have landed
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
   barrier b              phases that are complete (and so the bytes that they counted)
-  named barrier n        generations that are complete
+  named barrier n        generations that are complete (of the cluster's barrier likewise)
+  CTA c has begun        0 or 1
 
 What a thread knows is one row of 2·D numbers: the clock, and the clock as of its last proxy fence.  An
 ordinary write is ordered before an access of the async proxy (TMA, wgmma) only where the fenced half

@@ -3,6 +3,7 @@ memory, and every region as lines, each op with what runs it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,7 +13,7 @@ import numpy as np
 
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import cluster, hopper, task
 from warploom.ir.types import Shared, Tile
 from warploom.sim.cost import CostTable
 from warploom.sim.evaluate import PURE, prepared
@@ -52,16 +53,17 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Numbering:
-    """Which component of a clock stands for what; see order.py."""
+    """Which component of a clock stands for what, of one CTA; see order.py."""
 
+    begun: range
     warps: range
+    accesses: range
     queues: range
     copies: range
     bulk: range
     mbarriers: range
     named: range
     syncs: range
-    size: int
 
 
 class Outline:
@@ -96,13 +98,43 @@ class Outline:
         return Region((), (*ops[: ops.index(self.phases[0])], ops[-1]))
 
     @cached_property
-    def numbering(self) -> Numbering:
+    def ctas(self) -> int:
+        """CTAs of a program."""
+        return math.prod(cluster.cluster_of(self.func))
+
+    @cached_property
+    def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
         mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is hopper.mbarrier_alloc)
+        sizes = [1, *[self.warps] * 4, self.agents, mbarriers]
+        sizes += [NAMED_BARRIERS, 1 + len(self.task_names)]
         parts = Components()
-        warps, queues, copies = (parts.take(self.warps) for _ in range(3))
-        bulk, barriers = parts.take(self.agents), parts.take(mbarriers)
-        named, syncs = parts.take(NAMED_BARRIERS), parts.take(1 + len(self.task_names))
-        return Numbering(warps, queues, copies, bulk, barriers, named, syncs, parts.size)
+        numberings = tuple(Numbering(*map(parts.take, sizes)) for _ in range(self.ctas))
+        return numberings, parts.take().start, parts.size
+
+    @property
+    def numberings(self) -> tuple[Numbering, ...]:
+        """The components of each CTA of a program, by rank."""
+        return self._components[0]
+
+    @property
+    def cluster_component(self) -> int:
+        """That of the cluster's barrier."""
+        return self._components[1]
+
+    @property
+    def width(self) -> int:
+        """Numbers of a clock: twice its components."""
+        return 2 * self._components[2]
+
+    @cached_property
+    def ordinary(self) -> Array:
+        """The numbers of a clock that a relaxed arrival does not hand on: ordinary accesses and cp.async."""
+        found = np.zeros(self.width, np.bool_)
+        for n in self.numberings:
+            for part in (n.accesses, n.copies):
+                for half in (0, self.width // 2):
+                    found[half + part.start : half + part.stop] = True
+        return found
 
     # ---- shared memory
 

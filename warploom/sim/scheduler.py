@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from warploom.sim.agent import Agent, Steps
+from warploom.sim.agent import Agent
 from warploom.sim.barriers import Touch
 from warploom.sim.engines import Action, Lane
 from warploom.sim.report import StepLimit
 
 if TYPE_CHECKING:
-    from warploom.sim.machine import Cta
+    from warploom.sim.machine import Program
 
 ORDERS = ("seeded", "late", "reverse", "early", "timed")
 Choice = Agent | Lane
@@ -28,32 +28,29 @@ class Scheduler:
         self.max_steps = max_steps
         self.turn = 0
 
-    def run(self, cta: Cta, running: list[tuple[Agent, Steps]], to_the_end: bool) -> None:
-        """Runs agents and engines until all agents have ended and, `to_the_end`, all actions are done."""
-        going = dict(running)
+    def run(self, program: Program) -> None:
+        """Runs agents and engines until all agents have ended and all actions are done."""
+        going, engine = program.going, program.engine
         while True:
             ready = [a for a in going if a.block is None or a.block.ready()]
-            heads = cta.engine.heads()
+            heads = engine.heads()
             if not ready and not heads:
                 if going:
-                    raise cta.deadlock()
+                    raise program.deadlock()
                 return
-            if not going and not to_the_end:
-                return
-            if not going and not cta.is_tracked:
-                cta.check_exit()
             self.turn += 1
             if self.max_steps is not None and self.turn > self.max_steps:
                 raise StepLimit("step-limit", f"the program takes more than {self.max_steps} steps")
-            cta.engine.turn = self.turn
+            engine.turn = self.turn
             choice = self.pick(ready, heads)
             if isinstance(choice, Agent):
                 try:
                     next(going[choice])
                 except StopIteration:
                     del going[choice]
+                    choice.cta.ended(choice)
             else:
-                cta.engine.perform(choice)
+                engine.perform(choice)
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:
         """One of the agents that are ready, or the lane of one of the actions that may happen."""

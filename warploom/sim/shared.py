@@ -35,13 +35,14 @@ class Place:
     """A tile in shared memory: the address of its slot, the slot's type, and the part that is meant.
 
     `start` is the part's first coordinate in the slot's box, `type.shape` its shape; an allocation that
-    still has slots is a Place with `type.lead`.
+    still has slots is a Place with `type.lead`.  rank: of the CTA in its cluster.
     """
 
     address: int
     type: Shared
     start: tuple[int, ...]
     name: str
+    rank: int = 0
     made: dict[tuple[Any, ...], Place] = field(default_factory=dict)  # parts that were asked for
 
     def slot(self, index: Iterable[int]) -> Place:
@@ -59,6 +60,7 @@ class Place:
             replace(self.type, lead=()),
             self.start,
             f"{self.name}[{']['.join(map(str, at))}]" if at else self.name,
+            self.rank,
         )
         return self.made.setdefault(at, slot)
 
@@ -75,12 +77,20 @@ class Place:
             e > n for e, n in zip(ends, inside, strict=True)
         ):
             raise IndexError(f"part at {start} of {self.name}, which is {self.type}")
-        return self.made.setdefault(at, Place(self.address, type_, start, self.name))
+        return self.made.setdefault(at, Place(self.address, type_, start, self.name, self.rank))
 
     def permuted(self, perm: tuple[int, ...], type_: Shared) -> Place:
         """The same bytes with axes permuted."""
-        turned = Place(self.address, type_, tuple(self.start[p] for p in perm), self.name)
+        start = tuple(self.start[p] for p in perm)
+        turned = Place(self.address, type_, start, self.name, self.rank)
         return self.made.setdefault(("permuted", perm), turned)
+
+    def of_peer(self, rank: int) -> Place:
+        """The same tile in another CTA of the cluster."""
+        if rank == self.rank:
+            return self
+        found = self.made.get(("peer", rank))
+        return found or self.made.setdefault(("peer", rank), replace(self, rank=rank, made={}))
 
     @cached_property
     def addresses(self) -> Array:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warploom.ir.core import Op, Type
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
 from warploom.sim.agent import Agent, Block, Steps, name_of
-from warploom.sim.barriers import CountedBarrier, MBarrier, Waiter
+from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Waiter
+from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.evaluate import multiply
 from warploom.sim.memory import ViewValue
@@ -19,6 +20,9 @@ from warploom.sim.order import Array
 from warploom.sim.outline import step
 from warploom.sim.report import MemoryFault, SimError
 from warploom.sim.shared import LayoutError, Place
+
+if TYPE_CHECKING:
+    from warploom.sim.machine import Cta
 
 # ---- control flow
 
@@ -108,6 +112,18 @@ def _program_id(a: Agent, o: Op) -> Any:
 @step(tile.num_programs)
 def _num_programs(a: Agent, o: Op) -> Any:
     return np.int32(a.cta.grid[o.attrs["axis"]])
+
+
+@step(cluster.cta_rank)
+def _cta_rank(a: Agent, o: Op) -> Any:
+    return np.int32(a.cta.rank)
+
+
+@step(cluster.cta_id)
+def _cta_id(a: Agent, o: Op) -> Any:
+    x, y, _ = a.cta.program.shape
+    below, size = ((1, x), (x, y), (x * y, 8))[o.attrs["axis"]]
+    return np.int32(a.cta.rank // below % size)
 
 
 @step(task.replica_id)
@@ -200,12 +216,13 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
 
 @step(hopper.shared_alloc)
 def _shared_alloc(a: Agent, o: Op) -> Place:
-    return a.cta.outline.place(o.attrs["name"])
+    place = a.cta.outline.place(o.attrs["name"])
+    return place.of_peer(a.cta.rank) if a.cta.rank else place
 
 
 @step(hopper.mbarrier_alloc)
 def _mbarrier_alloc(a: Agent, o: Op) -> list[MBarrier]:
-    return a.cta.make_barriers(o)
+    return a.cta.arrays[o.attrs["name"]]
 
 
 # ---- shared memory
@@ -234,6 +251,26 @@ def _shared_transpose(a: Agent, o: Op, s: Place) -> Place:
     return s.permuted(o.attrs["perm"], _type(o))
 
 
+@step(cluster.peer)
+def _peer(a: Agent, o: Op, x: Any, rank: Any) -> Any:
+    ctas, r = a.cta.program.ctas, a.number(rank)
+    if not 0 <= r < len(ctas):
+        raise a.error("cluster-rank", f"CTA {r} of a cluster of {len(ctas)}", o)
+    if isinstance(x, Place):
+        return x.of_peer(r)
+    return ctas[r].arrays[x[0].made.attrs["name"]]
+
+
+def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
+    """The CTA that a place is in, after the check that it can be reached."""
+    there = a.cta.program.ctas[s.rank]
+    if there is not a.cta:
+        there.reach(a, o, _what(o, s), None)
+        proof = a.access_order[: len(a.rows)], a.epochs()
+        there.reached[a, o] = Reach(a.party(o), _what(o, s), (proof,))
+    return there
+
+
 def _what(o: Op, s: Place) -> str:
     part = f" from {s.start}" if any(s.start) else ""
     return f"{o.kind.name} of {s.name}{part}"
@@ -241,8 +278,8 @@ def _what(o: Op, s: Place) -> str:
 
 @step(hopper.shared_load)
 def _shared_load(a: Agent, o: Op, s: Place) -> Any:
-    cta = a.cta
-    cta.read(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False)
+    cta = _cta_of(a, o, s)
+    cta.read(a, o, _what(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return None
@@ -252,7 +289,7 @@ def _shared_load(a: Agent, o: Op, s: Place) -> Any:
 
 
 def _need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
-    if not a.cta.shared.is_written(at, s.type.dtype):
+    if not a.cta.program.ctas[s.rank].shared.is_written(at, s.type.dtype):
         raise MemoryFault(
             "uninitialised", f"{a.who}: {_what(o, s)} reads bytes that nothing wrote", o.loc
         )
@@ -260,8 +297,8 @@ def _need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
 
 @step(hopper.shared_store)
 def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
-    cta = a.cta
-    cta.write(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False, True)
+    cta = _cta_of(a, o, s)
+    cta.write(a, o, _what(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return
@@ -292,7 +329,8 @@ def _fence_async(a: Agent, o: Op) -> None:
     rows, half = a.rows, a.cta.width // 2
     np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
     for w in range(len(rows) if a.cta.has_data else 0):
-        a.lag(w, a.cta.shared.fence)
+        for cta in a.cta.program.ctas:
+            a.lag(w, cta.shared.fence)
     a.time += a.cta.cost.sync
 
 
@@ -348,6 +386,40 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
     return ()
 
 
+@step(cluster.cluster_arrive)
+def _cluster_arrive(a: Agent, o: Op) -> Steps:
+    yield from a.settle(o)
+    program, stamp = a.cta.program, a.clock.max(axis=0)
+    program.barrier.arrive(a, o, program.relaxed(stamp) if _is_relaxed(o) else stamp)
+    a.released()
+    a.time += a.cta.cost.sync
+    yield None
+    return ()
+
+
+def _is_relaxed(o: Op) -> bool:
+    return bool(o.attrs.get("sem", "release") == "relaxed")
+
+
+@step(cluster.cluster_wait)
+def _cluster_wait(a: Agent, o: Op) -> Steps:
+    barrier = a.cta.program.barrier
+    mine = barrier.wait(a, o)
+    yield from a.wait_until(
+        Block(
+            lambda: barrier.generation > mine,
+            o,
+            f"{barrier.name}, generation {mine}",
+            barrier.missing,
+            lambda: "not every thread of the cluster arrives, or ends",
+        )
+    )
+    barrier.passed(a, o)
+    np.maximum(a.clock, barrier.done, out=a.clock)
+    a.stall(barrier.done_time, o, "cluster")
+    return ()
+
+
 @step(hopper.mbarrier_wait)
 def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
     b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
@@ -381,11 +453,31 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
     n = len(a.rows)
     b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
     if b.phases == target + 1 and target >= 0:
-        np.maximum(a.rows, b.done, out=a.rows)
+        acquired = b.wide_done if o.attrs.get("scope", "cta") == "cluster" else b.done
+        np.maximum(a.rows, acquired, out=a.rows)
         a.stall(b.done_time, o, b.name)
     if not b.bound:
         yield None  # others may go on between this and what follows
     return ()
+
+
+def _arrive(
+    a: Agent, o: Op, b: MBarrier, party: Party, row: Array, order: tuple[Array, Array]
+) -> None:
+    """One arrival with what `row` knows; `order`: components and epochs of the arriving warps."""
+    program = a.cta.program
+    there, stamp = program.ctas[b.rank], row
+    rows = row[None] if a.cta.is_tracked else None
+    if _is_relaxed(o):
+        stamp = program.relaxed(row)
+    if there is a.cta:
+        b.arrive(party, stamp, a.time, rows)
+        return
+    what = f"an arrival at {b.name.partition(' of ')[0]}"
+    there.reach(a, o, what, b.made)
+    proofs = ((np.array([b.component]), np.array([b.phases + 1])), order)
+    there.reached[a, b] = Reach(party, what, proofs)
+    b.arrive(party, program.relaxed(row), a.time, rows, stamp)
 
 
 @step(hopper.mbarrier_arrive)
@@ -395,13 +487,13 @@ def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     a.log(o, b.name, b.phases)
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = 32 if by == "thread" and not a.is_solo else 1
+    order = a.access_order[: len(a.rows)], a.epochs()
     for w in range(warps):
-        row, time = a.clock[w].copy(), a.time
+        row = a.clock[w].copy()
 
-        def run(row: Array = row, time: float = time) -> None:
-            rows = row[None] if a.cta.is_tracked else None
+        def run(row: Array = row) -> None:
             for _ in range(times):
-                b.arrive(party, row, time, rows)
+                _arrive(a, o, b, party, row, order)
 
         a.lag(w, run)
     a.released()
@@ -419,7 +511,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
-    b.arrive(party, a.clock[0].copy(), a.time, a.rows if a.cta.is_tracked else None)
+    _arrive(a, o, b, party, a.clock[0].copy(), (a.access_order[:1], a.epochs()))
     a.released()
     yield None
     return ()
@@ -443,27 +535,67 @@ def _tma_load(
         raise a.error(
             "outside-elect", "every thread would issue the copy", o, "put it inside elect"
         )
+    at = a.numbers(offsets)
+    ranks = _ranks(a, o, at.pop()) if o.attrs.get("multicast") else [cta.rank]
+    stamp = a.clock[0].copy()
+    end = cta.transfer(a, o, dst.type.tile_bytes)
+    for rank in ranks:
+        there = b if rank == cta.rank else cta.program.ctas[rank].arrays[_name(b)][b.index]
+        place = dst if rank == cta.rank else dst.of_peer(rank)
+        _issue_load(a, o, view, place, there, party, at, stamp, end)
+    a.released()
+    yield None
+    return ()
+
+
+def _name(b: MBarrier) -> str:
+    assert b.made is not None
+    return str(b.made.attrs["name"])
+
+
+def _ranks(a: Agent, o: Op, mask: int) -> list[int]:
+    """The CTAs that a multicast goes to."""
+    n = len(a.cta.program.ctas)
+    if mask <= 0 or mask >> n:
+        raise a.error("multicast-mask", f"the mask {mask:#b} in a cluster of {n} CTAs", o)
+    return [rank for rank in range(n) if mask >> rank & 1]
+
+
+def _issue_load(
+    a: Agent,
+    o: Op,
+    view: ViewValue,
+    dst: Place,
+    b: MBarrier,
+    party: Party,
+    at: list[int],
+    stamp: Array,
+    end: float,
+) -> None:
+    """One copy into one CTA, that of `dst` and `b`."""
+    program = a.cta.program
+    cta = program.ctas[b.rank]
+    if cta is not a.cta:
+        cta.reach(a, o, _what(o, dst), b.made)
+        stamp = program.relaxed(stamp)
     if cta.is_tracked:
         b.bind(party, a.rows, "issues a copy that completes")
     a.log(o, b.name, b.phases)
-    phase, size, at = b.phases, dst.type.tile_bytes, a.numbers(offsets)
+    phase, size = b.phases, dst.type.tile_bytes
     component = np.array([b.component])
     cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False)
     b.in_flight += size
-    stamp = a.clock[0].copy()
-    end = cta.transfer(a, o, size)
     cta.loads[b] = (phase, party)
 
     def run() -> None:
+        if cta is not a.cta:
+            cta.still_runs(Reach(party, _what(o, dst)))
         if cta.has_data:
             data = cta.memory.load_box(dst.type.dtype, view, at, _box(o), o.loc)
             cta.shared.write(dst.addresses, data.reshape(dst.type.shape), dst.type.dtype, True)
         b.land(party, size, phase, stamp, end)
 
     cta.engine.issue("tma_load", run, end, a.own_lane("tma_load"))
-    a.released()
-    yield None
-    return ()
 
 
 def _box(o: Op) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ the enclosing task region (all of them outside `elect`, one thread inside).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
 from warploom.ir.types import (
@@ -26,6 +27,7 @@ from warploom.ir.types import (
 
 SWIZZLES = (0, 32, 64, 128)
 PROMOTIONS = (64, 128, 256)
+SCOPES = ("cta", "cluster")
 
 
 # ---- declarations: before `tasks`
@@ -99,7 +101,7 @@ def mbarrier_alloc(*, name: str, n: int, count: int, offset: int | None = None) 
 def shared_slot(s: Shared, *index: Scalar) -> Shared:
     """One slot of an allocation: an i32 index for every lead axis."""
     require(len(index) == len(s.lead), f"{s} takes {len(s.lead)} slot indices, got {len(index)}")
-    return Shared((), s.shape, s.dtype, s.inner, s.swizzle, s.box)
+    return replace(s, lead=())
 
 
 @op(levels=HARDWARE)
@@ -116,7 +118,7 @@ def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
         if n != m and s.swizzle:
             unit = s.swizzle // s.dtype.bytes if axis == s.inner else 8
             require(n % unit == 0, f"a slice of axis {axis} of {s} must be a multiple of {unit}")
-    return Shared((), shape, s.dtype, s.inner, s.swizzle, s.box)
+    return replace(s, lead=(), shape=shape)
 
 
 @op(levels=HARDWARE)
@@ -124,7 +126,7 @@ def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
     """The same bytes with axes permuted: axis i of the result is axis perm[i] of s."""
     require(sorted(perm) == list(range(len(s.shape))), f"{perm} permutes no axes of {s}")
     shape, box = (tuple(t[p] for p in perm) for t in (s.shape, s.box))
-    return Shared(s.lead, shape, s.dtype, perm.index(s.inner), s.swizzle, box)
+    return replace(s, shape=shape, inner=perm.index(s.inner), box=box)
 
 
 @op(levels=HARDWARE, effect=Effect.READ)
@@ -188,50 +190,73 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
 # ---- mbarriers.  A phase completes when `count` arrivals and all expected bytes are in.
 
 
-def _barrier(b: Type, *numbers: Type) -> None:
+def _barrier(b: Type, *numbers: Type, peer: bool = False) -> None:
     require(isinstance(b, Barriers), f"expected mbarriers, got {b}")
+    require(
+        peer or not getattr(b, "peer", False), "another CTA's barrier takes arrivals only", "peer"
+    )
     require(all(n == Scalar(i32) for n in numbers), "barrier index and phase are i32")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def mbarrier_wait(b: Barriers, index: Scalar, phase: Scalar) -> None:
+def mbarrier_wait(b: Barriers, index: Scalar, phase: Scalar, *, scope: str = "cta") -> None:
     """Blocks while the barrier's current phase has parity `phase`: returns once that phase completed.
 
     mbarrier.try_wait.parity: on a fresh barrier (phase 0 running) a wait for parity 1 passes at once.
+    It acquires in `scope`: what other CTAs of the cluster wrote by ordinary stores before their arrivals is
+    seen with 'cluster' only.
     """
     _barrier(b, index, phase)
+    require(scope in SCOPES, f"the scope is one of {SCOPES}, not {scope}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def mbarrier_arrive(b: Barriers, index: Scalar, *, by: str = "warp") -> None:
-    """mbarrier.arrive (release, cta): once a 'thread', once a 'warp' (lane 0, after __syncwarp), or
-    'one' for the whole replica (its elected thread; only where the replica was synchronised before).
-    Inside elect it is one arrival whatever `by` says."""
-    _barrier(b, index)
+def mbarrier_arrive(b: Barriers, index: Scalar, *, by: str = "warp", sem: str = "release") -> None:
+    """mbarrier.arrive: once a 'thread', once a 'warp' (lane 0, after __syncwarp), or 'one' for the whole
+    replica (its elected thread; only where the replica was synchronised before).  Inside elect it is one
+    arrival whatever `by` says.
+
+    sem: a 'release' orders what the thread did before, in the CTA (at a peer's barrier in the cluster);
+    'relaxed' orders asynchronous operations that are over (wgmma's reads), but no ordinary accesses."""
+    _barrier(b, index, peer=True)
     require(by in ("thread", "warp", "one"), f"unknown arrival {by}")
+    require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
 def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
     """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect)."""
-    _barrier(b, index)
+    _barrier(b, index, peer=True)
 
 
 # ---- TMA (inside elect)
 
 
 def _fits(m: TensorMap, s: Shared) -> bool:
-    """Whether a slot is a box of the map."""
+    """Whether a slot, or a part whose rows are adjacent in each panel, is a box of the map."""
+    outer = [a for a, n in enumerate(s.shape) if a != s.inner and n > 1]
+    if s.peer or any(s.shape[a] != s.box[a] for a in outer[1:]):
+        return False
     box = m.box, m.dtype, m.inner, m.swizzle
     return not s.lead and (s.shape, s.dtype, s.inner, s.swizzle) == box
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
-def tma_load(m: TensorMap, dst: Shared, b: Barriers, index: Scalar, *offsets: Scalar) -> None:
+def tma_load(
+    m: TensorMap,
+    dst: Shared,
+    b: Barriers,
+    index: Scalar,
+    *offsets: Scalar,
+    multicast: bool = False,
+) -> None:
     """cp.async.bulk.tensor global → shared of the box at offsets (i32, the view's axes); elements out of
-    bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros)."""
+    bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros).
+
+    multicast: the last operand is a mask (i32) of CTAs of the cluster, bit r for rank r.  The box goes to the
+    same place in each one's shared memory, and its bytes complete on each one's barrier b[index]."""
     require(_fits(m, dst), f"tma_load of {m} into {dst}")
-    require(len(offsets) == m.rank, f"{m} takes {m.rank} offsets")
+    require(len(offsets) == m.rank + multicast, f"{m} takes {m.rank} offsets")
     _barrier(b, index)
 
 
@@ -263,9 +288,8 @@ def tma_store_wait(*, pending: int, read: bool = True) -> None:
 def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
     """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled."""
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
-    require(
-        not dst.lead and len(dst.shape) <= v.rank == len(offsets), f"cp_async of {v} into {dst}"
-    )
+    fits = not dst.lead and not dst.peer and len(dst.shape) <= v.rank == len(offsets)
+    require(fits, f"cp_async of {v} into {dst}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
@@ -307,6 +331,7 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     for t in (a, b):
         if isinstance(t, Shared):
             require(not t.lead and len(t.shape) == 2, f"wgmma operand {t}")
+            require(not t.peer, "wgmma reads the shared memory of its own CTA", "peer")
     if not isinstance(a, (Shared, Tile)):
         raise RuleError(f"wgmma's a is shared memory or a tile, not {a}")
     (m, k), (k2, n) = a.shape, b.shape

@@ -5,6 +5,10 @@ docs/lessons/.
 
 A is (M, K), B is (N, K) or (K, N), C is (M, N), all row-major.  One thread loads; two consumers of 64 rows
 share a tile; the store of a tile overlaps the next one's main loop.
+
+In a cluster the CTAs' tiles lie beside each other and share an operand: each loads its part of that operand
+and multicasts it to all.  A slot is free when the consumers of every CTA that it feeds have read it, so they
+arrive at each CTA's barrier.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from warploom.runtime.script import Script, autotune
 class Gemm(Script):
     """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile of 128 rows, a
     multiple of 64.  stages: slots of the ring.  band: rows of tiles that are walked together, so that
-    their operands stay in the L2 cache.  transposed: B is (N, K)."""
+    their operands stay in the L2 cache.  transposed: B is (N, K).  ctas: of a cluster, whose tiles share
+    operand 'a' (side by side) or 'b' (one above the other)."""
 
     def __init__(
         self,
@@ -26,13 +31,37 @@ class Gemm(Script):
         stages: int = 3,
         band: int = 16,
         transposed: bool = True,
+        ctas: int = 1,
+        share: str = "b",
     ) -> None:
         super().__init__()
+        self.ctas = ctas
+        self.shares_a = ctas > 1 and share == "a"
+        self.shares_b = ctas > 1 and share == "b"
         self.programs = programs
         self.stages = stages
         self.band = band
         self.transposed = transposed
         self.block_m, self.block_n, self.block_k = 128, block_n, 64
+        self.everyone = (1 << ctas) - 1  # mask of the CTAs
+        self.cluster_m = self.block_m * (ctas if self.shares_b else 1)
+        self.cluster_n = self.block_n * (ctas if self.shares_a else 1)
+
+    def tile_of(self, row: int32, col: int32):
+        """Row and column of this CTA's part of the cluster's tile."""
+        if self.shares_a:
+            col += self.cluster.blockRank * self.block_n
+        if self.shares_b:
+            row += self.cluster.blockRank * self.block_m
+        return row, col
+
+    def release(self, barrier):
+        """A warp of a consumer has read a slot: the CTAs that fill it may know."""
+        if self.ctas > 1:
+            # relaxed: wgmma's reads are over, and nothing else was read
+            self.mbarrier.arrive_multicast(barrier, self.everyone, sem="relaxed", by="warp")
+        else:
+            self.mbarrier.arrive(barrier, by="warp")
 
     def __call__(
         self,
@@ -43,9 +72,10 @@ class Gemm(Script):
         n: int32,
         k: int32,
     ):
-        tiles = Tiles(m, n, self.block_m, self.block_n, self.band)
-        self.attrs.blocks = tiles.programs(self.programs)
+        tiles = Tiles(m, n, self.cluster_m, self.cluster_n, self.band)
+        self.attrs.blocks = tiles.programs(self.programs // self.ctas) * self.ctas
         self.attrs.warps = 12
+        self.attrs.cluster_blocks = self.ctas
 
         g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
         strides = [1, k] if self.transposed else [n, 1]
@@ -55,11 +85,14 @@ class Gemm(Script):
         b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_k, self.block_n])
         c = self.shared_tensor(dtype=bfloat16, shape=[2, self.block_n // 64, 64, 64])
         full = self.mbarrier.alloc(counts=[1] * self.stages)  # a slot's bytes are there
-        empty = self.mbarrier.alloc(counts=[8] * self.stages)  # each warp of both consumers read it
+        # each warp of both consumers read it, in every CTA
+        empty = self.mbarrier.alloc(counts=[8 * self.ctas] * self.stages)
+        if self.ctas > 1:
+            self.cluster.sync()  # every CTA's barriers are initialised
 
         steps = cdiv(k, self.block_k)
-        first = self.blockIdx.x
-        programs = self.gridDim.x
+        first = self.cluster.clusterIdx.x
+        programs = self.cluster.gridDim.x
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
             self.setmaxnreg(232)
@@ -67,6 +100,7 @@ class Gemm(Script):
             phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
+                row, col = self.tile_of(row, col)
                 acc = self.register_tensor(dtype=float32, shape=[64, self.block_n])
                 previous: int32 = 0
                 for step in range(steps):
@@ -77,12 +111,12 @@ class Gemm(Script):
                     self.wgmma.commit_group()
                     self.wgmma.wait_group(1)  # the product before this one: its slot is free
                     if step > 0:
-                        self.mbarrier.arrive(empty[previous], by="warp")
+                        self.release(empty[previous])
                     previous = slot
                     slot, phase = self.ring_next(slot, phase, self.stages)
                 self.wgmma.wait_group(0)
                 if steps > 0:
-                    self.mbarrier.arrive(empty[previous], by="warp")
+                    self.release(empty[previous])
                 zero = self.register_tensor(dtype=float32, shape=[64, self.block_n], init=0.0)
                 out = self.where(steps > 0, acc, zero).to(bfloat16)
                 for i in self.range(0, self.block_n // 64, unroll="all"):
@@ -101,23 +135,49 @@ class Gemm(Script):
                         self.tma.commit_group()
             with self.single_thread():
                 self.tma.wait_group(0)
+            if self.ctas > 1:
+                self.cluster.sync()  # no CTA ends while another may arrive at its barriers
 
         with self.thread_group(256, 128, name="producer"):
             self.setmaxnreg(40)
+            rank = self.cluster.blockRank
             with self.single_thread():
                 slot: int32 = 0
                 phase: int32 = 0
                 for t in range(first, tiles.count, programs):
                     row, col = tiles.at(t)
+                    row, col = self.tile_of(row, col)
                     for step in range(steps):
                         self.mbarrier.wait(empty[slot], phase ^ 1)
                         self.mbarrier.arrive_and_expect_tx(
                             full[slot], transaction_bytes=a[slot].nbytes + b[slot].nbytes
                         )
                         at = step * self.block_k
-                        self.tma.global_to_shared(g_a, a[slot], [row, at], full[slot])
-                        self.tma.global_to_shared(g_b, b[slot], [at, col], full[slot])
+                        if self.shares_a:
+                            rows = self.block_m // self.ctas
+                            self.tma.global_to_shared(
+                                g_a,
+                                a[slot].block([rows, self.block_k], at=[rank, 0]),
+                                [row + rank * rows, at],
+                                full[slot],
+                                multicast_mask=self.everyone,
+                            )
+                        else:
+                            self.tma.global_to_shared(g_a, a[slot], [row, at], full[slot])
+                        if self.shares_b:
+                            cols = self.block_n // self.ctas
+                            self.tma.global_to_shared(
+                                g_b,
+                                b[slot].block([self.block_k, cols], at=[0, rank]),
+                                [at, col + rank * cols],
+                                full[slot],
+                                multicast_mask=self.everyone,
+                            )
+                        else:
+                            self.tma.global_to_shared(g_b, b[slot], [at, col], full[slot])
                         slot, phase = self.ring_next(slot, phase, self.stages)
+            if self.ctas > 1:
+                self.cluster.sync()
 
 
 @autotune("block_n, stages", [[256, 3], [128, 6]])

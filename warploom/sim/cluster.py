@@ -1,0 +1,109 @@
+"""What the CTAs of a cluster have in common: the cluster's barrier, and accesses that outlive a CTA.
+
+PTX ISA, "barrier.cluster": a generation is complete when all threads of the cluster that have not ended
+have arrived; a thread arrives once a generation.  CUDA C++ programming guide, 10.4: shared memory of
+another CTA may be accessed while that CTA exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warploom.ir.core import Op
+from warploom.sim.barriers import Party, Touch
+from warploom.sim.order import Array
+from warploom.sim.report import ProtocolError
+
+if TYPE_CHECKING:
+    from warploom.sim.agent import Agent
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """An access to another CTA's shared memory or barriers.  It is over for whoever knows the epochs of the
+    components of one of the `proofs`."""
+
+    party: Party
+    what: str
+    proofs: tuple[tuple[Array, Array], ...] = ()
+
+    def is_over(self, known: Array) -> bool:
+        return any((known[components] >= epochs).all() for components, epochs in self.proofs)
+
+
+class ClusterBarrier:
+    """barrier.cluster: counts the warps of all CTAs of the cluster.
+
+    A warp's number is that in its CTA plus those of the CTAs of lower rank.  `component`: of the clocks;
+    `width`: of a clock's row; `touched`: where it is kept, what was done."""
+
+    name = "the cluster's barrier"
+
+    def __init__(
+        self, component: int, width: int, warps: int, touched: list[Touch] | None = None
+    ) -> None:
+        self.component, self.touched = component, touched
+        self.generation = 0
+        self.arrived = np.zeros(warps, np.bool_)
+        self.ended = np.zeros(warps, np.bool_)
+        self.owes = np.full(warps, -1)  # generation that a warp arrived in and has not waited for
+        self.stamp: Array = np.zeros(width, np.int64)
+        self.done: Array = np.zeros(width, np.int64)
+        self.time = self.done_time = 0.0
+
+    def arrive(self, a: Agent, o: Op, stamp: Array) -> None:
+        """All warps of an agent arrive; `stamp`: what they release.  Raises ProtocolError."""
+        if (self.owes[a.own_warps] >= 0).any():
+            raise ProtocolError(
+                "cluster-arrive",
+                f"{a.who} arrives at the cluster's barrier twice without waiting in between",
+                o.loc,
+                help="each thread arrives once, then waits",
+            )
+        mine = self.generation
+        self.owes[a.own_warps] = mine
+        self.arrived[a.own_warps] = True
+        np.maximum(self.stamp, stamp, out=self.stamp)
+        self.time = max(self.time, a.time)
+        self._advance()
+        self._touch("arrive", mine, a.party(o))
+
+    def wait(self, a: Agent, o: Op) -> int:
+        """The generation that an agent waits for.  Raises ProtocolError where it has not arrived."""
+        mine = int(self.owes[a.own_warps].min())
+        if mine < 0:
+            raise ProtocolError(
+                "cluster-arrive", f"{a.who} waits for the cluster without having arrived", o.loc
+            )
+        return mine
+
+    def passed(self, a: Agent, o: Op) -> None:
+        """An agent's wait is over."""
+        self._touch("pass", int(self.owes[a.own_warps].max()), a.party(o))
+        self.owes[a.own_warps] = -1
+
+    def leave(self, a: Agent) -> None:
+        """The threads of an agent end."""
+        self.ended[a.own_warps] = True
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.arrived.any() and (self.arrived | self.ended).all():
+            self.generation += 1
+            self.done, self.done_time = self.stamp, self.time
+            self.done[[self.component, self.component + self.done.size // 2]] = self.generation
+            self.stamp = np.zeros_like(self.done)
+            self.arrived[:] = False
+
+    def _touch(self, mode: str, generation: int, party: Party) -> None:
+        if self.touched is not None:
+            completes = mode == "arrive" and self.generation > generation
+            self.touched.append(Touch(self.name, mode, generation, completes, party))
+
+    def missing(self) -> str:
+        """Who has not arrived, in words."""
+        here = self.arrived | self.ended
+        return f"{int(here.sum())} of {here.size} warps of the cluster arrived"
