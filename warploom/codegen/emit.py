@@ -22,10 +22,10 @@ from warploom.codegen.context import (
     upper,
 )
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import instruction_box
+from warploom.codegen.lower_hopper import instruction_box, is_peer
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
-from warploom.ir.core import Effect, Func, Level, Op, Region, Value, walk
+from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import cluster, hopper, task, tile
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
@@ -240,7 +240,7 @@ class _Kernel(Emitter):
         ordinary = {hopper.shared_load, hopper.shared_store, hopper.cp_async}
         if any(o.kind.effect & Effect.WRITE and o.kind in GLOBAL_WRITES for o in walk(region)):
             return True
-        if any(o.kind in ordinary and _is_peer(o.operands[0]) for o in walk(region)):
+        if any(o.kind in ordinary and is_peer(o.operands[0]) for o in walk(region)):
             return True
         mine = {a for o in walk(region) if o.kind in ordinary for a in self._allocations(o)}
         others = {
@@ -353,10 +353,6 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
-
-
-def _is_peer(v: Value) -> bool:
-    return isinstance(v.type, Shared) and v.type.peer
 
 
 def _ends_together(phase: Op) -> bool:

@@ -29,6 +29,14 @@ SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
 BARRIER_BYTES = 8
 
 
+ORDINARY = (hopper.shared_load, hopper.shared_store, hopper.shared_get, hopper.shared_put)
+
+
+def is_peer(s: Value) -> bool:
+    """Is this shared memory of another CTA?"""
+    return isinstance(s.type, Shared) and s.type.peer
+
+
 def geometry(s: Shared | TensorMap) -> Geometry:
     """Of the allocated slot (a slice's addresses follow the slot's strides)."""
     return Geometry(s.box, s.dtype.bytes, s.inner, s.swizzle)
@@ -88,7 +96,7 @@ def _shared_transpose(e: Emitter, o: Op) -> None:
 
 def _shared_get(e: Emitter, o: Op) -> None:
     (s,) = o.operands
-    text = f"load_shared32({e.shared(s)})"
+    text = f"load_{'peer' if is_peer(s) else 'shared'}32({e.shared(s)})"
     if not e.elected:
         # The same in all lanes: told to the compiler, and all lanes have read when the warp goes on.
         text = f"__shfl_sync(~0u, {text}, 0)"
@@ -98,7 +106,7 @@ def _shared_get(e: Emitter, o: Op) -> None:
 def _shared_put(e: Emitter, o: Op) -> None:
     s, value = o.operands
     text = same_bits(e.scalar(value), dtype_of(value.type), u32)
-    e.line(f"store_shared32({e.shared(s)}, {text});")
+    e.line(f"store_{'peer' if is_peer(s) else 'shared'}32({e.shared(s)}, {text});")
 
 
 # ---- synchronisation
@@ -110,12 +118,7 @@ def _fence_async(e: Emitter, o: Op) -> None:
 
 def reaches_peers(e: Emitter) -> bool:
     """Do ordinary accesses go to the shared memory of other CTAs?"""
-    return any(
-        isinstance(v.type, Shared) and v.type.peer
-        for o in e.needed
-        if o.kind in (hopper.shared_load, hopper.shared_store)
-        for v in o.operands
-    )
+    return any(o.kind in ORDINARY and is_peer(o.operands[0]) for o in e.needed)
 
 
 def _group_sync(e: Emitter, o: Op) -> None:

@@ -310,16 +310,17 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
 
 @step(hopper.shared_get)
 def _shared_get(a: Agent, o: Op, s: Place) -> Any:
-    a.cta.read(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False)
+    cta = _cta_of(a, o, s)
+    cta.read(a, o, _what(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
     _need_written(a, o, s.addresses, s)
-    return a.cta.shared.read(s.addresses, s.type.dtype, False).flat[0]
+    return cta.shared.read(s.addresses, s.type.dtype, False).flat[0]
 
 
 @step(hopper.shared_put)
 def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     """Written at once, in skeleton runs too: control may depend on it."""
-    cta = a.cta
-    cta.write(a, o, _what(o, s), s, a.program_order[: len(a.rows)], a.epochs(), False, True)
+    cta = _cta_of(a, o, s)
+    cta.write(a, o, _what(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
     number = np.full(s.addresses.shape, value, s.type.dtype.numpy)
     cta.shared.write(s.addresses, number, s.type.dtype, False)
 
