@@ -130,3 +130,19 @@ def test_a_view_of_what_an_if_computes() -> None:
     assert np.isnan(written[2]).all() and np.isnan(written[:2, 10:]).all()
     kinds = {o.kind for o in walk(compiled.lowered.tile.body)}
     assert {tile.load_box, tile.store_box} < kinds and not {tile.load, tile.store} & kinds
+
+
+@wl.jit
+def a_middle_part(x_ptr, y_ptr, low, high, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, BLOCK)
+    mask = (i < high) & (i >= low)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=mask), mask=mask)
+
+
+def test_a_lower_bound_is_kept() -> None:
+    """An array's lower bound is 0: a mask with another one is none of a box."""
+    x = road.filled(np.arange(64).reshape(1, -1), np.int32)[0]
+    y = road.array((1, 64), np.int32)[0]
+    _, found = road.check_equal(a_middle_part, [x, y, 5, 40], 1, {"BLOCK": 64}, levels=True)
+    wanted = np.where((np.arange(64) >= 5) & (np.arange(64) < 40), x, y)
+    np.testing.assert_array_equal(found[1], wanted)

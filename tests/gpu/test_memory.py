@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from tests.gpu.probe import integers, needs_gpu, run
-from tests.unit.codegen_kernels import SIZES, kernel, through, view
+from tests.unit.codegen_kernels import SIZES, kernel, placed, through, view
+from warploom.ir.core import walk
+from warploom.ir.ops import tile
 from warploom.ir.types import DTYPES
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -223,3 +225,55 @@ def test_accumulator_leaves_by_stmatrix_and_tma(cols: int) -> None:
     *_, got = run(text, a, np.ascontiguousarray(b.T), np.zeros((64, 64), ml_dtypes.bfloat16))
     exact = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(got, exact.astype(ml_dtypes.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f8e4m3", "u8", "i16", "i64", "f64"])
+@pytest.mark.parametrize("divisible", [1, 2, 4, 16])
+def test_runs_by_pointers(dtype: str, divisible: int) -> None:
+    """Loads with `other` and masked stores: several elements at once where the size is divisible."""
+    elements, m = 4096, 4000 + divisible
+    body = f"""    %r = arange() {{start=0, end={elements}}} : tile<{elements}xi32>
+    %n = splat(%M) {{shape=({elements},)}} : tile<{elements}xi32>
+    %mask = lt(%r, %n) : tile<{elements}x i1>
+    %pa = splat(%a) {{shape=({elements},)}} : tile<{elements}xptr<{dtype}>>
+    %pb = splat(%b) {{shape=({elements},)}} : tile<{elements}xptr<{dtype}>>
+    %p = addptr(%pa, %r) : tile<{elements}xptr<{dtype}>>
+    %q = addptr(%pb, %r) : tile<{elements}xptr<{dtype}>>
+    %s = splat(%x) {{shape=({elements},)}} : tile<{elements}x{dtype}>
+    %v = load(%p, %mask, %s) : tile<{elements}x{dtype}>
+    store(%q, %v)""".replace("x i1", "xi1")
+    text = kernel(
+        f"%a: ptr<{dtype}>, %b: ptr<{dtype}>, %M: i32, %x: {dtype}",
+        body,
+        attrs=f", facts=(fact<16>, fact<16>, fact<{divisible}>, fact<1>)",
+    )
+    a = integers((elements,), DTYPES[dtype].numpy, divisible)
+    one = 1 if DTYPES[dtype].is_int else 1.0
+    *_, got = run(text, a, np.zeros_like(a), m, one)
+    np.testing.assert_array_equal(got, np.where(np.arange(elements) < m, a, a.dtype.type(1)))
+    widest = min(divisible, 16 // DTYPES[dtype].bytes)
+    loads = [o.attrs.get("run", ()) for o in walk(placed(text).body) if o.kind is tile.load]
+    assert loads == [(0, widest) if widest > 1 else ()]
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "i16", "i8"])
+def test_integers_wrap_and_divide_as_in_the_simulator(dtype: str) -> None:
+    info = np.iinfo(DTYPES[dtype].numpy)
+    edges = np.array([info.min, info.min + 1, -7, -1, 0, 1, 7, info.max], DTYPES[dtype].numpy)
+    x = np.resize(edges, (8, 64))
+    ops = """    %k = const() {value=3, dtype=DT} : DT
+    %t = splat(%k) {shape=(64, 64)} : tile<64x64xDT>
+    %tripled = mul(%x, %t) : tile<64x64xDT>
+    %four = add(%tripled, %x) : tile<64x64xDT>
+    %turned = neg(%four) : tile<64x64xDT>
+    %size = abs(%turned) : tile<64x64xDT>
+    %rest = rem(%size, %t) : tile<64x64xDT>
+    %third = idiv(%four, %t) : tile<64x64xDT>
+    %y = sub(%third, %rest) : tile<64x64xDT>""".replace("DT", dtype)
+    got = apply(ops, x, np.zeros_like(x), dtype=dtype, shape="64x64")
+    with np.errstate(all="ignore"):
+        t = x.dtype.type(3)
+        b = x * t + x
+        d = np.abs(-b)
+        wanted = np.trunc(b.astype(np.longdouble) / t).astype(x.dtype) - np.fmod(d, t)
+    np.testing.assert_array_equal(got, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -245,6 +246,17 @@ def _load(e: Emitter, o: Op) -> None:
     pointers = e.regs(p)
     masks = e.regs(rest[0]) if rest else None
     others = e.regs(rest[1]) if len(rest) > 1 else None
+    n = _together(o, t)
+    if n > 1 and n >= per_word(elem):
+        for start in range(0, dst.count, n):
+            bits, size = 8 * item * n, item * n
+            text = f"load_global{bits}({read(pointers.elements[start], pointers.elem)})"
+            if masks:
+                given = ", ".join(words_of(others, start, size)) if others else ""
+                empty = (given or "0u") if size <= 4 else f"Vec{size // 4}{{{given}}}"
+                text = f"({read(masks.elements[start], masks.elem)} ? {text} : {empty})"
+            loaded(e, dst, start, size, text)
+        return
     n = per_word(elem)
     values = []
     for i in range(dst.count):
@@ -256,6 +268,16 @@ def _load(e: Emitter, o: Op) -> None:
         values.append(f"({value(read(pointers.elements[i], pointers.elem), test or None, other)})")
     for w in range(dst.words):
         e.line(f"{dst.name}[{w}] = {pack(elem, values[w * n : (w + 1) * n])};")
+
+
+def _together(o: Op, t: Tile) -> int:
+    """How many elements, in consecutive registers, a load or store by pointers moves at once."""
+    run = o.attrs.get("run", ())
+    layout = t.layout
+    assert isinstance(layout, Layout)
+    if not run or t.shape[run[0]] % run[1] or layout.overhangs:
+        return 1
+    return math.gcd(run[1], layout.contiguous(run[0]))
 
 
 def from_memory(elem: DType, bits: str) -> str:
@@ -284,11 +306,12 @@ def _store(e: Emitter, o: Op) -> None:
     r, pointers = e.regs(value), e.regs(p)
     masks = e.regs(rest[0]) if rest else None
     holder = e.holder(t.layout)
-    for i in range(len(r.elements)):
+    n = _together(o, t)
+    for i in range(0, len(r.elements), n):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         text = (
-            f"store_global{8 * item}({read(pointers.elements[i], pointers.elem)},"
-            f" {', '.join(words_of(r, i, item))});"
+            f"store_global{8 * item * n}({read(pointers.elements[i], pointers.elem)},"
+            f" {', '.join(words_of(r, i, item * n))});"
         )
         test = " && ".join(x for x in tests if x)
         e.line(f"if ({test}) {text}" if test else text)

@@ -35,12 +35,16 @@ from typing import Any
 from warploom.errors import CompileError, InternalError
 from warploom.ir.analysis import definitions, sources
 from warploom.ir.build import constant_of
-from warploom.ir.core import Func, Op, Region, Type, Value, walk
+from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.rewrite import rewrite
 from warploom.ir.types import InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc, whole
 from warploom.layout.choose import sector_ratio
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
+from warploom.schedule.runs import Runs
 from warploom.target import Target
 
 Flow = Callable[[Layout], Layout | None]
@@ -59,6 +63,7 @@ _LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
 
 def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
+    func = _with_runs(func, target)
     facts = _Facts(definitions(func.body), sources(func.body))
     ops = []
     for o in func.body.ops:
@@ -72,6 +77,22 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
         ops.append(o)
     return func.with_(body=Region(func.body.params, tuple(ops)))
+
+
+def _with_runs(func: Func, target: Target) -> Func:
+    """Loads and stores by pointers say which elements they may move at once."""
+    runs = Runs(Accesses(func, Structure(func.body), target))
+
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
+        if o.kind not in (tile.load, tile.store) or o.attrs.get("run"):
+            return None
+        run = runs.of(o)
+        if run is None:
+            return None
+        b.append(o.with_(attrs={**o.attrs, "run": run}))
+        return o.results
+
+    return rewrite(func, rule)
 
 
 def _tile(t: Type) -> Tile | None:
@@ -143,8 +164,10 @@ class _Facts:
         align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
         return _Memory(inner, align, itemsize)
 
-    def of_pointers(self, p: Value, itemsize: int) -> _Memory:
-        """Elements behind a tile of pointers move one at a time: nothing proves that they are aligned."""
+    def of_pointers(self, p: Value, itemsize: int, run: tuple[int, ...]) -> _Memory:
+        """Elements behind a tile of pointers move one at a time, but for proven runs."""
+        if run:
+            return _Memory(run[0], run[1] * itemsize, itemsize)
         steps = self._steps(p)
         unit = [a for a, s in enumerate(steps) if s == "next"]
         return _Memory(unit[-1] if unit else len(steps) - 1, itemsize, itemsize)
@@ -333,7 +356,7 @@ class _Task:
         size = _itemsize(moved.type)
         if o.kind in (tile.load_box, tile.store_box):
             return self.facts.of_view(o.operands[0], len(_shape(moved)), size)
-        return self.facts.of_pointers(o.operands[0], size)
+        return self.facts.of_pointers(o.operands[0], size, o.attrs.get("run", ()))
 
     def _wgmma(self, fragment: Callable[..., Layout], *arguments: Any) -> Layout:
         if self.warps != 4:

@@ -492,6 +492,9 @@ def _find_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
         lower = (d, start) in guarded
         if not lower and not an.nonnegative(start):
             raise NoBoxError(f"the start of axis {d} may be negative")
+    for d, start in guarded:
+        if start != starts[d] and not an.nonnegative(start):
+            raise NoBoxError(f"axis {d} has a lower bound other than the array's")
     if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
         raise NoBoxError("a lower bound without an upper one")
     return Box(

@@ -152,13 +152,28 @@ def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
     if _skips(a, o, p):
         return None
     a.touch(o, "read", p)
+    _check_run(a, o, p, mask)
     return a.cta.memory.load(dtype_of(o.result.type), p, mask, other, o.loc)
+
+
+def _check_run(a: Agent, o: Op, p: Any, mask: Any) -> None:
+    """The elements that are promised to be adjacent, aligned and masked alike are (pointers count elements
+    here, of buffers that start at 0)."""
+    if not o.attrs.get("run"):
+        return
+    axis, n = o.attrs["run"]
+    on = np.ones(p.shape, bool) if mask is None else mask
+    groups, masks = (np.moveaxis(x, axis, -1).reshape(-1, n) for x in (p, on))
+    wrong = (groups[:, :1] % n != 0) | (groups != groups[:, :1] + np.arange(n))
+    if np.any(wrong & masks) or np.any(masks != masks[:, :1]):
+        raise a.error("run", f"its elements don't come in runs of {n} along axis {axis}", o)
 
 
 @step(tile.store)
 def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
     if not _skips(a, o, p, value):
         a.touch(o, "write", p)
+        _check_run(a, o, p, mask)
         a.cta.memory.store(p, value, mask, o.loc)
 
 

@@ -194,8 +194,18 @@ def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Til
 
 
 @op(effect=Effect.READ)
-def load(p: Type, *rest: Type, volatile: bool = False, layout: object = None) -> Type:
-    """Elements at p; rest is (), (mask,) or (mask, other).  Masked-off elements are `other`, or 0."""
+def load(
+    p: Type,
+    *rest: Type,
+    volatile: bool = False,
+    run: tuple[int, ...] = (),
+    layout: object = None,
+) -> Type:
+    """Elements at p; rest is (), (mask,) or (mask, other).  Masked-off elements are `other`, or 0.
+
+    run=(axis, n): along the axis each aligned group of n elements is adjacent in memory, starts at a
+    multiple of its size, and is masked alike.
+    """
     e = elem_of(p)
     require(isinstance(e, Pointer), f"load needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)
@@ -208,8 +218,8 @@ def load(p: Type, *rest: Type, volatile: bool = False, layout: object = None) ->
 
 
 @op(effect=Effect.WRITE)
-def store(p: Type, value: Type, *rest: Type) -> None:
-    """Writes value at p; rest is () or (mask,)."""
+def store(p: Type, value: Type, *rest: Type, run: tuple[int, ...] = ()) -> None:
+    """Writes value at p; rest is () or (mask,).  run: as of `load`."""
     e = elem_of(p)
     require(isinstance(e, Pointer), f"store needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)
