@@ -27,7 +27,7 @@ def candidates(data: Fp8Data) -> list[Candidate]:
     from warploom.kernels.explicit.fp8_gemm import Fp8Gemm
 
     return [
-        candidate(data, Fp8Gemm, band=band, turns=turns)
-        for turns in (False, True)
-        for band in (4, 8, 16)
+        candidate(data, Fp8Gemm, stages=stages, rounds=rounds, turns=turns, band=band)
+        for stages, rounds, turns in ((4, 2, True), (4, 2, False), (3, 1, False))
+        for band in (8, 16)
     ]

@@ -9,15 +9,22 @@ from benchmarks.products import Fp8Data
 NAME = "explicit fp8, promoted"
 KINDS = ("fp8",)
 
-# block_n, pieces, stages
-SHAPES = [(256, 4, 3), (192, 2, 4), (192, 1, 4), (128, 2, 5), (128, 1, 5)]
+SHAPES: list[dict[str, int]] = [
+    {"block_n": 192},
+    {"block_n": 192, "turns": 1},
+    {"block_n": 192, "stages": 5, "rounds": 2},
+    {"block_n": 208},
+    {"block_n": 176},
+    {"block_n": 256, "pieces": 2},
+    {"block_n": 256, "pieces": 2, "turns": 1},
+    {"block_n": 256, "pieces": 4, "in_flight": 2},
+    {"block_n": 128, "stages": 6},
+]
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
     from warploom.kernels.explicit.fp8_gemm import Fp8GemmPromoted
 
     return [
-        candidate(data, Fp8GemmPromoted, block_n=n, pieces=pieces, stages=stages, turns=turns)
-        for n, pieces, stages in SHAPES
-        for turns in (False, True)
+        candidate(data, Fp8GemmPromoted, band=band, **how) for how in SHAPES for band in (8, 16)
     ]

@@ -42,7 +42,7 @@ class Pipeline(Class):
 
 
 class Specialized(Script):
-    def __init__(self, stages: int = 4):
+    def __init__(self, stages: int = 2):
         super().__init__()
         self.stages = stages
 

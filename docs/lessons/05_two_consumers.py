@@ -18,7 +18,7 @@ from warploom.language import bfloat16, cdiv, float32, int32
 
 
 class TwoConsumers(Script):
-    def __init__(self, stages: int = 4):
+    def __init__(self, stages: int = 3):
         super().__init__()
         self.stages = stages
 

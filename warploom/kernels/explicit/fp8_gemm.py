@@ -7,8 +7,8 @@ A is (M, K), B is (N, K), C is (M, N), all row-major; the scales are float32, on
 The tensor core sums 8-bit products with fewer bits than float32 has.  `Fp8Gemm` leaves the sum to it;
 `Fp8GemmPromoted` takes it out every 128 of K and adds it in float32.
 
-The scales travel as the operands do, by TMA through a ring of their own (as deep, so that the program's
-state recurs with the operands' ring): the store of a tile finds them in shared memory.
+The scales of a tile travel as its operands do, by TMA, behind the last of them: when the products are done
+they are in shared memory.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from warploom.runtime.script import Script
 
 class Fp8Gemm(Script):
     """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
-    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
+    stages: slots of the ring, each of 128 of K.  rounds: stores that a consumer's part of a tile leaves in,
+    one after the other through the same staging.  band: rows of tiles that are walked together.  turns:
     consumers finish their tiles one after the other."""
 
-    pieces = 1  # a consumer's columns are summed in so many accumulators
+    pieces = 1  # a consumer's columns are summed in so many tiles of registers
 
     def __init__(
         self,
         programs: int = 132,
         block_n: int = 256,
-        stages: int = 3,
+        stages: int = 4,
+        rounds: int = 2,
         band: int = 16,
-        turns: bool = False,
+        turns: bool = True,
     ) -> None:
         super().__init__()
         self.programs = programs
         self.block_n = block_n
         self.stages = stages
+        self.rounds = rounds
         self.band = band
         self.turns = turns
 
@@ -77,7 +80,8 @@ class Fp8Gemm(Script):
         self.attrs.blocks = tiles.programs(self.programs)
         self.attrs.warps = 12
 
-        width = self.block_n // self.pieces
+        parts = self.pieces * self.rounds
+        width = self.block_n // parts
         g_a = self.global_view(a_ptr, dtype=float8e4nv, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=float8e4nv, shape=[n, k])
         g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[m])
@@ -85,69 +89,62 @@ class Fp8Gemm(Script):
         g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
         a = self.shared_tensor(dtype=float8e4nv, shape=[self.stages, 128, 128])
         b = self.shared_tensor(dtype=float8e4nv, shape=[self.stages, self.block_n, 128])
-        c = self.shared_tensor(dtype=bfloat16, shape=[2, self.pieces, 64, width])
-        scale_a = self.shared_tensor(dtype=float32, shape=[self.stages, 128])
-        scale_b = self.shared_tensor(dtype=float32, shape=[self.stages, self.block_n])
+        c = self.shared_tensor(dtype=bfloat16, shape=[2, 64, width])
+        scale_a = self.shared_tensor(dtype=float32, shape=[128])
+        scale_b = self.shared_tensor(dtype=float32, shape=[self.block_n])
         full = self.mbarrier.alloc(counts=[1] * self.stages)  # a slot's bytes are there
         empty = self.mbarrier.alloc(counts=[8] * self.stages)  # each warp of both consumers read it
-        scales_full = self.mbarrier.alloc(counts=[1] * self.stages)
-        scales_empty = self.mbarrier.alloc(counts=[8] * self.stages)
+        scales_full = self.mbarrier.alloc(1)
+        scales_empty = self.mbarrier.alloc(8)
 
         steps = cdiv(k, 128)
         first = self.blockIdx.x
         programs = self.gridDim.x
 
         with self.thread_group(0, 128, replicas=2, name="consumer") as group:
-            self.setmaxnreg(232)
+            self.setmaxnreg(240)
             turns = Turns(group, self.turns)
             slot: int32 = 0
             phase: int32 = 0
-            s: int32 = 0
             s_phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
                 sums, slot, phase = self.product(
                     group, a, b, full, empty, slot, phase, steps, turns
                 )
-                with self.single_thread():
-                    self.tma.wait_group(0)  # the tile before has left its staging
-                self.sync()
-                self.mbarrier.wait(scales_full[s], s_phase)
-                by_row = self.load_shared(scale_a[s].block([64], at=[group]))
-                for i in self.range(0, self.pieces, unroll="all"):
-                    by_column = self.load_shared(scale_b[s].block([width], at=[i]))
-                    out = sums[i] * by_row[:, None] * by_column[None, :]
-                    self.store_shared(c[group, i], out.to(bfloat16))
-                turns.give()
-                self.mbarrier.arrive(scales_empty[s], by="warp")
-                s, s_phase = self.ring_next(s, s_phase, self.stages)
-                self.fence.proxy_async()
-                self.sync()
-                with self.single_thread():
-                    for i in self.range(0, self.pieces, unroll="all"):
+                self.mbarrier.wait(scales_full, s_phase)
+                by_row = self.load_shared(scale_a.block([64], at=[group]))
+                for i in self.range(0, parts, unroll="all"):
+                    at = width * (i % self.rounds)
+                    by_column = self.load_shared(scale_b.block([width], at=[i]))
+                    part = sums[i // self.rounds][:, at : at + width]
+                    out = part * by_row[:, None] * by_column[None, :]
+                    with self.single_thread():
+                        self.tma.wait_group(0)  # the part before has left its staging
+                    self.sync()
+                    self.store_shared(c[group], out.to(bfloat16))
+                    if i == parts - 1:
+                        turns.give()
+                        self.mbarrier.arrive(scales_empty, by="warp")
+                    self.fence.proxy_async()
+                    self.sync()
+                    with self.single_thread():
                         self.tma.shared_to_global(
-                            c[group, i], g_c, offsets=[row + group * 64, col + width * i]
+                            c[group], g_c, offsets=[row + group * 64, col + width * i]
                         )
-                    self.tma.commit_group()
+                        self.tma.commit_group()
+                s_phase ^= 1
             with self.single_thread():
                 self.tma.wait_group(0)
 
         with self.thread_group(256, 128, name="producer"):
-            self.setmaxnreg(40)
+            self.setmaxnreg(24)
             with self.single_thread():
                 slot: int32 = 0
                 phase: int32 = 0
-                s: int32 = 0
                 s_phase: int32 = 0
                 for t in range(first, tiles.count, programs):
                     row, col = tiles.at(t)
-                    self.mbarrier.wait(scales_empty[s], s_phase ^ 1)
-                    self.mbarrier.arrive_and_expect_tx(
-                        scales_full[s], scale_a[s].nbytes + scale_b[s].nbytes
-                    )
-                    self.tma.global_to_shared(g_scale_a, scale_a[s], [row], scales_full[s])
-                    self.tma.global_to_shared(g_scale_b, scale_b[s], [col], scales_full[s])
-                    s, s_phase = self.ring_next(s, s_phase, self.stages)
                     for step in range(steps):
                         self.mbarrier.wait(empty[slot], phase ^ 1)
                         self.mbarrier.arrive_and_expect_tx(
@@ -157,26 +154,35 @@ class Fp8Gemm(Script):
                         self.tma.global_to_shared(g_a, a[slot], [row, at], full[slot])
                         self.tma.global_to_shared(g_b, b[slot], [col, at], full[slot])
                         slot, phase = self.ring_next(slot, phase, self.stages)
+                    self.mbarrier.wait(scales_empty, s_phase ^ 1)
+                    self.mbarrier.arrive_and_expect_tx(scales_full, scale_a.nbytes + scale_b.nbytes)
+                    self.tma.global_to_shared(g_scale_a, scale_a, [row], scales_full)
+                    self.tma.global_to_shared(g_scale_b, scale_b, [col], scales_full)
+                    s_phase ^= 1
 
 
 class Fp8GemmPromoted(Fp8Gemm):
     """As Fp8Gemm, with sums of 128 of K added up in float32.
 
-    A consumer's columns are cut into `pieces`: while the tensor core multiplies one, the piece before is
-    added to its total, and while a consumer adds its last one, the tensor core is the other consumer's.
+    A consumer's columns are cut into `pieces`, of which `in_flight` (1 or 2) are with the tensor core: while
+    it multiplies one, the one before is added to its total.  While a consumer has none there, the tensor
+    core is the other consumer's.
     """
 
     def __init__(
         self,
         programs: int = 132,
         block_n: int = 192,
-        pieces: int = 2,
+        pieces: int = 1,
+        in_flight: int = 1,
         stages: int = 4,
+        rounds: int = 1,
         band: int = 16,
         turns: bool = False,
     ) -> None:
-        super().__init__(programs, block_n, stages, band, turns)
+        super().__init__(programs, block_n, stages, rounds, band, turns)
         self.pieces = pieces
+        self.in_flight = in_flight
 
     def plus(self, totals, i, x):
         """The totals with x added to number i."""
@@ -196,17 +202,21 @@ class Fp8GemmPromoted(Fp8Gemm):
             for i in self.range(0, self.pieces, unroll="all"):
                 piece = b[slot].block([width, 128], at=[i, 0]).transpose()
                 self.wgmma.fence()
-                if i % 2 == 0:
+                if i % self.in_flight == 0:
                     self.wgmma.mma(half, piece, even, use_acc=False)
                 else:
                     self.wgmma.mma(half, piece, odd, use_acc=False)
                 self.wgmma.commit_group()
-                if i > 0:
-                    self.wgmma.wait_group(1)  # the piece before this one is done
+                last = i == self.pieces - 1
+                if self.in_flight == 2 and i > 0:
+                    self.wgmma.wait_group(1)
                     totals = self.plus(totals, i - 1, even if i % 2 else odd)
-            self.wgmma.wait_group(0)
-            self.mbarrier.arrive(empty[slot], by="warp")
-            totals = self.plus(totals, self.pieces - 1, odd if self.pieces % 2 == 0 else even)
+                if self.in_flight == 1 or last:
+                    self.wgmma.wait_group(0)
+                if last:
+                    self.mbarrier.arrive(empty[slot], by="warp")
+                if self.in_flight == 1 or last:
+                    totals = self.plus(totals, i, even if i % self.in_flight == 0 else odd)
             slot, phase = self.ring_next(slot, phase, self.stages)
         turns.take()
         return totals, slot, phase
