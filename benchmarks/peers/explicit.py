@@ -11,7 +11,7 @@ NAME = "explicit"
 
 
 def candidates(data: Data) -> list[Candidate]:
-    from warploom.kernels.explicit.gemm import Gemm
+    from warploom.kernels.explicit.gemm import TunedGemm
 
     case = data.case
     if case.dtype != "bf16":
@@ -22,15 +22,11 @@ def candidates(data: Data) -> list[Candidate]:
         for a, b, c in zip(data.a, data.b, data.c, strict=True)
     ]
 
-    def candidate(**how: Any) -> Candidate:
-        def make() -> Run:
-            kernel = Gemm(multiprocessors(), transposed=transposed, **how)
-            return lambda i: kernel(*calls[i])
+    def bind(kernel: Any) -> Run:
+        return lambda i: kernel(*calls[i])
 
-        return Candidate(str(how), make)
-
+    tuned = TunedGemm(multiprocessors(), transposed=transposed)
     return [
-        candidate(block_n=block_n, stages=stages, band=band)
-        for block_n, stages in ((256, 3), (128, 6))
-        for band in (4, 8, 16)
+        Candidate(str(schedule), lambda script=script: bind(script))  # type: ignore[misc]
+        for script, schedule in zip(tuned.scripts, tuned.schedules, strict=True)
     ]

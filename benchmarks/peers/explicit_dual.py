@@ -1,4 +1,4 @@
-"""Warploom's explicit door: both products and their gate in one pass, written by hand."""
+"""Warploom's explicit door: both products and their gate in one pass, by hand, in all its variants."""
 
 from __future__ import annotations
 
@@ -22,14 +22,10 @@ def bind(data: DualData, kernel: Any) -> Run:
 
 
 def candidates(data: DualData) -> list[Candidate]:
-    from warploom.kernels.explicit.dual_gemm import DualGemm
+    from warploom.kernels.explicit.dual_gemm import TunedDualGemm
 
-    def candidate(**how: Any) -> Candidate:
-        return Candidate(str(how), lambda: bind(data, DualGemm(multiprocessors(), **how)))
-
+    tuned = TunedDualGemm(multiprocessors())
     return [
-        candidate(stages=stages, band=band, turns=turns)
-        for turns in (False, True)
-        for stages in (3, 4)
-        for band in (8, 16)
+        Candidate(str(schedule), lambda script=script: bind(data, script))  # type: ignore[misc]
+        for script, schedule in zip(tuned.scripts, tuned.schedules, strict=True)
     ]

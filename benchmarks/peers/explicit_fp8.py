@@ -1,4 +1,4 @@
-"""Warploom's explicit door: row-wise scaled e4m3, written by hand."""
+"""Warploom's explicit door: row-wise scaled e4m3, written by hand, in all its variants."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def bind(data: Fp8Data, kernel: Any) -> Run:
     return lambda i: kernel(*calls[i])
 
 
-def candidate(data: Fp8Data, cls: Any, **how: Any) -> Candidate:
-    return Candidate(str(how), lambda: bind(data, cls(multiprocessors(), **how)))
+def variants(data: Fp8Data, tuned: Any) -> list[Candidate]:
+    """What the library's tuned kernel would try."""
+    return [
+        Candidate(str(schedule), lambda script=script: bind(data, script))  # type: ignore[misc]
+        for script, schedule in zip(tuned.scripts, tuned.schedules, strict=True)
+    ]
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
-    from warploom.kernels.explicit.fp8_gemm import Fp8Gemm
+    from warploom.kernels.explicit.fp8_gemm import TunedFp8Gemm
 
-    return [
-        candidate(data, Fp8Gemm, stages=stages, rounds=rounds, turns=turns, band=band)
-        for stages, rounds, turns in ((4, 2, True), (4, 2, False), (3, 1, False))
-        for band in (8, 16)
-    ]
+    return variants(data, TunedFp8Gemm(multiprocessors()))

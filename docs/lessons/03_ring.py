@@ -9,11 +9,11 @@ and its `sync` holds the issue of loads up behind the slowest warp.
 
 What to notice: at large K this is no faster than lesson 2.  One slot of 32 KB is so little that several CTAs
 share an SM, and while one waits for its load another multiplies; they are each other's ring.  The more
-slots a CTA has, the fewer CTAs fit: 2 slots reach 609 TFLOP/s at 8192×8192×8192, 4 slots 519.  What a ring is for
-comes when a CTA has the SM for itself: with larger tiles, two lessons on.
+slots a CTA has, the fewer CTAs fit: 2 slots reach 609 TFLOP/s at 8192×8192×8192, 4 slots 519.  What a ring
+is for comes when a CTA has the SM for itself: with larger tiles, two lessons on.
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-521 at 8192×8192×8192, 500 at 4096×4096×4096, 291 at 8192×8192×512.
+590 at 8192×8192×8192, 617 at 4096×4096×4096, 376 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -5,11 +5,11 @@ What changed: a CTA for each SM, which walks tiles; grid and tile count no longe
 phase run on across tiles, so the producer loads the next tile while the consumers still store this one.
 The last slot of a tile has to be released after its loop, which lesson 5 could leave to the kernel's end.
 
-Why: no launch of a CTA between tiles, and the first loads of a tile no longer wait.  It shows at short K only:
-elsewhere the consumers' stores, which nothing overlaps yet, weigh more than what is saved.
+Why: no launch of a CTA between tiles, and the first loads of a tile no longer wait.  It shows at short K
+only: elsewhere the consumers' stores, which nothing overlaps yet, weigh more than what is saved.
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-713 at 8192×8192×8192, 709 at 4096×4096×4096, 380 at 8192×8192×512.
+728 at 8192×8192×8192, 699 at 4096×4096×4096, 368 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -125,13 +125,13 @@ PRODUCTS = [
         _PLAIN,
     ),
     _dual("dual"),
-    _dual("dual, no turns, 4 slots", turns=False, stages=4),
+    _dual("dual, no turns, 3 slots", turns=False, stages=3),
     _fp8("fp8", Fp8Gemm),
-    _fp8("fp8, one round, no turns", Fp8Gemm, stages=3, rounds=1, turns=False),
+    _fp8("fp8, turns", Fp8Gemm, turns=True),
     _fp8("promoted, 192 columns", Fp8GemmPromoted),
-    _fp8("promoted, 208 columns, turns", Fp8GemmPromoted, block_n=208, turns=True),
-    _fp8("promoted, 256 columns in halves", Fp8GemmPromoted, block_n=256, pieces=2),
-    _fp8("promoted, quarters in pairs", Fp8GemmPromoted, block_n=256, pieces=4, in_flight=2),
+    _fp8(
+        "promoted, 256 columns in halves, turns", Fp8GemmPromoted, block_n=256, pieces=2, turns=True
+    ),
 ]
 
 SHAPES = [(192, 272, 208), (128, 256, 128), (64, 16, 400)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from tests.explicit.products import BF16, PRODUCTS, SHAPES, Product
 from warploom.check import check
+from warploom.runtime import sass
 
+needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
 each = pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)
 
 
@@ -32,6 +35,24 @@ def test_the_protocol_is_proved(product: Product) -> None:
     report = check(compiled(product.name).placed)
     assert report.ok, str(report)
     assert not report.not_recurring
+
+
+@each
+@needs_nvdisasm
+def test_no_move_stands_between_products(product: Product) -> None:
+    opcode = "QGMMA" if "*fp8e4nv:16" in product.signature else "HGMMA"
+    (loop,) = sass.loops(compiled(product.name).cubin, opcode)
+    at = [i for i, x in enumerate(loop.body) if x.startswith(opcode)]
+    waits = [i for i, x in enumerate(loop.body) if x.startswith("WARPGROUP.DEPBAR")]
+    for first, last in itertools.pairwise(at):
+        if not any(first < i < last for i in waits):
+            between = loop.body[first:last]
+            assert not any(x.startswith(("MOV", "IMAD.MOV", "LD", "ST")) for x in between), between
+    if (
+        "promoted" in product.name
+    ):  # added behind their waits, before the next product or the branch
+        assert loop.before_waits("FADD")[0] == 0
+        assert loop.count("FADD") == (96 if "192" in product.name else 128)
 
 
 @each

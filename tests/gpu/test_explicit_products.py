@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.explicit.products import PRODUCTS, Product
+from warploom.kernels.explicit.dual_gemm import TunedDualGemm
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -60,3 +61,18 @@ def test_random_data_comes_out_close(product: Product, m: int, n: int, k: int) -
     loose = 2e-2 * np.sqrt(k) if product.name.startswith("fp8") else 1e-3 * np.sqrt(k)
     assert np.all(abs(c - wanted) <= abs(wanted) * 2**-8 + loose)
     assert np.linalg.norm(c - wanted) <= 6e-3 * np.linalg.norm(wanted)
+
+
+def test_a_tuned_product_picks_a_variant_and_computes() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    m, n, k = 512, 768, 640
+    (product,) = (p for p in PRODUCTS if p.name == "dual")
+    inputs = product.exact(np.random.default_rng(1), m, n, k)
+    tensors = [upload(x) for x in inputs]
+    c = torch.full((m, n), torch.nan, device="cuda", dtype=torch.bfloat16)
+    tuned = TunedDualGemm()
+    tuned(*tensors, c, m, n, k)
+    assert tuned.choose(*tensors, c, m, n, k) in tuned.scripts
+    wanted = torch.from_numpy(product.wanted(*inputs)).float().bfloat16().double()
+    assert torch.equal(c.double().cpu(), wanted)

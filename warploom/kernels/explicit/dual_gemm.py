@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from warploom.kernels.explicit.parts import Tiles, Turns
 from warploom.language import bfloat16, cdiv, float32, int32
-from warploom.runtime.script import Script
+from warploom.runtime.script import Script, autotune
 
 LOG2_E = 1.4426950408889634
 
@@ -23,7 +23,7 @@ class DualGemm(Script):
     that are walked together.  turns: consumers finish their tiles one after the other."""
 
     def __init__(
-        self, programs: int = 132, stages: int = 3, band: int = 16, turns: bool = True
+        self, programs: int = 132, stages: int = 4, band: int = 16, turns: bool = True
     ) -> None:
         super().__init__()
         self.programs = programs
@@ -119,3 +119,10 @@ class DualGemm(Script):
                         self.tma.global_to_shared(g_b1, b[slot, 0:128], [col, at], full[slot])
                         self.tma.global_to_shared(g_b2, b[slot, 128:256], [col, at], full[slot])
                         slot, phase = self.ring_next(slot, phase, self.stages)
+
+
+@autotune("stages", [3, 4])
+@autotune("band", [8, 16])
+class TunedDualGemm(DualGemm):
+    """DualGemm with the ring and the order of tiles that are fastest for its arguments: timed at the first
+    call with their kind."""

@@ -15,31 +15,28 @@ from __future__ import annotations
 
 from warploom.kernels.explicit.parts import Tiles, Turns
 from warploom.language import bfloat16, cdiv, float8e4nv, float32, int32
-from warploom.runtime.script import Script
+from warploom.runtime.script import Script, autotune
 
 
 class Fp8Gemm(Script):
     """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
-    stages: slots of the ring, each of 128 of K.  rounds: stores that a consumer's part of a tile leaves in,
-    one after the other through the same staging.  band: rows of tiles that are walked together.  turns:
+    stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
     consumers finish their tiles one after the other."""
 
-    pieces = 1  # a consumer's columns are summed in so many tiles of registers
+    pieces = 1  # a consumer's columns are summed, scaled and stored in so many pieces
 
     def __init__(
         self,
         programs: int = 132,
         block_n: int = 256,
-        stages: int = 4,
-        rounds: int = 2,
+        stages: int = 3,
         band: int = 16,
-        turns: bool = True,
+        turns: bool = False,
     ) -> None:
         super().__init__()
         self.programs = programs
         self.block_n = block_n
         self.stages = stages
-        self.rounds = rounds
         self.band = band
         self.turns = turns
 
@@ -80,8 +77,7 @@ class Fp8Gemm(Script):
         self.attrs.blocks = tiles.programs(self.programs)
         self.attrs.warps = 12
 
-        parts = self.pieces * self.rounds
-        width = self.block_n // parts
+        width = self.block_n // self.pieces
         g_a = self.global_view(a_ptr, dtype=float8e4nv, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=float8e4nv, shape=[n, k])
         g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[m])
@@ -114,16 +110,14 @@ class Fp8Gemm(Script):
                 )
                 self.mbarrier.wait(scales_full, s_phase)
                 by_row = self.load_shared(scale_a.block([64], at=[group]))
-                for i in self.range(0, parts, unroll="all"):
-                    at = width * (i % self.rounds)
+                for i in self.range(0, self.pieces, unroll="all"):
                     by_column = self.load_shared(scale_b.block([width], at=[i]))
-                    part = sums[i // self.rounds][:, at : at + width]
-                    out = part * by_row[:, None] * by_column[None, :]
+                    out = sums[i] * by_row[:, None] * by_column[None, :]
                     with self.single_thread():
-                        self.tma.wait_group(0)  # the part before has left its staging
+                        self.tma.wait_group(0)  # the piece before has left its staging
                     self.sync()
                     self.store_shared(c[group], out.to(bfloat16))
-                    if i == parts - 1:
+                    if i == self.pieces - 1:
                         turns.give()
                         self.mbarrier.arrive(scales_empty, by="warp")
                     self.fence.proxy_async()
@@ -164,9 +158,8 @@ class Fp8Gemm(Script):
 class Fp8GemmPromoted(Fp8Gemm):
     """As Fp8Gemm, with sums of 128 of K added up in float32.
 
-    A consumer's columns are cut into `pieces`, of which `in_flight` (1 or 2) are with the tensor core: while
-    it multiplies one, the one before is added to its total.  While a consumer has none there, the tensor
-    core is the other consumer's.
+    A consumer's columns are cut into `pieces` (so that the piece with the tensor core and the totals fit its
+    registers).  While a consumer adds a piece to its total, the tensor core is the other consumer's.
     """
 
     def __init__(
@@ -174,19 +167,12 @@ class Fp8GemmPromoted(Fp8Gemm):
         programs: int = 132,
         block_n: int = 192,
         pieces: int = 1,
-        in_flight: int = 1,
         stages: int = 4,
-        rounds: int = 1,
         band: int = 16,
         turns: bool = False,
     ) -> None:
-        super().__init__(programs, block_n, stages, rounds, band, turns)
+        super().__init__(programs, block_n, stages, band, turns)
         self.pieces = pieces
-        self.in_flight = in_flight
-
-    def plus(self, totals, i, x):
-        """The totals with x added to number i."""
-        return [totals[j] + x if j == i else totals[j] for j in range(self.pieces)]
 
     def product(self, group, a, b, full, empty, slot, phase, steps, turns):
         width = self.block_n // self.pieces
@@ -197,26 +183,30 @@ class Fp8GemmPromoted(Fp8Gemm):
         for _ in range(steps):
             self.mbarrier.wait(full[slot], phase)
             half = a[slot].block([64, 128], at=[group, 0])
-            even = self.register_tensor(dtype=float32, shape=[64, width])
-            odd = self.register_tensor(dtype=float32, shape=[64, width])
             for i in self.range(0, self.pieces, unroll="all"):
-                piece = b[slot].block([width, 128], at=[i, 0]).transpose()
+                part = self.register_tensor(dtype=float32, shape=[64, width])
                 self.wgmma.fence()
-                if i % self.in_flight == 0:
-                    self.wgmma.mma(half, piece, even, use_acc=False)
-                else:
-                    self.wgmma.mma(half, piece, odd, use_acc=False)
+                columns = b[slot].block([width, 128], at=[i, 0])
+                self.wgmma.mma(half, columns.transpose(), part, use_acc=False)
                 self.wgmma.commit_group()
-                last = i == self.pieces - 1
-                if self.in_flight == 2 and i > 0:
-                    self.wgmma.wait_group(1)
-                    totals = self.plus(totals, i - 1, even if i % 2 else odd)
-                if self.in_flight == 1 or last:
-                    self.wgmma.wait_group(0)
-                if last:
+                self.wgmma.wait_group(0)
+                if i == self.pieces - 1:
                     self.mbarrier.arrive(empty[slot], by="warp")
-                if self.in_flight == 1 or last:
-                    totals = self.plus(totals, i, even if i % self.in_flight == 0 else odd)
+                totals = [totals[j] + part if j == i else totals[j] for j in range(self.pieces)]
             slot, phase = self.ring_next(slot, phase, self.stages)
         turns.take()
         return totals, slot, phase
+
+
+@autotune("band", [4, 8, 16])
+class TunedFp8Gemm(Fp8Gemm):
+    """Fp8Gemm with the order of tiles that is fastest for its arguments: timed at the first call with their
+    kind."""
+
+
+@autotune("block_n, pieces, turns", [[192, 1, False], [256, 2, True]])
+@autotune("band", [8, 16])
+class TunedFp8GemmPromoted(Fp8GemmPromoted):
+    """Fp8GemmPromoted with the tile and the order that are fastest for its arguments: 192 columns have the
+    longer products, 256 fewer bytes to load, and which of them fills the last turn of programs depends
+    on the size."""
