@@ -4,8 +4,8 @@
     python -m benchmarks.report results/fp8.json … --ours NAME --against PEER --bar RATIO
 
 A ratio "≥ r" holds if the ratio of burst medians is ≥ r − 0.005.  A peer that did not run beside ours
-counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's cuBLAS; for the gated pair of
-products, what it is a ratio to is cuBLAS and a pass of silu·mul.
+counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's cuBLAS; of the gated pair of
+products to cuBLAS and a pass of silu·mul, of attention to cuDNN.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 RECORDED = Path(__file__).with_name("recorded.json")
 CUBLAS_GATED = "cuBLAS, then silu·mul"
 CUBLAS, OURS, UNIFORM = "cuBLAS", "warploom", "warploom, uniform"
+CUDNN, FA3 = "cuDNN", "FlashAttention-3"
 MARGIN = 0.005
 Results = dict[str, dict[str, dict[str, Any]]]  # case -> peer -> record
 
@@ -66,9 +67,14 @@ def table(results: Results, key: str) -> str:
 
 def recorded(case: str, records: dict[str, dict[str, Any]]) -> dict[str, float]:
     """The figures of this run that peers count with which did not run: by their recorded ratios."""
-    ratios = json.loads(RECORDED.read_text())["burst_to_cublas"].get(case, {})
-    anchor = records.get(CUBLAS, records.get(CUBLAS_GATED))
-    return {name: ratio * median(anchor) for name, ratio in ratios.items()}
+    known = json.loads(RECORDED.read_text())
+    cublas = records.get(CUBLAS, records.get(CUBLAS_GATED))
+    anchors = (("burst_to_cublas", cublas), ("burst_to_cudnn", records.get(CUDNN)))
+    return {
+        name: ratio * median(anchor)
+        for key, anchor in anchors
+        for name, ratio in known[key].get(case, {}).items()
+    }
 
 
 def best_peer(case: str, records: dict[str, dict[str, Any]], ours: str) -> tuple[str, float]:
@@ -146,6 +152,41 @@ def against(results: Results, ours: str, peer: str, bar: float) -> tuple[str, bo
     return "\n".join(lines), met
 
 
+def attention_bars(results: Results, ours: str) -> tuple[str, bool]:
+    """Head size 128: ours to FlashAttention-3 (mean ≥ 1.0, each ≥ 0.98) and above cuDNN; head size 64: to
+    the best peer (mean ≥ 1.03)."""
+    lines = ["| case | ours | of FlashAttention-3 | of cuDNN | best peer | of it |"]
+    lines.append("|---" * 6 + "|")
+    ratios: dict[int, list[float]] = {}
+    failures = []
+    for case, records in results.items():
+        d = 128 if "D128" in case else 64
+        mine = median(records.get(ours))
+        if math.isnan(mine):
+            failures.append(f"{case}: no figure of {ours}")
+            continue
+        fa3, cudnn = (mine / median(records.get(name)) for name in (FA3, CUDNN))
+        name, figure = best_peer(case, records, "warploom")
+        ratios.setdefault(d, []).append(fa3 if d == 128 else mine / figure)
+        if d == 128 and fa3 < 0.98 - MARGIN:
+            failures.append(f"{case}: {fa3:.3f} × FlashAttention-3 is under 0.98")
+        if d == 128 and cudnn <= 1:
+            failures.append(f"{case}: {cudnn:.3f} × cuDNN")
+        lines.append(
+            f"| {case} | {mine:.0f} | {fa3:.3f} | {cudnn:.3f} | {name} {figure:.0f} "
+            f"| {mine / figure:.3f} |"
+        )
+    for d, what, bar in ((128, "FlashAttention-3", 1.0), (64, "the best peer", 1.03)):
+        if d in ratios:
+            mean = geometric_mean(ratios[d])
+            met = mean >= bar - MARGIN
+            verdict = "met" if met else "MISSED"
+            lines += ["", f"Geometric mean, D{d}, of {what}: **{mean:.3f}** (bar {bar}: {verdict})"]
+            failures += [] if met else [f"geometric mean of D{d}"]
+    lines += ["", *(f"- MISSED: {failure}" for failure in failures)]
+    return "\n".join(lines).rstrip(), not failures
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Benchmark results as markdown")
     parser.add_argument("results", nargs="+", type=Path)
@@ -155,12 +196,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     results = load(args.results)
     if args.against:
-        text, met = against(results, args.ours, args.against, args.bar)
-        print(table(results, "burst"), table(results, "sustained"), text, sep="\n\n")
-        return 0 if met else 1
-    text, met = bars(results, args.ours)
-    print(table(results, "burst"), table(results, "sustained"), text, sep="\n\n")
-    return 0 if met else 1
+        verdicts = [against(results, args.ours, args.against, args.bar)]
+    else:
+        attention = {case: records for case, records in results.items() if "attention" in case}
+        gemm = {case: records for case, records in results.items() if case not in attention}
+        verdicts = [bars(gemm, args.ours)] if gemm else []
+        if attention:
+            verdicts.append(attention_bars(attention, f"{args.ours}, explicit"))
+    tables = (table(results, key) for key in ("burst", "sustained"))
+    print(*tables, *(text for text, _ in verdicts), sep="\n\n")
+    return 0 if all(met for _, met in verdicts) else 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from warploom.check import check
+from warploom.errors import WarploomWarning
 from warploom.kernels.explicit.attention import Attention
 from warploom.runtime import sass
 
@@ -47,6 +48,7 @@ def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
         (2, 330, {"d": 64, "groups": 3, "eighths": 0, "programs": 1}),
         (2, 400, {"d": 64, "groups": 3, "causal": True, "programs": 1}),
         (1, 449, {"d": 64, "causal": True, "block": 64, "q_stages": 2}),
+        (3, 300, {"across": True, "q_stages": 2, "programs": 2, "lse": True}),
         (2, 150, {"groups": 1, "pingpong": False, "stages": 3, "block": 64}),
     ],
 )
@@ -76,12 +78,19 @@ VARIANTS = [
     {"q_stages": 2, "eighths": 0, "lse": True},
     {"d": 64, "groups": 3, "eighths": 0},
     {"d": 64, "groups": 3, "eighths": 2, "causal": True, "q_stages": 2},
+    {"causal": True, "q_stages": 2, "across": True},
 ]
 
 
 @pytest.mark.parametrize("options", VARIANTS)
 def test_it_compiles_without_spills(options: dict[str, Any]) -> None:
     assert compiled(**options).resources.problems() == ()
+
+
+def test_a_tile_that_does_not_fit_is_told() -> None:
+    """160 registers for 72 + 36 + 32 of S, P and O, and what else there is."""
+    with pytest.warns(WarploomWarning, match=r"spills.*consumer 160"):
+        compiled(d=64, groups=3, block=144, eighths=0)
 
 
 @needs_nvdisasm
@@ -112,7 +121,8 @@ def test_the_main_loop_has_nothing_to_spare(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, {"d": 64, "groups": 3, "causal": True, "lse": True}]
+    "options",
+    [{}, {"causal": True}, {"d": 64, "groups": 3, "causal": True, "across": True, "eighths": 0}],
 )
 def test_it_is_proved(options: dict[str, Any]) -> None:
     x, lse = np.zeros(16, ml_dtypes.bfloat16), np.zeros(4, np.float32)

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks.cases import BARS, CASES, DUAL, Gemm
-from benchmarks.report import RECORDED, against, bars, best_peer, load, median, table
+from benchmarks.report import (
+    RECORDED,
+    against,
+    attention_bars,
+    bars,
+    best_peer,
+    load,
+    median,
+    table,
+)
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
 from warploom.target import SM_90A
 
@@ -68,6 +77,23 @@ def test_a_bar_against_one_peer_is_their_geometric_mean(tmp_path: Path) -> None:
     text, met = against(results, "explicit dual", quack, mean + 0.004)
     assert met and f"**{mean:.3f}**" in text and f"{800 / figures[0]:.3f} |" in text
     assert not against(results, "explicit dual", quack, mean + 0.006)[1]
+
+
+def test_the_bars_of_attention(tmp_path: Path) -> None:
+    case, other = (case for case in CASES["attention"] if case.seq == 4096 and not case.causal)
+
+    def verdict(ours: float, fa3: float, cudnn: float, name: str) -> tuple[str, bool]:
+        rows = [record(name, "cuDNN", [cudnn]), record(name, "FlashAttention-3", [fa3])]
+        rows.append(record(name, "warploom, explicit", [ours]))
+        results = load([write(tmp_path / "r.json", *rows)])
+        return attention_bars(results, "warploom, explicit")
+
+    text, met = verdict(740.0, 728.0, 680.0, case.name)
+    assert met and "| 740 | 1.016 | 1.088 |" in text
+    assert not verdict(700.0, 728.0, 680.0, case.name)[1]
+    text, met = verdict(569.0, 531.0, 483.0, other.name)  # CuTe counts as 1.136 × cuDNN
+    assert met and "FlashAttention CuTe (SM90) (recorded) 549" in text
+    assert not verdict(560.0, 531.0, 483.0, other.name)[1]
 
 
 def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> None:

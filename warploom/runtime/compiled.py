@@ -456,8 +456,8 @@ def _scarce(request: Request, lowered: Lowered, resources: Resources) -> tuple[s
     if limit is not None:
         advice = f"raise maxnreg={limit}, or {advice}"
     if request.knobs.strict:
-        raise CompileError("resources", found + have, lowered.tile.loc, help=advice)
-    return (format_message("warning", "resources", found + have, lowered.tile.loc, (), advice),)
+        raise CompileError("resources", found + have, lowered.source.loc, help=advice)
+    return (format_message("warning", "resources", found + have, lowered.source.loc, (), advice),)
 
 
 _BUILT = ("registers", "spill_bytes", "stack_bytes", "static_shared", "barriers")

@@ -94,10 +94,12 @@ class Tiles(Class):
 
 class Attention(Script):
     """causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
-    stages: blocks of K, and of V, in their rings.  pingpong: consumers take turns at issuing products.
-    eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
-    programs: CTAs of a launch, one for each SM.  shared_by: heads of Q that share one of K and V.
-    lse: write log Σ exp of each row's scores as well."""
+    stages: blocks of K, and of V, in their rings; q_stages: of Q.  pingpong: consumers take turns at issuing
+    products.  eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
+    across: a tile's first scores are in flight together with the last P·V of the tile before (q_stages=2).
+    programs: CTAs of a launch, one for each SM.  l2_bytes: of K and V that are walked together, so that they
+    stay in the L2 cache.  shared_by: heads of Q that share one of K and V.  lse: write log Σ exp of each
+    row's scores as well."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Attention(Script):
         q_stages: int = 1,
         pingpong: bool = True,
         eighths: int = 2,
+        across: bool = False,
         programs: int = 132,
         l2_bytes: int = 32 << 20,
         shared_by: int = 1,
@@ -123,32 +126,35 @@ class Attention(Script):
         self.stages = stages
         self.q_stages = q_stages
         self.pingpong = pingpong
-        self.held = block * eighths // 8
+        self.held = block * eighths // 64 * 8
+        self.across = across
         self.programs = programs
         self.l2_bytes = l2_bytes
         self.shared_by = shared_by
         self.lse = lse
         # setmaxnreg moves registers from the loading warp group to the consumers (PTX ISA, setmaxnreg).
         self.budgets = {1: (56, 240), 2: (24, 240), 3: (32, 160)}[groups]
+        if across and groups == 2:
+            self.budgets = (40, 232)  # the loader looks after two tiles
         self.nested = block % self.rows == 0  # only a tile's last block crosses the diagonal
 
-    # ---- which tiles
-
-    def tile_at(self, t, heads, seq):
+    def tile_at(self, t):
         """Head, first row and number of blocks of tile number t.  Causal tiles differ in length: the longest
         first, in sections of heads whose K and V the L2 cache holds."""
-        tiles = cdiv(seq, self.rows)
-        blocks = cdiv(seq, self.block)
+        tiles = cdiv(self.seq, self.rows)
+        blocks = cdiv(self.seq, self.block)
         if self.causal:
-            section = max(1, min(heads, self.l2_bytes // (4 * self.d) * self.shared_by // seq))
+            fitting = max(1, self.l2_bytes // (4 * self.d) * self.shared_by // self.seq)
+            # All equal: a small one at the end would begin long tiles when little else is left.
+            section = cdiv(self.heads, cdiv(self.heads, fitting))
             first = t // (section * tiles) * section
             inside = t % (section * tiles)
-            width = min(section, heads - first)
+            width = min(section, self.heads - first)
             row = (tiles - 1 - inside // width) * self.rows
             return first + inside % width, row, min(blocks, cdiv(row + self.rows, self.block))
         return t // tiles, t % tiles * self.rows, blocks
 
-    # ---- the consumers
+    # ---- a consumer's turn
 
     def my_turn(self, group):
         if self.pingpong:
@@ -159,30 +165,24 @@ class Attention(Script):
             following = self.where(group == self.groups - 1, 0, group + 1)
             self.named_barrier.arrive(TURNS, 256, index=following, n=self.groups)
 
-    def issue_scores(self, q_block, k):
-        """Starts Q·Kᵀ of the next block."""
-        s = self.register_tensor(dtype=float32, shape=[64, self.block])
-        self.wgmma.fence()
-        self.wgmma.mma(q_block, k.block().transpose(), s, use_acc=False)
-        self.wgmma.commit_group()
-        return s
+    # ---- softmax
 
-    def masked(self, s, row, j, seq):
+    def masked(self, s, row, j):
         """Scores of columns that a row does not see are -inf."""
         columns = j * self.block + self.arange(0, self.block)
         if self.causal:
-            last = self.minimum(row + self.arange(0, 64), seq - 1)
+            last = self.minimum(row + self.arange(0, 64), self.seq - 1)
             return self.where(columns[None, :] <= last[:, None], s, NEGATIVE)
-        return self.where((columns < seq)[None, :], s, NEGATIVE)
+        return self.where((columns < self.seq)[None, :], s, NEGATIVE)
 
-    def shift_of(self, top, scale, masked):
+    def shift_of(self, top, masked):
         """What is subtracted from scaled scores; 0 in rows that have seen nothing yet."""
         if masked:
-            return self.where(top == NEGATIVE, 0.0, top * scale)
-        return top * scale
+            return self.where(top == NEGATIVE, 0.0, top * self.scale)
+        return top * self.scale
 
-    def exponentials(self, s, shift, scale):
-        return self.exp2(self.fma(s, scale, -shift[:, None]))
+    def exponentials(self, s, shift):
+        return self.exp2(self.fma(s, self.scale, -shift[:, None]))
 
     def add_up(self, total, e):
         """Adds e along its rows to total (64, 4): a column for each of the four lanes that share a row, which
@@ -194,36 +194,167 @@ class Attention(Script):
                 total = total + self.reshape(parts[:, i : i + 1, :, j : j + 1], (rows, 4))
         return total
 
-    def step(self, state, k, v, q_block, group, row, j, seq, scale, masked):
-        """In flight together: the scores of block j, P·V of the block before.  The softmax of block j runs
-        under P·V.  State: the sum of P·V, P, the rows' maxima and sums."""
-        o, p, top, total = state
-        k.wait()
+    def early(self, s, shift, total):
+        """The exponentials that come before the wait for P·V, which they hold."""
+        e = self.exponentials(s[:, 0 : self.held], shift)
+        total = self.add_up(total, e)
+        self.hold(total)
+        return e, total
+
+    def late(self, s, shift, total, first):
+        """The others; P, and the rows' sums."""
+        e = self.exponentials(s[:, self.held : self.block], shift)
+        total = self.add_up(total, e)
+        if self.held > 0:
+            e = self.concat([first, e], dim=1)
+        return e.to(bfloat16), total
+
+    # ---- a consumer.  State: the sum of P·V, P of the block before, the rows' maxima and sums.
+
+    def issue_scores(self, group):
+        """Starts Q·Kᵀ of the next block."""
+        s = self.register_tensor(dtype=float32, shape=[64, self.block])
+        self.wgmma.fence()
+        self.wgmma.mma(self.q.block(group), self.k.block().transpose(), s, use_acc=False)
+        self.wgmma.commit_group()
+        return s
+
+    def issue_both(self, o, p, group):
+        """Starts the scores of the next block and P·V of the block before, and waits for the scores."""
+        self.k.wait()
         self.my_turn(group)
-        s = self.issue_scores(q_block, k)
-        v.wait()
-        self.wgmma.mma(p, v.block(), o)
+        s = self.issue_scores(group)
+        self.v.wait()
+        self.wgmma.fence()
+        self.wgmma.mma(p, self.v.block(), o)
         self.wgmma.commit_group()
         self.pass_turn(group)
         self.wgmma.wait_group(1)
-        k.release()
+        self.k.release()
+        return s, o
+
+    def step(self, state, group, row, j, masked):
+        """The softmax of block j runs under P·V of the block before."""
+        o, p, top, total = state
+        s, o = self.issue_both(o, p, group)
         if masked:
-            s = self.masked(s, row, j, seq)
+            s = self.masked(s, row, j)
         higher = self.maximum(top, self.max(s, dim=1))
-        shift = self.shift_of(higher, scale, masked)
-        alpha = self.exp2(self.fma(top, scale, -shift))
+        shift = self.shift_of(higher, masked)
+        alpha = self.exp2(self.fma(top, self.scale, -shift))
         total = total * alpha[:, None]
+        first = 0
         if self.held > 0:
-            early = self.exponentials(s[:, 0 : self.held], shift, scale)
-            total = self.add_up(total, early)
-            self.hold(total)
+            first, total = self.early(s, shift, total)
         self.wgmma.wait_group(0)
-        v.release()
-        late = self.exponentials(s[:, self.held : self.block], shift, scale)
-        total = self.add_up(total, late)
+        self.v.release()
+        p, total = self.late(s, shift, total, first)
+        return o * alpha[:, None], p, higher, total
+
+    def blocks_of(self, state, group, row, first_row, blocks):
+        """All blocks of a tile but its last, which comes first."""
+        clear = blocks - 1  # blocks that no mask touches
+        if self.causal and not self.nested:
+            clear = min(clear, first_row // self.block)
+            for i in range(1, blocks - clear):
+                state = self.step(state, group, row, blocks - 1 - i, True)
+        for i in range(clear):
+            state = self.step(state, group, row, clear - 1 - i, False)
+        self.q.release(group)
+        return state
+
+    def begin(self, group, row, blocks):
+        """A tile's last block: its scores alone, masked."""
+        self.q.wait(group)
+        self.k.wait()
+        s = self.issue_scores(group)
+        self.wgmma.wait_group(0)
+        self.k.release()
+        if self.causal or blocks * self.block > self.seq:
+            s = self.masked(s, row, blocks - 1)
+        top = self.max(s, dim=1)
+        e = self.exponentials(s, self.shift_of(top, True))
+        total = self.add_up(self.register_tensor(dtype=float32, shape=[64, 4], init=0.0), e)
+        o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
+        return o, e.to(bfloat16), top, total
+
+    def cross(self, state, group, old_head, old_row, row, blocks):
+        """From a tile to the next: the first scores of this one under the last P·V of that one."""
+        o, p, top, total = state
+        row_total = self.sums(top, total, old_head, old_row)
+        self.q.wait(group)
+        s, o = self.issue_both(o, p, group)
+        if self.causal or blocks * self.block > self.seq:
+            s = self.masked(s, row, blocks - 1)
+        top = self.max(s, dim=1)
+        shift = self.shift_of(top, True)
+        total = self.register_tensor(dtype=float32, shape=[64, 4], init=0.0)
+        first = 0
         if self.held > 0:
-            late = self.concat([early, late], dim=1)
-        return o * alpha[:, None], late.to(bfloat16), higher, total
+            first, total = self.early(s, shift, total)
+        self.wgmma.wait_group(0)
+        self.v.release()
+        self.write(o, row_total, group, old_head, old_row)
+        p, total = self.late(s, shift, total, first)
+        o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
+        return o, p, top, total
+
+    def end(self, state, group, head, row):
+        """The last P·V of a tile, alone."""
+        o, p, top, total = state
+        self.v.wait()
+        self.wgmma.fence()
+        self.wgmma.mma(p, self.v.block(), o)
+        self.wgmma.commit_group()
+        row_total = self.sums(top, total, head, row)
+        self.wgmma.wait_group(0)
+        self.v.release()
+        self.write(o, row_total, group, head, row)
+
+    def sums(self, top, total, head, row):
+        """Σ exp of the rows; its logarithm goes out."""
+        row_total = self.sum(total, dim=1)
+        if self.lse:
+            lse = self.fma(top, self.scale, self.log2(row_total)) * LN_2
+            self.store_global(self.g_lse, lse, [head, row], dims=[1])
+        with self.single_thread():
+            self.tma.wait_group(0)  # the tile before has left the staging buffer
+        self.sync()
+        return row_total
+
+    def write(self, o, row_total, group, head, row):
+        """O goes out through the staging buffer."""
+        buffer = self.staging[group]
+        self.store_shared(buffer, (o * (1.0 / row_total)[:, None]).to(bfloat16))
+        self.fence.proxy_async()
+        self.sync()
+        with self.single_thread():
+            self.tma.shared_to_global(buffer, self.g_o, [head, row, 0])
+            self.tma.commit_group()
+
+    # ---- the loader
+
+    def load_first(self, head, first_row, blocks):
+        """A tile's last block of K, and its Q."""
+        self.k.load(self.g_k, [head // self.shared_by, (blocks - 1) * self.block, 0])
+        self.k.advance()
+        for i in self.range(0, self.groups, unroll="all"):
+            self.q.load(self.g_q, [head, first_row + 64 * i, 0], i)
+        self.q.advance()
+
+    def load_rest(self, head, blocks):
+        """The other blocks of K, and V but for its first block."""
+        kv = head // self.shared_by
+        for i in range(1, blocks):
+            self.k.load(self.g_k, [kv, (blocks - 1 - i) * self.block, 0])
+            self.k.advance()
+            self.v.load(self.g_v, [kv, (blocks - i) * self.block, 0])
+            self.v.advance()
+
+    def load_last(self, head):
+        """The first block of V, which comes last."""
+        self.v.load(self.g_v, [head // self.shared_by, 0, 0])
+        self.v.advance()
 
     def __call__(
         self,
@@ -237,78 +368,51 @@ class Attention(Script):
         seq: int32,
         scale: float32,
     ):
-        """scale: the softmax scale times log2(e).  lse (heads, seq): written where asked for."""
+        """scale: the softmax scale times log2(e).  lse (heads, seq): written where asked for.  counter: two
+        zeros, which every launch leaves as it found them."""
         tiles = cdiv(seq, self.rows) * heads
         self.attrs.blocks = min(self.programs, tiles)
         self.attrs.warps = 4 * self.groups + 4
+        self.heads, self.seq, self.scale = heads, seq, scale
         kv_heads = heads // self.shared_by
-        g_q = self.global_view(q_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
-        g_k = self.global_view(k_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
-        g_v = self.global_view(v_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
-        g_o = self.global_view(o_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
-        g_lse = self.global_view(lse_ptr, dtype=float32, shape=[heads, seq])
-        q = Ring(self.q_stages, self.groups, 64, self.d, 1)
-        k = Ring(self.stages, 1, self.block, self.d, self.groups)
-        v = Ring(self.stages, 1, self.block, self.d, self.groups)
+        self.g_q = self.global_view(q_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
+        self.g_k = self.global_view(k_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
+        self.g_v = self.global_view(v_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
+        self.g_o = self.global_view(o_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
+        self.g_lse = self.global_view(lse_ptr, dtype=float32, shape=[heads, seq])
+        self.q = Ring(self.q_stages, self.groups, 64, self.d, 1)
+        self.k = Ring(self.stages, 1, self.block, self.d, self.groups)
+        self.v = Ring(self.stages, 1, self.block, self.d, self.groups)
+        self.staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
         queue = Tiles(counter_ptr, self.groups)
-        staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
 
         with self.thread_group(0, 128, replicas=self.groups, name="consumer") as group:
             self.setmaxnreg(self.budgets[1])
             if group == self.groups - 1:  # group 0 begins
                 self.pass_turn(group)
             t = queue.take()
-            while t < tiles:
-                head, first_row, blocks = self.tile_at(t, heads, seq)
+            if self.across:
+                head, first_row, blocks = self.tile_at(t)
                 row = first_row + group * 64
-                q_block = q.block(group)
-
-                # The last block first: alone, masked.
-                q.wait(group)
-                k.wait()
-                s = self.issue_scores(q_block, k)
-                self.wgmma.wait_group(0)
-                k.release()
-                if self.causal or blocks * self.block > seq:
-                    s = self.masked(s, row, blocks - 1, seq)
-                top = self.max(s, dim=1)
-                e = self.exponentials(s, self.shift_of(top, scale, True), scale)
-                total = self.add_up(self.register_tensor(dtype=float32, shape=[64, 4], init=0.0), e)
-                o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
-                state = (o, e.to(bfloat16), top, total)
-
-                clear = blocks - 1  # blocks that no mask touches
-                if self.causal and not self.nested:
-                    clear = min(clear, first_row // self.block)
-                    for i in range(1, blocks - clear):
-                        j = blocks - 1 - i
-                        state = self.step(state, k, v, q_block, group, row, j, seq, scale, True)
-                for i in range(clear):
-                    j = clear - 1 - i
-                    state = self.step(state, k, v, q_block, group, row, j, seq, scale, False)
-                q.release(group)
-
-                o, p, top, total = state
-                v.wait()
-                self.wgmma.fence()
-                self.wgmma.mma(p, v.block(), o)
-                self.wgmma.commit_group()
-                row_total = self.sum(total, dim=1)
-                if self.lse:
-                    lse = self.fma(top, scale, self.log2(row_total)) * LN_2
-                    self.store_global(g_lse, lse, [head, row], dims=[1])
-                with self.single_thread():
-                    self.tma.wait_group(0)  # the tile before has left the staging buffer
-                self.sync()
-                self.wgmma.wait_group(0)
-                v.release()
-                self.store_shared(staging[group], (o * (1.0 / row_total)[:, None]).to(bfloat16))
-                self.fence.proxy_async()
-                self.sync()
-                with self.single_thread():
-                    self.tma.shared_to_global(staging[group], g_o, [head, row, 0])
-                    self.tma.commit_group()
+                state = self.begin(group, row, blocks)
                 t = queue.take()
+                while t < tiles:
+                    state = self.blocks_of(state, group, row, first_row, blocks)
+                    old_head, old_row = head, row
+                    head, first_row, blocks = self.tile_at(t)
+                    row = first_row + group * 64
+                    state = self.cross(state, group, old_head, old_row, row, blocks)
+                    t = queue.take()
+                state = self.blocks_of(state, group, row, first_row, blocks)
+                self.end(state, group, head, row)
+            else:
+                while t < tiles:
+                    head, first_row, blocks = self.tile_at(t)
+                    row = first_row + group * 64
+                    state = self.begin(group, row, blocks)
+                    state = self.blocks_of(state, group, row, first_row, blocks)
+                    self.end(state, group, head, row)
+                    t = queue.take()
             with self.single_thread():
                 self.tma.wait_group(0)
 
@@ -316,23 +420,23 @@ class Attention(Script):
             self.setmaxnreg(self.budgets[0])
             with self.single_thread():
                 t: int32 = self.blockIdx.x
-                while t < tiles:
-                    queue.hand_on(t)
-                    following = queue.draw()
-                    head, first_row, blocks = self.tile_at(t, heads, seq)
-                    kv = head // self.shared_by
-                    k.load(g_k, [kv, (blocks - 1) * self.block, 0])
-                    k.advance()
-                    for i in self.range(0, self.groups, unroll="all"):
-                        q.load(g_q, [head, first_row + 64 * i, 0], i)
-                    q.advance()
-                    for i in range(1, blocks):
-                        k.load(g_k, [kv, (blocks - 1 - i) * self.block, 0])
-                        k.advance()
-                        v.load(g_v, [kv, (blocks - i) * self.block, 0])
-                        v.advance()
-                    v.load(g_v, [kv, 0, 0])
-                    v.advance()
+                queue.hand_on(t)
+                following = queue.draw()
+                head, first_row, blocks = self.tile_at(t)
+                self.load_first(head, first_row, blocks)
+                while following < tiles:
                     t = following
-                queue.hand_on(t)  # the end
+                    queue.hand_on(t)
+                    following = queue.draw()  # long before it is needed
+                    self.load_rest(head, blocks)
+                    if not self.across:
+                        self.load_last(head)
+                    old_head = head
+                    head, first_row, blocks = self.tile_at(t)
+                    self.load_first(head, first_row, blocks)
+                    if self.across:
+                        self.load_last(old_head)
+                queue.hand_on(following)  # the end
+                self.load_rest(head, blocks)
+                self.load_last(head)
                 queue.leave()
