@@ -90,7 +90,7 @@ class _Wrong(Exception):
 def _search(func: Func) -> list[Case]:
     depth = ring_depth(func)
     wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
-    steering = _Steering(func)
+    steering = Steering(func)
     base = steering.case(_smallest(func))
     _trips(func, base)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
@@ -121,7 +121,7 @@ def _search(func: Func) -> list[Case]:
     return cases[:MAX_CASES] + more
 
 
-class _Steering:
+class Steering:
     """What the trip counts of a function depend on.
 
     A *variable* is a parameter by its index, or, after the last of them, the number of programs."""
@@ -196,7 +196,7 @@ def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
     return ON_INTEGERS[KINDS[kind]](*(number(_evaluated(x, args)) for x in operands))
 
 
-def _widest(func: Func, steering: _Steering, base: Case, kept: Collection[int]) -> Case:
+def _widest(func: Func, steering: Steering, base: Case, kept: Collection[int]) -> Case:
     """The numbers that steer no loop as large as one tile allows, so that data fills it."""
     trips = _trips(func, base)
     for i, param in enumerate(func.params):

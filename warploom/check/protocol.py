@@ -27,6 +27,7 @@ from warploom.check.cases import (
     MAX_STEPS,
     NOT_CONFLUENT,
     Case,
+    Steering,
     find_cases,
     is_reading,
     ring_depth,
@@ -41,7 +42,7 @@ from warploom.check.explore import (
 )
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.recurrence import Recurrences, loop_name
-from warploom.ir.core import Func
+from warploom.ir.core import Func, Op
 from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
 from warploom.sim.report import SimError, SimReport, StepLimit
@@ -95,6 +96,9 @@ class CheckReport:
     explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
     not_recurring: list[str] = field(default_factory=list)
+    too_short: list[str] = field(
+        default_factory=list
+    )  # loops that given inputs did not run long enough
     notes: list[str] = field(default_factory=list)
     bound: int = 0
     seconds: float = 0.0
@@ -143,9 +147,12 @@ class CheckReport:
                 "none fails"
             )
         for loop, period in self.recurring.items():
-            lines.append(f"  {loop}: the state recurs every {period} iterations: longer loops too")
+            often = f"{period} iterations" if period > 1 else "iteration"
+            lines.append(f"  {loop}: the state recurs every {often}: longer loops too")
         for loop in self.not_recurring:
             lines.append(f"  {loop}: no recurrence was seen; longer loops are not proved")
+        for loop in self.too_short:
+            lines.append(f"  {loop}: too few iterations were run to say anything of longer loops")
         return lines
 
 
@@ -171,8 +178,10 @@ def check(
     checker = _Checker(func, exhaustive or not is_reading(func), max_states)
     for case in found:
         checker.run(case)
+    if cases is None:
+        checker.run_longer()
     report = checker.report
-    report.recurring, report.not_recurring = checker.recurrences.verdict()
+    checker.judge_loops(are_searched=cases is None)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
         report.failures[0].save(save)
@@ -184,6 +193,7 @@ class _Checker:
         self.func, self.explores, self.states_left = func, explores, max_states
         self.report = CheckReport(func.name)
         self.recurrences = Recurrences(ring_depth(func))
+        self._longest: dict[Op, Case] = {}  # loop -> the first case with most of its iterations
 
     def run(self, case: Case) -> None:
         words, trips = case.describe(self.func), dict[str, set[int]]()
@@ -195,6 +205,9 @@ class _Checker:
                 self.report.bound += sum(s.phase >= 0 for s in result.steps)
                 for loop, counts in result.trips.items():
                     trips.setdefault(loop_name(loop), set()).update(counts)
+                for loop, counts in result.trips.items():
+                    if max(counts) > self.recurrences.trips.get(loop, 0):
+                        self._longest[loop] = case
                 self.recurrences.add(result)
         except NeedsData:
             self.report.notes.append(f"{words}: control flow depends on tile data; left out")
@@ -203,6 +216,29 @@ class _Checker:
         else:
             sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
             self.report.runs.append(Run(words, sorted_trips))
+
+    def run_longer(self) -> None:
+        """Where no recurrence was seen, runs the loop longer: what steers it two and four times as large."""
+        for loop, case in list(self._longest.items()):
+            for i in Steering(self.func).variables:
+                for factor in (2, 4):
+                    trips = self.recurrences.trips[loop]
+                    if self.report.failures or self.recurrences.period(loop) is not None:
+                        break
+                    self.run(Steering(self.func).case(case.values, {i: factor * case.values[i]}))
+                    if self.recurrences.trips[loop] == trips:
+                        break  # something else steers it
+
+    def judge_loops(self, are_searched: bool) -> None:
+        """What the report says of longer loops."""
+        for loop, trips in self.recurrences.trips.items():
+            period, name = self.recurrences.period(loop), loop_name(loop)
+            if period is not None:
+                self.report.recurring[name] = max(period, self.report.recurring.get(name, 1))
+            elif trips > 2 * self.recurrences.depth + 2:
+                self.report.not_recurring.append(name)
+            elif trips and not are_searched:
+                self.report.too_short.append(name)
 
     def _program(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""

@@ -3,10 +3,11 @@
 In a confluent program each agent's steps are the same in every order, and which of them follow from which
 is settled by the barriers and phases that they name.  So iterations of a loop are compared step by step: the
 op, the slot or barrier that it takes, how many of the agent's wgmma groups and TMA stores are under way
-(their age), and the phase.  Where iterations i and i + p agree in all of that, and each barrier has moved on
-by one even number of phases (so that parities are the same), for all i but the first, which has nothing to
-release, and the last ones, which have nothing to fetch ahead, the state of cursors and barriers at i + p is
-that at i: a longer loop repeats these iterations, and who waits for whom in them.
+(their age), and the phase.  All that an iteration does follows from these: where iterations i and i + p agree
+in all of it, and each barrier has moved on by one even number of phases (so that parities are the same), for
+all i but the first, which has nothing to release, and the last ones, which have nothing to fetch ahead, the
+state of cursors and barriers at i + p is that at i: a longer loop repeats these iterations, and who waits for
+whom in them.
 """
 
 from __future__ import annotations
@@ -26,31 +27,39 @@ def loop_name(o: Op) -> str:
 
 
 class Recurrences:
-    """Collects runs; `depth` is that of the deepest ring."""
+    """Collects runs; `depth` is that of the deepest ring.  trips: the most iterations of each loop so far."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
+        self.trips: dict[Op, int] = {}
         self._turns: dict[Op, list[list[Turn]]] = {}  # of each run of a loop, without its ends
+        self._busy: set[Op] = set()  # loops in which something shared is touched
+        self._periods: dict[Op, int] = {}
 
     def add(self, result: SimReport) -> None:
         """A tracked run."""
+        for loop, counts in result.trips.items():
+            self.trips[loop] = max(self.trips.get(loop, 0), *counts)
         for loop, turns in _by_iteration(result.steps):
+            self._busy.add(loop)
             middle = turns[1 : len(turns) - self.depth]
-            if len(middle) > 2 * self.depth:
+            if len(middle) > 1:
                 self._turns.setdefault(loop, []).append(middle)
 
-    def verdict(self) -> tuple[dict[str, int], list[str]]:
-        """(loop: period in iterations), and the loops that ran long enough and do not recur."""
-        recurring, others = dict[str, int](), list[str]()
-        for loop, runs in self._turns.items():
-            longest = max(map(len, runs))
-            periods = range(1, longest)
-            period = next((p for p in periods if all(_recurs(r, p) for r in runs)), None)
-            if period is None:
-                others.append(loop_name(loop))
-            else:
-                recurring[loop_name(loop)] = period
-        return recurring, others
+    def period(self, loop: Op) -> int | None:
+        """After how many iterations the state recurs; None: that was not seen."""
+        if loop not in self._busy:
+            return 1
+        runs = self._turns.get(loop, [])
+        longest = max(map(len, runs), default=0)
+        if longest <= 2 * self.depth:
+            return None
+        start = self._periods.get(loop, 1)  # runs are only added: shorter ones stay refuted
+        found = (p for p in range(start, longest) if all(_recurs(r, p) for r in runs))
+        period = next(found, None)
+        if period is not None:
+            self._periods[loop] = period
+        return period
 
 
 def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, list[Turn]]]:
