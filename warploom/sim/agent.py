@@ -73,6 +73,8 @@ class Agent:
         self.positions[:] = self.accesses[:] = 1
         self.clock[:, numbers.begun.start] = 1
         self.env: dict[Value, Any] = dict(cta.env)
+        if cta.is_skeleton:
+            self.env.update(cta.outline.absent)
         self.made: dict[Value, int] = {}  # op count at which a tile came into registers
         self.count = 0  # of ops run
         self.time = 0.0
@@ -181,7 +183,7 @@ class Agent:
 
     def region(self, region: Region) -> Steps:
         env, made, has_data = self.env, self.made, self.cta.has_data
-        for line in self.cta.outline.lines(region):
+        for line in self.cta.outline.lines(region, self.cta.is_skeleton):
             o, run, is_pure, operands, results, tiles, unit, cycles = line
             self.count += 1
             values = [env[v] for v in operands]
@@ -214,6 +216,10 @@ class Agent:
 
     def numbers(self, xs: Sequence[Any]) -> list[int]:
         return [self.number(x) for x in xs]
+
+    def offsets(self, xs: Sequence[Any]) -> list[int]:
+        """Where in global memory a copy goes; without data nobody asks."""
+        return self.numbers(xs) if self.cta.has_data else []
 
     def wait_until(self, block: Block) -> Steps:
         """Blocks until ready; always gives others a turn first."""

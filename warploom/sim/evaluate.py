@@ -93,6 +93,9 @@ def prepared(o: Op) -> Fn:
     """The meaning of one op, as a function of its operands alone; call it under errstate(all="ignore")."""
     if o.kind in ON_INTEGERS and not dtype_of(o.operands[0].type).is_float:
         return ON_INTEGERS[o.kind]
+    if o.kind is arith.const:
+        value = _const(o)
+        return lambda: value
     return partial(PURE[o.kind], o)
 
 

@@ -193,6 +193,7 @@ class Cta:
         self.ids, self.grid, self.number = p.ids, p.grid, p.number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.has_timeline = settings.has_timeline
+        self.is_skeleton = not (self.has_data or self.has_timeline)  # see Outline.lines
         self.is_bound, self.touched = settings.is_bound, settings.touched
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, p.emit
         self.env = dict(p.params)

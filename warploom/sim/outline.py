@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warploom.errors import InternalError
+from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import cluster, hopper, task
+from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.sim.cost import CostTable
 from warploom.sim.evaluate import PURE, prepared
@@ -21,6 +22,26 @@ from warploom.sim.order import Array, Components
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
+
+_ON_DATA = frozenset((tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box))
+_PLACES: dict[OpKind, slice] = {  # operands that matter without data: slots and barriers, no offsets
+    control.yield_: slice(0, 0),
+    control.for_: slice(0, 3),
+    control.while_: slice(0, 0),
+    hopper.tma_load: slice(1, 4),
+    hopper.tma_store: slice(1, 2),
+    hopper.cp_async: slice(1, 2),
+    hopper.wgmma: slice(0, 3),
+    hopper.shared_store: slice(0, 1),
+}
+
+
+
+def _without_data(o: Op) -> tuple[Value, ...]:
+    """The operands that an op asks for in a skeleton run."""
+    kept = o.operands[_PLACES[o.kind]] if o.kind in _PLACES else o.operands
+    return (*kept, o.operands[-1]) if o.attrs.get("multicast") else kept
+
 
 STEPS: dict[OpKind, Callable[..., Any]] = {}  # filled by steps.py
 
@@ -74,7 +95,7 @@ class Outline:
         self.phases = task.phases(func)
         self.tasks = self.phases[-1]  # the one with register budgets
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
-        self._lines: dict[Region, tuple[Line, ...]] = {}
+        self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
         self._places: dict[str, Place] = {}
         self._granules: dict[tuple[Place, int | None], Array] = {}
 
@@ -180,12 +201,38 @@ class Outline:
 
     # ---- regions
 
-    def lines(self, region: Region) -> tuple[Line, ...]:
-        """The region's ops but its yield."""
-        found = self._lines.get(region)
+    def lines(self, region: Region, is_skeleton: bool = False) -> tuple[Line, ...]:
+        """The region's ops but its yield; of a skeleton those that it takes."""
+        found = self._lines.get((region, is_skeleton))
         if found is None:
-            found = self._lines[region] = tuple(map(self._line, region.ops[:-1]))
+            ops = [o for o in region.ops[:-1] if not is_skeleton or self._is_in_skeleton(o)]
+            found = self._lines[region, is_skeleton] = tuple(map(self._line, ops))
         return found
+
+    def _is_in_skeleton(self, o: Op) -> bool:
+        if o.kind in PURE:
+            return any(v in self._needed for v in o.results)
+        return o.kind not in _ON_DATA or not any(
+            isinstance(v.type, Tile) for v in (*o.operands, *o.results)
+        )
+
+    @cached_property
+    def _needed(self) -> set[Value]:
+        """What a run without data computes: all that control flow, barriers and slots follow from."""
+        roots = [
+            v
+            for o in self.ops
+            if o.kind not in PURE and self._is_in_skeleton(o)
+            for v in _without_data(o)
+        ]
+        roots += [o.regions[0].yielded[0] for o in self.ops if o.kind is control.while_]
+        return backward_slice(roots, sources(self.func.body), lambda v: isinstance(v.type, Tile))
+
+    @cached_property
+    def absent(self) -> dict[Value, None]:
+        """The values that a run without data has none of."""
+        left_out = (o for o in self.ops if not self._is_in_skeleton(o))
+        return {v: None for o in left_out for v in o.results}
 
     def _line(self, o: Op) -> Line:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))

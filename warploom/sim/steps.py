@@ -551,8 +551,11 @@ def _tma_load(
         raise a.error(
             "outside-elect", "every thread would issue the copy", o, "put it inside elect"
         )
-    at = a.numbers(offsets)
-    ranks = _ranks(a, o, at.pop()) if o.attrs.get("multicast") else [cta.rank]
+    ranks = [cta.rank]
+    if o.attrs.get("multicast"):
+        *offsets, mask = offsets  # type: ignore[assignment]
+        ranks = _ranks(a, o, a.number(mask))
+    at = a.offsets(offsets)
     stamp = a.clock[0].copy()
     end = cta.transfer(a, o, dst.type.tile_bytes)
     for rank in ranks:
@@ -637,7 +640,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
         raise a.error(
             "outside-elect", "every thread would issue the copy", o, "put it inside elect"
         )
-    group, at = bulk.committed + 1, a.numbers(offsets)
+    group, at = bulk.committed + 1, a.offsets(offsets)
     cta.read(a, o, _what(o, src), src, np.array([a.bulk_order]), np.array([group]), True)
     bulk.open += 1
     bulk.last_op = o
@@ -702,7 +705,7 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
 
 @step(hopper.cp_async)
 def _cp_async(a: Agent, o: Op, view: ViewValue, dst: Place, *offsets: Any) -> Steps:
-    cta, at, n = a.cta, a.numbers(offsets), len(a.rows)
+    cta, at, n = a.cta, a.offsets(offsets), len(a.rows)
     a.copies += 1
     epochs = np.full(n, a.copies)
     cta.write(a, o, _what(o, dst), dst, a.copy_order[:n], epochs, False, True)
@@ -784,7 +787,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
                 cta.read(a, o, _what(o, place), place, a.queue_order, epochs, True, mn_axis)
             except LayoutError as e:
                 raise a.error("wgmma-layout", str(e), o) from None
-    product = Product(o, x, b, acc, bool(a.number(use_acc)), group)
+    product = Product(o, x, b, acc, bool(use_acc), group)
     queue.unfinished.append(product)
     k, n = b.type.shape
     m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
