@@ -24,7 +24,9 @@ from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
 
 _ON_DATA = frozenset((tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box))
-_PLACES: dict[OpKind, slice] = {  # operands that matter without data: slots and barriers, no offsets
+_PLACES: dict[
+    OpKind, slice
+] = {  # operands that matter without data: slots and barriers, no offsets
     control.yield_: slice(0, 0),
     control.for_: slice(0, 3),
     control.while_: slice(0, 0),
@@ -34,7 +36,6 @@ _PLACES: dict[OpKind, slice] = {  # operands that matter without data: slots and
     hopper.wgmma: slice(0, 3),
     hopper.shared_store: slice(0, 1),
 }
-
 
 
 def _without_data(o: Op) -> tuple[Value, ...]:
