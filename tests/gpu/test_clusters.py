@@ -1,0 +1,68 @@
+"""Clusters on a GPU: bit-equal to NumPy on integers, at odd sizes; both ways through a peer's shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.explicit.broken.cluster import Exchange, Multicast
+from warploom.kernels.explicit.gemm import Gemm
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+
+SHAPES = [(300, 600, 144), (64, 8, 16), (2560, 4096, 320), (1000, 1048, 528)]
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Any:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    yield
+    torch.cuda.synchronize()
+
+
+def integers(*shape: int) -> Any:
+    return torch.randint(-3, 4, shape, device="cuda").to(torch.bfloat16)
+
+
+def check_product(kernel: Any, m: int, n: int, k: int, transposed: bool = True) -> None:
+    a, b = integers(m, k), integers(n, k) if transposed else integers(k, n)
+    c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        kernel(a, b, c, m, n, k)
+    want = (a.float() @ (b.float().t() if transposed else b.float())).to(torch.bfloat16)
+    assert torch.equal(c, want)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("ctas", "share"), [(2, "a"), (2, "b"), (4, "a"), (4, "b")])
+def test_products(ctas: int, share: str, shape: tuple[int, int, int]) -> None:
+    check_product(Gemm(programs=120, ctas=ctas, share=share), *shape)
+
+
+def test_the_other_order() -> None:
+    check_product(Gemm(programs=120, ctas=2, transposed=False), 1000, 1048, 528, False)
+
+
+def test_a_small_ring() -> None:
+    check_product(Multicast(), 384, 256, 448)
+
+
+def test_exchange_through_shared_memory() -> None:
+    x = torch.randn(64 * 200, 32, device="cuda")
+    y = torch.zeros_like(x)
+    for _ in range(3):
+        Exchange()(x, y, len(x))
+    theirs = x.view(-1, 2, 32, 32).flip(1)
+    assert torch.equal(y.view(-1, 2, 32, 32), theirs + (theirs + 1.0))
+
+
+def test_resident_programs() -> None:
+    """The whole chip in clusters of 2; clusters of 4 leave some multiprocessors out."""
+    args = (integers(64, 64), integers(64, 64), integers(64, 64), 64, 64, 64)
+    found = [Gemm(ctas=n).compile_for(*args).loaded().resident(0) for n in (1, 2, 4)]
+    chip = torch.cuda.get_device_properties(0).multi_processor_count
+    assert found[0] == chip and chip // 2 - 2 <= found[1] <= chip // 2
+    assert chip // 4 * 3 // 4 <= found[2] <= chip // 4
