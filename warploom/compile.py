@@ -61,6 +61,12 @@ class Lowered:
         return next(f for name, f in reversed(self.steps) if name == "canonicalize")
 
     @property
+    def bare(self) -> Func:
+        """The last function without layouts: the program as a script would say it."""
+        at = next(i for i, (name, _) in enumerate(self.steps) if name == "assign_layouts")
+        return self.steps[at - 1][1]
+
+    @property
     def levels(self) -> dict[str, str]:
         """Level name -> IR text of the last function at that level."""
         if not self._texts:

@@ -82,6 +82,12 @@ CASES = {
              "%v = add(%u, %i)\n%n = add(%c, %i)\nyield(%v, %n)\n}",
              ["%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {", "%n = add(%c, %i) : i32",
               "yield(%n)", "}", KEEP]),
+    "carries of a while": (
+             "%r, %s, %d = while(%x, %y, %x) : i32, i32, i32 do (%a: i32, %b: i32, %u: i32) {\n"
+             "%c = lt(%a, %b)\nyield(%c, %a, %b, %u)\n} do (%a: i32, %b: i32, %u: i32) {\n"
+             "%n = add(%a, %b)\n%v = add(%u, %a)\nyield(%n, %b, %v)\n}",
+             ["%r = while(%x) : i32 do (%a: i32) {", "%c = lt(%a, %y) : i1", "yield(%c, %a)",
+              "} do (%a: i32) {", "%n = add(%a, %y) : i32", "yield(%n)", "}", KEEP]),
     "hoist": ("%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {\n%k = mul(%x, %y)\n"
              "%n = add(%c, %k)\nyield(%n)\n}",
              ["%k = mul(%x, %y) : i32", "%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {",

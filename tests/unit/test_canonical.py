@@ -82,6 +82,42 @@ def test_same_program(name: str) -> None:
     assert text_of(edited(SAME[name])) == text_of(GOLDEN)
 
 
+CONTROL = """
+func @f(%p: ptr<i32>, %x: i32, %y: i32, %q: i1) level=TILE {
+  %a, %b = while(%x, %y) : i32, i32 do (%i: i32, %j: i32) {
+    %c = lt(%i, %y)
+    yield(%c, %i, %j)
+  } do (%i: i32, %j: i32) {
+    store(%p, %j)
+    %k = add(%i, %j)
+    yield(%k, %i)
+  }
+  %s, %t = if(%q) : i32, i32 do { yield(%a, %b) } do { yield(%b, %x) }
+  store(%p, %s)
+  store(%p, %t)
+  yield()
+}
+"""
+
+
+def test_the_order_of_what_while_carries_and_if_gives() -> None:
+    other = CONTROL
+    for old, new in (
+        ("%a, %b = while(%x, %y)", "%b, %a = while(%y, %x)"),
+        ("(%i: i32, %j: i32)", "(%j: i32, %i: i32)"),
+        ("yield(%c, %i, %j)", "yield(%c, %j, %i)"),
+        ("yield(%k, %i)", "yield(%i, %k)"),
+        ("%s, %t = if", "%t, %s = if"),
+        ("yield(%a, %b)", "yield(%b, %a)"),
+        ("yield(%b, %x)", "yield(%x, %b)"),
+    ):
+        assert old in other
+        other = other.replace(old, new)
+    assert canonical_text(parse_func(other)) == canonical_text(parse_func(CONTROL))
+    swapped = CONTROL.replace("yield(%b, %x)", "yield(%x, %b)")
+    assert canonical_text(parse_func(swapped)) != canonical_text(parse_func(CONTROL))
+
+
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_different_program(name: str) -> None:
     assert text_of(edited(DIFFERENT[name])) != text_of(GOLDEN)

@@ -24,7 +24,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "frontend language passes check sim codegen",
         "explicit",
         "compile",
-        "timeline explain",
+        "timeline explain eject",
         "runtime",
         "tune kernels tilus",
         "cli",

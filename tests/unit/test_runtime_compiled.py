@@ -14,7 +14,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from warploom.errors import CompileError, WarploomWarning
+from warploom.errors import WarploomWarning
 from warploom.runtime import compiled
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
@@ -50,8 +50,7 @@ def test_what_a_compiled_kernel_holds(folder: Path) -> None:
     assert kernel.resources.threads == kernel.plan.threads == 128
     assert kernel.signature == tuple(SIGNATURE) and kernel.constexprs == {"BLOCK": 256}
     assert [p.code for p in kernel.plan.params if isinstance(p, ScalarParam)] == list("QQif")
-    with pytest.raises(CompileError, match="eject"):
-        kernel.eject()
+    assert "class Scale(Script):" in kernel.eject()
 
 
 def test_from_the_cache_without_a_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`explain`, `check` and `compile`: one kernel, looked at."""
+"""`explain`, `check`, `compile` and `eject`: one kernel, looked at."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def add_commands(commands: Any) -> None:
     )
     compile_.add_argument("-o", "--out", type=Path, help="a file (default: standard output)")
     compile_.set_defaults(run=run_compile)
+
+    eject = commands.add_parser("eject", help="the kernel as an explicit script, to own and edit")
+    kernel.add_arguments(eject)
+    eject.add_argument("-o", "--out", type=Path, help="a file (default: standard output)")
+    eject.set_defaults(run=run_eject)
 
 
 def run_explain(args: argparse.Namespace) -> int:
@@ -79,6 +84,11 @@ def run_compile(args: argparse.Namespace) -> int:
         _write_text(_text(compiled, args), args.out)
     if args.emit in ("ptx", "cubin"):
         stderr().print(str(compiled.resources), markup=False)
+    return EXIT.ok
+
+
+def run_eject(args: argparse.Namespace) -> int:
+    _write_text(_compiled(args).eject(), args.out)
     return EXIT.ok
 
 

@@ -16,6 +16,7 @@ from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.explicit.program import Group, Program, Threads
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
+from warploom.ir.cleanup import is_host
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
@@ -154,7 +155,8 @@ def _with_views(
 ) -> list[Op]:
     """The entry with the views that declarations need, wherever in the script they stand."""
     out = list(entry)
-    have = known_values | {v for o in entry for v in o.results}
+    have = set(known_values)
+    at_entry = {v: o for o in entry for v in o.results}
     made = {
         v: o
         for ph in phases
@@ -166,8 +168,8 @@ def _with_views(
     def bring(v: Value) -> None:
         if v in have:
             return
-        o = made.get(v)
-        if o is None or not is_pure(o) or o.regions or isinstance(v.type, Tile):
+        o = at_entry.get(v) or made.get(v)
+        if o is None or not is_host(o) or isinstance(v.type, Tile):
             raise CompileError(
                 "tma-view",
                 "TMA's descriptor is encoded by the host at launch, but this view depends on a value that "
@@ -177,7 +179,8 @@ def _with_views(
             )
         for x in o.operands:
             bring(x)
-        out.append(o)
+        if v not in at_entry:
+            out.append(o)
         have.update(o.results)
 
     for v in sorted(wanted, key=lambda v: v.hint):

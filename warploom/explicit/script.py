@@ -42,13 +42,15 @@ from warploom.frontend.coerce import (
     static_ints,
 )
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Value
+from warploom.ir.core import Op, Value
+from warploom.ir.divisors import divisor, power_of_two
 from warploom.ir.ops import arith, hopper, task, tile
 from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i1, i64
 from warploom.language import core, debug, linear, memory
 from warploom.language import math as elementwise
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
+from warploom.layout import Layout
 from warploom.target import SM_90A
 
 NAMESPACES: dict[str, type] = {
@@ -83,8 +85,13 @@ class Instructions:
     # ---- tensors
 
     @builtin
-    def global_view(self, ptr: Operand, dtype: Any, shape: Any, strides: Any = None) -> Any:
-        """A pointer's memory as an array: extents and strides in elements (row-major without strides)."""
+    def global_view(
+        self, ptr: Operand, dtype: Any, shape: Any, strides: Any = None, divisible: Any = None
+    ) -> Any:
+        """A pointer's memory as an array: extents and strides in elements (row-major without strides).
+
+        divisible: the script's promise of what divides the base (bytes) and each stride (elements), powers of
+        two up to 16, where it knows more than follows from the arguments."""
         emitter = current()
         d = static_dtype(dtype, "dtype")
         if not isinstance(ptr, Value) or not isinstance(ptr.type, Pointer):
@@ -106,8 +113,10 @@ class Instructions:
         if not isinstance(steps, tuple) or len(steps) != len(extents):
             refuse("view-strides", "one stride for each axis", "give as many strides as sizes")
         sizes = [emitter.cast(x, i64) for x in (*extents, *steps)]
-        known_divisors = [_divisor(x) for x in steps]
-        base = program().facts.get(ptr, 1)
+        if divisible is None:
+            base, *known_divisors = _divisors(ptr, steps)
+        else:
+            base, *known_divisors = _promised(divisible, 1 + len(steps))
         view = emitter.emit(
             tile.make_view,
             ptr,
@@ -172,9 +181,10 @@ class Instructions:
         """The box at offsets into registers; out of bounds zeros.  The group loads it together."""
         whole_group("load_global")
         at = box_offsets(offsets, src)
-        box, squeeze = _box(src, shapes.positive_shape(shape, "the shape"), dims)
+        sizes = shapes.positive_shape(shape, "the shape")
+        box = _box(src, sizes, dims)
         out = current().emit(tile.load_box, src.view, *at, shape=box)
-        return shapes.reshape(out, squeeze) if squeeze != box else out
+        return shapes.reshape(out, sizes) if box != sizes else out
 
     @builtin
     def store_global(self, dst: GlobalView, src: Operand, offsets: Any, dims: Any = None) -> None:
@@ -182,8 +192,9 @@ class Instructions:
         whole_group("store_global")
         at = box_offsets(offsets, dst)
         v = tile_value(src, "store_global")
-        box, squeeze = _box(dst, cast(Tile, v.type).shape, dims)
-        v = shapes.reshape(v, box) if squeeze != box else v
+        sizes = cast(Tile, v.type).shape
+        box = _box(dst, sizes, dims)
+        v = shapes.reshape(v, box) if box != sizes else v
         current().emit(tile.store_box, dst.view, v, *at)
 
     @builtin
@@ -218,6 +229,10 @@ class Instructions:
     atomic_add = memory.atomic_add
     atomic_max = memory.atomic_max
     atomic_min = memory.atomic_min
+    atomic_and = memory.atomic_and
+    atomic_or = memory.atomic_or
+    atomic_xor = memory.atomic_xor
+    atomic_xchg = memory.atomic_xchg
 
     # ---- threads
 
@@ -365,6 +380,13 @@ class Instructions:
         return current().emit(tile.concat, *tiles, axis=axis)
 
     @builtin
+    def reduce(self, x: Operand, dim: Any, fn: str) -> Any:
+        """Elements along an axis combined by fn (add, mul, max, min, and, or, xor), in their own dtype."""
+        v = tile_value(x, "reduce")
+        axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
+        return current().emit(tile.reduce, v, axis=axis, fn=fn)
+
+    @builtin
     def fast_divmod(self, a: Operand, b: Operand) -> Any:
         """(a // b, a % b) of numbers that are not negative."""
         emitter = current()
@@ -385,8 +407,9 @@ class Instructions:
     def annotate_layout(
         self, x: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
     ) -> Any:
-        """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout.  A shared tensor:
-        `inner`, the axis of a slot that is adjacent in memory, and `swizzle` (0, 32, 64 or 128 bytes)."""
+        """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout or its text, such
+        as "wgmma_acc(64x256)".  A shared tensor: `inner`, the axis of a slot that is adjacent in memory, and
+        `swizzle` (0, 32, 64 or 128 bytes)."""
         return annotate(x, layout, inner, swizzle)
 
     @builtin
@@ -466,27 +489,33 @@ def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(steps)
 
 
-def _divisor(x: Any, limit: int = 16) -> int:
-    """The largest power of two up to `limit` that is known to divide x."""
-    n = _known(x)
-    if n is not None:
-        return limit if n == 0 else min(limit, n & -n)
+def _divisors(base: Value, steps: Sequence[Any]) -> tuple[int, ...]:
+    """What is known to divide a view's base and each stride."""
     emitter, p = current(), program()
-    if x in p.facts:
-        return min(limit, p.facts[x])
-    made = next((o for o in reversed(emitter.builder.ops) if x in o.results), None)
-    if made is None:
-        return 1
-    match made.kind:
-        case arith.mul:
-            return min(limit, math.prod(_divisor(v) for v in made.operands))
-        case arith.add | arith.sub:
-            return min(_divisor(v) for v in made.operands)
-        case arith.cast:
-            return _divisor(made.operands[0])
-        case arith.const:
-            return _divisor(made.attrs["value"])
-    return 1
+
+    def maker(v: Value) -> Op | None:
+        return next((o for o in reversed(emitter.builder.ops) if v in o.results), None)
+
+    known_steps = (_known(x) for x in steps)
+    return (
+        divisor(base, maker, p.facts),
+        *(
+            divisor(x, maker, p.facts) if n is None else power_of_two(n)
+            for n, x in zip(known_steps, steps, strict=True)
+        ),
+    )
+
+
+def _promised(divisible: Any, n: int) -> tuple[int, ...]:
+    """The divisors that a script promises."""
+    given = static_ints(divisible, "a divisor")
+    if len(given) != n or any(d not in (1, 2, 4, 8, 16) for d in given):
+        refuse(
+            "view-divisible",
+            f"divisible={given}",
+            f"give {n} powers of two up to 16: of the base in bytes, of each stride in elements",
+        )
+    return given
 
 
 def _why_no_tma(
@@ -506,10 +535,9 @@ def _why_no_tma(
     return ""
 
 
-def _box(
-    view: GlobalView, shape: tuple[int, ...], dims: Any
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(box of the view's rank, shape): axes that dims leave out have size 1."""
+def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]:
+    """The shape as the view's last axes have it (the box is one element thick in the others), or where dims
+    name others the box of the view's rank, with size 1 along what they leave out."""
     rank = len(view.shape)
     axes = tuple(range(rank - len(shape), rank)) if dims is None else static_ints(dims, "dims")
     if (
@@ -523,7 +551,9 @@ def _box(
             f"a box of {len(shape)} axes of a view of {rank}",
             "name its axes with dims=",
         )
-    return tuple(shape[axes.index(a)] if a in axes else 1 for a in range(rank)), shape
+    if axes == tuple(range(rank - len(shape), rank)):
+        return shape
+    return tuple(shape[axes.index(a)] if a in axes else 1 for a in range(rank))
 
 
 def _allocation_of(s: Any) -> str:
@@ -562,6 +592,11 @@ def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
             "annotate it after wait_group",
         )
     v = tile_value(x, "annotate_layout")
+    if isinstance(layout, str):
+        try:
+            layout = Layout.parse(layout)
+        except ValueError as e:
+            refuse("annotate", str(e), 'write it as explain() does, as in "wgmma_acc(64x256)"')
     if layout is None or tuple(layout.shape) != cast(Tile, v.type).shape:
         refuse("annotate", f"no layout of {v.type}", "pass a warploom.layout.Layout of its shape")
     return Changed(((v, emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)),))

@@ -276,18 +276,20 @@ class Tma:
         cta_group: Any = 1,
         multicast_mask: Any = None,
         cache_policy: Any = None,
+        promote: Any = 256,
     ) -> None:
         """A box of dst's shape at offsets (one for each axis of src; `dims` says which of them are dst's,
         by default the last).  Its bytes complete on the barrier; what is out of bounds reads as 0.
 
         multicast_mask: CTAs of the cluster (bit r: rank r) that all get the box, at the same place of their
-        shared memory; its bytes complete on the same barrier of each."""
+        shared memory; its bytes complete on the same barrier of each.
+        promote: bytes that the L2 fetches together along a row (64, 128 or 256), to be read soon."""
         if known_int(cta_group) != 1:
             not_yet("cta_group", "Blackwell's pairs of CTAs")
         if cache_policy is not None:
             not_yet("cache_policy", "cache policies")
         d = shared_of(dst)
-        m = tensor_map(src, d, dims)
+        m = tensor_map(src, d, dims, promote)
         b = barrier_of(mbarrier)
         emitter = current()
         at = box_offsets(offsets, src)
@@ -299,13 +301,19 @@ class Tma:
 
     @builtin
     def shared_to_global(
-        self, src: Any, dst: GlobalView, offsets: Any, dims: Any = None, cache_policy: Any = None
+        self,
+        src: Any,
+        dst: GlobalView,
+        offsets: Any,
+        dims: Any = None,
+        cache_policy: Any = None,
+        promote: Any = 256,
     ) -> None:
         """Writes a slot to the box at offsets; in the elected thread's current bulk group."""
         if cache_policy is not None:
             not_yet("cache_policy", "cache policies")
         s = shared_of(src)
-        m = tensor_map(dst, s, dims)
+        m = tensor_map(dst, s, dims, promote)
         emitter = current()
         at = box_offsets(offsets, dst)
         one_thread(lambda: emitter.emit(hopper.tma_store, m, s, *at))
@@ -362,7 +370,9 @@ class Wgmma:
             _before_fence(emitter.builder.ops, d)
         use = use_acc if enable_input_d is None else enable_input_d
         flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
-        for s in (left, right):
+        for s, k_axis in ((left, 1), (right, 0)):
+            if isinstance(s.type, Shared) and s.type.dtype.bits == 8 and s.type.inner != k_axis:
+                _k_major(s, k_axis)
             if isinstance(s.type, Shared) and s.type.swizzle == 0:
                 refuse(
                     "wgmma-swizzle",
@@ -500,7 +510,8 @@ class Cluster:
         whole_group("cluster.arrive")
         if sem not in ("release", "relaxed"):
             refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
-        current().emit(cluster.cluster_arrive, sem=sem)
+        relaxed = {"sem": sem} if sem == "relaxed" else {}
+        current().emit(cluster.cluster_arrive, **relaxed)
 
     @builtin
     def wait(self) -> None:
@@ -619,6 +630,15 @@ def _before_fence(ops: list[Op], d: Value) -> None:
             return
 
 
+def _k_major(s: Value, k_axis: int) -> None:
+    """8-bit operands lie along K (PTX ISA, wgmma.mma_async): the shared tensor does, where it may."""
+    p, t = program(), s.type
+    assert isinstance(t, Shared)
+    site = p.site(s)
+    if site is not None and t.shape == t.box:
+        p.choose(site, "inner", k_axis, "8-bit products read along K", current().loc)
+
+
 def _scope(scope: str) -> str:
     if scope not in hopper.SCOPES:
         refuse("scope", f"scope={scope!r}", "use 'cta' or 'cluster'")
@@ -702,7 +722,7 @@ def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
     return [index_of(x) for x in at]
 
 
-def tensor_map(view: GlobalView, s: Value, dims: Any) -> Value:
+def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
     """The tensor map that moves boxes of a slot's shape between a view and shared memory."""
     p, emitter = program(), current()
     if not isinstance(view, GlobalView):
@@ -741,13 +761,16 @@ def tensor_map(view: GlobalView, s: Value, dims: Any) -> Value:
             )
         p.choose(site, "inner", inner, "TMA moves rows of the view as they lie", emitter.loc)
     thin = tuple(a for a in range(rank) if a not in axes)
-    key = (view.view, t.shape, inner, t.swizzle, thin)
+    fetched = static_int(promote, "promote")
+    key = (view.view, t.shape, inner, t.swizzle, thin, fetched)
     if key not in p.state.maps:
         hint = f"{view.view.hint or 'view'}_map"
-        p.state.maps[key] = p.declare(
-            hopper.tensor_map, (view.view,), emitter.loc, hint,
-            box=t.shape, inner=inner, swizzle=t.swizzle, **({"thin": thin} if thin else {}),
-        )  # fmt: skip
+        attrs: dict[str, Any] = {"box": t.shape, "inner": inner, "swizzle": t.swizzle}
+        if thin != tuple(range(len(thin))):
+            attrs["thin"] = thin
+        if fetched != 256:
+            attrs["promote"] = fetched
+        p.state.maps[key] = p.declare(hopper.tensor_map, (view.view,), emitter.loc, hint, **attrs)
     m = p.state.maps[key]
     assert isinstance(m.type, TensorMap)
     return m

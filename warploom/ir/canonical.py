@@ -1,17 +1,17 @@
 """One text for all functions that differ only in names and in the placing of pure computations.
 
 For golden tests: the program that the passes derive against the hand-written one.  What is forgotten: hints,
-ids, locations, attributes of the function, names of allocations, the order of loop carries, where and how
-often a pure op stands, the order of a commutative op's operands.  What is kept: every op with an effect, in
-order, with all that it computes from.  The text is for comparison; it is not a program to run (pure ops
-float out of their task).
+ids, locations, attributes of the function, names of allocations, the order of what loops carry and ifs
+give, where and how often a pure op stands, the order of a commutative op's operands.  What is kept: every
+op with an effect, in order, with all that it computes from.  The text is for comparison; it is not a
+program to run (pure ops float out of their task).
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from warploom.ir.core import Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.printer import print_attrs, print_func
 from warploom.ir.rewrite import rewrite
-from warploom.ir.simplify import MIRRORED, Simplifier
+from warploom.ir.simplify import MIRRORED, Simplifier, keep_carried
 from warploom.ir.types import InFlight
 
 # Mean something of their own in each region: never moved to an outer one.
@@ -36,7 +36,7 @@ def canonical_text(func: Func) -> str:
     """
     steps = (lambda f: rewrite(f, Simplifier()), merge_equal, drop_dead)
     func = until_stable(func, steps)
-    body = _carries_in_order_of_use(func.body)
+    body = _results_in_order_of_use(_carries_in_order_of_use(func.body))
     canonical = _Canonical(keeps_tasks=func.level < Level.WARP)
     return print_func(Func("f", canonical.function(body), func.level))
 
@@ -58,16 +58,13 @@ def _carries_in_order_of_use(region: Region) -> Region:
 
     def order(o: Op) -> Op:
         o = o.with_(regions=tuple(visit(r) for r in o.regions)) if o.regions else o
+        if o.kind is control.while_:
+            return order_while(o)
         if o.kind is not control.for_:
             return o
         (body,) = o.regions
         carried = body.params[1:]
-        used: dict[Value, None] = {}
-        seen: set[Value] = set()
-        for v in _anchored_uses(body):
-            _collect(v, made, set(carried), used, seen)
-        at = {v: i for i, v in enumerate(used)}
-        kept = sorted(range(len(carried)), key=lambda i: at.get(carried[i], len(at)))
+        kept = first_used(carried, _anchored_uses(body))
         ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
         params = (body.params[0], *(carried[i] for i in kept))
         return o.with_(
@@ -75,6 +72,54 @@ def _carries_in_order_of_use(region: Region) -> Region:
             results=tuple(o.results[i] for i in kept),
             regions=(Region(params, (*body.ops[:-1], ending)),),
         )
+
+    def order_while(o: Op) -> Op:
+        condition, body = o.regions
+        tested = reached(condition.params, (*_anchored_uses(condition), condition.yielded[0]))
+        first = [condition.params.index(v) for v in tested]
+        rest = first_used(body.params, _anchored_uses(body))
+        return keep_carried(o, [*first, *(i for i in rest if i not in first)])
+
+    def reached(carried: Sequence[Value], uses: Iterable[Value]) -> dict[Value, None]:
+        """Which of the carried values the uses are computed from, in that order."""
+        used: dict[Value, None] = {}
+        seen: set[Value] = set()
+        for v in uses:
+            _collect(v, made, set(carried), used, seen)
+        return used
+
+    def first_used(carried: Sequence[Value], uses: Iterable[Value]) -> list[int]:
+        at = {v: i for i, v in enumerate(reached(carried, uses))}
+        return sorted(range(len(carried)), key=lambda i: at.get(carried[i], len(at)))
+
+    return visit(region)
+
+
+def _results_in_order_of_use(region: Region) -> Region:
+    """Every `if` with its results in the order of their uses: in what follows, then in the block's yield."""
+    made = definitions(region)
+
+    def visit(region: Region) -> Region:
+        ops = []
+        for i, o in enumerate(region.ops):
+            if o.kind is control.if_ and len(o.results) > 1:
+                after = (*_anchored_uses(Region((), region.ops[i + 1 :])), *region.yielded)
+                o = order(o, after)
+            ops.append(o.with_(regions=tuple(visit(r) for r in o.regions)) if o.regions else o)
+        return Region(region.params, tuple(ops))
+
+    def order(o: Op, after: Iterable[Value]) -> Op:
+        used: dict[Value, None] = {}
+        seen: set[Value] = set()
+        for v in after:
+            _collect(v, made, set(o.results), used, seen)
+        at = {v: i for i, v in enumerate(used)}
+        kept = sorted(range(len(o.results)), key=lambda i: at.get(o.results[i], len(at)))
+        arms = []
+        for r in o.regions:
+            ending = r.ops[-1].with_(operands=tuple(r.yielded[i] for i in kept))
+            arms.append(Region(r.params, (*r.ops[:-1], ending)))
+        return o.with_(results=tuple(o.results[i] for i in kept), regions=tuple(arms))
 
     return visit(region)
 

@@ -14,7 +14,7 @@ from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
-from warploom.ir.simplify import MIRRORED
+from warploom.ir.simplify import MIRRORED, keep_carried
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
 
@@ -117,6 +117,8 @@ def _live(region: Region, needed: set[Value]) -> Region:
             continue
         if o.kind is control.for_:
             o = _live_for(o, needed)
+        elif o.kind is control.while_:
+            o = _live_while(o, needed)
         elif o.kind is control.if_:
             o = _live_if(o, needed)
         elif o.regions:
@@ -158,6 +160,27 @@ def _live_for(o: Op, needed: set[Value]) -> Op:
         results=tuple(o.results[i] for i in kept),
         regions=(Region(params, (*kept_body.ops[:-1], ending)),),
     )
+
+
+def _live_while(o: Op, needed: set[Value]) -> Op:
+    condition, body = o.regions
+    live = {i for i, v in enumerate(o.results) if v in needed}
+    while True:  # as in _live_for, through both regions
+        tested = {condition.yielded[0], *(condition.yielded[1 + i] for i in live)}
+        inner = {body.yielded[i] for i in live}
+        regions = _live(condition, tested), _live(body, inner)
+        used = {
+            i
+            for i, (c, v) in enumerate(zip(condition.params, body.params, strict=True))
+            if c in tested or v in inner
+        }
+        if used <= live:
+            break
+        live |= used
+    needed |= tested | inner
+    if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
+        o = o.with_(regions=regions)
+    return o if len(live) == len(o.operands) else keep_carried(o, sorted(live))
 
 
 def _live_if(o: Op, needed: set[Value]) -> Op:
@@ -231,13 +254,13 @@ def hoist_views(func: Func) -> Func:
         ops += moved
         ops.append(_without(o, set(moved)))
         for i in (*moved, o):
-            if _is_host(i) and known.issuperset(i.operands):
+            if is_host(i) and known.issuperset(i.operands):
                 known.update(i.results)
     body = _with_ops(func.body, ops)
     return func if body is func.body else func.with_(body=body)
 
 
-def _is_host(o: Op) -> bool:
+def is_host(o: Op) -> bool:
     """Can the host compute o where it knows the operands?"""
     return o.kind in arith.ELEMENTWISE or o.kind is arith.const or o.kind is tile.make_view
 
@@ -248,7 +271,7 @@ def _launch_views(o: Op, known: set[Value]) -> list[Op]:
     views: list[Op] = []
     for r in o.regions:
         for i in walk(r):
-            if _is_host(i) and all(v in known or v in made for v in i.operands):
+            if is_host(i) and all(v in known or v in made for v in i.operands):
                 made.update(dict.fromkeys(i.results, i))
                 views += [i] if i.kind is tile.make_view else []
     results = (v for i in views for v in i.results)

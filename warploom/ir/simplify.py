@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from warploom.ir.core import Builder, Op, OpKind, Type, Value
+from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
 from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute
@@ -102,6 +102,8 @@ class Simplifier:
             return self._if(o, b)
         if o.kind is control.for_:
             return self._for(o, b)
+        if o.kind is control.while_:
+            return self._while(o, b)
         if o.kind in (control.assume, control.device_assert) and self.number(o.operands[0]) is True:
             return ()
         return None
@@ -280,6 +282,41 @@ class Simplifier:
         env = {body.params[i + 1]: start for i, start in constant.items()}
         loop = o.with_(regions=(substitute(body, env),))
         return keep_results(loop, b, [i for i in range(len(init)) if i not in constant], constant)
+
+    def _while(self, o: Op, b: Builder) -> Replacement:
+        """Without the values that no iteration changes."""
+        condition, body = o.regions
+        constant = {
+            i: start
+            for i, start in enumerate(o.operands)
+            if condition.yielded[1 + i] in (condition.params[i], start)
+            and body.yielded[i] in (body.params[i], start)
+        }
+        if not constant:
+            return None
+        regions = (
+            substitute(r, {r.params[i]: start for i, start in constant.items()}) for r in o.regions
+        )
+        loop = o.with_(regions=tuple(regions))
+        b.append(keep_carried(loop, [i for i in range(len(o.operands)) if i not in constant]))
+        return [constant.get(i, v) for i, v in enumerate(o.results)]
+
+
+def keep_carried(o: Op, kept: Sequence[int]) -> Op:
+    """A `while` reduced to some of the values that it carries."""
+    condition, body = o.regions
+    tests = condition.ops[-1].with_(
+        operands=(condition.yielded[0], *(condition.yielded[1 + i] for i in kept))
+    )
+    ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
+    return o.with_(
+        operands=tuple(o.operands[i] for i in kept),
+        results=tuple(o.results[i] for i in kept),
+        regions=(
+            Region(tuple(condition.params[i] for i in kept), (*condition.ops[:-1], tests)),
+            Region(tuple(body.params[i] for i in kept), (*body.ops[:-1], ending)),
+        ),
+    )
 
 
 def keep_results(o: Op, b: Builder, kept: Sequence[int], known: dict[int, Value]) -> list[Value]:

@@ -3,6 +3,7 @@
 from warploom.ir.core import Level
 from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
+from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
 from warploom.passes.partition_tasks import partition_tasks
@@ -17,4 +18,5 @@ PASSES = (
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
+    ("merge_elects", merge_elects, Level.WARP),
 )

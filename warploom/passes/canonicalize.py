@@ -1,7 +1,8 @@
 """Brings a function into the form that analyses expect: constants folded, nothing computed twice or in vain.
 
 Order: first after the frontend, and again after structure_access, which leaves the pointer arithmetic behind
-that it made superfluous.  `number_ops` then gives the ids that a schedule names.
+that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
+that structure_access makes do.  `number_ops` then gives the ids that a schedule names.
 
     before:  %n = const() {value=4, dtype=i32} : i32
              %a = mul(%n, %n) : i32
@@ -25,6 +26,7 @@ from warploom.ir.cleanup import (
     until_stable,
 )
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
+from warploom.ir.divisors import describe_views
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.simplify import Simplifier
@@ -36,7 +38,7 @@ from warploom.target import Target
 def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
     steps = (_simplify, merge_equal, hoist_invariant, hoist_views, drop_dead)
-    return until_stable(specialize(func), steps)
+    return describe_views(until_stable(specialize(func), steps))
 
 
 def _simplify(func: Func) -> Func:

@@ -1,7 +1,7 @@
 """Neighbouring `elect` regions become one: the elected thread is always the same.
 
-Order: at WARP, for explicit kernels, whose every TMA instruction outside of single_thread() has an elect of
-its own.  Computations between the two move before them.
+Order: at WARP, after everything that makes elects: each store or load has its own, and so has in an explicit
+kernel every TMA instruction outside of single_thread().  Computations between the two move before them.
 
     before:  elect() do { tma_load(…) }
              %y = add(%x, %c) : i32

@@ -190,7 +190,7 @@ class _Pipeliner:
         b.append(Op(hopper.wgmma_wait, flights, {"pending": 0}, sums, (), b.tasks, b.loc))
         if not from_zero and not plan.releases:
             return
-        some = arith.lt(b, lo, hi, hint="any")
+        some = arith.lt(b, lo, hi, hint="ran")
         self.release(b, some, plan, last)
         for c, total, final in zip(plan.chains, sums, finals, strict=True):
             if c in from_zero:

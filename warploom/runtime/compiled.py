@@ -266,12 +266,14 @@ class CompiledKernel:
         return timeline(self, *args, grid=grid, **options)
 
     def eject(self) -> str:
-        """The kernel as an explicit `wl.Script` that its user owns."""
-        raise CompileError(
-            "not-yet",
-            "eject() needs the explicit language (wl.Script), which this version does not have yet",
-            help="print compiled.ir['WARP'], which holds every task, barrier and copy",
-        )
+        """The kernel as the source of an explicit `wl.Script` that its user owns and edits (docs/eject.md).
+
+        It compiles, for its own SIGNATURE, to the same program.  Raises CompileError `eject` where the
+        kernel has something that scripts can't say yet."""
+        from warploom.eject import eject
+        from warploom.runtime.signature import signature_of
+
+        return eject(self.lowered.bare, self.constexprs, signature_of(self.lowered.bare))
 
 
 # ---- compiling

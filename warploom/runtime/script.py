@@ -28,6 +28,7 @@ from warploom.runtime.args import (
     Array,
     Field,
     Spec,
+    TensorDescriptor,
     divisor,
     fields_of,
     parse_spec,
@@ -229,10 +230,13 @@ class Script(ScriptBase):
     # ---- arguments
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Arguments to parameters.  Raises LaunchError."""
+        """Arguments to parameters.  A TensorDescriptor stands for 1 + 2·rank of them: its base, extents and
+        strides.  Raises LaunchError."""
         name = type(self).__name__
+        flat = [f.value for a in args for f in _parts("", a)]
+        named = {f.name: f.value for n, a in kwargs.items() for f in _parts(n, a)}
         try:
-            bound = inspect.signature(type(self).kernel).bind(self, *args, **kwargs)
+            bound = inspect.signature(type(self).kernel).bind(self, *flat, **named)
         except TypeError as e:
             raise LaunchError("argument-count", f"{name}: {e}") from None
         bound.apply_defaults()
@@ -248,6 +252,12 @@ class Script(ScriptBase):
             specs.append(_spec(field.array, value, annotation, f"{n} of {name}"))
             fields.append(field)
         return Call(tuple(specs), tuple(fields), tuple(constexprs), Knobs())
+
+
+def _parts(name: str, value: Any) -> tuple[Field, ...]:
+    """The parameters that an argument stands for."""
+    is_descriptor = isinstance(value, TensorDescriptor)
+    return fields_of(name, value) if is_descriptor else (Field(name, value, None),)
 
 
 def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: str) -> Spec:

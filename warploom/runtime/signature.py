@@ -40,6 +40,17 @@ def facts_of(specs: Sequence[Spec]) -> tuple[Fact, ...]:
     return tuple(found)
 
 
+def signature_of(func: Func) -> tuple[str, ...]:
+    """The function's parameters as `Script.compile(signature)` takes them."""
+    facts: tuple[Fact, ...] = func.attrs.get("facts") or (NOTHING,) * len(func.params)
+    return tuple(str(_spec(p.type, fact)) for p, fact in zip(func.params, facts, strict=True))
+
+
+def _spec(t: Type, fact: Fact) -> Spec:
+    assert isinstance(t, Pointer | Scalar)
+    return Spec("pointer" if isinstance(t, Pointer) else "scalar", t.dtype.name, fact)
+
+
 # How each dtype is passed by value (codegen passes 8- and 16-bit floats as f32).
 CODES = {
     "i1": "?",

@@ -78,9 +78,9 @@ class Products(Base):
             acc = acc * 2.0
         if bug == "fp8 not K-major":
             f = self.shared_tensor(dtype=float8e4nv, shape=[64, 128])
-            g = self.shared_tensor(dtype=float8e4nv, shape=[128, 64])
+            g = self.shared_tensor(dtype=float8e4nv, shape=[256, 64])
             self.wgmma.fence()
-            self.wgmma.mma(f, g, acc)
+            self.wgmma.mma(f, g.block([128, 64], at=[1, 0]), acc)
         if bug == "M of 32":
             small = self.register_tensor(dtype=float32, shape=[32, 64], init=0.0)
             self.wgmma.mma(x.block([32, 64], at=[0, 0]), x.transpose(), small)

@@ -1,0 +1,88 @@
+"""What is ejected compiles to the program that it was ejected from, and computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e import road
+from tests.eject.corpus import cases
+from tests.eject.owned import owned, same_program
+from tests.explicit.test_spelling import Cluster, Machinery, Numbers
+from warploom.explicit.translate import kernel_parameters
+from warploom.ir.types import Pointer
+from warploom.kernels.explicit.attention import Attention
+from warploom.kernels.explicit.dual_gemm import DualGemm
+from warploom.kernels.explicit.fp8_gemm import Fp8GemmPromoted
+from warploom.kernels.explicit.gemm import Gemm
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+CASES = cases()
+# One of each kind of load, store and control flow; what is proved equal needs no run, these run anyway.
+RUN = [
+    n for n in CASES if n.startswith(("host", "config7", "add", "statistics", "histogram", "soft"))
+]
+RUN += ["gated-two-groups", "block_sparse-uniform", "batched-depth-1", "attention-one-group"]
+RUN += [n for n in CASES if "pads" in n][:5]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_program(name: str, tmp_path: Path) -> None:
+    compiled = CASES[name].compiled()
+    script, signature = owned(compiled.eject(), tmp_path, CASES[name].grid)
+    again = script.compile(signature)
+    same_program(compiled, again)
+    attrs = [k.placed.attrs for k in (compiled, again)]
+    for key in ("shared_bytes", "threads", "scratch_bytes", "scratch_offset"):
+        assert attrs[0].get(key) == attrs[1].get(key)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_it_takes_the_same_arguments(name: str, tmp_path: Path) -> None:
+    """On host arrays a call runs the simulator; descriptors are passed as they are."""
+    case = CASES[name]
+    compiled = case.compiled()
+    args = case.make()
+    expected = road.expected_of(compiled, args, case.grid)
+    script, _ = owned(compiled.eject(), tmp_path, case.grid)
+    found = [road.clone(a) for a in args]
+    script(*found)
+    if "soft" in name:  # sums in another order than the oracle's
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
+    else:
+        road.same(expected, found, name)
+
+
+SCRIPTS: dict[str, Any] = {
+    "gemm": Gemm(),
+    "multicast": Gemm(ctas=2, share="a"),
+    "dual": DualGemm(),
+    "fp8": Fp8GemmPromoted(),
+    "attention": Attention(eighths=3, programs=2),
+    "causal": Attention(causal=True, d=64, groups=3, lse=True, shared_by=4),
+    "numbers": Numbers(),
+    "machinery": Machinery(),
+    "cluster": Cluster(),
+}
+
+
+def aligned(script: Any) -> list[str]:
+    """A signature in which everything is a multiple of 16."""
+    return [
+        f"*{a.dtype}:16" if isinstance(a, Pointer) else f"{a}:16" if a.is_int else str(a)
+        for _, a in kernel_parameters(type(script).kernel)
+    ]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_too(name: str, tmp_path: Path) -> None:
+    """What was written by hand is ejected as well, and once more what came out."""
+    compiled = SCRIPTS[name].compile(aligned(SCRIPTS[name]))
+    first, signature = owned(compiled.eject(), tmp_path, 1)
+    again = first.compile(signature)
+    same_program(compiled, again)
+    second, signature = owned(again.eject(), tmp_path, 1)
+    same_program(compiled, second.compile(signature))

@@ -1,0 +1,265 @@
+"""Names of a script's variables: the user's where there is one, else what a value is for."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from warploom.eject.expressions import DTYPE_NAMES
+from warploom.eject.flow import Flow
+from warploom.eject.rings import Ring
+from warploom.ir.core import Op, Region, Value, walk
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.types import Barriers, InFlight, Scalar, Shared, TensorMap, Tile, View
+
+_TAKEN = frozenset(
+    {*keyword.kwlist, *dir(builtins), *DTYPE_NAMES.values(), "self", "cdiv", "Script", "SIGNATURE"}
+)
+_MOVES = frozenset(
+    {arith.addptr, tile.splat, tile.broadcast, tile.expand_dims, tile.reshape, tile.transpose}
+)
+_NUMBERED = re.compile(r"(load|store)(_box)?\d")  # after an op of the compiler's
+_WORDS = {
+    arith.rem: "rest", arith.idiv: "quotient", arith.mul: "product", arith.add: "sum_", arith.sub: "rest",
+    arith.minimum: "least", arith.maximum: "most", **dict.fromkeys(arith.COMPARE, "condition"),
+}  # fmt: skip
+
+
+@dataclass
+class Namer:
+    """Gives every variable of a flow its name.
+
+    A name is free again after the loop, `if` or group that its variable belongs to; wherever it stands for
+    another variable, that one has the same type (scripts remember the types of declared variables)."""
+
+    flow: Flow
+    rings: list[Ring]
+    names: dict[Value, str] = field(default_factory=dict)  # leader of a class -> name
+    types: dict[str, str] = field(default_factory=dict)  # name -> what it holds, anywhere
+
+    def run(self) -> dict[Value, str]:
+        """Leader of each class -> its name."""
+        taken = set(_TAKEN)
+        for p in self.flow.func.params:  # the launch's arguments keep their names
+            name = p.hint if p.hint.isidentifier() and p.hint not in taken else f"{p.hint or 'p'}_"
+            taken.add(name)
+            self.names[self.flow.find(p)] = name
+        self._cursors = self._cursor_names()
+        self._block(self.flow.func.body.ops, taken)
+        return self.names
+
+    def _block(self, ops: Iterable[Op], taken: set[str]) -> None:
+        for o in ops:
+            for v in (*o.results, *(p for r in o.regions for p in r.params)):
+                self._name(v, o, taken)
+            inner = set(taken)
+            for r in o.regions:
+                if o.kind is task.tasks:
+                    inner = set(taken)
+                self._block(r.ops, inner)
+
+    def _name(self, v: Value, o: Op, taken: set[str]) -> None:
+        leader = self.flow.find(v)
+        nameless = v in self.flow.folded or o in self.flow.late or isinstance(v.type, TensorMap)
+        if nameless or leader in self.names:
+            return
+        holds = "tile" if isinstance(leader.type, Tile | InFlight) else str(leader.type)
+        wanted = name = self._wanted(v)
+        n = 1
+        while name in taken or self.types.get(name, holds) != holds:
+            n += 1
+            name = f"{wanted}_{n}"
+        taken.add(name)
+        self.types[name] = holds
+        self.names[leader] = name
+
+    # ---- what a variable is called
+
+    def _wanted(self, v: Value) -> str:
+        members = self.flow.class_of(v)
+        if isinstance(v.type, View):
+            return _identifier(f"g_{view_name(self.flow, self.flow.made[v])}")
+        if isinstance(v.type, Shared | Barriers):
+            return allocation_name(self.flow, self.flow.made[v], self.rings)
+        cursor = self._cursors.get(self.flow.find(v))
+        if cursor is not None:
+            return cursor
+        user = [m.hint for m in members if m.hint and self._is_users(m)]
+        other = [m.hint for m in members if m.hint]
+        for hints in (user, other):
+            if hints:
+                return _identifier(max(hints, key=hints.count))
+        found = next((r for m in members for r in self._roles(m)), "")
+        return _identifier(found or self._by_kind(v))
+
+    def _is_users(self, v: Value) -> bool:
+        """Whether a value's name is the user's own: of an op of theirs, or of a loop's variable."""
+        o = self.flow.made.get(v)
+        return o is None or (bool(o.id) and not o.regions)
+
+    def _by_kind(self, v: Value) -> str:
+        """A name from how a value is computed: `tile_rest` of tile % n."""
+        o = self.flow.made.get(v)
+        if o is None or not o.operands:
+            return "value"
+        if o.kind is arith.addptr:
+            return f"{view_name(self.flow, o)}_at"
+        first = self.flow.find(o.operands[0])
+        of = self.names.get(first, "") if o.operands[0] not in self.flow.folded else ""
+        word = _WORDS.get(o.kind, "value")
+        return f"{of}_{word}" if of and isinstance(v.type, Scalar) else word
+
+    def _roles(self, v: Value) -> Iterator[str]:
+        """What a value without a name is for, from its uses."""
+        flow = self.flow
+        maker = flow.made.get(v)
+        for u in flow.users.get(v, ()):
+            at = u.operands.index(v)
+            if u.kind is control.for_ and at < 3:
+                name = u.regions[0].params[0].hint.strip("_") or "loop"
+                yield f"{name}_{('begin', 'end', 'step')[at]}"
+            elif u.kind is control.if_:
+                yield "condition"
+            offset = self._offset(u, at)
+            if offset is not None:
+                yield offset
+        if maker is not None and maker.kind in (tile.load_box, tile.load, hopper.shared_load):
+            yield "loaded"
+
+    def _offset(self, u: Op, at: int) -> str | None:
+        """The name of a number that is operand `at` of `u` and says where a box starts."""
+        first = {
+            tile.load_box: 1, tile.store_box: 2, hopper.cp_async: 2, hopper.tma_load: 4, hopper.tma_store: 2,
+        }.get(u.kind)  # fmt: skip
+        if first is None or at < first:
+            return None
+        view = u.operands[0]
+        while not isinstance(view.type, View):
+            view = self.flow.made[view].operands[0]
+        base = view_name(self.flow, self.flow.made[view])
+        axis, rank = at - first, len(u.operands) - first
+        part = ("row", "col")[axis - (rank - 2)] if rank >= 2 and axis >= rank - 2 else f"at{axis}"
+        return f"{base}_{part}"
+
+    def _cursor_names(self) -> dict[Value, str]:
+        """Slot and phase variables: by the ring where a task walks several, by what they do where it walks
+        one in two ways."""
+        flow, found = self.flow, {}
+        for region in _task_regions(flow):
+            inside = {flow.find(v) for v in _values(region)}
+            mine = [(r, c) for r in self.rings for c in r.cursors if c in inside]
+            many = len({id(r) for r, _ in mine}) > 1
+            for ring, slot in mine:
+                both = len({c for r, c in mine if r is ring}) > 1
+                words = []
+                if both and slot in ring.filling:
+                    words.append("fill")
+                if many:
+                    words.append(_ring_name(self.flow, ring))
+                found[slot] = "_".join([*words, "slot"])
+                phase = self._phase_of(slot)
+                if phase is not None:
+                    found[phase] = "_".join([*words, "phase"])
+                for earlier in self._earlier(slot):
+                    found[earlier] = "_".join([*words, "previous"])
+        return found
+
+    def _earlier(self, slot: Value) -> Iterator[Value]:
+        """Variables of loops that keep where a cursor stood."""
+        for o in walk(self.flow.func.body):
+            if o.kind is control.for_:
+                (body,) = o.regions
+                for p, y in zip(body.params[1:], body.yielded, strict=True):
+                    late = y in self.flow.made and self.flow.made[y] in self.flow.late
+                    kept = self.flow.find(p)
+                    if not late and self.flow.find(y) is slot and kept is not slot:
+                        yield kept
+
+    def _phase_of(self, slot: Value) -> Value | None:
+        for v in self.flow.class_of(slot):
+            for u in self.flow.users.get(v, ()):
+                if u.kind is task.ring_next and u.operands[0] is v:
+                    return self.flow.find(u.operands[1])
+        return None
+
+
+def view_name(flow: Flow, o: Op) -> str:
+    """What the pointer is called that a view or an addptr starts from."""
+    base = o.operands[0]
+    while base in flow.made and flow.made[base].kind in _MOVES:
+        base = flow.made[base].operands[0]
+    return re.sub("_(ptr|desc)$", "", base.hint) or "array"
+
+
+def allocation_name(flow: Flow, o: Op, rings: list[Ring]) -> str:
+    """Shared memory and barriers: as they are called, or by the array whose boxes they take."""
+    hint = o.result.hint
+    if not _NUMBERED.search(hint):
+        return _identifier(hint)
+    if o.kind is hopper.shared_alloc:
+        return next(_filled_from(flow, o), "buffer")
+    ring = next((r for r in rings if o in r.allocations), None)
+    of = f"_{_ring_name(flow, ring)}" if ring is not None and len(rings) > 1 else ""
+    return f"{hint.partition('_')[0]}{of}"
+
+
+def _filled_from(flow: Flow, o: Op) -> Iterator[str]:
+    """The arrays whose boxes come into shared memory."""
+    pending = [o.result]
+    for v in pending:
+        for u in flow.users.get(v, ()):
+            if u.kind in (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose):
+                pending.append(u.result)
+            source = None
+            if u.kind is hopper.tma_load and u.operands[1] is v:
+                source = flow.made[u.operands[0]].operands[0]
+            elif u.kind is hopper.cp_async and u.operands[1] is v:
+                source = u.operands[0]
+            elif u.kind is hopper.shared_store and u.operands[1] in flow.made:
+                loaded = flow.made[u.operands[1]]
+                source = loaded.operands[0] if loaded.kind is tile.load_box else None
+            if source is not None and source in flow.made:
+                yield _identifier(view_name(flow, flow.made[source]))
+
+
+def depth_names(flow: Flow, rings: list[Ring]) -> dict[int, str]:
+    """Ring (by its place in the list) -> the attribute that holds its depth."""
+    if len(rings) == 1:
+        return {0: "depth"}
+    taken: dict[str, None] = {}
+    for i, ring in enumerate(rings):
+        name = f"{_ring_name(flow, ring)}_depth"
+        while name in taken:
+            name = f"{_ring_name(flow, ring)}{i}_depth"
+        taken[name] = None
+    return dict(enumerate(taken))
+
+
+def _ring_name(flow: Flow, ring: Ring) -> str:
+    """A ring is called like its first buffer."""
+    return allocation_name(flow, ring.allocations[0], []) if ring.allocations else "ring"
+
+
+def _task_regions(flow: Flow) -> Iterator[Region]:
+    for o in flow.func.body.ops:
+        if o.kind is task.tasks:
+            yield from o.regions
+
+
+def _values(region: Region) -> Iterator[Value]:
+    yield from region.params
+    for o in region.ops:
+        yield from o.results
+        for r in o.regions:
+            yield from _values(r)
+
+
+def _identifier(hint: str) -> str:
+    """A hint as a Python name."""
+    name = re.sub(r"\W", "_", hint) or "value"
+    name = name.removesuffix("_smem") or name
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) or hasattr(builtins, name) else name

@@ -1,0 +1,150 @@
+"""A whole script: class, signature, declarations, groups."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from warploom.eject.expressions import DTYPE_NAMES
+from warploom.eject.flow import Flow, analyse
+from warploom.eject.names import Namer, depth_names
+from warploom.eject.reroll import reroll
+from warploom.eject.rings import rings
+from warploom.eject.statements import Statements
+from warploom.eject.text import STEP, Block, Line, Node, Renderer
+from warploom.ir.cleanup import drop_dead, merge_equal, until_stable
+from warploom.ir.core import Fact, Func, Op, Region, Value, walk
+from warploom.ir.ops import task
+from warploom.ir.ops.cluster import cluster_of
+from warploom.ir.rewrite import rewrite
+from warploom.ir.simplify import Simplifier
+from warploom.ir.types import Pointer, Scalar
+
+
+def eject(func: Func, constexprs: Mapping[str, Any], signature: Sequence[str]) -> str:
+    """The source of a script that compiles to `func`, a function at WARP without layouts.
+
+    constexprs: the compile-time values that it was made with, for its docstring.  signature: of its
+    parameters, as `Script.compile` takes it.  Raises CompileError `eject` where scripts can't say something.
+    """
+    steps = (lambda f: rewrite(f, Simplifier()), merge_equal, drop_dead)
+    flow = analyse(until_stable(func, steps))
+    return _Printer(flow, dict(constexprs), tuple(signature)).text()
+
+
+class _Printer:
+    def __init__(self, flow: Flow, constexprs: dict[str, Any], signature: tuple[str, ...]) -> None:
+        self.flow = flow
+        self.func = flow.func
+        self.constexprs = constexprs
+        self.signature = signature
+        self.rings = rings(flow)
+        self.depth_names = depth_names(flow, self.rings)
+        depths: dict[Op | Value, str] = {}
+        for i, ring in enumerate(self.rings):
+            name = f"self.{self.depth_names[i]}"
+            depths.update(dict.fromkeys([*ring.allocations, *ring.cursors], name))
+        names = Namer(flow, self.rings).run()
+        self.s = Statements(flow, names, depths)
+
+    def text(self) -> str:
+        file = self.func.loc.file if self.func.loc is not None else ""
+        render = Renderer(file)
+        entry = self._entry()
+        used = set(self.s.names.values())
+        free = (name for n in itertools.count() for name in [f"i{n or ''}"] if name not in used)
+        groups = [
+            Block(g.head, reroll(g.body, free)) if isinstance(g, Block) else g
+            for g in self._groups()
+        ]
+        body = [*render.lines(entry, STEP * 2, frozenset())]
+        for group in groups:
+            body += ["", *render.lines([group], STEP * 2, frozenset())]
+        parameters = self._parameters()
+        where = f" from {file.rpartition('/')[2]}:{self.func.loc.line}" if self.func.loc else ""
+        fixed = ", ".join(f"{k}={v!r}" for k, v in self.constexprs.items())
+        lines = [
+            "# mypy: ignore-errors",
+            f'"""{self.func.name} as an explicit kernel, ejected{where}.',
+            *(["", f"Compile-time values: {fixed}."] if fixed else []),
+            '"""',
+            "",
+            "from warploom import Script",
+        ]
+        if self.s.used:
+            lines.append(f"from warploom.language import {', '.join(sorted(self.s.used))}")
+        lines += ["", f"SIGNATURE = {list(self.signature)!r}".replace("'", '"'), "", ""]
+        lines += [f"class {_camel(self.func.name)}(Script):"]
+        lines += [STEP + '"""grid: CTAs of a launch."""', ""]
+        lines += [STEP + "def __init__(self, grid) -> None:", STEP * 2 + "super().__init__()"]
+        lines += [STEP * 2 + "self.grid = grid"]
+        for i, ring in enumerate(self.rings):
+            lines.append(STEP * 2 + f"self.{self.depth_names[i]} = {ring.depth}")
+        lines += ["", STEP + "def __call__(", STEP * 2 + "self,"]
+        lines += [STEP * 2 + f"{p}," for p in parameters]
+        lines += [STEP + "):", *body]
+        return "\n".join(lines) + "\n"
+
+    def _parameters(self) -> list[str]:
+        out = []
+        for p in self.func.params:
+            mark = "~" if isinstance(p.type, Pointer) else ""
+            assert isinstance(p.type, Pointer | Scalar)
+            dtype = self.s.use(DTYPE_NAMES[p.type.dtype.name])
+            out.append(f"{self.s.names[self.flow.find(p)]}: {mark}{dtype}")
+        return out
+
+    def _entry(self) -> list[Node]:
+        last = task.phases(self.func)[-1].attrs
+        warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
+        out: list[Node] = [
+            Line("self.attrs.blocks = self.grid"),
+            Line(f"self.attrs.warps = {warps}"),
+        ]
+        if self.s.in_clusters:
+            out.append(Line(f"self.attrs.cluster_blocks = {list(cluster_of(self.func))}"))
+        facts: tuple[Fact, ...] = self.func.attrs.get("facts", ())
+        fixed = [
+            (self.s.names[self.flow.find(p)], fact.value)
+            for p, fact in zip(self.func.params, facts, strict=False)
+            if fact.value is not None
+        ]
+        if fixed:
+            out.append(Line("# constants of this kernel: a launch with others is refused"))
+            out += [Line(f"self.static_assert({name} == {value})") for name, value in fixed]
+        ops = [o for o in self.func.body.ops[:-1] if o.kind is not task.tasks]
+        return [*out, *(n for o in ops for n in self.s.statement(o))]
+
+    def _groups(self) -> list[Node]:
+        """The groups of all phases; between two phases their barrier."""
+        out: list[Node] = []
+        for o in task.phases(self.func):
+            out += [Line("self.sync()")] if out else []
+            out += self._phase(o)
+        return out
+
+    def _phase(self, o: Op) -> Iterator[Block]:
+        a, first = o.attrs, 0
+        for name, warps, n, registers, region in zip(
+            a["names"], a["warps"], a["replicas"], a["registers"], o.regions, strict=True
+        ):
+            if len(region.ops) > 1 or registers or not name.startswith("idle"):
+                yield self._group(name, first, warps, n, registers, region)
+            first += warps * n
+
+    def _group(
+        self, name: str, first: int, warps: int, n: int, registers: int | None, region: Region
+    ) -> Block:
+        many = f", replicas={n}" if n > 1 else ""
+        index = next((i.result for i in walk(region) if i.kind is task.replica_id), None)
+        known = f" as {self.s.names[self.flow.find(index)]}" if index is not None else ""
+        head = f'with self.thread_group({32 * first}, {32 * warps}{many}, name="{name}"){known}:'
+        start: list[Node] = [Line(f"self.setmaxnreg({registers})")] if registers else []
+        body = [*start, *(x for i in region.ops[:-1] for x in self.s.statement(i))]
+        return Block(Line(head), body or [Line("pass")])
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"(?:^|_+)([a-zA-Z0-9])", lambda m: m[1].upper(), name) or "Kernel"

@@ -1,0 +1,580 @@
+"""Ops with effects, declarations and control flow as statements of a script, one function an op kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from warploom.eject.expressions import (
+    EXPRESSIONS,
+    Expressions,
+    barrier,
+    quoted,
+    sizes,
+    slot_bytes,
+    unspelled,
+)
+from warploom.eject.flow import Copy, Flow
+from warploom.eject.text import Block, Line, Node
+from warploom.errors import Loc
+from warploom.explicit.program import SharedChoice, shared_shape
+from warploom.ir.core import Op, OpKind, Region, Value
+from warploom.ir.divisors import facts_of, of_view
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.types import InFlight, Scalar, TensorMap, i32
+
+Writer = Callable[["Statements", Op], list[Node]]
+STATEMENTS: dict[OpKind, Writer] = {}
+
+
+def writes(*kinds: OpKind) -> Callable[[Writer], Writer]:
+    def register(fn: Writer) -> Writer:
+        STATEMENTS.update(dict.fromkeys(kinds, fn))
+        return fn
+
+    return register
+
+
+@dataclass
+class Statements:
+    """Writes blocks.  names: leader of a variable's class -> name.  depths: allocation or leader of a cursor
+    -> the attribute with the depth of its ring."""
+
+    flow: Flow
+    names: dict[Value, str]
+    depths: dict[Op | Value, str]
+    used: set[str] = field(default_factory=set)  # names of warploom.language
+    declared: set[Value] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.in_clusters = cluster.cluster_of(self.flow.func) != (1, 1, 1)
+        self.x = Expressions(self)
+
+    # ---- what expressions ask
+
+    def name_of(self, v: Value) -> str | None:
+        return None if v in self.flow.folded else self.names.get(self.flow.find(v))
+
+    def maker(self, v: Value) -> Op | None:
+        return self.flow.made.get(v)
+
+    def use(self, name: str) -> str:
+        self.used.add(name)
+        return name
+
+    # ---- blocks
+
+    def block(self, region: Region, ending: Iterable[Node] = ()) -> list[Node]:
+        """The statements of a region, then those of `ending`; `pass` where there are none."""
+        found = [n for o in region.ops[:-1] for n in self.statement(o)]
+        found += ending
+        return found or [Line("pass")]
+
+    def statement(self, o: Op) -> list[Node]:
+        if o in self.flow.late or (len(o.results) == 1 and o.result in self.flow.folded):
+            return []
+        write = STATEMENTS.get(o.kind)
+        if write is not None:
+            return write(self, o)
+        if o.kind not in EXPRESSIONS:
+            raise unspelled(o, o.kind.name)
+        text = EXPRESSIONS[o.kind](self.x, o).text
+        if o.result not in self.flow.users:
+            return [Line(text, o.loc)]
+        if isinstance(o.result.type, Scalar) and _is_literal(text):  # a bare number has no dtype
+            text = self.x.full(o.result)
+        return [Line(f"{self.names[self.flow.find(o.result)]} = {text}", o.loc)]
+
+    # ---- assignments of control flow
+
+    def assign(self, copies: Sequence[Copy], loc: Loc | None, first: bool = False) -> list[Node]:
+        """Parallel assignments, one after the other where an order allows it.  first: before a loop, where
+        numbers declare their variables."""
+        todo = [c for c in copies if not self._is_nothing(c)]
+        out: list[Node] = []
+        while todo:
+            free = next((c for c in todo if not self._disturbs(c, todo)), None)
+            group = [free] if free is not None else todo
+            todo = [c for c in todo if c not in group]
+            if free is not None and free.late is None and first:
+                out.append(self._declaration(free, loc))
+                continue
+            left = ", ".join(self._targets(c, len(group) > 1) for c in group)
+            right = ", ".join(self._source(c) for c in group)
+            where = next((c.late.loc for c in group if c.late is not None), loc)
+            out.append(Line(f"{left} = {right}", where))
+            for c in group:
+                self._check_copy(c)
+        return out
+
+    def _is_nothing(self, c: Copy) -> bool:
+        if c.late is not None:
+            return False
+        (target,), (source,) = c.targets, c.sources
+        return source not in self.flow.folded and self.flow.find(target) is self.flow.find(source)
+
+    def _disturbs(self, c: Copy, others: Sequence[Copy]) -> bool:
+        """Whether c writes what another one still reads."""
+        written = {self.flow.find(t) for t in c.targets}
+        return any(
+            written & {self.flow.find(v) for v in self.flow.reads(d.sources)}
+            for d in others
+            if d is not c
+        )
+
+    def _targets(self, c: Copy, nested: bool) -> str:
+        text = ", ".join(self.names[self.flow.find(t)] for t in c.targets)
+        return f"({text})" if nested and len(c.targets) > 1 else text
+
+    def _source(self, c: Copy) -> str:
+        return self.next_slot(c.late) if c.late is not None else self.x.full(c.sources[0])
+
+    def _declaration(self, c: Copy, loc: Loc | None) -> Line:
+        (target,), (source,) = c.targets, c.sources
+        name, e = self.names[self.flow.find(target)], self.x.tight(source)
+        self._check_copy(c)
+        if not e.literal:
+            return Line(f"{name} = {e.text}", loc)
+        assert isinstance(target.type, Scalar)
+        return Line(f"{name}: {self.x.dtype(target.type.dtype)} = {e.text}", loc)
+
+    def _check_copy(self, c: Copy) -> None:
+        """Two variables of one register tensor: an instruction that changes it would change both."""
+        if c.late is not None or c.sources[0] in self.flow.folded:
+            return
+        for v in (*c.targets, *c.sources):
+            in_place = any(isinstance(m.type, InFlight) for m in self.flow.class_of(v))
+            if in_place:
+                raise unspelled(self.flow.made.get(c.sources[0]), "a copy of an accumulator")
+
+    def next_slot(self, o: Op) -> str:
+        slot, phase = (self.x.text(v) for v in o.operands)
+        depth = self.depths.get(self.flow.find(o.operands[0]), str(o.attrs["depth"]))
+        return f"self.ring_next({slot}, {phase}, {depth})"
+
+
+def _is_literal(text: str) -> bool:
+    return text.lstrip("-").replace(".", "").isdigit()
+
+
+# ---- declarations
+
+
+@writes(tile.make_view)
+def _view(s: Statements, o: Op) -> list[Node]:
+    x, (base, *numbers) = s.x, o.operands
+    rank = len(numbers) // 2
+    extents, strides = numbers[:rank], numbers[rank:]
+    dtype = x.dtype(o.result.type.dtype)  # type: ignore[attr-defined]
+    parts = [x.text(base), f"dtype={dtype}", f"shape=[{', '.join(_size(s, v) for v in extents)}]"]
+    if not _is_row_major(s, extents, strides):
+        parts.append(f"strides=[{', '.join(_size(s, v) for v in strides)}]")
+    divisible = o.attrs.get("divisible", ())
+    known = of_view(base, strides, s.flow.made.get, facts_of(s.flow.func))
+    if divisible and divisible != known:
+        parts.append(f"divisible={divisible!r}")
+    name = s.names[s.flow.find(o.result)]
+    return [Line(f"{name} = self.global_view({', '.join(parts)})", o.loc)]
+
+
+def _size(s: Statements, v: Value) -> str:
+    """An extent or stride: global_view casts to int64 by itself."""
+    o = s.flow.made.get(v)
+    if v in s.flow.folded and o is not None and o.kind is arith.cast:
+        return s.x.full(o.operands[0])
+    return s.x.text(v)
+
+
+def _is_row_major(s: Statements, extents: Sequence[Value], strides: Sequence[Value]) -> bool:
+    """Whether the strides are those that global_view takes by itself (of one or two axes)."""
+    last = s.flow.made.get(strides[-1])
+    if len(extents) > 2 or last is None or last.attrs.get("value") != 1:
+        return False
+    return len(extents) == 1 or strides[0] is extents[1]
+
+
+@writes(hopper.shared_alloc)
+def _shared(s: Statements, o: Op) -> list[Node]:
+    a, name = o.attrs, s.names[s.flow.find(o.result)]
+    lead = [s.depths[o]] if o in s.depths else list(map(str, a["lead"]))
+    shape = ", ".join([*lead, *map(str, a["shape"])])
+    parts = [f"dtype={s.x.dtype(a['dtype'])}", f"shape=[{shape}]"]
+    if a.get("alias") is not None:
+        other = next(
+            d.result
+            for d in s.flow.func.body.ops
+            if d.kind is hopper.shared_alloc and d.attrs["name"] == a["alias"]
+        )
+        parts.append(f"alias={s.names[s.flow.find(other)]}")
+    out: list[Node] = [Line(f"{name} = self.shared_tensor({', '.join(parts)})", o.loc)]
+    choice = SharedChoice(len(a["lead"]), _inner_by_use(s, o))
+    _, _, inner, swizzle = shared_shape((*a["lead"], *a["shape"]), a["dtype"], choice)
+    fixed = [f"inner={a['inner']}"] if a["inner"] != inner else []
+    if fixed:
+        choice = SharedChoice(len(a["lead"]), a["inner"])
+        swizzle = shared_shape((*a["lead"], *a["shape"]), a["dtype"], choice)[3]
+    if a["swizzle"] != swizzle:
+        fixed.append(f"swizzle={a['swizzle']}")
+    if fixed:
+        out.append(Line(f"self.annotate_layout({name}, {', '.join(fixed)})", o.loc))
+    return out
+
+
+def _inner_by_use(s: Statements, o: Op) -> int | None:
+    """The axis that the TMA copies of an allocation lay adjacent; None where there are none."""
+    pending = [o.result]
+    for v in pending:
+        for u in s.flow.users.get(v, ()):
+            if u.kind in (hopper.shared_slot, hopper.shared_slice):
+                pending.append(u.result)
+            elif u.kind in (hopper.tma_load, hopper.tma_store):
+                m = u.operands[0].type
+                assert isinstance(m, TensorMap)
+                return m.inner
+    return None
+
+
+@writes(hopper.mbarrier_alloc)
+def _barriers(s: Statements, o: Op) -> list[Node]:
+    n, count = o.attrs["n"], o.attrs["count"]
+    many = s.depths.get(o, str(n))
+    counts = str(count) if n == 1 and o not in s.depths else f"[{count}] * {many}"
+    name = s.names[s.flow.find(o.result)]
+    return [Line(f"{name} = self.mbarrier.alloc({counts})", o.loc)]
+
+
+@writes(task.ring_next)
+def _next(s: Statements, o: Op) -> list[Node]:
+    targets = ", ".join(s.names[s.flow.find(v)] for v in o.results)
+    return [Line(f"{targets} = {s.next_slot(o)}", o.loc)]
+
+
+@writes(task.replica_id, hopper.tensor_map)
+def _nothing(s: Statements, o: Op) -> list[Node]:
+    """Said elsewhere: `with … as i`; the copies that use the map."""
+    return []
+
+
+# ---- control flow
+
+
+@writes(control.for_)
+def _for(s: Statements, o: Op) -> list[Node]:
+    (body,) = o.regions
+    index, *params = body.params
+    out = s.assign(s.flow.copies(params, o.operands[3:]), o.loc, first=True)
+    name = s.names[s.flow.find(index)]
+    bounds = _bounds(s, o)
+    unroll = o.attrs.get("unroll")
+    extra = [k for k, v in o.attrs.items() if k != "unroll" and v not in (None, False)]
+    if extra:
+        raise unspelled(o, f"{', '.join(extra)} of a loop")
+    space = f"range({bounds})" if unroll is None else f"self.range({bounds}, unroll={unroll})"
+    ending = s.assign(s.flow.copies(params, body.yielded), body.ops[-1].loc)
+    out.append(Block(Line(f"for {name} in {space}:", o.loc), s.block(body, ending)))
+    return out
+
+
+def _bounds(s: Statements, o: Op) -> str:
+    lo, hi, step = (s.x.tight(v) for v in o.operands[:3])
+    known = lo.literal and hi.literal and step.literal
+    texts = [lo.text, hi.text, step.text]
+    if known and o.operands[0].type != Scalar(i32):
+        texts = [s.x.full(v) for v in o.operands[:3]]
+    if texts[2] != "1":
+        return ", ".join(texts)
+    return ", ".join(texts[:2]) if texts[0] != "0" else texts[1]
+
+
+@writes(control.while_)
+def _while(s: Statements, o: Op) -> list[Node]:
+    condition, body = o.regions
+    if condition.yielded[1:] != condition.params:
+        raise unspelled(o, "a while whose condition changes variables")
+    out = s.assign(s.flow.copies(condition.params, o.operands), o.loc, first=True)
+    ending = s.assign(s.flow.copies(body.params, body.yielded), body.ops[-1].loc)
+    head = Line(f"while {s.x.text(condition.yielded[0])}:", o.loc)
+    out.append(Block(head, s.block(body, ending)))
+    return out
+
+
+@writes(control.if_)
+def _if(s: Statements, o: Op) -> list[Node]:
+    then, other = (
+        s.block(r, s.assign(s.flow.copies(o.results, r.yielded), r.ops[-1].loc)) for r in o.regions
+    )
+    out: list[Node] = [Block(Line(f"if {s.x.text(o.operands[0])}:", o.loc), then)]
+    if other != [Line("pass")]:
+        out.append(Block(Line("else:"), other))
+    return out
+
+
+@writes(task.elect)
+def _elect(s: Statements, o: Op) -> list[Node]:
+    """One block, or two where waiting for stores follows their commit: neighbours are one again."""
+    head = Line("with self.single_thread():", o.loc)
+    body = s.block(o.regions[0])
+    kinds = [i.kind for i in o.regions[0].ops[-3:-1]]
+    if kinds == [hopper.tma_store_commit, hopper.tma_store_wait]:
+        return [Block(head, body[:-1]), Block(head, body[-1:])]
+    return [Block(head, body)]
+
+
+@writes(control.assume)
+def _assume(s: Statements, o: Op) -> list[Node]:
+    return [Line(f"self.assume({s.x.text(o.operands[0])})", o.loc)]
+
+
+@writes(control.device_assert)
+def _assert(s: Statements, o: Op) -> list[Node]:
+    message = quoted(o.attrs["message"])
+    return [Line(f"self.device_assert({s.x.text(o.operands[0])}, {message})", o.loc)]
+
+
+@writes(control.device_print)
+def _print(s: Statements, o: Op) -> list[Node]:
+    parts = [quoted(o.attrs["prefix"]), *(s.x.full(v) for v in o.operands)]
+    return [Line(f"self.printf({', '.join(parts)})", o.loc)]
+
+
+# ---- memory
+
+
+@writes(tile.store)
+def _store(s: Statements, o: Op) -> list[Node]:
+    p, value, *mask = o.operands
+    parts = [s.x.tight(p).text, s.x.loose(value).text, *(f"mask={s.x.loose(m).text}" for m in mask)]
+    return [Line(f"self.store({', '.join(parts)})", o.loc)]
+
+
+@writes(tile.store_box)
+def _store_box(s: Statements, o: Op) -> list[Node]:
+    view, value, *offsets = o.operands
+    parts = f"{s.x.text(view)}, {s.x.full(value)}, offsets=[{s.x.items(offsets)}]"
+    return [Line(f"self.store_global({parts})", o.loc)]
+
+
+@writes(hopper.shared_store, hopper.shared_put)
+def _shared_store(s: Statements, o: Op) -> list[Node]:
+    to, value = o.operands
+    return [Line(f"self.store_shared({s.x.text(to)}, {s.x.full(value)})", o.loc)]
+
+
+# ---- barriers
+
+
+@writes(hopper.fence_async)
+def _fence(s: Statements, o: Op) -> list[Node]:
+    return [Line("self.fence.proxy_async()", o.loc)]
+
+
+@writes(hopper.group_sync)
+def _sync(s: Statements, o: Op) -> list[Node]:
+    scope = o.attrs["scope"]
+    if scope == "cta":
+        raise unspelled(o, "a barrier of the CTA inside a group")
+    return [Line("self.sync()" if scope == "replica" else 'self.sync("task")', o.loc)]
+
+
+@writes(hopper.named_barrier)
+def _named(s: Statements, o: Op) -> list[Node]:
+    a = o.attrs
+    parts = [str(a["id"]), str(a["threads"])]
+    if o.operands:
+        parts += [f"index={s.x.text(o.operands[0])}", f"n={a.get('n', 1)}"]
+    what = "arrive" if a["arrive"] else "sync"
+    return [Line(f"self.named_barrier.{what}({', '.join(parts)})", o.loc)]
+
+
+@writes(hopper.mbarrier_wait)
+def _wait(s: Statements, o: Op) -> list[Node]:
+    array, index, phase = o.operands
+    scope = o.attrs.get("scope", "cta")
+    wide = "" if scope == "cta" else f', scope="{scope}"'
+    return [
+        Line(f"self.mbarrier.wait({barrier(s.x, array, index)}, {s.x.text(phase)}{wide})", o.loc)
+    ]
+
+
+def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
+    """(the barriers here, the rank of the CTA whose they are; None: its own)"""
+    o = s.flow.made.get(array)
+    return o.operands if o is not None and o.kind is cluster.peer else (array, None)  # type: ignore[return-value]
+
+
+@writes(hopper.mbarrier_arrive)
+def _arrive(s: Statements, o: Op) -> list[Node]:
+    array, rank = _remote(s, o.operands[0])
+    by, sem = o.attrs.get("by", "warp"), o.attrs.get("sem", "release")
+    how = "" if sem == "release" else f', sem="{sem}"'
+    how += "" if by == "thread" else f', by="{by}"'
+    at = barrier(s.x, array, o.operands[1])
+    if rank is None:
+        return [Line(f"self.mbarrier.arrive({at}{how})", o.loc)]
+    return [Line(f"self.mbarrier.arrive_remote({at}, {s.x.text(rank)}{how})", o.loc)]
+
+
+@writes(hopper.mbarrier_expect)
+def _expect(s: Statements, o: Op) -> list[Node]:
+    array, rank = _remote(s, o.operands[0])
+    at = barrier(s.x, array, o.operands[1])
+    n = " + ".join(_expected(s, o)) or str(o.attrs["bytes"])
+    if rank is None:
+        return [Line(f"self.mbarrier.arrive_and_expect_tx({at}, transaction_bytes={n})", o.loc)]
+    parts = f"{at}, {n}, {s.x.text(rank)}"
+    return [Line(f"self.mbarrier.arrive_and_expect_tx_remote({parts})", o.loc)]
+
+
+def _expected(s: Statements, o: Op) -> list[str]:
+    """The bytes as those of the copies that follow in the same block, where these make them up."""
+    block, at = s.flow.place[o]
+    left = o.attrs["bytes"]
+    found: list[str] = []
+    for u in block.ops[at + 1 :]:
+        if left <= 0 or u.kind is hopper.mbarrier_expect:
+            break
+        if u.kind is hopper.tma_load and u.operands[2:4] == o.operands:
+            found.append(f"{s.x.text(u.operands[1])}.nbytes")
+            left -= slot_bytes(u.operands[1])
+    return found if left == 0 else []
+
+
+# ---- TMA and cp.async
+
+
+def _options(s: Statements, m: Value) -> str:
+    """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches."""
+    t, maker = m.type, s.flow.made[m]
+    assert isinstance(t, TensorMap)
+    leading = t.thin == tuple(range(len(t.thin)))
+    text = "" if leading else f", dims={list(t.axes)}"
+    if maker.attrs.get("promote", 256) != 256:
+        text += f", promote={maker.attrs['promote']}"
+    return text
+
+
+def _viewed(s: Statements, m: Value) -> str:
+    return s.x.text(s.flow.made[m].operands[0])
+
+
+@writes(hopper.tma_load)
+def _tma_load(s: Statements, o: Op) -> list[Node]:
+    m, slot, array, index, *offsets = o.operands
+    many = ""
+    if o.attrs.get("multicast"):
+        many = f", multicast_mask={s.x.text(offsets.pop())}"
+    parts = (
+        f"{_viewed(s, m)}, {s.x.text(slot)}, [{s.x.items(offsets)}], {barrier(s.x, array, index)}"
+    )
+    return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, m)})", o.loc)]
+
+
+@writes(hopper.tma_store)
+def _tma_store(s: Statements, o: Op) -> list[Node]:
+    m, slot, *offsets = o.operands
+    parts = f"{s.x.text(slot)}, {_viewed(s, m)}, [{s.x.items(offsets)}]"
+    return [Line(f"self.tma.shared_to_global({parts}{_options(s, m)})", o.loc)]
+
+
+@writes(hopper.tma_store_commit)
+def _tma_commit(s: Statements, o: Op) -> list[Node]:
+    return [Line("self.tma.commit_group()", o.loc)]
+
+
+@writes(hopper.tma_store_wait)
+def _tma_wait(s: Statements, o: Op) -> list[Node]:
+    read = "" if o.attrs.get("read", True) else ", read=False"
+    return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
+
+
+@writes(hopper.cp_async)
+def _cp_async(s: Statements, o: Op) -> list[Node]:
+    view, to, *offsets = o.operands
+    parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
+    return [Line(f"self.cp_async.load({parts})", o.loc)]
+
+
+@writes(hopper.cp_async_arrive)
+def _cp_arrive(s: Statements, o: Op) -> list[Node]:
+    return [Line(f"self.cp_async.arrive({barrier(s.x, *o.operands)})", o.loc)]
+
+
+# ---- clusters
+
+
+@writes(cluster.cluster_arrive)
+def _cluster_arrive(s: Statements, o: Op) -> list[Node]:
+    block, at = s.flow.place[o]
+    if o.attrs.get("sem", "release") != "release":
+        return [Line(f'self.cluster.arrive(sem="{o.attrs["sem"]}")', o.loc)]
+    both = block.ops[at + 1].kind is cluster.cluster_wait
+    return [Line("self.cluster.sync()" if both else "self.cluster.arrive()", o.loc)]
+
+
+@writes(cluster.cluster_wait)
+def _cluster_wait(s: Statements, o: Op) -> list[Node]:
+    block, at = s.flow.place[o]
+    arrival = block.ops[at - 1] if at else o
+    is_sync = arrival.kind is cluster.cluster_arrive and "sem" not in arrival.attrs
+    return [] if is_sync else [Line("self.cluster.wait()", o.loc)]
+
+
+# ---- wgmma
+
+
+@writes(hopper.no_acc)
+def _no_acc(s: Statements, o: Op) -> list[Node]:
+    name, f32 = s.names[s.flow.find(o.result)], s.use("float32")
+    shape = sizes(o.attrs["shape"])
+    return [Line(f"{name} = self.register_tensor(dtype={f32}, shape={shape})", o.loc)]
+
+
+@writes(hopper.in_flight)
+def _in_flight(s: Statements, o: Op) -> list[Node]:
+    """No instruction; where the start has no variable of its own, it gets that of the accumulator."""
+    (start,) = o.operands
+    if start not in s.flow.folded:
+        return []
+    return [Line(f"{s.names[s.flow.find(o.result)]} = {s.x.full(start)}", o.loc)]
+
+
+@writes(tile.convert_layout)
+def _convert(s: Statements, o: Op) -> list[Node]:
+    name = s.names[s.flow.find(o.result)]
+    out: list[Node] = []
+    if o.operands[0] in s.flow.folded:
+        out.append(Line(f"{name} = {s.x.full(o.operands[0])}", o.loc))
+    return [*out, Line(f'self.annotate_layout({name}, "{o.attrs["layout"]}")', o.loc)]
+
+
+@writes(hopper.wgmma_fence)
+def _wgmma_fence(s: Statements, o: Op) -> list[Node]:
+    return [Line("self.wgmma.fence()", o.loc)]
+
+
+@writes(hopper.wgmma)
+def _wgmma(s: Statements, o: Op) -> list[Node]:
+    a, b, acc, flag = o.operands
+    use = s.x.text(flag)
+    option = "" if use == "True" else f", use_acc={use}"
+    return [
+        Line(
+            f"self.wgmma.mma({s.x.text(a)}, {s.x.text(b)}, {s.x.text(acc)}{option})",
+            o.loc,
+        )
+    ]
+
+
+@writes(hopper.wgmma_commit)
+def _wgmma_commit(s: Statements, o: Op) -> list[Node]:
+    return [Line("self.wgmma.commit_group()", o.loc)]
+
+
+@writes(hopper.hold)
+def _hold(s: Statements, o: Op) -> list[Node]:
+    return [Line(f"self.hold({', '.join(s.x.full(v) for v in o.operands)})", o.loc)]
+
+
+@writes(hopper.wgmma_wait)
+def _wgmma_wait(s: Statements, o: Op) -> list[Node]:
+    return [Line(f"self.wgmma.wait_group({o.attrs['pending']})", o.loc)]
