@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
-from warploom.codegen.lower_hopper import geometry
+from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, words_of
 from warploom.codegen.registers import MEMORY_TYPES, affine, per_word
 from warploom.errors import InternalError
@@ -254,15 +254,20 @@ def _load_box(e: Emitter, o: Op) -> None:
     dst = e.array(o.result)
     per = per_word(dst.elem)
     rows = _Rows(box, t)
+    policy = cache_policy(o)
 
     def value(start: int) -> str:
         pointer, test, valid = rows.access(start, n)
         bits = 8 * item * n
-        if valid:
-            return (
-                f"load_part{bits}<{item}>({pointer}, {f'{test} ? {valid} : 0' if test else valid})"
-            )
-        return f"({test} ? load_global{bits}({pointer}) : {_empty(item * n)})"
+        whole = f"load_global{bits}{'_hinted' * bool(policy)}({pointer}{policy})"
+        if not valid:
+            return f"({test} ? {whole} : {_empty(item * n)})"
+        count = f"{test} ? {valid} : 0" if test else valid
+        if not policy:
+            return f"load_part{bits}<{item}>({pointer}, {count})"
+        name = e.name("count")  # what is at the edge goes without the hint
+        e.line(f"const int {name} = {count};")
+        return f"({name} == {n} ? {whole} : load_part{bits}<{item}>({pointer}, {name}))"
 
     if n >= per:
         for start in range(0, t.layout.registers, n):
@@ -288,15 +293,20 @@ def _store_box(e: Emitter, o: Op) -> None:
     r = e.regs(value)
     holder = e.holder(t.layout)
     rows = _Rows(box, t)
+    policy = cache_policy(o)
     for start in range(0, t.layout.registers, n):
         pointer, test, valid = rows.access(start, n)
         test = " && ".join(x for x in (holder, test) if x)
         given = ", ".join(words_of(r, start, n * item))
         bits = 8 * n * item
-        if valid:
-            text = f"store_part{bits}<{item}>({pointer}, {valid}, {given});"
+        whole = f"store_global{bits}{'_hinted' * bool(policy)}({pointer}, {given}{policy});"
+        part = f"store_part{bits}<{item}>({pointer}, {valid}, {given});"
+        if not valid:
+            text = whole
+        elif policy:  # what is at the edge goes without the hint
+            text = f"{{ if ({valid} == {n}) {whole} else {part} }}"
         else:
-            text = f"store_global{bits}({pointer}, {given});"
+            text = part
         e.line(f"if ({test}) {text}" if test else text)
 
 
@@ -331,6 +341,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
     places = Places(e, e.shared(dst), to[0], real[0], f"{dst.hint or 'slot'}_at")
     moved = f" + {affine(0, further)}" if further else ""
     lines = []
+    policy = cache_policy(o)
     for j in range(body):
         place = tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
         held = " && ".join(x for x in (e.holder(layout), rows.held(place, starts[j::body])) if x)
@@ -340,7 +351,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
         lines.append(f"const int {name} = {f'{test} ? {count} : 0' if test else count};")
         into = places.at(to[j], real[j]) + moved
         source = f"{name} ? {rows.pointer(place)} : {e.scalar(box.view.operands[0])}"
-        copy = f"cp_async<{size}>({into}, {source}, {name});"
+        copy = f"cp_async{'_hinted' * bool(policy)}<{size}>({into}, {source}, {name}{policy});"
         lines.append(f"if ({held}) {copy}" if held else copy)
     if turns == 1:
         e.lines((0, text) for text in lines)

@@ -209,6 +209,12 @@ def _copies(e: Emitter, t: TensorMap, offsets: list[str], s: Value) -> list[tupl
     return out
 
 
+def cache_policy(o: Op) -> str:
+    """The last argument of a hinted access, with its comma; "" where the op has no hint."""
+    policy = o.attrs.get("cache_policy")
+    return f", l2_{policy}()" if policy else ""
+
+
 def _plus(text: str, n: int) -> str:
     if n == 0:
         return text
@@ -220,20 +226,22 @@ def _tma_load(e: Emitter, o: Op) -> None:
     assert isinstance(m.type, TensorMap)
     to_many = bool(o.attrs.get("multicast"))
     mask = f", {e.scalar(offsets.pop())}" if to_many else ""
-    name, definition = ptx.tma_load(m.type.rank, to_many)
+    policy = cache_policy(o)
+    name, definition = ptx.tma_load(m.type.rank, to_many, bool(policy))
     e.made[name] = definition
     bar = barrier(e, o, 2)
     for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], dst):
-        e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar}{mask});")
+        e.line(f"{name}({address}, &{e.env[m]}, {coordinates}, {bar}{mask}{policy});")
 
 
 def _tma_store(e: Emitter, o: Op) -> None:
     m, src, *offsets = o.operands
     assert isinstance(m.type, TensorMap)
-    name, definition = ptx.tma_store(m.type.rank)
+    policy = cache_policy(o)
+    name, definition = ptx.tma_store(m.type.rank, o.attrs.get("reduce"), bool(policy))
     e.made[name] = definition
     for coordinates, address in _copies(e, m.type, [e.scalar(v) for v in offsets], src):
-        e.line(f"{name}(&{e.env[m]}, {coordinates}, {address});")
+        e.line(f"{name}(&{e.env[m]}, {coordinates}, {address}{policy});")
 
 
 def _tma_store_commit(e: Emitter, o: Op) -> None:

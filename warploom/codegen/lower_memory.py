@@ -10,7 +10,7 @@ import numpy as np
 from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_arith import literal
-from warploom.codegen.lower_hopper import geometry
+from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.registers import (
     Array,
     Element,
@@ -230,10 +230,11 @@ def _load(e: Emitter, o: Op) -> None:
     if isinstance(elem, Pointer):
         raise InternalError("codegen: a load of pointers")
     item = elem.bytes
-    volatile = "_volatile" if o.attrs.get("volatile") else ""
+    policy = cache_policy(o)
+    how = "_volatile" if o.attrs.get("volatile") else "_hinted" * bool(policy)
 
     def value(pointer: str, mask: str | None, other: str) -> str:
-        text = from_memory(elem, f"load_global{8 * item}{volatile}({pointer})")
+        text = from_memory(elem, f"load_global{8 * item}{how}({pointer}{policy})")
         return text if mask is None else f"{mask} ? {text} : {other}"
 
     if isinstance(t, Scalar):
@@ -250,7 +251,9 @@ def _load(e: Emitter, o: Op) -> None:
     if n > 1 and n >= per_word(elem):
         for start in range(0, dst.count, n):
             bits, size = 8 * item * n, item * n
-            text = f"load_global{bits}({read(pointers.elements[start], pointers.elem)})"
+            text = (
+                f"load_global{bits}{how}({read(pointers.elements[start], pointers.elem)}{policy})"
+            )
             if masks:
                 given = ", ".join(words_of(others, start, size)) if others else ""
                 empty = (given or "0u") if size <= 4 else f"Vec{size // 4}{{{given}}}"
@@ -294,11 +297,14 @@ def _store(e: Emitter, o: Op) -> None:
     elem = elem_of(value.type)
     assert isinstance(elem, DType)
     item = elem.bytes
+    policy = cache_policy(o)
+    how = "_hinted" * bool(policy)
     if isinstance(value.type, Scalar):
         tests = [] if e.elected else [e.use("leader")]
         tests += [e.scalar(v) for v in rest]
         r = Regs(elem, (Element(None, 0, e.scalar(value)),))
-        text = f"store_global{8 * item}({e.scalar(p)}, {', '.join(words_of(r, 0, item))});"
+        given = ", ".join(words_of(r, 0, item))
+        text = f"store_global{8 * item}{how}({e.scalar(p)}, {given}{policy});"
         e.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
         return
     t = value.type
@@ -310,8 +316,8 @@ def _store(e: Emitter, o: Op) -> None:
     for i in range(0, len(r.elements), n):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         text = (
-            f"store_global{8 * item * n}({read(pointers.elements[i], pointers.elem)},"
-            f" {', '.join(words_of(r, i, item * n))});"
+            f"store_global{8 * item * n}{how}({read(pointers.elements[i], pointers.elem)},"
+            f" {', '.join(words_of(r, i, item * n))}{policy});"
         )
         test = " && ".join(x for x in tests if x)
         e.line(f"if ({test}) {text}" if test else text)

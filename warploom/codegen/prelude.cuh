@@ -306,6 +306,52 @@ DEV i64 long_of(Vec2 v) { return (i64)((u64)v.w[1] << 32 | v.w[0]); }
 
 DEV double double_of(Vec2 v) { return __longlong_as_double(long_of(v)); }
 
+// What the L2 is to give up first; the same for all bytes of an access.
+DEV u64 l2_evict_first() { u64 p; asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
+
+DEV u64 l2_evict_last() { u64 p; asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p)); return p; }
+
+DEV u64 l2_evict_normal() { u64 p; asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p)); return p; }
+
+DEV u64 l2_evict_unchanged() { u64 p; asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(p)); return p; }
+
+// Accesses to global memory under such a policy.
+DEV u32 load_global8_hinted(const void* p, u64 policy) { u32 a; asm volatile("ld.global.L2::cache_hint.u8 %0, [%1], %2;" : "=r"(a) : "l"(p), "l"(policy) : "memory"); return a; }
+
+DEV u32 load_global16_hinted(const void* p, u64 policy) { u16 a; asm volatile("ld.global.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(a) : "l"(p), "l"(policy) : "memory"); return a; }
+
+DEV u32 load_global32_hinted(const void* p, u64 policy) { u32 a; asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(a) : "l"(p), "l"(policy) : "memory"); return a; }
+
+DEV Vec2 load_global64_hinted(const void* p, u64 policy) {
+  Vec2 v;
+  asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(p), "l"(policy) : "memory");
+  return v;
+}
+
+DEV Vec4 load_global128_hinted(const void* p, u64 policy) {
+  Vec4 v;
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p), "l"(policy) : "memory");
+  return v;
+}
+
+DEV void store_global8_hinted(void* p, u32 a, u64 policy) { asm volatile("st.global.L2::cache_hint.u8 [%0], %1, %2;" :: "l"(p), "r"(a), "l"(policy) : "memory"); }
+
+DEV void store_global16_hinted(void* p, u32 a, u64 policy) { asm volatile("st.global.L2::cache_hint.u16 [%0], %1, %2;" :: "l"(p), "h"((u16)a), "l"(policy) : "memory"); }
+
+DEV void store_global32_hinted(void* p, u32 a, u64 policy) { asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" :: "l"(p), "r"(a), "l"(policy) : "memory"); }
+
+DEV void store_global64_hinted(void* p, u32 a, u32 b, u64 policy) { asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" :: "l"(p), "r"(a), "r"(b), "l"(policy) : "memory"); }
+
+DEV void store_global128_hinted(void* p, u32 a, u32 b, u32 c, u32 d, u64 policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" :: "l"(p), "r"(a), "r"(b), "r"(c), "r"(d), "l"(policy) : "memory");
+}
+
+// As cp_async.
+template <int N> DEV void cp_async_hinted(u32 dst, const void* src, int valid, u64 policy) {
+  if constexpr (N == 16) asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" :: "r"(dst), "l"(src), "r"(valid), "l"(policy) : "memory");
+  else asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(dst), "l"(src), "n"(N), "r"(valid), "l"(policy) : "memory");
+}
+
 // Bits and floats.  By an instruction: where the compiler sees that an accumulator is only ever made of bits, or
 // that only its bits are used, it carries them as bits, and converts them where wgmmas are still in flight
 // (ptxas then serialises these: C7514).

@@ -71,35 +71,49 @@ class Wgmma:
         return "\n".join([*lines, "}"])
 
 
-def tma_load(rank: int, multicast: bool = False) -> tuple[str, str]:
+def tma_load(rank: int, multicast: bool = False, hinted: bool = False) -> tuple[str, str]:
     """(name, device function) of a TMA copy global → shared: (dst, map, coordinates innermost first, bar),
-    and with multicast the mask of CTAs."""
+    with multicast the mask of CTAs, and where hinted the L2's policy."""
     at, declared, given = _coordinates(rank, first=2)
-    to, mask, masked, passed = "", "", "", ""
-    name = f"tma_load_{rank}d"
+    name = f"tma_{'multicast' if multicast else 'load'}_{rank}d"
+    to, more, parameters, passed = "", "", "", ""
     if multicast:
-        name = f"tma_multicast_{rank}d"
-        to, mask = ".multicast::cluster", f", %{rank + 3}"
-        masked, passed = ", u32 mask", ', "h"((unsigned short)mask)'
+        to, more = ".multicast::cluster", f", %{rank + 3}"
+        parameters, passed = ", u32 mask", ', "h"((unsigned short)mask)'
+    if hinted:
+        name, to, more = (
+            f"{name}_hinted",
+            f"{to}.L2::cache_hint",
+            f"{more}, %{rank + 3 + multicast}",
+        )
+        parameters, passed = f"{parameters}, u64 policy", f'{passed}, "l"(policy)'
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{to}"
-        f" [%0], [%1, {at}], [%{rank + 2}]{mask};"
+        f" [%0], [%1, {at}], [%{rank + 2}]{more};"
     )
     return name, (
-        f"DEV void {name}(u32 dst, const TensorMap* map, {declared}, u32 bar{masked}) {{\n"
+        f"DEV void {name}(u32 dst, const TensorMap* map, {declared}, u32 bar{parameters}) {{\n"
         f'  asm volatile("{text}"\n'
         f'               :: "r"(dst), "l"(map), {given}, "r"(bar){passed} : "memory");\n}}'
     )
 
 
-def tma_store(rank: int) -> tuple[str, str]:
-    """(name, device function) of a TMA copy shared → global: (map, coordinates innermost first, src)."""
+def tma_store(rank: int, reduce: str | None = None, hinted: bool = False) -> tuple[str, str]:
+    """(name, device function) of a TMA copy shared → global, or of a reduction: (map, coordinates innermost
+    first, src), and where hinted the L2's policy."""
     at, declared, given = _coordinates(rank, first=1)
-    text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {at}], [%{rank + 1}];"
-    return f"tma_store_{rank}d", (
-        f"DEV void tma_store_{rank}d(const TensorMap* map, {declared}, u32 src) {{\n"
+    name = f"tma_{f'reduce_{reduce}' if reduce else 'store'}_{rank}d"
+    copy = f"cp.{'reduce.' if reduce else ''}async.bulk.tensor.{rank}d.global.shared::cta"
+    copy += f".{reduce}.tile.bulk_group" if reduce else ".bulk_group"
+    more, parameters, passed = "", "", ""
+    if hinted:
+        name, copy, more = f"{name}_hinted", f"{copy}.L2::cache_hint", f", %{rank + 2}"
+        parameters, passed = ", u64 policy", ', "l"(policy)'
+    text = f"{copy} [%0, {at}], [%{rank + 1}]{more};"
+    return name, (
+        f"DEV void {name}(const TensorMap* map, {declared}, u32 src{parameters}) {{\n"
         f'  asm volatile("{text}"\n'
-        f'               :: "l"(map), {given}, "r"(src) : "memory");\n}}'
+        f'               :: "l"(map), {given}, "r"(src){passed} : "memory");\n}}'
     )
 
 

@@ -452,6 +452,12 @@ def _reduce(x: Expressions, o: Op) -> Expr:
 # ---- memory
 
 
+def hint(o: Op, name: str = "cache_policy") -> list[str]:
+    """The keyword argument of an access that has a hint for the L2."""
+    policy = o.attrs.get("cache_policy")
+    return [f'{name}="{policy}"'] if policy else []
+
+
 @writes(tile.load)
 def _load(x: Expressions, o: Op) -> Expr:
     p, *rest = o.operands
@@ -464,6 +470,7 @@ def _load(x: Expressions, o: Op) -> Expr:
         parts.append(f"{name}={e.text}")
     if o.attrs.get("volatile"):
         parts.append("volatile=True")
+    parts += hint(o, "eviction_policy")
     return Expr(f"self.load({', '.join(parts)})", ATOM, shape)
 
 
@@ -478,11 +485,8 @@ def _atomic(x: Expressions, o: Op) -> Expr:
 def _load_box(x: Expressions, o: Op) -> Expr:
     view, *offsets = o.operands
     shape = o.attrs["shape"]
-    return Expr(
-        f"self.load_global({x.text(view)}, offsets=[{x.items(offsets)}], shape={sizes(shape)})",
-        ATOM,
-        shape,
-    )
+    parts = [x.text(view), f"offsets=[{x.items(offsets)}]", f"shape={sizes(shape)}", *hint(o)]
+    return Expr(f"self.load_global({', '.join(parts)})", ATOM, shape)
 
 
 @writes(hopper.shared_load, hopper.shared_get)

@@ -9,6 +9,7 @@ from warploom.eject.expressions import (
     EXPRESSIONS,
     Expressions,
     barrier,
+    hint,
     quoted,
     sizes,
     slot_bytes,
@@ -344,14 +345,15 @@ def _print(s: Statements, o: Op) -> list[Node]:
 def _store(s: Statements, o: Op) -> list[Node]:
     p, value, *mask = o.operands
     parts = [s.x.tight(p).text, s.x.loose(value).text, *(f"mask={s.x.loose(m).text}" for m in mask)]
+    parts += hint(o, "eviction_policy")
     return [Line(f"self.store({', '.join(parts)})", o.loc)]
 
 
 @writes(tile.store_box)
 def _store_box(s: Statements, o: Op) -> list[Node]:
     view, value, *offsets = o.operands
-    parts = f"{s.x.text(view)}, {s.x.full(value)}, offsets=[{s.x.items(offsets)}]"
-    return [Line(f"self.store_global({parts})", o.loc)]
+    parts = [s.x.text(view), s.x.full(value), f"offsets=[{s.x.items(offsets)}]", *hint(o)]
+    return [Line(f"self.store_global({', '.join(parts)})", o.loc)]
 
 
 @writes(hopper.shared_store, hopper.shared_put)
@@ -442,15 +444,15 @@ def _expected(s: Statements, o: Op) -> list[str]:
 # ---- TMA and cp.async
 
 
-def _options(s: Statements, m: Value) -> str:
-    """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches."""
+def _options(s: Statements, o: Op, m: Value) -> str:
+    """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches and keeps."""
     t, maker = m.type, s.flow.made[m]
     assert isinstance(t, TensorMap)
     leading = t.thin == tuple(range(len(t.thin)))
     text = "" if leading else f", dims={list(t.axes)}"
     if maker.attrs.get("promote", 256) != 256:
         text += f", promote={maker.attrs['promote']}"
-    return text
+    return "".join([text, *(f", {h}" for h in hint(o))])
 
 
 def _viewed(s: Statements, m: Value) -> str:
@@ -466,14 +468,16 @@ def _tma_load(s: Statements, o: Op) -> list[Node]:
     parts = (
         f"{_viewed(s, m)}, {s.x.text(slot)}, [{s.x.items(offsets)}], {barrier(s.x, array, index)}"
     )
-    return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, m)})", o.loc)]
+    return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, o, m)})", o.loc)]
 
 
 @writes(hopper.tma_store)
 def _tma_store(s: Statements, o: Op) -> list[Node]:
     m, slot, *offsets = o.operands
     parts = f"{s.x.text(slot)}, {_viewed(s, m)}, [{s.x.items(offsets)}]"
-    return [Line(f"self.tma.shared_to_global({parts}{_options(s, m)})", o.loc)]
+    fn = o.attrs.get("reduce")
+    how = f', reduce="{fn}"' if fn else ""
+    return [Line(f"self.tma.shared_to_global({parts}{how}{_options(s, o, m)})", o.loc)]
 
 
 @writes(hopper.tma_store_commit)
@@ -491,6 +495,7 @@ def _tma_wait(s: Statements, o: Op) -> list[Node]:
 def _cp_async(s: Statements, o: Op) -> list[Node]:
     view, to, *offsets = o.operands
     parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
+    parts += "".join(f", {h}" for h in hint(o))
     return [Line(f"self.cp_async.load({parts})", o.loc)]
 
 

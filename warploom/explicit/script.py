@@ -25,6 +25,7 @@ from warploom.explicit.surface import (
     box_offsets,
     index_of,
     one_thread,
+    policy_of,
     program,
     shared_of,
     tile_value,
@@ -177,25 +178,42 @@ class Instructions:
     # ---- memory
 
     @builtin
-    def load_global(self, src: GlobalView, offsets: Any, shape: Any, dims: Any = None) -> Any:
-        """The box at offsets into registers; out of bounds zeros.  The group loads it together."""
+    def load_global(
+        self,
+        src: GlobalView,
+        offsets: Any,
+        shape: Any,
+        dims: Any = None,
+        cache_policy: Any = None,
+    ) -> Any:
+        """The box at offsets into registers; out of bounds zeros.  The group loads it together.
+
+        dims: which axes of the view are the tile's, by default the last.  cache_policy: as tma's."""
         whole_group("load_global")
         at = box_offsets(offsets, src)
         sizes = shapes.positive_shape(shape, "the shape")
         box = _box(src, sizes, dims)
-        out = current().emit(tile.load_box, src.view, *at, shape=box)
+        how = policy_of(cache_policy)
+        out = current().emit(tile.load_box, src.view, *at, shape=box, **how)
         return shapes.reshape(out, sizes) if box != sizes else out
 
     @builtin
-    def store_global(self, dst: GlobalView, src: Operand, offsets: Any, dims: Any = None) -> None:
-        """Registers to the box at offsets; out of bounds dropped."""
+    def store_global(
+        self,
+        dst: GlobalView,
+        src: Operand,
+        offsets: Any,
+        dims: Any = None,
+        cache_policy: Any = None,
+    ) -> None:
+        """Registers to the box at offsets; out of bounds dropped.  dims, cache_policy: as load_global's."""
         whole_group("store_global")
         at = box_offsets(offsets, dst)
         v = tile_value(src, "store_global")
         sizes = cast(Tile, v.type).shape
         box = _box(dst, sizes, dims)
         v = shapes.reshape(v, box) if box != sizes else v
-        current().emit(tile.store_box, dst.view, v, *at)
+        current().emit(tile.store_box, dst.view, v, *at, **policy_of(cache_policy))
 
     @builtin
     def load_shared(self, src: Any) -> Any:

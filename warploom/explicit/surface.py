@@ -283,21 +283,21 @@ class Tma:
 
         multicast_mask: CTAs of the cluster (bit r: rank r) that all get the box, at the same place of their
         shared memory; its bytes complete on the same barrier of each.
+        cache_policy: a hint which lines the L2 gives up first: 'evict_first' (what is read once),
+        'evict_last' (what is read again), 'evict_normal' or 'evict_unchanged'.
         promote: bytes that the L2 fetches together along a row (64, 128 or 256), to be read soon."""
         if known_int(cta_group) != 1:
             not_yet("cta_group", "Blackwell's pairs of CTAs")
-        if cache_policy is not None:
-            not_yet("cache_policy", "cache policies")
         d = shared_of(dst)
         m = tensor_map(src, d, dims, promote)
         b = barrier_of(mbarrier)
         emitter = current()
         at = box_offsets(offsets, src)
         index = index_of(b.index)
-        many: dict[str, Any] = {}
+        how = policy_of(cache_policy)
         if multicast_mask is not None:
-            at, many = [*at, _mask(multicast_mask)], {"multicast": True}
-        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at, **many))
+            at, how = [*at, _mask(multicast_mask)], {"multicast": True, **how}
+        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at, **how))
 
     @builtin
     def shared_to_global(
@@ -308,20 +308,21 @@ class Tma:
         dims: Any = None,
         cache_policy: Any = None,
         promote: Any = 256,
+        reduce: Any = None,
     ) -> None:
-        """Writes a slot to the box at offsets; in the elected thread's current bulk group."""
-        if cache_policy is not None:
-            not_yet("cache_policy", "cache policies")
+        """Writes a slot to the box at offsets; in the elected thread's current bulk group.
+
+        reduce: combines each element with the one that is there, atomically: 'add' (16-bit floats, float32,
+        int32, uint32, uint64), 'min' or 'max' (16-bit floats, 32- and 64-bit integers), 'and', 'or' or
+        'xor' (those integers), 'inc' or 'dec' (uint32)."""
         s = shared_of(src)
         m = tensor_map(dst, s, dims, promote)
         emitter = current()
         at = box_offsets(offsets, dst)
-        one_thread(lambda: emitter.emit(hopper.tma_store, m, s, *at))
-
-    @builtin
-    def shared_to_global_reduce(self, *args: Any, **kwargs: Any) -> None:
-        """A store that adds to what is there."""
-        not_yet("a TMA store with a reduction", "TMA reductions")
+        how = policy_of(cache_policy)
+        if reduce is not None:
+            how["reduce"] = reduce
+        one_thread(lambda: emitter.emit(hopper.tma_store, m, s, *at, **how))
 
     @builtin
     def commit_group(self) -> None:
@@ -448,12 +449,15 @@ class CpAsync:
     """self.cp_async: copies by all threads of the group together, a few bytes each."""
 
     @builtin
-    def load(self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16) -> None:
+    def load(
+        self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16, cache_policy: Any = None
+    ) -> None:
         """The box of dst's shape at offsets, in pieces of 4, 8 or 16 bytes; out of bounds zeros."""
         whole_group("cp_async.load")
         d = shared_of(dst)
         at = box_offsets(offsets, src)
-        current().emit(hopper.cp_async, src.view, d, *at, bytes=static_int(bytes, "bytes"))
+        how = {"bytes": static_int(bytes, "bytes"), **policy_of(cache_policy)}
+        current().emit(hopper.cp_async, src.view, d, *at, **how)
 
     @builtin
     def arrive(self, barrier: Any) -> None:
@@ -613,6 +617,11 @@ def _each_cta(mask: Operand, emit: Any) -> None:
 
 def not_yet(what: str, needs: str) -> NoReturn:
     refuse("not-yet", f"{what} is not supported yet", f"it needs {needs}")
+
+
+def policy_of(cache_policy: Any) -> dict[str, Any]:
+    """The attributes of an access with such a hint."""
+    return {} if cache_policy is None else {"cache_policy": cache_policy}
 
 
 def known_int(x: Any) -> Any:

@@ -95,9 +95,11 @@ def translate_script(
 def kernel_parameters(fn: Function) -> list[tuple[str, Any]]:
     """(name, annotation) of a kernel's parameters after self.  Those that are text are evaluated."""
     out = []
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    around = {name: cell.cell_contents for name, cell in cells if name != "__class__"}
     for p in list(inspect.signature(fn).parameters.values())[1:]:
         a = p.annotation
-        out.append((p.name, eval(a, fn.__globals__) if isinstance(a, str) else a))
+        out.append((p.name, eval(a, fn.__globals__, around) if isinstance(a, str) else a))
     return out
 
 

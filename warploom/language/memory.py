@@ -39,6 +39,11 @@ def _check_hints(cache_modifier: Any, eviction_policy: Any) -> None:
             refuse("cache-hint", f"{name}={value!r}", f"use one of {', '.join(map(repr, allowed))}")
 
 
+def _policy(eviction_policy: Any) -> dict[str, Any]:
+    """The hint as an access by pointers carries it.  One that becomes a copy of a box loses it."""
+    return {"cache_policy": eviction_policy} if eviction_policy else {}
+
+
 def _pointer(x: Operand, what: str) -> DType:
     """The dtype that a pointer operand points at."""
     d = current().dtype(x) if isinstance(x, Value) else None
@@ -117,7 +122,8 @@ def load(
         if mask is None:
             refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
         rest.append(_fit(emitter.cast(other, d), shape, "other-shape", "load's other"))
-    attrs: dict[str, Any] = {"volatile": True} if static_bool(volatile, "volatile") else {}
+    is_volatile = static_bool(volatile, "volatile")
+    attrs = {"volatile": True} if is_volatile else _policy(eviction_policy)
     return cast(Value, emitter.emit(tile.load, p, *rest, **attrs))
 
 
@@ -143,7 +149,7 @@ def store(
     shape = emitter.shape(pointer)
     written = _fit(emitter.cast(value, d), shape, "store-shape", "the stored value")
     masks = () if mask is None else (_mask(mask, shape, "store"),)
-    emitter.emit(tile.store, emitter.value(pointer), written, *masks)
+    emitter.emit(tile.store, emitter.value(pointer), written, *masks, **_policy(eviction_policy))
 
 
 def _no_mask(mask: Operand, other: Operand) -> None:

@@ -241,11 +241,29 @@ class GlobalMemory:
         self._writable(self.split(view.base, loc)[0], loc)
         box.elements[...] = value.reshape(thick)[box.where]
 
+    def reduce_box(
+        self,
+        fn: str,
+        view: ViewValue,
+        value: Array,
+        offsets: Sequence[int],
+        loc: Loc | None = None,
+    ) -> None:
+        """Combines a tile into memory at `offsets`, each element by itself; those outside the extents are
+        dropped."""
+        box = self.box("reduction", view, offsets, value.shape, loc)
+        if 0 in box.shape:
+            return
+        self._writable(self.split(view.base, loc)[0], loc)
+        box.elements[...] = _ATOMICS[fn](box.elements, value[box.where])
+
 
 _ATOMICS: dict[str, Any] = {
     "add": np.add,
-    "max": np.maximum,
     "min": np.minimum,
+    "inc": lambda old, new: np.where(old >= new, 0, old + 1),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
+    "max": np.maximum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,

@@ -658,8 +658,12 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
 
         def write() -> None:
             if data is not None:
-                reached = _whole_units(view, o.operands[0].type)
-                cta.memory.store_box(reached, data.reshape(_box(o)), at, o.loc)
+                box, fn = data.reshape(_box(o)), o.attrs.get("reduce")
+                if fn is None:
+                    reached = _whole_units(view, o.operands[0].type)
+                    cta.memory.store_box(reached, box, at, o.loc)
+                else:
+                    cta.memory.reduce_box(fn, view, box, at, o.loc)
             bulk.unwritten[group] -= 1
 
         cta.engine.issue("tma_store", write, end, a.own_lane("tma_store"))

@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
+from warploom.ir.ops.tile import check_policy
 from warploom.ir.types import (
     Barriers,
     DType,
@@ -28,6 +29,16 @@ from warploom.ir.types import (
 SWIZZLES = (0, 32, 64, 128)
 PROMOTIONS = (64, 128, 256)
 SCOPES = ("cta", "cluster")
+
+_WHOLE, _FLOAT16 = ("i32", "u32", "u64"), ("f16", "bf16")
+_BITS = ("i32", "u32", "i64", "u64")
+# Element types of TMA's reductions (PTX ISA, "cp.reduce.async.bulk.tensor").
+REDUCTIONS: dict[str, tuple[str, ...]] = {
+    "add": (*_WHOLE, "f32", *_FLOAT16),
+    **dict.fromkeys(("min", "max"), (*_BITS, *_FLOAT16)),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), _BITS),
+}
 
 
 # ---- declarations: before `tasks`
@@ -249,22 +260,46 @@ def tma_load(
     index: Scalar,
     *offsets: Scalar,
     multicast: bool = False,
+    cache_policy: str | None = None,
 ) -> None:
     """cp.async.bulk.tensor global → shared of the box at offsets (i32, the view's axes); elements out of
     bounds are 0.  Its tile_bytes complete on barrier b[index] (complete_tx, counted also for zeros).
 
     multicast: the last operand is a mask (i32) of CTAs of the cluster, bit r for rank r.  The box goes to the
-    same place in each one's shared memory, and its bytes complete on each one's barrier b[index]."""
+    same place in each one's shared memory, and its bytes complete on each one's barrier b[index].
+    cache_policy: a hint for the L2 (tile.CACHE_POLICIES)."""
+    check_policy(cache_policy)
     require(_fits(m, dst), f"tma_load of {m} into {dst}")
     require(len(offsets) == m.rank + multicast, f"{m} takes {m.rank} offsets")
     _barrier(b, index)
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
-def tma_store(m: TensorMap, src: Shared, *offsets: Scalar) -> None:
+def tma_store(
+    m: TensorMap,
+    src: Shared,
+    *offsets: Scalar,
+    reduce: str | None = None,
+    cache_policy: str | None = None,
+) -> None:
     """cp.async.bulk.tensor shared → global, in the executing thread's current bulk group; elements out
     of bounds are dropped, but along the inner axis in whole units of 16 bytes: a unit that holds one
-    element in bounds is written whole (seen on an H200)."""
+    element in bounds is written whole (seen on an H200).
+
+    reduce: combines each element into global memory (cp.reduce.async.bulk.tensor), atomically one by one, for
+    the dtypes of REDUCTIONS.  inc: 0 where the old value is at least the slot's, else one more; dec: the
+    slot's where the old value is 0 or greater, else one less.  cache_policy: a hint for the L2.
+    """
+    check_policy(cache_policy)
+    if reduce is not None:
+        known = ", ".join(REDUCTIONS)
+        require(reduce in REDUCTIONS, f"TMA reduces by {known}, not {reduce}", "tma-reduce")
+        dtypes = REDUCTIONS[reduce]
+        require(
+            m.dtype.name in dtypes,
+            f"TMA has no {reduce} of {m.dtype} (there is one of {', '.join(dtypes)})",
+            "tma-reduce",
+        )
     require(_fits(m, src), f"tma_store of {src} to {m}")
     require(len(offsets) == m.rank, f"{m} takes {m.rank} offsets")
 
@@ -285,8 +320,12 @@ def tma_store_wait(*, pending: int, read: bool = True) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
-def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
-    """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled."""
+def cp_async(
+    v: View, dst: Shared, *offsets: Scalar, bytes: int, cache_policy: str | None = None
+) -> None:
+    """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled.
+    cache_policy: a hint for the L2 (tile.CACHE_POLICIES)."""
+    check_policy(cache_policy)
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
     fits = not dst.lead and not dst.peer and len(dst.shape) <= v.rank == len(offsets)
     require(fits, f"cp_async of {v} into {dst}")

@@ -192,6 +192,19 @@ def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Til
 
 # ---- memory by pointers
 
+# Which lines the L2 gives up first (PTX ISA, "createpolicy": the primary priorities).  Hints: they change
+# no result.
+CACHE_POLICIES = ("evict_first", "evict_last", "evict_normal", "evict_unchanged")
+
+
+def check_policy(cache_policy: str | None) -> None:
+    """Refuses what is no cache policy; None: no hint."""
+    require(
+        cache_policy is None or cache_policy in CACHE_POLICIES,
+        f"a cache policy is one of {', '.join(CACHE_POLICIES)}, not {cache_policy}",
+        "cache-policy",
+    )
+
 
 @op(effect=Effect.READ)
 def load(
@@ -199,13 +212,18 @@ def load(
     *rest: Type,
     volatile: bool = False,
     run: tuple[int, ...] = (),
+    cache_policy: str | None = None,
     layout: object = None,
 ) -> Type:
     """Elements at p; rest is (), (mask,) or (mask, other).  Masked-off elements are `other`, or 0.
 
     run=(axis, n): along the axis each aligned group of n elements is adjacent in memory, starts at a
-    multiple of its size, and is masked alike.
+    multiple of its size, and is masked alike.  cache_policy: a hint for the L2, one of CACHE_POLICIES.
     """
+    check_policy(cache_policy)
+    require(
+        not (volatile and cache_policy), "a volatile load takes no cache policy", "cache-policy"
+    )
     e = elem_of(p)
     require(isinstance(e, Pointer), f"load needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)
@@ -218,8 +236,15 @@ def load(
 
 
 @op(effect=Effect.WRITE)
-def store(p: Type, value: Type, *rest: Type, run: tuple[int, ...] = ()) -> None:
-    """Writes value at p; rest is () or (mask,).  run: as of `load`."""
+def store(
+    p: Type,
+    value: Type,
+    *rest: Type,
+    run: tuple[int, ...] = (),
+    cache_policy: str | None = None,
+) -> None:
+    """Writes value at p; rest is () or (mask,).  run, cache_policy: as of `load`."""
+    check_policy(cache_policy)
     e = elem_of(p)
     require(isinstance(e, Pointer), f"store needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)
@@ -255,13 +280,21 @@ def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View
 
 
 @op(effect=Effect.READ)
-def load_box(v: View, *offsets: Type, shape: tuple[int, ...], layout: object = None) -> Tile:
+def load_box(
+    v: View,
+    *offsets: Type,
+    shape: tuple[int, ...],
+    cache_policy: str | None = None,
+    layout: object = None,
+) -> Tile:
     """The box of `shape` at `offsets` (i32, one an axis); elements outside the extents are 0.
 
     A view may have more axes than the box: in the leading ones the box is one element thick.
 
     At WARP and PLACED it is a collective copy from global memory straight into registers.
+    cache_policy: as of `load`.
     """
+    check_policy(cache_policy)
     require(
         len(offsets) == v.rank >= len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank"
     )
@@ -269,7 +302,8 @@ def load_box(v: View, *offsets: Type, shape: tuple[int, ...], layout: object = N
 
 
 @op(effect=Effect.WRITE)
-def store_box(v: View, value: Tile, *offsets: Type) -> None:
+def store_box(v: View, value: Tile, *offsets: Type, cache_policy: str | None = None) -> None:
     """Writes a tile at offsets (as load_box's); elements outside the extents are dropped."""
+    check_policy(cache_policy)
     require(len(offsets) == v.rank >= len(value.shape), f"store_box of {value} to {v}", "view-rank")
     require(v.dtype == value.dtype, f"store_box of {value} to {v}", "store-type")

@@ -1,0 +1,123 @@
+"""Scripts for single features of the explicit language, and what they compute; used with and without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warploom.tilus as tilus
+from warploom.tilus import bfloat16, float16, float32, int32, int64, uint32, uint64
+
+DTYPES = {
+    "bf16": (bfloat16, ml_dtypes.bfloat16),
+    "f16": (float16, np.float16),
+    "f32": (float32, np.float32),
+    "i32": (int32, np.int32),
+    "u32": (uint32, np.uint32),
+    "i64": (int64, np.int64),
+    "u64": (uint64, np.uint64),
+}
+
+# Each reduction in one dtype of each family that TMA knows.
+REDUCED = [
+    *(("add", d) for d in ("f32", "bf16", "f16", "i32", "u32", "u64")),
+    *((fn, d) for fn in ("min", "max") for d in ("i32", "u32", "i64", "u64", "bf16", "f16")),
+    *((fn, d) for fn in ("and", "or", "xor") for d in ("i32", "u64")),
+    *((fn, "u32") for fn in ("inc", "dec")),
+]
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "inc": lambda old, new: np.where(old >= new, 0, old + 1),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
+}
+
+
+def reducer(name: str) -> type[tilus.Script]:
+    """The script that combines x into y, box by box, by TMA; for pointers of that dtype."""
+    dtype, _ = DTYPES[name]
+
+    class Reduce(tilus.Script):
+        def __init__(self, fn: str) -> None:
+            super().__init__()
+            self.fn = fn
+
+        def __call__(self, m: int32, n: int32, x_ptr: ~dtype, y_ptr: ~dtype):  # type: ignore[valid-type]
+            self.attrs.blocks = [tilus.utils.cdiv(m, 32), tilus.utils.cdiv(n, 64)]
+            self.attrs.warps = 4
+            g_x = self.global_view(x_ptr, dtype=dtype, shape=[m, n])
+            g_y = self.global_view(y_ptr, dtype=dtype, shape=[m, n])
+            s_x = self.shared_tensor(dtype=dtype, shape=[32, 64])
+            at = [self.blockIdx.x * 32, self.blockIdx.y * 64]
+            x = self.load_global(g_x, offsets=at, shape=[32, 64], cache_policy="evict_first")
+            self.store_shared(s_x, x)
+            self.fence.proxy_async()
+            self.sync()
+            with self.single_thread():
+                self.tma.shared_to_global(
+                    s_x, g_y, offsets=at, reduce=self.fn, cache_policy="evict_last"
+                )
+                self.tma.commit_group()
+                self.tma.wait_group(0, read=False)
+
+    return Reduce
+
+
+def values(name: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Small numbers: sums of two are exact in every dtype."""
+    low = 0 if name[0] == "u" else -60
+    return rng.integers(low, 60, shape).astype(DTYPES[name][1])
+
+
+class Hinted(tilus.Script):
+    """Every kind of access that takes a policy: y ← x by cp.async, TMA, boxes and pointers, one each."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = [tilus.utils.cdiv(n, 32)]
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[4, n, 32])
+        first = self.blockIdx.x * 32
+        by_tma = self.shared_tensor(dtype=float32, shape=[32, 32])
+        by_copy = self.shared_tensor(dtype=float32, shape=[32, 32])
+        arrived = self.mbarrier.alloc(1)
+        copied = self.mbarrier.alloc(128)
+        with self.thread_group(0, 128):
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(arrived, by_tma.nbytes)
+                self.tma.global_to_shared(
+                    g_x, by_tma, [first, 0], arrived, cache_policy=self.policy
+                )
+            self.cp_async.load(g_x, by_copy, [first, 0], cache_policy=self.policy)
+            self.cp_async.arrive(copied)
+            self.mbarrier.wait(arrived, 0)
+            with self.single_thread():
+                self.tma.shared_to_global(
+                    by_tma, g_y, [0, first, 0], dims=[1, 2], cache_policy=self.policy
+                )
+                self.tma.commit_group()
+                self.tma.wait_group(0)
+            self.mbarrier.wait(copied, 0)
+            box = self.load_shared(by_copy)
+            self.store_global(
+                g_y, box, offsets=[1, first, 0], dims=[1, 2], cache_policy=self.policy
+            )
+            box = self.load_global(
+                g_x, offsets=[first, 0], shape=[32, 32], cache_policy=self.policy
+            )
+            self.store_global(g_y, box, offsets=[2, first, 0], dims=[1, 2])
+            at = (first + self.arange(0, 32))[:, None] * 32 + self.arange(0, 32)[None, :]
+            inside = (first + self.arange(0, 32))[:, None] < n
+            v = self.load(x_ptr + at, mask=inside, eviction_policy="evict_first")
+            self.store(y_ptr + 3 * n * 32 + at, v, mask=inside, eviction_policy="evict_last")
