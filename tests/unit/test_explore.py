@@ -107,6 +107,36 @@ def test_what_is_left_out_is_not_proved() -> None:
     assert "explored and none fails, but not all" in str(report)
 
 
+def test_programs_that_share_a_word_are_run_together() -> None:
+    """Whoever comes second waits for what nobody does: each program alone is right."""
+    second = """func @second(%counter: ptr<i32>) level=WARP {warps=4} {
+      %c0 = const() {value=0, dtype=i32} : i32
+      %c1 = const() {value=1, dtype=i32} : i32
+      %never = mbarrier_alloc() {name="never", n=1, count=1} : mbarriers<1>
+      tasks() {names=("one",), warps=(1,), replicas=(1,), registers=(none,)} do {
+        %mine = atomic(%counter, %c1) {fn="add"} : i32
+        %late = eq(%mine, %c1) : i1
+        if(%late) do {
+          mbarrier_wait(%never, %c0, %c0)
+          yield()
+        } do {
+          yield()
+        }
+        yield()
+      }
+      yield()
+    }
+    """
+    case = Case((np.zeros(1, np.int32),), (2,))
+    report = check(parse_func(second), [case])
+    (failure,) = report.failures
+    assert failure.error.code == "deadlock" and failure.interleaving is not None
+    assert failure.interleaving.program is None
+    assert "one of program 0" in str(report) and "one of program 1" in str(report)
+    fine = check(parse_func(second.replace("eq(%mine, %c1)", "lt(%mine, %c0)")), [case])
+    assert fine.ok and [e.interleavings for e in fine.explored] == [1, 1, 2]
+
+
 # ---- against all orders
 
 

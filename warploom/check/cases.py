@@ -96,8 +96,12 @@ def _search(func: Func) -> list[Case]:
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
     seen: set[tuple[Op, int]] = set()
     for i in steering.variables:
+        tried: set[int] = set()
         for unit in steering.units(i):
             for t in wanted:
+                if unit * t in tried:
+                    continue
+                tried.add(unit * t)
                 reached = _trips(func, steering.case(base.values, {i: unit * t}))
                 if any(n > wanted[-1] for _, n in reached):
                     break  # further multiples only run longer
@@ -138,6 +142,11 @@ class Steering:
                 roots.append(o.operands[0])
             elif o.kind is control.while_:
                 roots.append(o.regions[0].yielded[0])
+        self._constants = {
+            o.result: o.attrs["value"]
+            for o in walk(func.body)
+            if o.kind is arith.const and isinstance(o.attrs["value"], int)
+        }
         self._slice = backward_slice(roots, sources(func.body))
         self.variables = [
             i
@@ -158,14 +167,17 @@ class Steering:
         return bool(self._own_grid)
 
     def units(self, variable: int) -> list[int]:
-        """Constants that a loop bound may be counted in."""
+        """Constants that a loop bound may be counted in: what it is divided by, what a loop steps by."""
         found = {1}
         if variable == self.grid:
             return [1]
         for o in walk(self.func.body):
-            if o.kind is arith.const and o.result in self._slice:
-                if isinstance(o.attrs["value"], int):
-                    found.add(o.attrs["value"])
+            if o.kind in (arith.idiv, arith.rem) and o.result in self._slice:
+                found.add(self._constants.get(o.operands[1], 1))
+            elif o.kind is arith.shr and o.result in self._slice:
+                found.add(1 << min(self._constants.get(o.operands[1], 0), 10))
+            elif o.kind is control.for_:
+                found.add(self._constants.get(o.operands[2], 1))
             elif o.kind is hopper.tensor_map and isinstance(o.result.type, TensorMap):
                 found.update(o.result.type.box)
         return sorted((n for n in found if 1 <= n <= 1024), reverse=True)

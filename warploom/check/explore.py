@@ -107,8 +107,9 @@ class Guided(Scheduler):
             self.touched.clear()
 
 
-def simulation(func: Func, case: Case, program: int, confluent: bool) -> Simulation:
-    """Runs one program without data, tracked; in memory of its own where the function writes any."""
+def simulation(func: Func, case: Case, program: int | None, confluent: bool) -> Simulation:
+    """Runs one program, or all together (None), without data, tracked; in memory of its own where the
+    function writes any."""
 
     def run(scheduler: Scheduler) -> SimReport:
         return simulate(
@@ -119,6 +120,7 @@ def simulation(func: Func, case: Case, program: int, confluent: bool) -> Simulat
             confluent=confluent,
             scheduler=scheduler,
             program=program,
+            together=program is None,
         )
 
     return run

@@ -49,13 +49,14 @@ _LINES = 16  # of actions that are printed
 
 @dataclass(frozen=True, eq=False)
 class Interleaving:
-    """A failing order of events: of one program of the grid at one input, as a list of processes.
+    """A failing order of events: of one program of the grid, or of all together (None), at one input, as a
+    list of processes.
 
     confluent: what fails is the tracked run itself, whatever the order; see `simulate`."""
 
     func: Func
     case: Case
-    program: int
+    program: int | None
     confluent: bool
     path: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -69,8 +70,9 @@ class Interleaving:
         hidden = max(0, len(shown) - _LINES)
         shown = shown[hidden:]
         widths = [max((len(row[i]) for row in shown), default=0) for i in range(2)]
+        programs = "all programs" if self.program is None else f"program {self.program}"
         text = [
-            f"an interleaving that fails, {len(self.path)} steps of program {self.program}, "
+            f"an interleaving that fails, {len(self.path)} steps of {programs}, "
             f"{self.case.describe(self.func)}:"
         ]
         if hidden:

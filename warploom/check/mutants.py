@@ -185,12 +185,14 @@ def trials(func: Func, cases: Sequence[Case]) -> list[Trial]:
 
 
 def _trial(func: Func, case: Case) -> Trial:
-    """Arrays grow until the original stays inside them."""
+    """Arrays grow until the original stays inside them.  Integers (counters, flags) begin at zero."""
     elements = 1 << 12
     while True:
         rng = np.random.default_rng(0)
         args = tuple(
-            rng.integers(-3, 4, elements).astype(np.float32).astype(p.type.dtype.numpy)
+            (np.zeros(elements) if p.type.dtype.is_int else rng.integers(-3, 4, elements))
+            .astype(np.float32)
+            .astype(p.type.dtype.numpy)
             if isinstance(p.type, Pointer)
             else a
             for p, a in zip(func.params, case.args, strict=True)
@@ -240,11 +242,14 @@ def judge(func: Func, inputs: Sequence[Trial], seeds: int = 4) -> str:
 
 
 def examine(
-    func: Func, pick: Callable[[int], bool] = lambda i: True, seeds: int = 4
+    func: Func,
+    pick: Callable[[int], bool] = lambda i: True,
+    seeds: int = 4,
+    cases: Sequence[Case] | None = None,
 ) -> list[Verdict]:
-    """Judges and checks the mutants whose number `pick` accepts."""
-    cases = find_cases(func)
-    inputs = trials(func, _few(func, cases))
+    """Judges and checks the mutants whose number `pick` accepts, on `cases` or on inputs that are found."""
+    inputs = trials(func, _few(func, find_cases(func)) if cases is None else cases)
+    cases = find_cases(func) if cases is None else cases
     out = []
     for i, mutant in enumerate(mutants(func)):
         if not pick(i):

@@ -48,6 +48,9 @@ from warploom.sim.memory import grid_of
 from warploom.sim.report import SimError, SimReport, StepLimit
 from warploom.sim.scheduler import Ordered
 
+JOINT_STATES = 8_000  # in explorations of several programs together
+JOINT_PROGRAMS = 3  # so many at most
+
 
 @dataclass(frozen=True)
 class Run:
@@ -59,12 +62,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Explored:
-    """One program of a case that was explored, and why it had to be."""
+    """One program of a case that was explored, or all together, and why they had to be."""
 
     case: str
     why: str
     interleavings: int
     states: int
+    is_complete: bool
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,10 @@ class CheckReport:
         for why in dict.fromkeys(e.why for e in self.explored):
             those = [e for e in self.explored if e.why == why]
             n, m = sum(e.interleavings for e in those), sum(e.states for e in those)
+            left_out = sum(not e.is_complete for e in those)
+            end = f"{left_out} of them not to the end" if left_out else "complete"
             lines.append(
-                f"  {len(those)} programs explored ({why}): {n} interleavings, {m} states, complete; "
-                "none fails"
+                f"  {len(those)} explored ({why}): {n} interleavings, {m} states, {end}; none fails"
             )
         for loop, period in self.recurring.items():
             often = f"{period} iterations" if period > 1 else "iteration"
@@ -192,6 +197,7 @@ class _Checker:
     def __init__(self, func: Func, explores: bool, max_states: int) -> None:
         self.func, self.explores, self.states_left = func, explores, max_states
         self.report = CheckReport(func.name)
+        self.joint_states_left = JOINT_STATES
         self.recurrences = Recurrences(ring_depth(func))
         self._longest: dict[Op, Case] = {}  # loop -> the first case with most of its iterations
 
@@ -209,6 +215,8 @@ class _Checker:
                     if max(counts) > self.recurrences.trips.get(loop, 0):
                         self._longest[loop] = case
                 self.recurrences.add(result)
+            if not is_reading(self.func) and 1 < math.prod(case.grid) <= JOINT_PROGRAMS:
+                self._together(case)
         except NeedsData:
             self.report.notes.append(f"{words}: control flow depends on tile data; left out")
         except StepLimit as e:
@@ -230,15 +238,19 @@ class _Checker:
                         break  # something else steers it
 
     def judge_loops(self, are_searched: bool) -> None:
-        """What the report says of longer loops."""
+        """What the report says of longer loops; tasks that share a line share a verdict."""
+        r, others = self.report, dict[str, list[str]]()
         for loop, trips in self.recurrences.trips.items():
             period, name = self.recurrences.period(loop), loop_name(loop)
             if period is not None:
-                self.report.recurring[name] = max(period, self.report.recurring.get(name, 1))
+                r.recurring[name] = max(period, r.recurring.get(name, 1))
             elif trips > 2 * self.recurrences.depth + 2:
-                self.report.not_recurring.append(name)
+                others.setdefault(name, r.not_recurring)
             elif trips and not are_searched:
-                self.report.too_short.append(name)
+                others.setdefault(name, r.too_short)
+        for name, kind in others.items():
+            if r.recurring.pop(name, None) is None or kind is r.not_recurring:
+                kind.append(name)
 
     def _program(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
@@ -267,7 +279,9 @@ class _Checker:
             interleaving = self._interleaving(case, program, True, failing)
         self.report.failures.append(Failure(error, interleaving))
 
-    def _interleaving(self, case: Case, program: int, confluent: bool, f: Failing) -> Interleaving:
+    def _interleaving(
+        self, case: Case, program: int | None, confluent: bool, f: Failing
+    ) -> Interleaving:
         return Interleaving(self.func, case, program, confluent, f.path, tuple(f.steps), f.error)
 
     def _explored(self, case: Case, program: int, first: SimReport | SimError) -> SimReport | None:
@@ -292,11 +306,30 @@ class _Checker:
             self.report.failures.append(Failure(error))
             return None
         words, why = case.describe(self.func), self._why(first)
-        self.report.explored.append(Explored(words, why, found.interleavings, found.states))
+        self.report.explored.append(Explored(words, why, found.interleavings, found.states, True))
         if isinstance(first, SimReport):
             return first
         assert found.report is not None
         return replace(found.report, steps=[])  # not bound: nothing to be counted
+
+    def _together(self, case: Case) -> None:
+        """All programs of a small grid, which are right by themselves, as they share global memory."""
+        if self.joint_states_left <= 0:
+            return
+        run = simulation(self.func, case, None, False)
+        found = explore(run, self.joint_states_left)
+        self.joint_states_left -= found.states
+        if found.failures:
+            shortest = min((shortened(run, f) for f in found.failures), key=lambda f: len(f.steps))
+            interleaving = self._interleaving(case, None, False, shortest)
+            self.report.failures.append(Failure(shortest.error, interleaving))
+            return
+        words, why = (
+            case.describe(self.func),
+            "programs that share words of global memory, together",
+        )
+        n, m = found.interleavings, found.states
+        self.report.explored.append(Explored(words, why, n, m, found.is_complete))
 
     def _why(self, first: SimReport | SimError) -> str:
         if isinstance(first, SimError):

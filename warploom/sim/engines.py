@@ -119,4 +119,10 @@ class BulkStores:
 
     @staticmethod
     def over(left: dict[int, int], group: int) -> bool:
-        return all(g > group or n == 0 for g, n in left.items())
+        return all(g > group for g in left)
+
+    @staticmethod
+    def one_less(left: dict[int, int], group: int) -> None:
+        left[group] -= 1
+        if not left[group]:
+            del left[group]

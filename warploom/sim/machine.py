@@ -59,6 +59,7 @@ def simulate(
     confluent: bool = True,
     scheduler: Scheduler | None = None,
     program: int | None = None,
+    together: bool = False,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
 
@@ -69,7 +70,8 @@ def simulate(
     max_steps: of the scheduler, for each program (StepLimit).
     confluent=False: a tracked run in which arrivals and waits count in whatever phase they meet, as on the
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
-    program: only the program with this number.
+    program: only the program with this number.  together: all programs at once, as far as they share global
+    memory: in one order of events.
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
@@ -88,19 +90,37 @@ def simulate(
     lags = not confluent or (not track and order != "timed")
     touched = scheduler.touched if scheduler else None
     settings = Settings(track, data, lags, data or order == "timed", confluent, touched, SM_90A)
-    for number, (z, y, x) in enumerate(ids):
-        if program is not None and number != program:
-            continue
-        rng = random.Random(hash((seed or 0, number)))
-        one = Program(func, memory, params, (x, y, z), sizes, number, settings, emit, report)
+    numbered = [(n, i) for n, i in enumerate(ids) if program is None or n == program]
+    for group in [numbered] if together and numbered else [[one] for one in numbered]:
+        machine = Machine()
+        for number, (z, y, x) in group:
+            of = f" of program {number}" if len(group) > 1 else ""
+            machine.programs.append(
+                Program(
+                    machine,
+                    func,
+                    memory,
+                    params,
+                    (x, y, z),
+                    sizes,
+                    number,
+                    of,
+                    settings,
+                    emit,
+                    report,
+                )
+            )
+        first = group[0][0]
+        rng = random.Random(hash((seed or 0, first)))
         with np.errstate(all="ignore"):
             try:
-                one.run(scheduler or Ordered(order, rng, max_steps))
+                machine.run(scheduler or Ordered(order, rng, max_steps))
             except SimError as e:
-                e.program = number
+                e.program = first
                 raise
-        report.cycles = max(report.cycles, *(cta.cycles for cta in one.ctas))
-        report.programs += 1
+        ctas = [cta for one in machine.programs for cta in one.ctas]
+        report.cycles = max(report.cycles, *(cta.cycles for cta in ctas))
+        report.programs += len(group)
     report.events.sort(key=lambda e: (e.program, e.start))
     return report
 
@@ -118,51 +138,26 @@ class Settings:
     cost: CostTable
 
 
-class Program:
-    """One program: its CTAs (one, or those of a cluster) and what they share: engines and their barrier."""
+class Machine:
+    """Programs that run in one order of events, usually one: their engines, and the agents that go on."""
 
-    def __init__(
-        self,
-        func: Func,
-        memory: GlobalMemory,
-        params: dict[Value, Any],
-        ids: tuple[int, int, int],
-        grid: tuple[int, int, int],
-        number: int,
-        settings: Settings,
-        emit: Callable[[Event], None],
-        report: SimReport,
-    ) -> None:
-        self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
-        self.params, self.settings, self.emit, self.report = params, settings, emit, report
-        outline = self.outline = outline_of(func, settings.cost)
-        self.shape = cluster_of(func)
+    def __init__(self) -> None:
         self.engine = Engine()
         self.going: dict[Agent, Steps] = {}
-        warps = outline.ctas * outline.warps
-        self.barrier = ClusterBarrier(
-            outline.cluster_component, outline.width, warps, settings.touched
-        )
-        self.ctas = [Cta(self, rank) for rank in range(outline.ctas)]
-
-    def relaxed(self, stamp: Array) -> Array:
-        """What a relaxed arrival hands on: no ordinary accesses."""
-        return np.where(self.outline.ordinary, 0, stamp)
+        self.programs: list[Program] = []
 
     def run(self, scheduler: Scheduler) -> None:
-        """Runs the program to its end."""
-        for cta in self.ctas:
-            if len(self.ctas) == 1:
-                cta.begin()
-            else:  # those of a cluster begin one after the other
-                self.engine.issue("begin", cta.begin, 0.0, Lane("begin", "the cluster", cta.rank))
+        """Runs the programs to their ends."""
+        for program in self.programs:
+            program.begin()
         scheduler.run(self)
-        for cta in self.ctas:
-            cta.finish()
+        for program in self.programs:
+            for cta in program.ctas:
+                cta.finish()
 
     def deadlock(self) -> Deadlock:
         """No agent can go on: who waits for what."""
-        agents = [a for cta in self.ctas for a in cta.agents]
+        agents = [a for program in self.programs for cta in program.ctas for a in cta.agents]
         notes, causes = [], []
         for a in agents:
             if a.is_done:
@@ -176,11 +171,55 @@ class Program:
         assert first.block is not None
         return Deadlock(
             "deadlock",
-            f"no task of program {self.ids} can go on",
+            f"no task of program {first.cta.ids} can go on",
             first.block.op.loc,
             tuple(notes),
             help="likely cause: " + "; ".join(dict.fromkeys(causes)),
         )
+
+
+class Program:
+    """One program: its CTAs (one, or those of a cluster) and their barrier.  of: " of program 1" where
+    several run together."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        func: Func,
+        memory: GlobalMemory,
+        params: dict[Value, Any],
+        ids: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        number: int,
+        of: str,
+        settings: Settings,
+        emit: Callable[[Event], None],
+        report: SimReport,
+    ) -> None:
+        self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
+        self.params, self.settings, self.emit, self.report = params, settings, emit, report
+        outline = self.outline = outline_of(func, settings.cost)
+        self.shape = cluster_of(func)
+        self.engine, self.going, self.of = machine.engine, machine.going, of
+        warps = outline.ctas * outline.warps
+        self.barrier = ClusterBarrier(
+            outline.cluster_component, outline.width, warps, settings.touched
+        )
+        self.barrier.name += of
+        self.ctas = [Cta(self, rank) for rank in range(outline.ctas)]
+
+    def relaxed(self, stamp: Array) -> Array:
+        """What a relaxed arrival hands on: no ordinary accesses."""
+        return np.where(self.outline.ordinary, 0, stamp)
+
+    def begin(self) -> None:
+        """Starts its CTAs; those of a cluster begin one after the other."""
+        for cta in self.ctas:
+            if len(self.ctas) == 1:
+                cta.begin()
+            else:
+                lane = Lane("begin", f"the cluster{self.of}", cta.rank)
+                self.engine.issue("begin", cta.begin, 0.0, lane)
 
 
 class Cta:
@@ -210,7 +249,7 @@ class Cta:
         self.first_agent = rank * outline.agents
         self.numbers = outline.numberings[rank]
         self.width = outline.width
-        self.of = f" of CTA {rank}" if outline.ctas > 1 else ""  # for reports
+        self.of = (f" of CTA {rank}" if outline.ctas > 1 else "") + p.of  # for reports
         self.arrays = self._arrays()
         self.named_barriers = [
             self._counted(f"named barrier {i}", c) for i, c in enumerate(self.numbers.named)

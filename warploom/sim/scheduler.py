@@ -11,7 +11,7 @@ from warploom.sim.engines import Action, Lane
 from warploom.sim.report import StepLimit
 
 if TYPE_CHECKING:
-    from warploom.sim.machine import Program
+    from warploom.sim.machine import Machine
 
 ORDERS = ("seeded", "late", "reverse", "early", "timed")
 Choice = Agent | Lane
@@ -28,15 +28,15 @@ class Scheduler:
         self.max_steps = max_steps
         self.turn = 0
 
-    def run(self, program: Program) -> None:
+    def run(self, machine: Machine) -> None:
         """Runs agents and engines until all agents have ended and all actions are done."""
-        going, engine = program.going, program.engine
+        going, engine = machine.going, machine.engine
         while True:
             ready = [a for a in going if a.block is None or a.block.ready()]
             heads = engine.heads()
             if not ready and not heads:
                 if going:
-                    raise program.deadlock()
+                    raise machine.deadlock()
                 return
             self.turn += 1
             if self.max_steps is not None and self.turn > self.max_steps:

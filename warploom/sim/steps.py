@@ -654,7 +654,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
             addresses = src.addresses
             _need_written(a, o, addresses, src)
             data = cta.shared.read(addresses, src.type.dtype, True)
-        bulk.unread[group] -= 1
+        bulk.one_less(bulk.unread, group)
 
         def write() -> None:
             if data is not None:
@@ -664,7 +664,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
                     cta.memory.store_box(reached, box, at, o.loc)
                 else:
                     cta.memory.reduce_box(fn, view, box, at, o.loc)
-            bulk.unwritten[group] -= 1
+            bulk.one_less(bulk.unwritten, group)
 
         cta.engine.issue("tma_store", write, end, a.own_lane("tma_store"))
 
