@@ -1,6 +1,6 @@
 """The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
 
-    TILE ── canonicalize, structure_access ── choose ── passes.PASSES
+    TILE ── canonicalize, structure_access ── (choose_cluster, partition_ctas) ── choose ── passes.PASSES
          ── assign_layouts, allocate_shared ─▶ PLACED
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warploom import options
@@ -26,9 +26,11 @@ from warploom.passes.allocate_shared import allocate_shared
 from warploom.passes.assign_layouts import assign_layouts
 from warploom.passes.canonicalize import canonicalize, number_ops
 from warploom.passes.merge_elects import merge_elects
+from warploom.passes.partition_ctas import partition_ctas
 from warploom.passes.structure_access import structure_access
+from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
-from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
+from warploom.schedule.model import ClusterPlan, Knobs, Reason, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import Room
 from warploom.target import Target
 
@@ -111,10 +113,17 @@ def lower(
     if structured:
         step("structure_access", lambda f: structure_access(f, None, target))
         step("canonicalize", lambda f: canonicalize(f, None, target))
+    whole = steps[-1][1]
+    with _blame("choose_cluster", whole):
+        cluster = schedule.cluster if schedule else choose_cluster(whole, knobs, target)
+    if cluster.ctas > 1:
+        step("partition_ctas", lambda f: partition_ctas(f, cluster, target))
+        step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
     tile = steps[-1][1]
     if schedule is None:
         with _blame("choose", tile):
             schedule = choose(tile, knobs, target, room)
+        schedule = _clustered(schedule, cluster)
     elif schedule.tile_hash != tile_hash(tile):
         raise WarploomError(
             f"the schedule was made for another kernel (TILE text {schedule.tile_hash}, "
@@ -129,6 +138,15 @@ def lower(
     if knobs.debug:
         placed = placed.with_(attrs={**placed.attrs, "debug": True})
     return Lowered(tuple(steps), schedule, placed)
+
+
+def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
+    """The schedule with what was chosen before it."""
+    if cluster.ctas == 1:
+        return schedule
+    said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {cluster.axis}"
+    reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
+    return replace(schedule, cluster=cluster, reasons=reasons)
 
 
 def _dump(index: int, name: str, func: Func) -> None:

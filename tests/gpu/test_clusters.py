@@ -8,6 +8,7 @@ import pytest
 
 from tests.explicit.broken.cluster import Exchange, Multicast
 from warploom.kernels.explicit.gemm import Gemm
+from warploom.kernels.gemm import gemm_pointers
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -66,3 +67,18 @@ def test_resident_programs() -> None:
     chip = torch.cuda.get_device_properties(0).multi_processor_count
     assert found[0] == chip and chip // 2 - 2 <= found[1] <= chip // 2
     assert chip // 4 * 3 // 4 <= found[2] <= chip // 4
+
+
+@pytest.mark.parametrize("shape", [(300, 600, 144), (1000, 1048, 528), (2560, 4096, 320)], ids=str)
+@pytest.mark.parametrize(("ctas", "tile"), [(2, (256, 256)), (2, (128, 512)), (4, (512, 256))])
+def test_automatic(ctas: int, tile: tuple[int, int], shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+
+    def kernel(a: Any, b: Any, c: Any, m: int, n: int, k: int) -> None:
+        gemm_pointers[(120 // ctas,)](
+            a, b.t(), c, m, n, k, *a.stride(), *b.t().stride(), *c.stride(),
+            BLOCK_M=tile[0], BLOCK_N=tile[1], BLOCK_K=64, GROUP_M=4,
+            num_ctas=ctas, num_consumer_groups=2,
+        )  # fmt: skip
+
+    check_product(kernel, m, n, k)

@@ -210,8 +210,7 @@ class Mbarrier:
     ) -> None:
         """An arrival at the same barrier in each CTA of the mask (bit r: rank r), as arrive_remote."""
         _scope(scope)
-        b = barrier_of(barrier)
-        _each_cta(mask, lambda rank: _arrive(_at(b, rank), by, sem))
+        _arrive(barrier_of(barrier), by, sem, _mask(mask))
 
     @builtin
     def arrive_and_expect_tx_remote(
@@ -241,13 +240,13 @@ class Mbarrier:
         _each_cta(multicast_mask, lambda rank: _expect(_at(b, rank), transaction_bytes))
 
 
-def _arrive(b: Barrier, by: str, sem: str) -> None:
+def _arrive(b: Barrier, by: str, sem: str, *mask: Value) -> None:
     if sem not in ("release", "relaxed"):
         refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
     t = b.array.type
     assert isinstance(t, Barriers)
-    relaxed = {"sem": "relaxed"} if t.peer and sem == "relaxed" else {}
-    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), by=by, **relaxed)
+    relaxed = {"sem": "relaxed"} if (t.peer or mask) and sem == "relaxed" else {}
+    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **relaxed)
 
 
 def _expect(b: Barrier, transaction_bytes: Any) -> None:

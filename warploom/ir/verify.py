@@ -282,11 +282,14 @@ def _clusters(func: Func, _: Target) -> Iterator[Violation]:
         yield Violation(None, f"a cluster has three sizes and 1 to {cluster.MAX_CTAS} CTAs")
     made_by = definitions(func.body)
     for o in walk(func.body):
-        if o.kind is cluster.peer or (o.kind is hopper.tma_load and o.attrs.get("multicast")):
+        to_mask = (o.kind is hopper.tma_load and o.attrs.get("multicast")) or (
+            o.kind is hopper.mbarrier_arrive and len(o.operands) > 2
+        )
+        if o.kind is cluster.peer or to_mask:
             maker = made_by.get(o.operands[-1])
             if maker is None or maker.kind is not arith.const:
                 continue
-            value, first = maker.attrs["value"], int(o.kind is hopper.tma_load)
+            value, first = maker.attrs["value"], int(to_mask)
             if not first <= value < (n if o.kind is cluster.peer else 1 << n):
                 yield Violation(o, f"{value} is outside a cluster of {n} CTAs")
 

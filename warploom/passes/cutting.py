@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from warploom.errors import InternalError
 from warploom.ir import build
-from warploom.ir.core import Builder, Op, Region, Value
+from warploom.ir.core import Builder, Effect, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import Scalar, Tile, i32, shape_of
 from warploom.schedule.demand import Demand
@@ -21,8 +22,10 @@ from warploom.schedule.split import Axis, Split, operand_axes
 
 @dataclass(eq=False)
 class Cutter:
-    """tasks: the replicated task, none at WARP, where a region belongs to one."""
+    """tasks: the replicated task, none at WARP, where a region belongs to one.  identity: the op that tells
+    the parts' owners apart."""
 
+    identity: ClassVar[OpKind] = task.replica_id
     split: Split
     tasks: frozenset[str] = frozenset()
     env: dict[tuple[Value, int], Value] = field(default_factory=dict)  # cut versions
@@ -45,7 +48,7 @@ class Cutter:
     def whole(self, body: Region) -> Region:
         """The body of a function or of a task, with the replica's id in front."""
         b = Builder(tasks=self.tasks)
-        b.append(Op(task.replica_id, (), {}, (self.replica,), (), b.tasks))
+        b.append(Op(self.identity, (), {}, (self.replica,), (), b.tasks))
         self.ops(body, b)
         return Region(body.params, tuple(b.ops))
 
@@ -200,3 +203,23 @@ class Cutter:
         operands = self.operands(end.operands, axes, inner)
         inner.append(end.with_(operands=operands))
         return inner.region(params)
+
+
+class Stores(Cutter):
+    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone."""
+
+    def effect(self, o: Op, b: Builder) -> None:
+        axis = self.split.effects[o]
+        if axis is None:
+            if Effect.WRITE in o.kind.effect:
+                self.alone(o, b)
+            else:
+                b.append(o)
+            return
+        operands = [self.get(b, v, axis if shape_of(v.type) else None) for v in o.operands]
+        if o.kind is tile.store_box:
+            shape = shape_of(operands[1].type)
+            at = len(operands) - len(shape) + axis
+            operands[at] = self.start(b, operands[at], shape[axis])
+        results: Sequence[Value] = tuple(self.fresh(v, axis) for v in o.results)
+        b.append(o.with_(operands=tuple(operands), results=tuple(results)))

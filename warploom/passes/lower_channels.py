@@ -7,6 +7,10 @@
     consumer_release   mbarrier_arrive(empty[slot]) by each warp; fence_async before, where ordinary loads
                        read what TMA will overwrite
 
+In a cluster, an item that all CTAs need is loaded once: each CTA multicasts its part of it.  Every full
+barrier still expects all bytes; a slot is free when the consumers of all CTAs have released it, each at all
+CTAs.
+
 Full barriers expect one arrival for TMA (with the bytes of all its items), one of every thread for
 cp.async, one of every warp for ordinary stores.  Empty ones expect every warp of every consumer replica.
 """
@@ -20,8 +24,8 @@ from typing import Any
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Value
-from warploom.ir.ops import arith, control, hopper, task, tile
-from warploom.ir.types import Channel, Shared, Tile
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
@@ -32,7 +36,8 @@ from warploom.target import Target
 @dataclass(frozen=True, eq=False)
 class Ring:
     """A channel's declarations.  maps[i] is item i's tensor map, pieces[i] the bytes of its cp.async
-    copies; generic: does any consumer read it by ordinary loads?"""
+    copies; generic: does any consumer read it by ordinary loads?  multicast[i]: the axis of item i that the
+    CTAs divide; rank and everyone: this CTA's and the mask of all, where some item is multicast."""
 
     via: tuple[str, ...]
     items: tuple[Value, ...]
@@ -41,6 +46,9 @@ class Ring:
     full: Value
     empty: Value
     generic: bool
+    multicast: tuple[int | None, ...]
+    rank: Value | None = None
+    everyone: Value | None = None
 
     @property
     def expect_bytes(self) -> int:
@@ -79,6 +87,8 @@ def _declare(
     plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
     channel = o.result.type
     assert isinstance(channel, Channel)
+    ctas = schedule.cluster.ctas if plan.multicast else 1
+    multicast = plan.multicast or (None,) * len(channel.items)
     users = structure.users.get(o.result, [])
     items: list[Value] = []
     maps: list[Value | None] = []
@@ -114,7 +124,7 @@ def _declare(
             maps[n] = hopper.tensor_map(
                 top,
                 view.result,
-                box=t.shape,
+                box=_part(t.shape, multicast[n], ctas),
                 inner=inner,
                 swizzle=swizzle,
                 hint=f"{hint}_map",
@@ -131,7 +141,8 @@ def _declare(
     filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
     count = int("tma" in plan.via) + ("cp_async" in plan.via) * 32 * filling
     count += ("registers" in plan.via) * filling
-    empty = sum(plans[c].warps * plans[c].replicas for c in plan.consumers)
+    empty = sum(plans[c].warps * plans[c].replicas for c in plan.consumers) * ctas
+    everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
     suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
     full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))
     return Ring(
@@ -144,7 +155,15 @@ def _declare(
             top, name=empty_name, n=plan.depth, count=empty, hint=empty_name
         ),
         generic=any(needs_registers(structure, u.result) for u in users if u.kind is task.take),
+        multicast=multicast,
+        rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
+        everyone=everyone,
     )
+
+
+def _part(shape: tuple[int, ...], axis: int | None, ctas: int) -> tuple[int, ...]:
+    """The shape of what one CTA loads of an item."""
+    return tuple(n // ctas if a == axis else n for a, n in enumerate(shape))
 
 
 def _walks_rows(accesses: Accesses, fill: Op, t: Tile, inner: int) -> bool:
@@ -220,14 +239,22 @@ def fill(
 
     def wait(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
-        hopper.mbarrier_wait(b, ring.empty, slot, free)
+        # what consumers of other CTAs read by ordinary loads is over, too
+        foreign = ring.everyone is not None and ring.generic
+        wide: dict[str, Any] = {"scope": "cluster"} if foreign else {}
+        hopper.mbarrier_wait(b, ring.empty, slot, free, **wide)
 
     def copies(b: Builder) -> None:
         hopper.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
-        for item, tensor_map, source in zip(ring.items, ring.maps, sources, strict=True):
-            if tensor_map is not None:
-                place = hopper.shared_slot(b, item, slot, hint=item.hint.replace("_smem", "_slot"))
-                hopper.tma_load(b, tensor_map, place, ring.full, slot, *source.box[1:])
+        for n, (item, tensor_map) in enumerate(zip(ring.items, ring.maps, strict=True)):
+            if tensor_map is None:
+                continue
+            place = hopper.shared_slot(b, item, slot, hint=item.hint.replace("_smem", "_slot"))
+            offsets = sources[n].box[1:]
+            if ring.multicast[n] is not None:
+                _load_part(b, ring, n, tensor_map, place, slot, offsets)
+            else:
+                hopper.tma_load(b, tensor_map, place, ring.full, slot, *offsets)
 
     def both(b: Builder) -> None:
         wait(b)
@@ -260,6 +287,30 @@ def fill(
     if "registers" in ring.via:
         hopper.fence_async(b)
         hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
+
+
+def _load_part(
+    b: Builder,
+    ring: Ring,
+    item: int,
+    tensor_map: Value,
+    place: Value,
+    slot: Value,
+    offsets: Sequence[Value],
+) -> None:
+    """This CTA's part of an item, for all CTAs of the cluster."""
+    axis, rank, everyone = ring.multicast[item], ring.rank, ring.everyone
+    assert isinstance(tensor_map.type, TensorMap) and axis is not None
+    assert rank is not None and everyone is not None
+    shape = tensor_map.type.box
+    zero = build.const(b, 0)
+    blocks = [rank if a == axis else zero for a in range(len(shape))]
+    part = hopper.shared_slice(b, place, *blocks, shape=shape, hint=place.hint)
+    at = list(offsets)
+    along = tensor_map.type.axes[axis]
+    share = arith.mul(b, rank, build.const(b, shape[axis]))
+    at[along] = arith.add(b, at[along], share)
+    hopper.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, multicast=True)
 
 
 # A box that goes through registers is cut into pieces of at most so many elements a replica (32 a
@@ -310,7 +361,12 @@ def release(b: Builder, ring: Ring, slot: Value) -> None:
     """consumer_release."""
     if ring.generic and "tma" in ring.via:
         hopper.fence_async(b)
-    hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+    if ring.everyone is None:
+        hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+        return
+    # wgmma's reads are over: only ordinary ones have to be released
+    relaxed: dict[str, Any] = {} if ring.generic else {"sem": "relaxed"}
+    hopper.mbarrier_arrive(b, ring.empty, slot, ring.everyone, by="warp", **relaxed)
 
 
 def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:

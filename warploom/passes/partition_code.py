@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
 from warploom.passes import lower_channels, select_instructions
 from warploom.schedule import rings
@@ -161,6 +161,8 @@ class _Writer:
             task.elect(b, regions=(region,))
             control.yield_(b)
             region = b.region()
+        if any(r.everyone is not None for r in self.shared.rings.values()):
+            region = _in_step(region)
         if self.replica_used:
             first = Op(task.replica_id, results=(self.replica,))
             region = Region((), (first, *region.ops))
@@ -366,3 +368,17 @@ def is_zero(structure: Structure, v: Value) -> bool:
         return False
     value = structure.maker(o.operands[0])
     return value is not None and value.kind is arith.const and value.attrs["value"] == 0
+
+
+def _in_step(region: Region) -> Region:
+    """A task of a CTA whose peers multicast into it: no CTA begins before all barriers are initialised, or
+    ends while others may still arrive at its own."""
+    b = Builder()
+    cluster.cluster_arrive(b)
+    cluster.cluster_wait(b)
+    start = list(b.ops)
+    *body, end = region.ops
+    b = Builder()
+    cluster.cluster_arrive(b)
+    cluster.cluster_wait(b)
+    return Region(region.params, (*start, *body, *b.ops, end))

@@ -16,12 +16,8 @@ replica 0 alone.  func.attrs["replicas"] tells interpreters of sequential levels
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from warploom.ir.core import Builder, Effect, Func, Op, Value
-from warploom.ir.ops import tile
-from warploom.ir.types import shape_of
-from warploom.passes.cutting import Cutter
+from warploom.ir.core import Func
+from warploom.passes.cutting import Stores
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
 from warploom.schedule.split import Split
@@ -38,26 +34,6 @@ def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     items = frozenset(o.result for o in structure.ops if o.id in carried)
     axis = 0 if schedule.split.axis == "M" else 1
     split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas)
-    body = _Stores(split, frozenset({main.name})).whole(func.body)
+    body = Stores(split, frozenset({main.name})).whole(func.body)
     attrs = {**func.attrs, "replicas": ((main.name, main.replicas),)}
     return func.with_(body=body, attrs=attrs)
-
-
-class _Stores(Cutter):
-    """Stores and atomics take the part of what they write; what is not cut replica 0 writes alone."""
-
-    def effect(self, o: Op, b: Builder) -> None:
-        axis = self.split.effects[o]
-        if axis is None:
-            if Effect.WRITE in o.kind.effect:
-                self.alone(o, b)
-            else:
-                b.append(o)
-            return
-        operands = [self.get(b, v, axis if shape_of(v.type) else None) for v in o.operands]
-        if o.kind is tile.store_box:
-            shape = shape_of(operands[1].type)
-            at = len(operands) - len(shape) + axis
-            operands[at] = self.start(b, operands[at], shape[axis])
-        results: Sequence[Value] = tuple(self.fresh(v, axis) for v in o.results)
-        b.append(o.with_(operands=tuple(operands), results=tuple(results)))

@@ -200,7 +200,7 @@ class _Pipeliner:
     def release(self, b: Builder, when: Value, plan: _Plan, slots: Sequence[Value]) -> None:
         def arrive(inner: Builder) -> None:
             for x, slot in zip(plan.releases, slots, strict=True):
-                inner.append(x.with_(operands=(x.operands[0], slot)))
+                inner.append(x.with_(operands=(x.operands[0], slot, *x.operands[2:])))
 
         if plan.releases:
             build.if_(b, when, arrive)

@@ -17,10 +17,11 @@ from math import prod
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import control, tile
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.printer import print_func
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import rings
+from warploom.schedule import clusters, rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
@@ -124,13 +125,6 @@ class _Chooser:
     # ---- the road
 
     def schedule(self) -> Schedule:
-        if self.knobs.num_ctas != 1:
-            raise CompileError(
-                "num-ctas",
-                f"clusters of {self.knobs.num_ctas} CTAs are not supported yet",
-                self.func.loc,
-                help="use num_ctas=1",
-            )
         self.check_limits()
         if not self.dots:
             return self.plain()
@@ -616,6 +610,7 @@ class _Chooser:
                 producer=side,
                 consumers=(main,),
                 depth=d,
+                multicast=self.multicast(g, vias, specialized),
             )
             for g, d in zip(groups, depths(common), strict=True)
         )
@@ -626,6 +621,37 @@ class _Chooser:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
                 self.unmet(g[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores(buffers, replicas)
+
+    def multicast(
+        self, g: tuple[Op, ...], vias: dict[Op, str], specialized: bool
+    ) -> tuple[int | None, ...]:
+        """Of each load of a ring the axis of which the cluster's CTAs load a part each, for all."""
+        ctas = prod(cluster_of(self.func))
+        if ctas == 1:
+            return ()
+        found: list[int | None] = []
+        for o in g:
+            axis, why = None, "it is another one in each CTA"
+            if clusters.is_common(self.func, self.structure, o):
+                axis, why = self.part_axis(o, vias[o], ctas, specialized)
+            told = "every CTA loads its own"
+            if axis is not None:
+                told = f"multicast: each CTA loads 1/{ctas} of axis {axis} for all"
+            self.because(o.id, told, why)
+            found.append(axis)
+        return tuple(found) if any(a is not None for a in found) else ()
+
+    def part_axis(self, o: Op, via: str, ctas: int, specialized: bool) -> tuple[int | None, str]:
+        if via != "tma" or not specialized:
+            return None, "only a producer's TMA multicasts"
+        view = self.accesses.view(o)
+        shape = shape_of(o.result.type)
+        memory_inner = self.accesses.inner_axis(view, len(shape)) if view is not None else None
+        inner, _ = rings.item_layout(self.structure, o.result, memory_inner)
+        axis = clusters.part_axis(shape, inner, dtype_of(o.result.type).bytes, ctas)
+        if axis is None:
+            return None, "its rows and panels have no equal parts"
+        return axis, "all CTAs of the cluster need the same"
 
     def check_depth(self, specialized: bool) -> None:
         knob = _depth_knob(specialized)

@@ -48,7 +48,10 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled."""
+    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.
+
+    multicast[i]: the axis of item i that the CTAs of the cluster divide, each loading its part for all; None
+    where every CTA loads its own."""
 
     name: str
     items: tuple[str, ...]
@@ -56,6 +59,16 @@ class ChannelPlan:
     producer: str
     consumers: tuple[str, ...]
     depth: int
+    multicast: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """The CTAs of a program: how many, and the axis ("M" or "N") of the dots' results that they divide."""
+
+    axis: str | None = None
+    ctas: int = 1
+    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,9 @@ class Reason:
 
 @dataclass(frozen=True)
 class Schedule:
-    """See the module's docstring.  `assign`: op id -> names of the tasks that run it."""
+    """See the module's docstring.  `assign`: op id -> names of the tasks that run it.
+
+    The TILE text is that of one CTA: after partition_ctas has applied `cluster`."""
 
     tile_hash: str
     specialized: bool
@@ -102,6 +117,7 @@ class Schedule:
     stores: tuple[StorePlan, ...]
     wgmma_in_flight: int  # 1: late release; 0: drain each step
     reasons: tuple[Reason, ...] = field(default=())
+    cluster: ClusterPlan = field(default_factory=ClusterPlan)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -121,6 +137,7 @@ class Schedule:
                 stores=tuple(StorePlan(**_tuples(s)) for s in d["stores"]),
                 wgmma_in_flight=d["wgmma_in_flight"],
                 reasons=tuple(Reason(**r) for r in d["reasons"]),
+                cluster=ClusterPlan(**d.get("cluster", {})),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

@@ -10,6 +10,7 @@ overwritten before every consumer released it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import control, task, tile
+from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Tile, dtype_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
@@ -41,18 +42,20 @@ def run(func: Func, args: Sequence[Any], grid: int | Sequence[int]) -> None:
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
-        shared = _ProgramState()
-        for replica in range(rounds):
-            program = _Program(
-                func, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
-            )
-            program.region(func.body)
+        for rank in range(math.prod(cluster.cluster_of(func))):
+            shared = _ProgramState(rank)
+            for replica in range(rounds):
+                program = _Program(
+                    func, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
+                )
+                program.region(func.body)
 
 
 @dataclass
 class _ProgramState:
-    """What the replicas' turns of one program share: old values that atomics gave replica 0."""
+    """What the replicas' turns of one CTA share: its rank, and old values that atomics gave replica 0."""
 
+    rank: int
     atomics: deque[Any] = field(default_factory=deque)
 
 
@@ -299,6 +302,11 @@ def _atomic(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> 
     if max((p.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
         p.shared.atomics.append(old)
     return old
+
+
+@_effect(cluster.cta_rank)
+def _cta_rank(p: _Program, o: Op) -> Any:
+    return np.int32(p.shared.rank)
 
 
 @_effect(tile.make_view)

@@ -497,10 +497,13 @@ def _arrive(
 
 
 @step(hopper.mbarrier_arrive)
-def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+def _mbarrier_arrive(
+    a: Agent, o: Op, barriers: list[MBarrier], index: Any, mask: Any = None
+) -> Steps:
     b, party, by = a.barrier(o, barriers, index), a.party(o), o.attrs.get("by", "warp")
     a.time += a.cta.cost.sync
     a.log(o, b.name, b.phases)
+    targets = [b] if mask is None else [_same(a, b, r) for r in _ranks(a, o, a.number(mask))]
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = 32 if by == "thread" and not a.is_solo else 1
     order = a.access_order[: len(a.rows)], a.epochs()
@@ -508,8 +511,8 @@ def _mbarrier_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
         row = a.clock[w].copy()
 
         def run(row: Array = row) -> None:
-            for _ in range(times):
-                _arrive(a, o, b, party, row, order)
+            for target in targets * times:
+                _arrive(a, o, target, party, row, order)
 
         a.lag(w, run)
     a.released()
@@ -559,17 +562,16 @@ def _tma_load(
     stamp = a.clock[0].copy()
     end = cta.transfer(a, o, dst.type.tile_bytes)
     for rank in ranks:
-        there = b if rank == cta.rank else cta.program.ctas[rank].arrays[_name(b)][b.index]
-        place = dst if rank == cta.rank else dst.of_peer(rank)
-        _issue_load(a, o, view, place, there, party, at, stamp, end)
+        _issue_load(a, o, view, dst.of_peer(rank), _same(a, b, rank), party, at, stamp, end)
     a.released()
     yield None
     return ()
 
 
-def _name(b: MBarrier) -> str:
+def _same(a: Agent, b: MBarrier, rank: int) -> MBarrier:
+    """The same barrier in the CTA of that rank."""
     assert b.made is not None
-    return str(b.made.attrs["name"])
+    return a.cta.program.ctas[rank].arrays[b.made.attrs["name"]][b.index]
 
 
 def _ranks(a: Agent, o: Op, mask: int) -> list[int]:

@@ -24,9 +24,11 @@ def cluster_of(func: Func) -> tuple[int, int, int]:
     return x, y, z
 
 
-@op(levels=HARDWARE)
+@op()
 def cta_rank() -> Scalar:
-    """This CTA's number in its cluster (%cluster_ctarank): x + y·X + z·X·Y of its position."""
+    """This CTA's number in its cluster (%cluster_ctarank): x + y·X + z·X·Y of its position.
+
+    At the sequential levels an interpreter runs a program through for each CTA in turn."""
     return Scalar(i32)
 
 

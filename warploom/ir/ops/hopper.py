@@ -222,14 +222,19 @@ def mbarrier_wait(b: Barriers, index: Scalar, phase: Scalar, *, scope: str = "ct
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def mbarrier_arrive(b: Barriers, index: Scalar, *, by: str = "warp", sem: str = "release") -> None:
+def mbarrier_arrive(
+    b: Barriers, index: Scalar, *mask: Scalar, by: str = "warp", sem: str = "release"
+) -> None:
     """mbarrier.arrive: once a 'thread', once a 'warp' (lane 0, after __syncwarp), or 'one' for the whole
     replica (its elected thread; only where the replica was synchronised before).  Inside elect it is one
-    arrival whatever `by` says.
+    arrival whatever `by` says.  With a mask (i32) it is one at b[index] of each CTA of the cluster in it, bit
+    r for rank r.
 
-    sem: a 'release' orders what the thread did before, in the CTA (at a peer's barrier in the cluster);
-    'relaxed' orders asynchronous operations that are over (wgmma's reads), but no ordinary accesses."""
-    _barrier(b, index, peer=True)
+    sem: a 'release' orders what the thread did before, in the CTA (of a peer's barrier, or with a mask, in
+    the cluster); 'relaxed' orders asynchronous operations that are over (wgmma's reads), but no ordinary
+    accesses."""
+    _barrier(b, index, *mask, peer=not mask)
+    require(len(mask) <= 1, "one mask")
     require(by in ("thread", "warp", "one"), f"unknown arrival {by}")
     require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}")
 

@@ -1,0 +1,25 @@
+"""Warploom: the library's GEMM from its Triton-style source, in clusters (num_ctas)."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Candidate, Data
+from benchmarks.peers.warploom import bind, multiprocessors
+
+NAME = "warploom in clusters"
+
+
+def candidates(data: Data) -> list[Candidate]:
+    # of 4 CTAs only 30 clusters fit on an H200's 132 multiprocessors
+    clusters = {2: multiprocessors() // 2, 4: multiprocessors() // 11 * 10 // 4}
+
+    def candidate(tile: tuple[int, int, int], ctas: int, band: int) -> Candidate:
+        return Candidate(
+            f"{tile} x {ctas} CTAs, band {band}",
+            lambda: bind(data, tile, band, clusters[ctas], num_ctas=ctas, num_consumer_groups=2),
+        )
+
+    return [
+        candidate(tile, ctas, band)
+        for tile, ctas in (((256, 256, 64), 2), ((128, 512, 64), 2), ((512, 256, 64), 4))
+        for band in (4, 8)
+    ]

@@ -1,0 +1,54 @@
+"""Cuts a program into one part for each CTA of its cluster, along M or N of its dots.
+
+Order: at TILE, after structure_access and before the schedule is chosen: that is one CTA's.
+
+before:  %a = load_box(%v, %row, %k) : tile<256x64xbf16>
+         %c = dot(%a, %b, %acc) : tile<256x256xf32>
+         store_box(%w, %c, %row, %col)
+after:   %cta = cta_rank()
+         %a0 = load_box(%v, add(%row, mul(%cta, 128)), %k) : tile<128x64xbf16>
+         %c0 = dot(%a0, %b, %acc0) : tile<128x256xf32>
+         store_box(%w, %c0, add(%row, mul(%cta, 128)), %col)
+
+schedule/split.py says which versions of each value are needed, as for partition_data; here loads are cut,
+too, and there is one function for all CTAs: func.attrs["cluster"], by which the oracle runs a program
+through for each of them in turn.  What is not cut CTA 0 stores alone.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Builder, Func, Op
+from warploom.ir.ops import cluster
+from warploom.passes.cutting import Stores
+from warploom.schedule.clusters import AXES
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import ClusterPlan
+from warploom.schedule.split import Axis, Split
+from warploom.target import Target
+
+
+def partition_ctas(func: Func, plan: ClusterPlan, target: Target) -> Func:
+    """See the module's docstring.  The split was tried when it was chosen."""
+    if plan.ctas == 1:
+        return func
+    assert plan.axis is not None
+    structure = Structure(func.body)
+    split = Split(structure, lambda o: True, frozenset(), AXES.index(plan.axis), plan.ctas)
+    body = _Ctas(split).whole(func.body)
+    return func.with_(body=body, attrs={**func.attrs, "cluster": (plan.ctas, 1, 1)})
+
+
+class _Ctas(Stores):
+    """Every op has its part in each CTA, whatever task the source asks for."""
+
+    identity = cluster.cta_rank
+
+    def __post_init__(self) -> None:
+        """No task holds anything: there are none yet."""
+
+    def pure(self, o: Op, b: Builder) -> None:
+        cuts: set[Axis] = {axis for v in o.results for axis in self.split.cuts(v)}
+        if None in cuts or not cuts:
+            b.append(o)
+        for axis in sorted(a for a in cuts if a is not None):
+            self.part(o, axis, b)

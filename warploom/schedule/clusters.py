@@ -1,0 +1,111 @@
+"""Chooses how the CTAs of a cluster divide a program: before all else, since the schedule is one CTA's.
+
+Every CTA takes a part of the dots' results, along M or N.  The operand that is not cut is needed by all
+of them; which loads are multicast is chosen with the rings (heuristic.py).
+"""
+
+from __future__ import annotations
+
+from warploom.errors import CompileError, Loc
+from warploom.ir.analysis import backward_slice, definitions, effects, sources
+from warploom.ir.core import Func, Op, Value
+from warploom.ir.ops import cluster, control, tile
+from warploom.ir.types import shape_of
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import ClusterPlan, Knobs
+from warploom.schedule.split import RefusalError, Split
+from warploom.target import Target
+
+AXES = "MN"
+ROWS = 8  # after which a swizzle's pattern repeats (PTX ISA, "Swizzling modes")
+PANEL_BYTES = 128  # of the widest swizzle
+
+
+def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
+    """How many CTAs run a program of a canonical TILE function, and which axis of its dots they divide.
+
+    Raises CompileError where num_ctas can't be met."""
+    n = knobs.num_ctas
+    if n == 1:
+        return ClusterPlan()
+    if not 1 <= n <= cluster.MAX_CTAS:
+        raise _refused(
+            n, f"a cluster has 1 to {cluster.MAX_CTAS} CTAs", func.loc, "use num_ctas=2 or 4"
+        )
+    structure = Structure(func.body)
+    dots = [o for o in structure.ops if o.kind is tile.dot]
+    if not dots:
+        why = "the kernel has no dot, whose result they could divide"
+        raise _refused(n, why, func.loc, "use num_ctas=1")
+    aliased = Accesses(func, structure, target).aliased()
+    if aliased:
+        at = next(o for o in structure.ops if o in aliased)
+        why = "the kernel loads memory that it also writes, and CTAs keep no order"
+        raise _refused(n, why, at.loc, "use num_ctas=1")
+    rows, columns = shape_of(dots[0].result.type)
+    tried: list[tuple[str, Op]] = []
+    for axis in (0, 1) if rows >= columns else (1, 0):
+        try:
+            split = Split(structure, lambda o: True, frozenset(), axis, n)
+        except RefusalError as e:
+            tried.append((f"along {AXES[axis]}: {e}", e.op))
+            continue
+        bad = next((o for o in dots if not _fits(o, split, n, target)), None)
+        if bad is None:
+            larger = "the larger axis" if axis == int(columns > rows) else "the other one can't be"
+            return ClusterPlan(AXES[axis], n, larger)
+        tried.append((f"along {AXES[axis]}: wgmma can't take the parts of {_words(bad)}", bad))
+    raise _refused(
+        n,
+        "the dots' results can't be divided: " + "; ".join(text for text, _ in tried),
+        tried[0][1].loc,
+        f"BLOCK_M is the cluster's: make it a multiple of {target.wgmma_m * n}, or use num_ctas=1",
+    )
+
+
+def _refused(n: int, why: str, loc: Loc | None, help: str) -> CompileError:
+    return CompileError("num-ctas", f"num_ctas={n}: {why}", loc, help=help)
+
+
+def _words(dot: Op) -> str:
+    return f"a dot of {'×'.join(map(str, shape_of(dot.result.type)))}"
+
+
+def _fits(dot: Op, split: Split, n: int, target: Target) -> bool:
+    """Can wgmma take a CTA's part of a dot?"""
+    m, columns = shape_of(dot.result.type)
+    if split.forward.get(dot.result) == 0:
+        return m // n % target.wgmma_m == 0
+    return columns // n % 8 == 0
+
+
+# ---- what all CTAs need
+
+
+def is_common(func: Func, structure: Structure, load: Op) -> bool:
+    """Is a load the same in all CTAs of the cluster, and done equally often?  So it is where neither its box
+    nor the control flow around it depends on the CTA, or on a number from memory."""
+    roots: list[Value] = list(load.operands)
+    for outer in structure.enclosing(load):
+        if outer.kind is control.for_:
+            roots += outer.operands[:3]
+        elif outer.kind is control.while_:
+            roots += outer.regions[0].yielded[:1]
+        else:
+            roots += outer.operands
+    made = definitions(func.body)
+    makers = (made.get(v) for v in backward_slice(roots, sources(func.body)))
+    own = (o for o in makers if o is not None and not o.regions)
+    return not any(o.kind is cluster.cta_rank or effects(o) for o in own)
+
+
+def part_axis(shape: tuple[int, ...], inner: int, size: int, ctas: int) -> int | None:
+    """The axis of an item that the CTAs divide when each loads a part for all: rows, or else whole panels.
+    None where there are no such parts.  size: bytes of an element."""
+    for axis in sorted(range(len(shape)), key=lambda a: a == inner):
+        unit = PANEL_BYTES // size if axis == inner else ROWS
+        outermost = all(shape[a] == 1 for a in range(axis) if a != inner)
+        if (outermost or axis == inner) and shape[axis] % (ctas * unit) == 0:
+            return axis
+    return None
