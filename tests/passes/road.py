@@ -12,7 +12,9 @@ from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes import PASSES
-from warploom.passes.canonicalize import number_ops
+from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.partition_ctas import partition_ctas
+from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose
 from warploom.schedule.model import Knobs, Schedule
 from warploom.sim.machine import simulate
@@ -33,9 +35,14 @@ def lower(
     func: Func, knobs: Knobs = DEFAULT, edit: Callable[[Schedule], Schedule] = lambda s: s
 ) -> tuple[Schedule, list[tuple[str, Func]]]:
     """(schedule, [(pass, function after it)]); each verified, and read back from its text."""
+    steps = []
+    cluster = choose_cluster(func, knobs, SM_90A)
+    if cluster.ctas > 1:
+        func = number_ops(canonicalize(partition_ctas(func, cluster, SM_90A), None, SM_90A))
+        verify(func)
+        steps.append(("partition_ctas", func))
     schedule = edit(choose(func, knobs, SM_90A))
     assert Schedule.from_json(schedule.to_json()) == schedule
-    steps = []
     for name, apply, level in PASSES:
         func = apply(func, schedule, SM_90A)
         assert func.level is level, name

@@ -17,6 +17,7 @@ cp.async, one of every warp for ordinary stores.  Empty ones expect every warp o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ def _declare(
     plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
     channel = o.result.type
     assert isinstance(channel, Channel)
-    ctas = schedule.cluster.ctas if plan.multicast else 1
+    ctas = math.prod(cluster.cluster_of(accesses.func)) if plan.multicast else 1
     multicast = plan.multicast or (None,) * len(channel.items)
     users = structure.users.get(o.result, [])
     items: list[Value] = []
