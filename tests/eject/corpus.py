@@ -63,6 +63,10 @@ def _others() -> dict[str, Case]:
             kernels.gated, lambda pad=pad: _product(150, 100, 136, pad, 2), (2, 2),
             {**TILES, **KNOBS[name]},
         )  # fmt: skip
+    found["gated-cluster"] = Case(
+        kernels.gated, lambda: _product(150, 100, 136, 0, 2), (2, 2),
+        {**TILES, **KNOBS["two-groups"], "BLOCK_M": 256, "num_ctas": 2},
+    )  # fmt: skip
     for name, by_data in [("two-groups", False), ("depth-1", True), ("uniform", True)]:
         keep = lambda: road.filled(np.array([1, 0, 0, 1, 1, 0, 1, 1]), np.int32)  # noqa: E731
         found[f"block_sparse-{name}"] = Case(

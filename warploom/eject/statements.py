@@ -411,6 +411,9 @@ def _arrive(s: Statements, o: Op) -> list[Node]:
     how = "" if sem == "release" else f', sem="{sem}"'
     how += "" if by == "thread" else f', by="{by}"'
     at = barrier(s.x, array, o.operands[1])
+    if len(o.operands) > 2:
+        mask = s.x.text(o.operands[2])
+        return [Line(f"self.mbarrier.arrive_multicast({at}, {mask}{how})", o.loc)]
     if rank is None:
         return [Line(f"self.mbarrier.arrive({at}{how})", o.loc)]
     return [Line(f"self.mbarrier.arrive_remote({at}, {s.x.text(rank)}{how})", o.loc)]
