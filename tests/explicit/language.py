@@ -121,3 +121,60 @@ class Hinted(tilus.Script):
             inside = (first + self.arange(0, 32))[:, None] < n
             v = self.load(x_ptr + at, mask=inside, eviction_policy="evict_first")
             self.store(y_ptr + 3 * n * 32 + at, v, mask=inside, eviction_policy="evict_last")
+
+
+class Passed(tilus.Script):
+    """y ← x by way of a ring of slots that TMA fills; the consumers read them themselves, or let TMA read.
+
+    waits: sem of the waits for full slots, arrivals: of the arrivals that free them, acquires: of the waits for
+    free slots."""
+
+    def __init__(
+        self,
+        by_tma: bool = False,
+        waits: str = "acquire",
+        arrivals: str = "release",
+        acquires: str = "acquire",
+    ) -> None:
+        super().__init__()
+        self.by_tma, self.waits, self.arrivals, self.acquires = by_tma, waits, arrivals, acquires
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
+        slots = self.shared_tensor(dtype=float32, shape=[2, 32, 32])
+        full = self.mbarrier.alloc([1, 1])
+        empty = self.mbarrier.alloc([1, 1] if self.by_tma else [128, 128])
+        tiles = tilus.utils.cdiv(n, 32)
+        with self.thread_group(0, 128):
+            slot: int32 = 0
+            phase: int32 = 0
+            with self.single_thread():
+                for i in range(tiles):
+                    self.mbarrier.wait(empty[slot], phase ^ 1, sem=self.acquires)
+                    self.mbarrier.arrive_and_expect_tx(
+                        full[slot], slots[slot].nbytes, sem="relaxed"
+                    )
+                    self.tma.global_to_shared(g_x, slots[slot], [i * 32, 0], full[slot])
+                    slot, phase = self.ring_next(slot, phase, 2)
+        with self.thread_group(128, 128):
+            slot: int32 = 0
+            phase: int32 = 0
+            if self.by_tma:
+                with self.single_thread():
+                    for i in range(tiles):
+                        self.mbarrier.wait(full[slot], phase, sem=self.waits)
+                        self.tma.shared_to_global(slots[slot], g_y, [i * 32, 0])
+                        self.tma.commit_group()
+                        self.tma.wait_group(0)
+                        self.mbarrier.arrive(empty[slot], sem=self.arrivals)
+                        slot, phase = self.ring_next(slot, phase, 2)
+            else:
+                for i in range(tiles):
+                    self.mbarrier.wait(full[slot], phase, sem=self.waits)
+                    tile = self.load_shared(slots[slot])
+                    self.store_global(g_y, tile, offsets=[i * 32, 0])
+                    self.mbarrier.arrive(empty[slot], sem=self.arrivals)
+                    slot, phase = self.ring_next(slot, phase, 2)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.explicit.language import COMBINE, REDUCED, Hinted, reducer, values
+from tests.explicit.language import COMBINE, REDUCED, Hinted, Passed, reducer, values
 from warploom.errors import CompileError
 from warploom.ir.ops.tile import CACHE_POLICIES
+from warploom.sim.report import Race
 
 RNG = np.random.default_rng(7)
 
@@ -78,3 +80,62 @@ def test_hints_reach_the_instructions() -> None:
 def test_a_policy_that_does_not_exist() -> None:
     x = np.zeros((64, 32), np.float32)
     assert refused(Hinted("evict_never"), 64, x, x).code == "cache-policy"
+
+
+# ---- relaxed waits and arrivals
+
+
+def passed(**how: Any) -> tuple[Any, list[Any]]:
+    n = 150
+    x = RNG.normal(size=(n, 32)).astype(np.float32)
+    return Passed(**how), [n, x, np.zeros_like(x)]
+
+
+def test_relaxed_order_is_enough_for_asynchronous_operations() -> None:
+    kernel, args = passed(by_tma=True, waits="relaxed", arrivals="relaxed", acquires="relaxed")
+    assert kernel.check(*args).ok
+    kernel(*args)
+    assert np.array_equal(args[2], args[1])
+
+
+def test_acquire_and_release_order_ordinary_accesses() -> None:
+    kernel, args = passed()
+    assert kernel.check(*args).ok
+    kernel(*args)
+    assert np.array_equal(args[2], args[1])
+
+
+@pytest.mark.parametrize(
+    ("how", "later"),
+    [
+        ({"waits": "relaxed"}, "self.load_shared("),
+        ({"arrivals": "relaxed"}, "self.tma.global_to_shared("),
+        ({"acquires": "relaxed"}, "self.tma.global_to_shared("),
+    ],
+)
+def test_relaxed_order_does_not_cover_ordinary_accesses(how: Any, later: str) -> None:
+    kernel, args = passed(**how)
+    report = kernel.check(*args)
+    assert not report.ok
+    (race, *_) = report.diagnostics
+    assert race.code == "race" and race.loc is not None
+    lines = Path(race.loc.file).read_text().splitlines()
+    assert later in lines[race.loc.line - 1]
+    if "waits" in how:
+        assert "relaxed" in str(race.help) and "acquire" in str(race.help)
+    with pytest.raises(Race):
+        kernel.simulate(*args)
+
+
+def test_relaxed_order_in_ptx() -> None:
+    kernel, _ = passed(by_tma=True, waits="relaxed", arrivals="relaxed", acquires="relaxed")
+    cuda = kernel.compile(["i32:16", "*fp32:16", "*fp32:16"]).cuda
+    assert "mbarrier.try_wait.parity.relaxed.cta" in cuda
+    assert "mbarrier.arrive.relaxed.cta" in cuda
+    assert "mbarrier.arrive.expect_tx.relaxed.cta" in cuda
+
+
+@pytest.mark.parametrize("how", [{"waits": "release"}, {"arrivals": "acquire"}])
+def test_an_order_that_does_not_exist(how: Any) -> None:
+    kernel, args = passed(**how)
+    assert refused(kernel, *args).code == "sem"

@@ -151,8 +151,9 @@ def barrier(e: Emitter, o: Op, at: int = 0) -> str:
 def _mbarrier_wait(e: Emitter, o: Op) -> None:
     bar, phase = barrier(e, o), e.scalar(o.operands[2])
     wide = o.attrs.get("scope", "cta") == "cluster"
-    if wide or not e.debug:
-        e.line(f"mbarrier_wait{'_cluster' * wide}({bar}, {phase});")
+    relaxed = o.attrs.get("sem", "acquire") == "relaxed"
+    if wide or relaxed or not e.debug:
+        e.line(f"mbarrier_wait{'_cluster' * wide}{'_relaxed' * relaxed}({bar}, {phase});")
         return
     name = e.definitions[o.operands[0]].attrs["name"]
     frame = e.frame.name if e.frame else "entry"

@@ -50,6 +50,14 @@ DEV void mbarrier_expect(u32 bar, u32 bytes) { asm volatile("mbarrier.arrive.exp
 DEV void mbarrier_arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
 
 // Nothing that this thread did by ordinary accesses is released.
+DEV void mbarrier_expect_relaxed(u32 bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+
+DEV void mbarrier_expect_peer_relaxed(u32 bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+
 DEV void mbarrier_arrive_relaxed(u32 bar) { asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
 
 // At a barrier of another CTA of the cluster, by its address in the cluster's window.
@@ -77,6 +85,23 @@ DEV bool mbarrier_try_wait_cluster(u32 bar, u32 parity) {
 }
 
 DEV void mbarrier_wait_cluster(u32 bar, u32 parity) { while (!mbarrier_try_wait_cluster(bar, parity)) {} }
+
+// Orders no ordinary accesses after the phase; asynchronous operations come after it all the same.
+DEV bool mbarrier_try_wait_relaxed(u32 bar, u32 parity) {
+  u32 p;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
+  return p;
+}
+
+DEV void mbarrier_wait_relaxed(u32 bar, u32 parity) { while (!mbarrier_try_wait_relaxed(bar, parity)) {} }
+
+DEV bool mbarrier_try_wait_cluster_relaxed(u32 bar, u32 parity) {
+  u32 p;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
+  return p;
+}
+
+DEV void mbarrier_wait_cluster_relaxed(u32 bar, u32 parity) { while (!mbarrier_try_wait_cluster_relaxed(bar, parity)) {} }
 
 // This CTA's place in its cluster.
 DEV int cta_rank() { int r; asm("mov.u32 %0, %cluster_ctarank;" : "=r"(r)); return r; }

@@ -391,11 +391,15 @@ def _named(s: Statements, o: Op) -> list[Node]:
 @writes(hopper.mbarrier_wait)
 def _wait(s: Statements, o: Op) -> list[Node]:
     array, index, phase = o.operands
-    scope = o.attrs.get("scope", "cta")
-    wide = "" if scope == "cta" else f', scope="{scope}"'
+    scope, how = o.attrs.get("scope", "cta"), _sem(o)
+    how += "" if scope == "cta" else f', scope="{scope}"'
     return [
-        Line(f"self.mbarrier.wait({barrier(s.x, array, index)}, {s.x.text(phase)}{wide})", o.loc)
+        Line(f"self.mbarrier.wait({barrier(s.x, array, index)}, {s.x.text(phase)}{how})", o.loc)
     ]
+
+
+def _sem(o: Op) -> str:
+    return ', sem="relaxed"' if o.attrs.get("sem") == "relaxed" else ""
 
 
 def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
@@ -407,8 +411,7 @@ def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
 @writes(hopper.mbarrier_arrive)
 def _arrive(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
-    by, sem = o.attrs.get("by", "warp"), o.attrs.get("sem", "release")
-    how = "" if sem == "release" else f', sem="{sem}"'
+    by, how = o.attrs.get("by", "warp"), _sem(o)
     how += "" if by == "thread" else f', by="{by}"'
     at = barrier(s.x, array, o.operands[1])
     if len(o.operands) > 2:
@@ -425,8 +428,9 @@ def _expect(s: Statements, o: Op) -> list[Node]:
     at = barrier(s.x, array, o.operands[1])
     n = " + ".join(_expected(s, o)) or str(o.attrs["bytes"])
     if rank is None:
-        return [Line(f"self.mbarrier.arrive_and_expect_tx({at}, transaction_bytes={n})", o.loc)]
-    parts = f"{at}, {n}, {s.x.text(rank)}"
+        parts = f"{at}, transaction_bytes={n}{_sem(o)}"
+        return [Line(f"self.mbarrier.arrive_and_expect_tx({parts})", o.loc)]
+    parts = f"{at}, {n}, {s.x.text(rank)}{_sem(o)}"
     return [Line(f"self.mbarrier.arrive_and_expect_tx_remote({parts})", o.loc)]
 
 

@@ -150,11 +150,14 @@ class Mbarrier:
     def wait(self, barrier: Any, phase: Operand, sem: str = "acquire", scope: str = "cta") -> None:
         """Until the phase of this parity is complete: passes where the barrier's running phase has the other.
 
-        sem: 'acquire' or 'relaxed'; every wait acquires.  scope: with 'cluster' also what threads of other
+        sem: 'relaxed' is enough where only TMA and wgmma follow (which is what rings of these want); what the
+        group loads and stores itself needs 'acquire'.  scope: with 'cluster' also what threads of other
         CTAs wrote by ordinary stores before they arrived."""
-        wide = {"scope": "cluster"} if _scope(scope) == "cluster" else {}
+        how = _sem(sem, "acquire")
+        if _scope(scope) == "cluster":
+            how["scope"] = "cluster"
         b = barrier_of(barrier)
-        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase), **wide)
+        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase), **how)
 
     @builtin
     def arrive(
@@ -167,8 +170,10 @@ class Mbarrier:
     ) -> None:
         """One arrival of every thread of the group (by='thread'), of every warp (by='warp': lane 0 after
         the warp's own __syncwarp), or one for the group (by='one': only where the group has
-        synchronised before).  It releases, in the CTA or (at another CTA's barrier) in the cluster; sem
-        counts at another CTA's barrier only: see arrive_remote."""
+        synchronised before).  It releases, in the CTA or (at another CTA's barrier) in the cluster.
+
+        sem: 'relaxed' is enough where only asynchronous reads (wgmma's, after their wait) come before;
+        ordinary loads and stores of shared memory need 'release'."""
         _scope(scope)
         if static_int(count, "an arrival count") != 1:
             refuse("arrival-count", f"{count} arrivals at once", "arrive once a thread or warp")
@@ -179,9 +184,9 @@ class Mbarrier:
         self, barrier: Any, transaction_bytes: Any, sem: str = "release", scope: str = "cta"
     ) -> None:
         """Expects so many bytes more in this phase, then arrives once.  The copies that bring the bytes
-        do not raise the expectation: they count it down."""
+        do not raise the expectation: they count it down.  sem: as arrive's."""
         _scope(scope)
-        _expect(barrier_of(barrier), transaction_bytes)
+        _expect(barrier_of(barrier), transaction_bytes, sem)
 
     @builtin
     def arrive_remote(
@@ -192,10 +197,7 @@ class Mbarrier:
         scope: str = "cluster",
         by: str = "thread",
     ) -> None:
-        """An arrival at the same barrier in the CTA of that rank of the cluster.
-
-        sem: 'relaxed' is enough, and cheaper, where only asynchronous reads (wgmma's, after their wait) come
-        before; ordinary loads and stores of shared memory need 'release'."""
+        """An arrival at the same barrier in the CTA of that rank of the cluster; sem as arrive's."""
         _scope(scope)
         _arrive(_at(barrier_of(barrier), rank_of(target_rank)), by, sem)
 
@@ -223,7 +225,7 @@ class Mbarrier:
     ) -> None:
         """As arrive_and_expect_tx, at the same barrier in the CTA of that rank."""
         _scope(scope)
-        _expect(_at(barrier_of(barrier), rank_of(target_rank)), transaction_bytes)
+        _expect(_at(barrier_of(barrier), rank_of(target_rank)), transaction_bytes, sem)
 
     @builtin
     def arrive_and_expect_tx_multicast(
@@ -237,19 +239,22 @@ class Mbarrier:
         """As arrive_and_expect_tx, at the same barrier in each CTA of the mask."""
         _scope(scope)
         b = barrier_of(barrier)
-        _each_cta(multicast_mask, lambda rank: _expect(_at(b, rank), transaction_bytes))
+        _each_cta(multicast_mask, lambda rank: _expect(_at(b, rank), transaction_bytes, sem))
 
 
 def _arrive(b: Barrier, by: str, sem: str, *mask: Value) -> None:
-    if sem not in ("release", "relaxed"):
-        refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
-    t = b.array.type
-    assert isinstance(t, Barriers)
-    relaxed = {"sem": "relaxed"} if (t.peer or mask) and sem == "relaxed" else {}
-    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **relaxed)
+    how = _sem(sem, "release")
+    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **how)
 
 
-def _expect(b: Barrier, transaction_bytes: Any) -> None:
+def _sem(sem: Any, usual: str) -> dict[str, Any]:
+    """The attribute for an ordering that is not the usual one."""
+    if sem not in (usual, "relaxed"):
+        refuse("sem", f"sem={sem!r}", f"use {usual!r} or 'relaxed'")
+    return {"sem": "relaxed"} if sem == "relaxed" else {}
+
+
+def _expect(b: Barrier, transaction_bytes: Any, sem: str) -> None:
     here = program().here
     if here.kind != "one":
         refuse(
@@ -258,7 +263,8 @@ def _expect(b: Barrier, transaction_bytes: Any) -> None:
             "put it under `with self.single_thread():`",
         )
     n = static_int(transaction_bytes, "the number of bytes")
-    current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n)
+    how = _sem(sem, "release")
+    current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n, **how)
 
 
 class Tma:

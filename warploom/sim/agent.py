@@ -125,8 +125,16 @@ class Agent:
         """The executing warps' own positions."""
         return self.positions[: 1 if self.is_solo else self.warps].copy()
 
-    def access(self, o: Op, what: str, components: Array, epochs: Array, generic: bool) -> Access:
-        return Access(self.who, what, o, components, epochs, generic)
+    def access(
+        self,
+        o: Op,
+        what: str,
+        components: Array,
+        epochs: Array,
+        generic: bool,
+        visible: Array | None = None,
+    ) -> Access:
+        return Access(self.who, what, o, components, epochs, generic, visible)
 
     def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
         return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)

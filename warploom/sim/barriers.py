@@ -61,13 +61,15 @@ class Waiter:
 class MBarrier:
     """One mbarrier.  `phases` counts completed phases: the running one has that index.
 
-    `component` is its number in the clocks; `stamp` what the arrivals of the running phase released,
-    `done` what those of the last completed one did (`wide_stamp`, `wide_done`: in the scope of the cluster,
-    for waits that acquire in it).  It is element `index` of `made`'s array in the CTA of rank `rank`."""
+    `component` is its number in the clocks (`visible`: as ordinary accesses know it); `stamp` what the
+    arrivals of the running phase released, `done` what those of the last completed one did (`wide_stamp`,
+    `wide_done`: in the scope of the cluster, for waits that acquire in it).  It is element `index` of
+    `made`'s array in the CTA of rank `rank`."""
 
     name: str
     count: int
     component: int
+    visible: int
     width: int  # of a stamp: 2·D
     tracked: bool
     bound: bool = True  # arrivals and waits must be bound to one phase in every order
@@ -166,8 +168,9 @@ class MBarrier:
             return
         if self.tracked:
             self._check_waiters(party)
-            own = [self.component, self.component + self.width // 2]
-            self.stamp[own] = self.wide_stamp[own] = self.phases + 1
+            own = np.array([self.component, self.visible])
+            for at in (own, own + self.width // 2):
+                self.stamp[at] = self.wide_stamp[at] = self.phases + 1
         self.done, self.wide_done, self.done_time = self.stamp, self.wide_stamp, self.time
         self.stamp, self.wide_stamp = np.zeros((2, self.width), np.int64)
         self.phases += 1

@@ -209,7 +209,7 @@ class Program:
         self.ctas = [Cta(self, rank) for rank in range(outline.ctas)]
 
     def relaxed(self, stamp: Array) -> Array:
-        """What a relaxed arrival hands on: no ordinary accesses."""
+        """What a relaxed arrival or wait hands on: nothing of ordinary accesses."""
         return np.where(self.outline.ordinary, 0, stamp)
 
     def begin(self) -> None:
@@ -270,7 +270,7 @@ class Cta:
 
     def _arrays(self) -> dict[str, list[MBarrier]]:
         """The mbarriers, by the names of their arrays."""
-        components = iter(self.numbers.mbarriers)
+        components = iter(zip(self.numbers.mbarriers, self.numbers.visible, strict=True))
         out = {}
         for o in self.outline.ops:
             if o.kind is hopper.mbarrier_alloc:
@@ -279,7 +279,7 @@ class Cta:
                     MBarrier(
                         (f"{name}[{i}]" if n > 1 else name) + self.of,
                         o.attrs["count"],
-                        next(components),
+                        *next(components),
                         self.width,
                         self.is_tracked,
                         self.is_bound,
@@ -336,11 +336,12 @@ class Cta:
         epochs: Array,
         is_async: bool,
         is_generic: bool,
+        visible: Array | None = None,
     ) -> None:
-        """A write of a tile here."""
+        """A write of a tile here.  visible: see Access."""
         if self.is_tracked:
             a.log(o, s.name)
-            now = a.access(o, what, components, epochs, is_generic)
+            now = a.access(o, what, components, epochs, is_generic, visible)
             self.footprints.write(now, self.outline.granules(s), a.rows, is_async)
 
     def _writers(self, s: Place) -> list[Op]:

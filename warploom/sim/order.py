@@ -8,6 +8,8 @@ A clock has one component for each thing whose progress others can know:
   cp.async of warp w     copies that have landed
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
   barrier b              phases that are complete (and so the bytes that they counted)
+  bytes of barrier b     the same number; a relaxed wait or arrival hands on the first, not this one: what TMA
+                         brought is then there for TMA and wgmma, but not for ordinary accesses
   named barrier n        generations that are complete (of the cluster's barrier likewise)
   CTA c has begun        0 or 1
 
@@ -53,6 +55,7 @@ class Access:
     components: Array
     epochs: Array
     is_generic_write: bool
+    visible: Array | None = None  # of a copy by TMA: the components for ordinary accesses
 
     def note(self, verb: str) -> Note:
         return Note(f"{verb} by {self.who}: {self.what}", self.op.loc)
@@ -69,10 +72,15 @@ class Footprints:
 
     def _is_over(self, earlier: Access, rows: Array, is_async: bool) -> bool:
         shift = self.components if is_async and earlier.is_generic_write else 0
-        known = rows[:, earlier.components + shift].min(axis=0)
+        components = earlier.components
+        if earlier.visible is not None and not is_async:
+            components = earlier.visible
+        known = rows[:, components + shift].min(axis=0)
         return bool((known >= earlier.epochs).all())
 
-    def _race(self, now: Access, earlier: Access, verbs: tuple[str, str], fence: bool) -> Race:
+    def _race(
+        self, now: Access, earlier: Access, verbs: tuple[str, str], fence: bool, relaxed: bool
+    ) -> Race:
         kind = "proxy-fence" if fence else "race"
         how = "is not made visible to the async proxy before" if fence else "is not ordered before"
         return Race(
@@ -83,6 +91,9 @@ class Footprints:
             help=(
                 "the writers need a fence_async before the barrier that publishes their data"
                 if fence
+                else "the wait between the two is relaxed, which orders TMA and wgmma but no ordinary "
+                "accesses: wait with sem='acquire'"
+                if relaxed
                 else "a barrier must stand between the two"
             ),
         )
@@ -96,7 +107,8 @@ class Footprints:
             earlier = self.accesses[i]
             if not self._is_over(earlier, rows, is_async):
                 only_fence = is_async and self._is_over(earlier, rows, False)
-                raise self._race(now, earlier, verbs, only_fence)
+                only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)
+                raise self._race(now, earlier, verbs, only_fence, only_relaxed)
 
     def read(self, now: Access, at: Array, reader: int, rows: Array, is_async: bool) -> None:
         """A read that begins now, with the knowledge of `rows` (one a warp that takes part).

@@ -84,6 +84,7 @@ class Numbering:
     copies: range
     bulk: range
     mbarriers: range
+    visible: range  # bytes that the mbarriers counted
     named: range
     syncs: range
 
@@ -127,7 +128,7 @@ class Outline:
     @cached_property
     def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
         mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is hopper.mbarrier_alloc)
-        sizes = [1, *[self.warps] * 4, self.agents, mbarriers]
+        sizes = [1, *[self.warps] * 4, self.agents, mbarriers, mbarriers]
         sizes += [NAMED_BARRIERS, 1 + len(self.task_names)]
         parts = Components()
         numberings = tuple(Numbering(*map(parts.take, sizes)) for _ in range(self.ctas))
@@ -150,10 +151,11 @@ class Outline:
 
     @cached_property
     def ordinary(self) -> Array:
-        """The numbers of a clock that a relaxed arrival does not hand on: ordinary accesses and cp.async."""
+        """The numbers of a clock that relaxed arrivals and waits do not hand on: ordinary accesses, cp.async,
+        and that copies by TMA are visible to ordinary accesses."""
         found = np.zeros(self.width, np.bool_)
         for n in self.numberings:
-            for part in (n.accesses, n.copies):
+            for part in (n.accesses, n.copies, n.visible):
                 for half in (0, self.width // 2):
                     found[half + part.start : half + part.stop] = True
         return found

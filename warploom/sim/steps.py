@@ -414,7 +414,7 @@ def _cluster_arrive(a: Agent, o: Op) -> Steps:
 
 
 def _is_relaxed(o: Op) -> bool:
-    return bool(o.attrs.get("sem", "release") == "relaxed")
+    return bool(o.attrs.get("sem") == "relaxed")
 
 
 @step(cluster.cluster_wait)
@@ -470,6 +470,8 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
     b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
     if b.phases == target + 1 and target >= 0:
         acquired = b.wide_done if o.attrs.get("scope", "cta") == "cluster" else b.done
+        if _is_relaxed(o):
+            acquired = a.cta.program.relaxed(acquired)
         np.maximum(a.rows, acquired, out=a.rows)
         a.stall(b.done_time, o, b.name)
     if not b.bound:
@@ -603,8 +605,8 @@ def _issue_load(
         b.bind(party, a.rows, "issues a copy that completes")
     a.log(o, b.name, b.phases)
     phase, size = b.phases, dst.type.tile_bytes
-    component = np.array([b.component])
-    cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False)
+    component, visible = np.array([[b.component], [b.visible]])
+    cta.write(a, o, _what(o, dst), dst, component, np.array([phase + 1]), True, False, visible)
     b.in_flight += size
     cta.loads[b] = (phase, party)
 

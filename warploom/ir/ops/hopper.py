@@ -210,14 +210,21 @@ def _barrier(b: Type, *numbers: Type, peer: bool = False) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def mbarrier_wait(b: Barriers, index: Scalar, phase: Scalar, *, scope: str = "cta") -> None:
+def mbarrier_wait(
+    b: Barriers, index: Scalar, phase: Scalar, *, sem: str = "acquire", scope: str = "cta"
+) -> None:
     """Blocks while the barrier's current phase has parity `phase`: returns once that phase completed.
 
     mbarrier.try_wait.parity: on a fresh barrier (phase 0 running) a wait for parity 1 passes at once.
     It acquires in `scope`: what other CTAs of the cluster wrote by ordinary stores before their arrivals is
     seen with 'cluster' only.
+
+    sem: 'relaxed', it acquires nothing: what follows comes after the phase for asynchronous operations (TMA
+    may write what wgmmas have read; wgmma and TMA may read what TMA brought), but no ordinary access is
+    ordered with anything.
     """
     _barrier(b, index, phase)
+    require(sem in ("acquire", "relaxed"), f"a wait is acquire or relaxed, not {sem}", "sem")
     require(scope in SCOPES, f"the scope is one of {SCOPES}, not {scope}")
 
 
@@ -236,13 +243,19 @@ def mbarrier_arrive(
     _barrier(b, index, *mask, peer=not mask)
     require(len(mask) <= 1, "one mask")
     require(by in ("thread", "warp", "one"), f"unknown arrival {by}")
-    require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}")
+    _release(sem)
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int) -> None:
-    """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect)."""
+def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int, sem: str = "release") -> None:
+    """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect).
+    sem: as of mbarrier_arrive."""
     _barrier(b, index, peer=True)
+    _release(sem)
+
+
+def _release(sem: str) -> None:
+    require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}", "sem")
 
 
 # ---- TMA (inside elect)
