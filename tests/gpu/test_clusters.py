@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.explicit.broken.cluster import Exchange, Multicast
+from tests.explicit.squares import Squares
 from warploom.kernels.explicit.gemm import Gemm
 from warploom.kernels.gemm import gemm_pointers
 
@@ -82,3 +83,12 @@ def test_automatic(ctas: int, tile: tuple[int, int], shape: tuple[int, int, int]
         )  # fmt: skip
 
     check_product(kernel, m, n, k)
+
+
+def test_clusters_of_two_dimensions() -> None:
+    m, n, k = 1000, 776, 528
+    a, b = integers(m, k), integers(n, k)
+    c = torch.full((m, n), float("nan"), device="cuda")
+    for _ in range(3):
+        Squares()(a, b, c, m, n, k)
+    assert torch.equal(c, a.float() @ b.float().t())

@@ -299,6 +299,8 @@ def _peer(e: Emitter, o: Op) -> None:
 
 
 def _cluster_arrive(e: Emitter, o: Op) -> None:
+    if e.frame is not None:
+        e.line("__syncwarp();")  # .aligned: a lane may come from an elect
     e.line(f"cluster_arrive{'_relaxed' * (o.attrs.get('sem', 'release') == 'relaxed')}();")
 
 
