@@ -234,6 +234,12 @@ def test_host_expressions_wrap_and_divide_as_c() -> None:
     assert found == tuple(cases.values())
 
 
+def test_a_launch_survives_a_division_whose_guard_is_false() -> None:
+    cases = [(kind, "i32", ("arg", 0), ("arg", 1)) for kind in ("idiv", "rem")]
+    assert host.compile_expressions(cases)((7, 0)) == (0, 7)
+
+
+
 def test_a_tensor_map_of_a_loaded_size_is_refused() -> None:
     text = kernel(
         "%a: ptr<bf16>, %sizes: ptr<i64>",
