@@ -239,7 +239,6 @@ def test_a_launch_survives_a_division_whose_guard_is_false() -> None:
     assert host.compile_expressions(cases)((7, 0)) == (0, 7)
 
 
-
 def test_a_tensor_map_of_a_loaded_size_is_refused() -> None:
     text = kernel(
         "%a: ptr<bf16>, %sizes: ptr<i64>",
