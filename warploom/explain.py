@@ -273,7 +273,14 @@ def _name(v: Value, made: dict[Value, Op], depth: int = 4) -> str:
     return f"{x}{sign}{y}"
 
 
-_SIGNS = {arith.add: "+", arith.sub: "-", arith.mul: "*", arith.idiv: "//", arith.rem: "%"}
+_SIGNS = {
+    arith.add: "+",
+    arith.sub: "-",
+    arith.mul: "*",
+    arith.idiv: "//",
+    arith.fast_div: "//",
+    arith.rem: "%",
+}
 
 
 # ---- buffers and barriers

@@ -178,3 +178,66 @@ class Passed(tilus.Script):
                     self.store_global(g_y, tile, offsets=[i * 32, 0])
                     self.mbarrier.arrive(empty[slot], sem=self.arrivals)
                     slot, phase = self.ring_next(slot, phase, 2)
+
+
+class Printed(tilus.Script):
+    """Prints numbers, and a register tensor beside one."""
+
+    def __call__(self, n: int32, x: float32, x_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        with self.thread_group(0, 128):
+            self.printf("n = %5d|%-4d|%x, x = %.3f 100%%\n", n, -n, -n, x)
+            with self.single_thread():
+                self.printf("one thread: %u %g\n", n, x)
+            row = self.load(x_ptr + self.arange(0, 8))
+            self.printf('%d: "%+.2e" %i\n', self.arange(0, 8), row, n)
+            self.printf("end\n")
+
+
+PRINTED = (7, 1.25, np.arange(8, dtype=np.float32) / 3)
+PRINTED_LINES = [
+    "n =     7|-7  |fffffff9, x = 1.250 100%",
+    "one thread: 7 1.25",
+    *(f'{i}: "{np.float32(i) / np.float32(3):+.2e}" 7' for i in range(8)),
+    "end",
+]
+
+
+class Divided(tilus.Script):
+    """(q, r) ← (x // d, x % d), and the same of d1 · d2 + 1, element by element in loops of numbers."""
+
+    def __call__(self, n: int32, d: int32, e: int32, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = [n]
+        self.attrs.warps = 1
+        i = self.blockIdx.x
+        x = self.load(x_ptr + i)
+        q, r = self.fast_divmod(x, d)
+        with self.single_thread():
+            self.store(y_ptr + i * 4, q)
+            self.store(y_ptr + i * 4 + 1, r)
+            q, r = self.fast_divmod(x, d * e + 1)
+            self.store(y_ptr + i * 4 + 2, q)
+            self.store(y_ptr + i * 4 + 3, r)
+
+
+def dividends(rng: np.random.Generator, *divisors: int) -> Any:
+    """Numbers at which a wrong quotient would show: around multiples of the divisors, and the largest."""
+    edges = [0, 1, 2**31 - 1, 2**31 - 2, 2**30]
+    for d in divisors:
+        multiples = d * rng.integers(0, (2**31 - 1) // d + 1, 6)
+        edges += [*multiples, *(m - 1 for m in multiples), (2**31 - 1) // d * d, d - 1, d]
+    x = np.array([n for n in edges if 0 <= n < 2**31], np.int64)
+    return np.concatenate([x, rng.integers(0, 2**31, 8)]).astype(np.int32)
+
+
+DIVISORS = [
+    (1, 1),
+    (2, 3),
+    (3, 5),
+    (7, 11),
+    (641, 46340),
+    (65536, 32767),
+    (2**31 - 2, 1),
+    (1000, 1),
+]

@@ -7,11 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.explicit.language import COMBINE, REDUCED, Hinted, Passed, reducer, values
-from warploom.errors import CompileError
+import warploom.tilus as tilus
+from tests.explicit.language import (
+    COMBINE,
+    DIVISORS,
+    PRINTED,
+    PRINTED_LINES,
+    REDUCED,
+    Divided,
+    Hinted,
+    Passed,
+    Printed,
+    dividends,
+    reducer,
+    values,
+)
+from warploom.errors import CompileError, LaunchError
 from warploom.ir.ops.tile import CACHE_POLICIES
-from warploom.sim.report import Race
+from warploom.runtime.plan import LaunchPlan, divider
+from warploom.sim.report import ProtocolError, Race
+from warploom.tilus import float32, int32
 
 RNG = np.random.default_rng(7)
 
@@ -139,3 +157,96 @@ def test_relaxed_order_in_ptx() -> None:
 def test_an_order_that_does_not_exist(how: Any) -> None:
     kernel, args = passed(**how)
     assert refused(kernel, *args).code == "sem"
+
+
+# ---- printf
+
+
+def test_printf_prints_as_c_does(capfd: pytest.CaptureFixture[str]) -> None:
+    Printed()(*PRINTED)
+    assert capfd.readouterr().out.splitlines() == PRINTED_LINES
+
+
+def test_printf_compiles() -> None:
+    built = Printed().compile(["i32", "fp32", "*fp32:16"])
+    assert 'printf("n = %5lld|%-4lld|%llx, x = %.3f 100%%\\n", (i64)(n)' in built.cuda
+    assert "(u64)(u32)" in built.cuda and '\\"%+.2e\\"' in built.cuda
+
+
+@pytest.mark.parametrize(
+    ("form", "found"),
+    [
+        ("%d\n", "a f32"),
+        ("%f %f\n", "prints 2 values, there are 1"),
+        ("none\n", "prints 0 values"),
+        ("%s\n", "no directive at '%s"),
+        ("50%", "no directive at '%'"),
+    ],
+)
+def test_printf_formats_are_checked(form: str, found: str) -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, x: float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 1
+            self.printf(form, x)
+
+    e = refused(Wrong(), 1.0)
+    assert e.code == "print-format" and found in str(e)
+
+
+# ---- division by what is known at launch
+
+
+@pytest.mark.parametrize(("d", "e"), DIVISORS)
+def test_fast_divmod_in_the_simulator(d: int, e: int) -> None:
+    x = dividends(RNG, d, d * e + 1)
+    y = np.zeros((len(x), 4), np.int32)
+    Divided()(len(x), d, e, x, y)
+    wide = x.astype(np.int64)
+    wanted = np.stack([wide // d, wide % d, wide // (d * e + 1), wide % (d * e + 1)], axis=1)
+    assert np.array_equal(y, wanted)
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1))
+def test_what_the_host_makes_of_a_divisor_divides_exactly(n: int, d: int) -> None:
+    for x in (n, n // d * d, max(0, n // d * d - 1), 2**31 - 1):
+        by = divider(d)
+        multiplier, shift = by & 2**32 - 1, by >> 32
+        assert multiplier < 2**32 and shift < 32
+        assert ((2 * x % 2**32) * multiplier >> 32) >> shift == x // d  # as the kernel computes it
+
+
+def test_fast_divmod_multiplies() -> None:
+    built = Divided().compile(["i32", "i32", "i32", "*i32:16", "*i32:16"])
+    assert built.cuda.count("u64 by_") >= 2 and "fast_div(" in built.cuda
+    kernel = built.cuda[built.cuda.index("---- the kernel") :]
+    assert " / " not in kernel and " % " not in kernel
+    codes = [p.code for p in built.plan.params if type(p).__name__ == "ComputedParam"]
+    assert codes == ["Q", "Q"]
+    assert LaunchPlan.from_json(built.plan.to_json()) == built.plan
+
+
+@pytest.mark.parametrize("d", [0, -3, 2**31])
+def test_divisors_that_the_host_refuses(d: int) -> None:
+    with pytest.raises(LaunchError) as e:
+        divider(d)
+    assert e.value.code == "divisor"
+
+
+def test_fast_divmod_takes_what_the_simulator_can_prove() -> None:
+    x, y = np.array([-5], np.int32), np.zeros((1, 4), np.int32)
+    with pytest.raises(ProtocolError) as e:
+        Divided()(1, 3, 1, x, y)
+    assert e.value.code == "fast-div"
+
+
+def test_a_divisor_that_only_the_kernel_knows() -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, n: int32, x_ptr: ~int32):
+            self.attrs.blocks = [n]
+            self.attrs.warps = 1
+            q, r = self.fast_divmod(n, self.blockIdx.x + 1)
+            self.store(x_ptr, q + r)
+
+    e = refused(Wrong(), 4, np.zeros(1, np.int32))
+    assert e.code == "fast-div" and "//" in str(e.help)

@@ -25,8 +25,9 @@ class Numbers(Script):
         i = self.blockIdx.x + self.gridDim.y
         self.assume(n > 0)
         self.device_assert(n != 3, "three")
-        self.printf("n", n)
-        q, r = self.fast_divmod(n * 3 - 1, i + 1)
+        self.printf("n = %d\n", n)
+        self.device_print("n", n)
+        q, r = self.fast_divmod(i, n * 3 - 1)
         bits = (q & r) | ((q ^ r) << 2) | (q >> 1)
         bits = ~bits if (q <= r) | (q >= 7) else abs(-bits)
         while bits > 100:

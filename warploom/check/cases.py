@@ -172,7 +172,7 @@ class Steering:
         if variable == self.grid:
             return [1]
         for o in walk(self.func.body):
-            if o.kind in (arith.idiv, arith.rem) and o.result in self._slice:
+            if o.kind in (arith.idiv, arith.fast_div, arith.rem) and o.result in self._slice:
                 found.add(self._constants.get(o.operands[1], 1))
             elif o.kind is arith.shr and o.result in self._slice:
                 found.add(1 << min(self._constants.get(o.operands[1], 0), 10))

@@ -80,6 +80,7 @@ class Emitter:
         self.used = {v for o in self.needed for v in _operands(o)}  # what something reads
         self.touches_shared = False  # has the task ordinary accesses that another task depends on?
         self.program = host.Program(func.params, self.definitions)
+        self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
         self.constants: dict[Value, int | float | bool] = {}
         self.out: list[tuple[int, str, Loc | None]] = []

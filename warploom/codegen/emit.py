@@ -26,7 +26,7 @@ from warploom.codegen.lower_hopper import instruction_box, is_peer
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
-from warploom.ir.ops import cluster, hopper, task, tile
+from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
@@ -124,6 +124,12 @@ class _Kernel(Emitter):
                 )
                 self.env[o.result] = name
                 self.maps.append(name)
+        for o in walk(self.func.body):
+            if o.kind is arith.fast_div and o in self.needed:
+                divisor = self.program.expression(o.operands[1])
+                if divisor not in self.dividers:
+                    self.dividers[divisor] = self.name(f"by_{o.operands[1].hint or 'divisor'}")
+                    params.append(host.DividerParam(self.dividers[divisor], divisor))
         for i, v in enumerate(self.func.params):
             name = self.name(v.hint, f"arg{i}")
             self.env[v] = name
@@ -369,6 +375,8 @@ def _declaration(p: host.Param, func: Func) -> str:
     match p:
         case host.TensorMapParam():
             return f"const __grid_constant__ TensorMap {p.name}"
+        case host.DividerParam():
+            return f"u64 {p.name}"
         case host.PointerParam():
             return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"
     return f"{c_type(scalar_elem(func.params[p.arg].type))} {p.name}"

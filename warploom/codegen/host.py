@@ -1,4 +1,4 @@
-"""What the host computes at launch: tensor maps, from launch arguments by tiny programs.
+"""What the host computes at launch: tensor maps and dividers, from launch arguments by tiny programs.
 
 An expression is closed, picklable data: ("arg", i) is argument i of the kernel as its user passes it (for
 a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith
@@ -59,7 +59,21 @@ class TensorMapParam:
     kind: str = "tensor_map"
 
 
-Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam
+@dataclass(frozen=True)
+class DividerParam:
+    """Kernel parameter: how to divide by `divisor`, as a u64: a multiplier of 32 bits, above it a shift.
+
+    For 0 ≤ n < 2^31 and d ≥ 1, with l = ceil(log2 d) and m = ceil(2^(31 + l) / d):  n // d = m·n >> (31 + l),
+    since 2^(31 + l) ≤ m·d < 2^(31 + l) + 2^l (Granlund and Montgomery, "Division by invariant integers using
+    multiplication", 1994, theorem 4.2 with N = 31).  m < 2^32 as 2^l < 2·d.
+    """
+
+    name: str
+    divisor: Expr
+    kind: str = "divider"
+
+
+Param: TypeAlias = PointerParam | ScalarParam | TensorMapParam | DividerParam
 
 
 def tensor_map_param(
@@ -154,6 +168,7 @@ PYTHON: dict[OpKind, str] = {
     arith.sub: "({} - {})",
     arith.mul: "({} * {})",
     arith.idiv: "_quotient({}, {})",
+    arith.fast_div: "_quotient({}, {})",
     arith.rem: "_remainder({}, {})",
     arith.minimum: "min({}, {})",
     arith.maximum: "max({}, {})",

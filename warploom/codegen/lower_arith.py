@@ -134,6 +134,11 @@ def _operation(e: Emitter, o: Op) -> None:
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
 
 
+def _fast_div(e: Emitter, o: Op) -> None:
+    x, y = o.operands
+    e.define(o.result, f"fast_div({e.scalar(x)}, {e.dividers[e.program.expression(y)]})")
+
+
 def _const(e: Emitter, o: Op) -> None:
     e.constants[o.result] = o.attrs["value"]
     e.env[o.result] = literal(o.attrs["value"], o.attrs["dtype"])
@@ -240,6 +245,7 @@ def _splat(e: Emitter, o: Op) -> None:
 LOWER: dict[OpKind, Lowering] = {
     **dict.fromkeys(arith.UNARY | arith.BINARY, _operation),
     arith.const: _const,
+    arith.fast_div: _fast_div,
     arith.select: _select,
     arith.cast: _cast,
     arith.bitcast: _bitcast,

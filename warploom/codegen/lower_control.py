@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from warploom.codegen.context import Emitter, Lowering, scalar_elem
 from warploom.codegen.registers import c_type, read
-from warploom.ir.core import Effect, Op, OpKind, Region, walk
+from warploom.ir import format
+from warploom.ir.core import Effect, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.ops.cluster import cluster_of
-from warploom.ir.types import Scalar, Tile, elem_of
+from warploom.ir.types import Scalar, Tile, dtype_of, elem_of
 
 
 def _for(e: Emitter, o: Op) -> None:
@@ -113,6 +114,52 @@ def _device_print(e: Emitter, o: Op) -> None:
             )
 
 
+def _printf(e: Emitter, o: Op) -> None:
+    pieces = format.parse(o.attrs["format"])
+    directives = [p for p in pieces if isinstance(p, format.Directive)]
+    text = "".join(p.c if isinstance(p, format.Directive) else p.replace("%", "%%") for p in pieces)
+    tiles = [v for v in o.operands if isinstance(v.type, Tile)]
+
+    def line(values: list[str], tests: list[str]) -> None:
+        given = (_printed(d, v, x) for d, v, x in zip(directives, o.operands, values, strict=True))
+        call = f"printf({', '.join([_quoted(text), *given])});"
+        test = " && ".join(t for t in tests if t)
+        e.line(f"if ({test}) {call}" if test else call)
+
+    if not tiles:
+        line([e.scalar(v) for v in o.operands], [] if e.elected else [e.use("leader")])
+        return
+    whole = tiles[0].type
+    assert isinstance(whole, Tile)
+    holder, regs = e.holder(whole.layout), {v: e.regs(v) for v in tiles}
+    for i in range(whole.layout.registers):
+        values = [
+            read(regs[v].elements[i], regs[v].elem) if v in regs else e.scalar(v)
+            for v in o.operands
+        ]
+        line(values, [holder, e.inside(whole, i)])
+
+
+def _printed(d: format.Directive, v: Value, text: str) -> str:
+    """A value as what its directive takes."""
+    elem = dtype_of(v.type)
+    if elem.is_float:
+        return f"(double)({text})"
+    if d.conversion in format.UNSIGNED:
+        narrow = f"({c_type(elem)})"
+        unsigned = {8: "(u8)", 16: "(u16)", 32: "(u32)"}.get(elem.bits, "")
+        return f"(u64){unsigned}{narrow}({text})"
+    return f"({'int' if d.conversion == 'c' else 'i64'})({text})"
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _quoted(text: str) -> str:
+    """A C string."""
+    return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
+
+
 def _elect(e: Emitter, o: Op) -> None:
     assert e.frame is not None
     (body,) = o.regions
@@ -178,6 +225,7 @@ LOWER: dict[OpKind, Lowering] = {
     control.assume: _assume,
     control.device_assert: _device_assert,
     control.device_print: _device_print,
+    control.printf: _printf,
     task.replica_id: _replica_id,
     task.elect: _elect,
     task.ring_next: _ring_next,

@@ -536,6 +536,9 @@ DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f
 
 DEV float rcp_approx(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 
+// n / d of a number that is not negative, by what the host made of d: m·n >> (31 + shift) with m in the low half.
+DEV int fast_div(int n, u64 by) { return (int)(__umulhi(2u * (u32)n, (u32)by) >> (u32)(by >> 32)); }
+
 DEV i64 load_long(u32 addr) { return long_of(load_shared64(addr)); }
 
 DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr)); }

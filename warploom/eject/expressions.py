@@ -279,6 +279,12 @@ def _cdiv(x: Expressions, o: Op) -> Expr | None:
     return Expr(f"{x.names.use('cdiv')}({x.full(above.operands[0])}, {divisor.attrs['value']})")
 
 
+@writes(arith.fast_div)
+def _fast_div(x: Expressions, o: Op) -> Expr:
+    a, b = map(x.full, o.operands)
+    return Expr(f"self.fast_divmod({a}, {b})[0]")
+
+
 @writes(arith.minimum, arith.maximum)
 def _extreme(x: Expressions, o: Op) -> Expr:
     shape = shape_of(o.result.type)

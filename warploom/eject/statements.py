@@ -335,6 +335,12 @@ def _assert(s: Statements, o: Op) -> list[Node]:
 @writes(control.device_print)
 def _print(s: Statements, o: Op) -> list[Node]:
     parts = [quoted(o.attrs["prefix"]), *(s.x.full(v) for v in o.operands)]
+    return [Line(f"self.device_print({', '.join(parts)})", o.loc)]
+
+
+@writes(control.printf)
+def _printf(s: Statements, o: Op) -> list[Node]:
+    parts = [quoted(o.attrs["format"]), *(s.x.full(v) for v in o.operands)]
     return [Line(f"self.printf({', '.join(parts)})", o.loc)]
 
 

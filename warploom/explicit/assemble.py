@@ -18,7 +18,7 @@ from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.cleanup import is_host
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import cluster, control, hopper, task
+from warploom.ir.ops import arith, cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
 
 WARP_GROUP = 4  # warps
@@ -54,6 +54,7 @@ def assemble(
     made = made or [_all_threads([], warps, loc, names)]
     _check_scopes(params, entry, made)
     _check_one_thread(made)
+    _check_divisors(params, [*entry, *made])
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
     body = Region(tuple(params), (*entry, *made, ending))
     attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
@@ -343,6 +344,22 @@ def _check_one_thread(made: list[Op]) -> None:
                     o.loc,
                     help="move it out of single_thread() (or single_warp() inside a larger group)",
                 )
+
+
+def _check_divisors(params: Sequence[Value], ops: Sequence[Op]) -> None:
+    """The host can compute what fast_divmod divides by."""
+    program = host.Program(params, definitions(Region((), tuple(ops))))
+    for o in (i for top in ops for i in _all(top) if i.kind is arith.fast_div):
+        try:
+            program.expression(o.operands[1])
+        except InternalError:
+            raise CompileError(
+                "fast-div",
+                f"fast_divmod divides by {o.operands[1].hint or 'a value'}, which only the kernel knows; "
+                "the host computes what it multiplies by",
+                o.loc,
+                help="divide by arguments of the kernel and what follows from them, or use // and %",
+            ) from None
 
 
 def _params(o: Op) -> Iterator[Value]:

@@ -45,8 +45,8 @@ from warploom.frontend.coerce import (
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Op, Value
 from warploom.ir.divisors import divisor, power_of_two
-from warploom.ir.ops import arith, hopper, task, tile
-from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i1, i64
+from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.types import DType, InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
 from warploom.language import core, debug, linear, memory
 from warploom.language import math as elementwise
 from warploom.language import shape as shapes
@@ -406,9 +406,19 @@ class Instructions:
 
     @builtin
     def fast_divmod(self, a: Operand, b: Operand) -> Any:
-        """(a // b, a % b) of numbers that are not negative."""
+        """(a // b, a % b) of int32 numbers, a ≥ 0 and b ≥ 1, exact for all of them.
+
+        b is known at launch, so that the kernel multiplies by a number which the host computes instead of
+        dividing; it is made of kernel arguments and constants."""
         emitter = current()
-        return emitter.binary("//", a, b), emitter.binary("%", a, b)
+        if not isinstance(b, Value):  # the compiler does the same for constants
+            return emitter.binary("//", a, b), emitter.binary("%", a, b)
+        for x in (a, b):
+            if isinstance(x, Value) and x.type != Scalar(i32):
+                refuse("fast-div", f"fast_divmod of {describe(x)}", "it takes int32 numbers")
+        n = emitter.cast(a, i32)
+        quotient = emitter.emit(arith.fast_div, n, b)
+        return quotient, emitter.binary("-", n, emitter.binary("*", quotient, b))
 
     @builtin
     def arange(self, start: Any, end: Any) -> Any:
@@ -432,8 +442,14 @@ class Instructions:
 
     @builtin
     def printf(self, format: str, *values: Operand) -> None:
-        """Prints values of the group; format is a prefix (values are named by themselves)."""
-        debug.device_print(str(format), *values)
+        """Prints numbers as C's printf: %d %i %u %x %X %o %c for integers, %e %f %g for floats, with flags,
+        width and precision.  One thread of the group prints; with register tensors (of one shape) it is
+        once an element, in no particular order."""
+        if not isinstance(format, str):
+            refuse(
+                "print-format", f"a format is a string, not {describe(format)}", "printf('…', …)"
+            )
+        current().emit(control.printf, *map(_printable, values), format=format)
 
     @builtin
     def print_tensor(self, prefix: str, x: Operand) -> None:
@@ -464,6 +480,7 @@ class Instructions:
     assume = debug.assume
     static_assert = debug.static_assert
     device_assert = debug.device_assert
+    device_print = debug.device_print
 
 
 class Class(Instructions):
@@ -486,6 +503,10 @@ def _is_number(s: Value) -> bool:
     """A slot that holds one number of 32 bits."""
     t = cast(Shared, s.type)
     return not t.lead and math.prod(t.shape) == 1 and t.dtype.bits == 32
+
+
+def _printable(x: Operand) -> Value:
+    return tile_value(x, "printf") if _is_tile(x) else current().value(x)
 
 
 def _is_tile(x: Any) -> bool:

@@ -171,7 +171,7 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
 
 _DECLARATIONS = (hopper.tensor_map, hopper.shared_alloc, hopper.mbarrier_alloc)
 _WHO = (tile.program_id, cluster.cta_rank, cluster.cta_id)
-_USER_CHECKS = (control.assume, control.device_assert, control.device_print)
+_USER_CHECKS = (control.assume, control.device_assert, control.device_print, control.printf)
 
 
 def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
@@ -208,16 +208,16 @@ def _entry(func: Func, _: Target) -> Iterator[Violation]:
             yield Violation(o, f"{o.kind.name} stands before `tasks`, outside control flow")
 
 
-def _launch_invariant_maps(func: Func, _: Target) -> Iterator[Violation]:
+def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
     made_by, comes_from = definitions(func.body), sources(func.body)
-    for o in func.body.ops:
-        if o.kind is hopper.tensor_map:
-            for v in backward_slice(o.operands, comes_from):
+    asked = {hopper.tensor_map: ("encodes the map", 0), arith.fast_div: ("needs the divisor", 1)}
+    for o in walk(func.body):
+        if o.kind in asked:
+            what, first = asked[o.kind]
+            for v in backward_slice(o.operands[first:], comes_from):
                 maker = made_by.get(v)
                 if maker is not None and (maker.kind in _WHO or effects(maker)):
-                    yield Violation(
-                        o, f"the host encodes the map, but it depends on {maker.kind.name}"
-                    )
+                    yield Violation(o, f"the host {what}, but it depends on {maker.kind.name}")
 
 
 def _names(func: Func, _: Target) -> Iterator[Violation]:
@@ -479,7 +479,7 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_CHANNEL, _crosses_by_channels),
     (_HARDWARE, _one_tasks_op),
     (_HARDWARE, _entry),
-    (_HARDWARE, _launch_invariant_maps),
+    (_HARDWARE, _launch_invariant),
     (_HARDWARE, _names),
     (_HARDWARE, _elected),
     (_HARDWARE, _clusters),

@@ -281,6 +281,8 @@ class _Task:
                 memory = self._memory(o)
                 anchored = o.result if k is not tile.store else o.operands[1]
                 self._anchor(2 if k in _LOADS else 3, anchored, memory)
+            case control.printf:
+                self._equal(*tiles)
             case tile.load_box:
                 self._anchor(2, o.result, self._memory(o))
             case tile.store_box:
@@ -513,6 +515,10 @@ class _Task:
                 operands = tuple(at if _tile(v.type) else None for v in o.operands)
             case tile.store_box:
                 operands = (None, self._stored(o), *operands[2:])
+            case control.printf:
+                tiles = [v for v in o.operands if _tile(v.type)]
+                one = self._layout(tiles[0]) if tiles else None
+                operands = tuple(one if v in tiles else None for v in o.operands)
             case tile.load_box | hopper.shared_load | hopper.no_acc:
                 attrs = {"layout": results[0]}
             case hopper.wgmma:

@@ -30,6 +30,14 @@ class ScalarParam:
 
 
 @dataclass(frozen=True)
+class ComputedParam:
+    """A number that the host computes: Python text; `code` is its struct code."""
+
+    text: str
+    code: str
+
+
+@dataclass(frozen=True)
 class MapParam:
     """A TMA descriptor of a tiled array, encoded at launch.  Axes in TMA's order, fastest first.
 
@@ -46,7 +54,7 @@ class MapParam:
     promote: int = 256  # bytes that the L2 fetches together
 
 
-Param = ScalarParam | MapParam
+Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
 
@@ -88,7 +96,9 @@ class LaunchPlan:
     @staticmethod
     def from_json(text: str) -> LaunchPlan:
         """Inverse of to_json.  Raises ValueError on malformed text."""
-        kinds: dict[str, type[Param]] = {"ScalarParam": ScalarParam, "MapParam": MapParam}
+        kinds: dict[str, type[Param]] = {
+            kind.__name__: kind for kind in (ScalarParam, ComputedParam, MapParam)
+        }
         try:
             d = _tupled(json.loads(text))
             params = tuple(kinds[p.pop("kind")](**p) for p in d.pop("params"))
@@ -115,13 +125,30 @@ def _remainder(x: int, y: int) -> int:
     return x - y * _quotient(x, y)
 
 
+def divider(d: int) -> int:
+    """How a kernel divides by d (host.DividerParam).  Raises LaunchError where it can't."""
+    if not 1 <= d < 1 << 31:
+        raise LaunchError(
+            "divisor", f"fast_divmod divides by {d}", help="its divisors are 1 to 2**31 - 1"
+        )
+    shift = (d - 1).bit_length()
+    return shift << 32 | -(-(1 << 31 + shift) // d)
+
+
+_NAMES = {"_quotient": _quotient, "_remainder": _remainder, "_divider": divider}
+
+
 def make_binder(plan: LaunchPlan) -> Binder:
     """A function of the tuple of arguments to (scalar parameters, tensor maps' keys)."""
-    scalars = [f"a[{p.arg}]" for p in plan.params if isinstance(p, ScalarParam)]
+    scalars = [
+        p.text if isinstance(p, ComputedParam) else f"a[{p.arg}]"
+        for p in plan.params
+        if not isinstance(p, MapParam)
+    ]
     maps = [f"({m.base}, ({_joined(m.dims)}), ({_joined(m.strides)}))" for m in plan.maps]
     text = f"lambda a: (({_joined(scalars)}), ({_joined(maps)}))"
     code = compile(text, f"<launch of {plan.name}>", "eval")
-    binder: Binder = eval(code, {"_quotient": _quotient, "_remainder": _remainder})
+    binder: Binder = eval(code, dict(_NAMES))
     return binder
 
 
@@ -131,7 +158,7 @@ def evaluate_grid(
     """The programs along each axis, from Python texts over `a` that count CTAs, filled up with clusters.
 
     Raises LaunchError where the CTAs along an axis are no whole number of clusters."""
-    names = {"_quotient": _quotient, "_remainder": _remainder, "a": args}
+    names = {**_NAMES, "a": args}
     sizes = [max(0, int(eval(t, names))) for t in texts]
     sizes += cluster[len(sizes) :]
     for axis, (n, per) in enumerate(zip(sizes, cluster, strict=True)):

@@ -14,7 +14,7 @@ from warploom.ir.core import Fact, Func, Type
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
 from warploom.runtime.args import NOTHING, Spec
-from warploom.runtime.plan import LaunchPlan, MapParam, Param, ScalarParam
+from warploom.runtime.plan import ComputedParam, LaunchPlan, MapParam, Param, ScalarParam
 
 
 def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
@@ -92,6 +92,8 @@ def _param(p: host.Param) -> Param:
             return ScalarParam(p.arg, "Q")
         case host.ScalarParam():
             return ScalarParam(p.arg, CODES[p.dtype])
+        case host.DividerParam():
+            return ComputedParam(f"_divider({host.python_text(p.divisor)})", "Q")
         case host.TensorMapParam():
             return MapParam(
                 p.dtype,

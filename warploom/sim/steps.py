@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warploom.ir import format
 from warploom.ir.core import Op, Type
-from warploom.ir.ops import cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
 from warploom.sim.agent import Agent, Block, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Waiter
@@ -89,6 +90,25 @@ def _device_assert(a: Agent, o: Op, c: Any) -> None:
 def _device_print(a: Agent, o: Op, *values: Any) -> None:
     if a.cta.has_data:
         print(o.attrs["prefix"], a.label, *values)
+
+
+@step(control.printf)
+def _printf(a: Agent, o: Op, *values: Any) -> None:
+    if not a.cta.has_data:
+        return
+    dtypes = [dtype_of(v.type) for v in o.operands]
+    for each in zip(*map(np.ravel, np.broadcast_arrays(*values)), strict=True) if values else [()]:
+        pairs = list(zip(each, dtypes, strict=True))
+        print(format.render(o.attrs["format"], pairs), end="")
+
+
+@step(arith.fast_div)
+def _fast_div(a: Agent, o: Op, x: Any, y: Any) -> Any:
+    if x is None or y is None:
+        return None
+    if x < 0 or y < 1:
+        raise a.error("fast-div", f"divides {x} by {y}", o, "fast_divmod takes x ≥ 0 and y ≥ 1")
+    return np.int32(x // y)
 
 
 @step(task.elect)

@@ -55,7 +55,7 @@ class Groups(Base):
             with self.thread_group(0, 128):
                 slot: int32 = 1
             with self.thread_group(128, 128):
-                self.printf("slot", slot)
+                self.printf("slot %d\n", slot)
         if bug == "a misspelt instruction":
             with self.thread_group(0, 128):
                 self.mbarrier.arive(1)

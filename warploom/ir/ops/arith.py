@@ -6,7 +6,7 @@ At PLACED equal types include equal layouts, so these rules are the layout check
 
 from __future__ import annotations
 
-from warploom.ir.core import OpKind, Type, op, require
+from warploom.ir.core import HARDWARE, OpKind, Type, op, require
 from warploom.ir.types import (
     DType,
     Pointer,
@@ -15,6 +15,7 @@ from warploom.ir.types import (
     dtype_of,
     elem_of,
     i1,
+    i32,
     like,
     shape_of,
 )
@@ -75,6 +76,14 @@ def idiv(x: Type, y: Type) -> Type:
     """Integer quotient, rounded towards zero (C's /).  By zero, anything."""
     _int("idiv", x)
     return _same("idiv", x, y)
+
+
+@op(levels=HARDWARE)
+def fast_div(x: Scalar, y: Scalar) -> Scalar:
+    """x // y of i32 numbers, x ≥ 0, y ≥ 1.  y is known at launch: the host computes what the kernel
+    multiplies by instead of dividing (host.DividerParam)."""
+    require(x == y == Scalar(i32), f"fast_div divides i32 by i32, not {x} by {y}", "fast-div")
+    return x
 
 
 @op()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from warploom.ir.core import Effect, Region, Type, op, require
-from warploom.ir.types import Scalar, i1
+from warploom.ir.core import HARDWARE, Effect, Region, Type, op, require
+from warploom.ir.format import check
+from warploom.ir.types import Scalar, Tile, dtype_of, i1
 
 
 def _types(region: Region) -> tuple[Type, ...]:
@@ -84,3 +85,13 @@ def device_assert(c: Type, *, message: str) -> None:
 @op(effect=Effect.SYNC)
 def device_print(*values: Type, prefix: str) -> None:
     """Prints scalars and tiles."""
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def printf(*values: Type, format: str) -> None:
+    """Prints numbers as C's printf does (ir/format.py): once, by one thread.  With tiles, which all have one
+    shape, once for each element, by a thread that holds it; the order of elements is not defined.
+    """
+    check(format, [dtype_of(v) for v in values])
+    shapes = {v.shape for v in values if isinstance(v, Tile)}
+    require(len(shapes) <= 1, f"printf of tiles of several shapes: {shapes}", "shape-mismatch")
