@@ -28,6 +28,8 @@ class FakeDriver:
         self.capturing = False
         self.results: list[int] = []
         self.params = 0
+        self.memory: dict[int, Any] = {}  # what was allocated: address -> bytes (NumPy)
+        self.milliseconds: list[float] = []  # of the next launches that are timed
 
     def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
         self.configured.append((grid, stream, plan.pdl))
@@ -73,7 +75,29 @@ class FakeDriver:
         return "fake H200"
 
     def copy_out(self, device: int, pointer: int, into: Any) -> None:
+        if pointer in self.memory:
+            into[:] = self.memory[pointer].tobytes()[: len(into)]
+            return
         into[:] = bytes(pointer % 251 for _ in range(len(into)))
+
+    def allocate(self, device: int, size: int) -> int:
+        data = np.zeros(size, np.uint8)
+        self.memory[data.ctypes.data] = data
+        return int(data.ctypes.data)
+
+    def free(self, device: int, pointer: int) -> None:
+        del self.memory[pointer]
+
+    def copy_in(self, device: int, pointer: int, data: Any) -> None:
+        self.memory[pointer][: data.nbytes] = data.reshape(-1).view(np.uint8)
+
+    def clear(self, device: int, pointer: int, size: int) -> None:
+        self.memory[pointer][:size] = 0
+
+    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
+        for _ in range(times):
+            launch()
+        return [self.milliseconds.pop(0) if self.milliseconds else 1.0 for _ in range(times)]
 
     def check(self, result: Any, what: str) -> None:
         if result:

@@ -12,6 +12,7 @@ import pytest
 from warploom.cli import main
 from warploom.cli.console import EXIT
 from warploom.cli.kernel import load
+from warploom.errors import LaunchError
 
 KERNEL = """\
 import warploom as wl
@@ -63,6 +64,18 @@ def test_demo_leaves_its_figures(
     rows = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"producer", "consumer[0]", "consumer[1] · tensor"} <= rows
     assert "wgmma" in (tmp_path / "specialized.cu").read_text()
+
+
+def test_a_measured_demo_without_a_gpu_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> None:
+        raise LaunchError("no-driver", "no CUDA driver was found on this machine")
+
+    monkeypatch.setattr("warploom.runtime.launch.driver", none)
+    assert main(["demo", "--measured", "--out", str(tmp_path)]) == EXIT.lacking
+    said = capsys.readouterr().err
+    assert "--measured needs a GPU" in said and "no CUDA driver" in said
 
 
 def test_explain_tells_the_producer_and_the_ring(

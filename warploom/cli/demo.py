@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from warploom.cli.console import EXIT, stdout, working
+from warploom.cli.console import EXIT, stderr, stdout, working
+from warploom.errors import LaunchError
 
 M, N, K = 256, 512, 512  # four tiles for one program: loads of the next tile run during a store
 TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16}
@@ -25,21 +27,34 @@ def add_commands(commands: Any) -> None:
         "demo", help="simulate, check, explain and draw a specialized GEMM (needs no GPU)"
     )
     demo.add_argument("--out", type=Path, default=Path("out"), help="folder (default: out)")
+    demo.add_argument(
+        "--measured",
+        action="store_true",
+        help="also run on the GPU with clock stamps: measured.svg, .png and .json, stalls by barrier",
+    )
     demo.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Leaves in `out`: timeline.svg, .png and .json, and of each variant CUDA and explanation."""
     from warploom.kernels.gemm import gemm_pointers
+    from warploom.runtime.launch import driver
     from warploom.timeline.model import Timeline, from_report
-    from warploom.timeline.render import draw, write_trace
+    from warploom.timeline.render import draw, save, write_trace
 
     console = stdout()
+    if args.measured:
+        try:
+            driver()
+        except LaunchError as e:
+            stderr().print(f"--measured needs a GPU\n{e}", markup=False, soft_wrap=True)
+            return EXIT.lacking
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
     a, b, arguments = _arguments()
     exact = a.astype(np.float64) @ b.astype(np.float64)
     timelines: list[Timeline] = []
+    measured: list[Timeline] = []
     right = True
     for name, knobs in VARIANTS.items():
         start = time.perf_counter()
@@ -71,12 +86,19 @@ def run(args: argparse.Namespace) -> int:
         right &= checked.ok
         console.print(f"{name}: {checked}", markup=False, soft_wrap=True)
         timelines.append(from_report(report, name))
+        if args.measured:
+            with working(f"{name}: measuring"):
+                found = compiled.timeline(*arguments, grid=(1,), measured=True)
+            console.print(str(found), markup=False, soft_wrap=True)
+            measured += [replace(found.predicted, title=name), replace(found.measured, title=name)]
         (out / f"{name}.cu").write_text(cuda)
         (out / f"{name}.txt").write_text(compiled.explain() + "\n")
     with working("drawing"):
         for suffix in (".svg", ".png"):
             draw(timelines, out / f"timeline{suffix}")
         write_trace(timelines, out / "timeline.json")
+        for suffix in (".svg", ".png", ".json") if measured else ():
+            save(measured, out / f"measured{suffix}")
     files = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
     console.print(f"in {out}/: {files}", markup=False, soft_wrap=True)
     return EXIT.ok if right else EXIT.found

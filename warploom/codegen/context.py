@@ -98,6 +98,9 @@ class Emitter:
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
         self.sole_elect: Op | None = None
+        self.stamping: tuple[str, int] | None = (
+            None  # C of the program to measure; records an agent
+        )
 
     # ---- lines
 
@@ -161,7 +164,7 @@ class Emitter:
         return wanted
 
     def use(self, what: str) -> str:
-        """`lane`, `warp`, `thread`, `leader` or `replica`: declared at the head of the task."""
+        """`lane`, `warp`, `thread`, `leader`, `replica` or `stamp_at`: declared at the head of the task."""
         self.wanted.add(what)
         return what
 

@@ -234,7 +234,15 @@ class _Kernel(Emitter):
                 )
             at = len(self.out)
             self.task_scope = self.scopes[-1]
-            self.scopes[-1] |= {"lane", "warp", "thread", "leader", "replica", "scratch"}
+            self.scopes[-1] |= {
+                "lane",
+                "warp",
+                "thread",
+                "leader",
+                "replica",
+                "scratch",
+                "stamp_at",
+            }
             self.region(region)
             head = self._task_variables(frame, unit)
             self.out[at:at] = [(self.depth, text, None) for text in head]
@@ -275,8 +283,11 @@ class _Kernel(Emitter):
         which = "group" if unit == 4 else "warp_id"
         size, first = 32 * frame.warps, frame.first_warp
         single = frame.warps * frame.replicas * 32 == self.threads
-        if "scratch" in want and frame.replicas > 1:
+        if ("scratch" in want or "stamp_at" in want) and frame.replicas > 1:
             want.add("replica")
+        recorder = ""
+        if "stamp_at" in want:
+            recorder = self.electing(self.sole_elect) if self.sole_elect else self.use("leader")
         out = []
         if "replica" in want:
             base = f"{which} - {first // unit}" if first else which
@@ -307,8 +318,30 @@ class _Kernel(Emitter):
             constant = self.constant(f"{upper(frame.name)}_SCRATCH_AT", at)
             more = f" + replica * {size}" if frame.replicas > 1 else ""
             out.append(f"const u32 scratch = smem + {constant}{more};")
+        if recorder:
+            out.append(f"u32 stamp_at = {recorder} && {self._first_stamp(frame)};")
         out += [f"const int {name} = {text};" for text, name in self.heads.items()]
         return out
+
+    def _first_stamp(self, frame: TaskFrame) -> str:
+        """C for "this program is measured ? the last record of the replica : 0" (see hopper.stamp)."""
+        assert self.stamping is not None
+        program, capacity = self.stamping
+        rows = task.agents(self.func)
+        first = next(i for i, (name, _) in enumerate(rows) if name == frame.name)
+        x, y, z = cluster.cluster_of(self.func)
+        number = "blockIdx.x" + f" / {x}" * (x > 1)
+        for ids, here, size in (("x", "y", y), ("xy", "z", z)):
+            before = " * ".join(
+                f"(gridDim.{i} / {n})" if n > 1 else f"gridDim.{i}"
+                for i, n in zip(ids, (x, y), strict=False)
+            )
+            index = f"(blockIdx.{here} / {size})" if size > 1 else f"blockIdx.{here}"
+            number += f" + {before} * {index}"
+        agent = f"{first}" + " + replica" * (frame.replicas > 1)
+        if x * y * z > 1:
+            agent = f"cta_rank() * {len(rows)} + {agent}"
+        return f"{number} == {program} ? ({agent}) * {8 * capacity} + {8 * (capacity - 1)} : 0"
 
     def _assemble(
         self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
@@ -363,7 +396,7 @@ class _Kernel(Emitter):
 
 def _ends_together(phase: Op) -> bool:
     """Does a phase end in a barrier of all threads already?"""
-    last = phase.regions[0].ops[-2:-1]
+    last = [o for o in phase.regions[0].ops[:-1] if o.kind is not hopper.stamp][-1:]
     return len(phase.regions) == 1 and any(o.kind is cluster.cluster_wait for o in last)
 
 

@@ -348,6 +348,19 @@ def _hold(e: Emitter, o: Op) -> None:
     e.line(f"hold({' | '.join(dict.fromkeys(words))});")
 
 
+def _stamp(e: Emitter, o: Op) -> None:
+    buffer, program, *index = o.operands
+    e.stamping = e.scalar(program), o.attrs["capacity"]
+    what = str(o.attrs["site"])
+    if index:
+        known = e.const(index[0])
+        what = (
+            f"{what} | {e.scalar(index[0])} << 16" if known is None else f"{what} | {known} << 16"
+        )
+    n = e.constant("STAMP_BYTES", 8 * o.attrs["capacity"])
+    e.line(f"stamp<{n}>({e.scalar(buffer)}, {e.use('stamp_at')}, {what});")
+
+
 def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]:
     """Defines the matrix descriptor of a shared operand's start; returns its name and geometry."""
     v = o.operands[which]
@@ -468,4 +481,5 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.wgmma_commit: _wgmma_commit,
     hopper.wgmma_wait: _wgmma_wait,
     hopper.hold: _hold,
+    hopper.stamp: _stamp,
 }

@@ -136,6 +136,12 @@ DEV void mbarrier_wait_bounded(u32 bar, u32 parity, const char* name, int index,
   }
 }
 
+// Measured builds: what happened, and the SM's clock, at byte `at` of the buffer; then down to the record before.
+// A thread whose `at` is a multiple of SIZE writes nothing: it doesn't record, or its records are full.
+template <int SIZE> DEV void stamp(u32* stamps, u32& at, u32 what) {
+  asm volatile("{ .reg .pred p; .reg .u32 now, left; .reg .u64 to; mov.u32 now, %%clock; and.b32 left, %0, %3; setp.ne.u32 p, left, 0; cvt.u64.u32 to, %0; add.u64 to, to, %1; @p st.global.v2.u32 [to], {%2, now}; @p sub.u32 %0, %0, 8; }" : "+r"(at) : "l"(stamps), "r"(what), "n"(SIZE - 1) : "memory");
+}
+
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
 from warploom.errors import CompileError, WarploomWarning, format_message
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from warploom.ir.core import Func
     from warploom.runtime.nvrtc import Advisory, Build
     from warploom.sim.report import SimReport
+    from warploom.timeline.compare import Comparison
     from warploom.timeline.model import Timeline
 
 
@@ -259,8 +260,24 @@ class CompiledKernel:
         values = [f.on_host for a in args for f in fields_of("", a)]
         return simulate(self.placed, values, grid_sizes(grid), seed=seed, **options)
 
-    def timeline(self, *args: Any, grid: Any, **options: Any) -> Timeline:
-        """The predicted timeline of one program of a launch, which is simulated."""
+    @overload
+    def timeline(
+        self, *args: Any, grid: Any, measured: Literal[False] = False, **options: Any
+    ) -> Timeline: ...
+    @overload
+    def timeline(
+        self, *args: Any, grid: Any, measured: Literal[True], program: int = 0
+    ) -> Comparison: ...
+    def timeline(self, *args: Any, grid: Any, measured: bool = False, **options: Any) -> Any:
+        """The predicted timeline of one program of a launch, which is simulated.
+
+        measured: launch the kernel with clock stamps on the GPU instead (runtime/measure.py), and give both
+        timelines with what each barrier cost.  The arguments may lie on the host or the GPU; the kernel
+        runs on them many times."""
+        if measured:
+            from warploom.runtime.measure import measure
+
+            return measure(self, args, grid, **options)
         from warploom.timeline import timeline
 
         return timeline(self, *args, grid=grid, **options)
@@ -313,7 +330,7 @@ def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
 
 
 @dataclass(frozen=True)
-class _Built:
+class Built:
     """One attempt: a schedule, and what ptxas made of it."""
 
     request: Request
@@ -353,12 +370,12 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     return kernel
 
 
-def _least_harm(request: Request, disk: DiskCache) -> _Built:
+def _least_harm(request: Request, disk: DiskCache) -> Built:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
     Raises CompileError where none compiles."""
     refusal: CompileError | None = None
-    best: _Built | None = None
+    best: Built | None = None
     tried: list[Schedule] = []
     for room in (request.room, *request.rooms):
         try:
@@ -367,7 +384,7 @@ def _least_harm(request: Request, disk: DiskCache) -> _Built:
             if schedule in tried:
                 continue
             tried.append(schedule)
-            found = _build(replace(request, room=room), lowered, disk)
+            found = build(replace(request, room=room), lowered, disk)
         except CompileError as e:
             if not tried or (best is None and e.code != "ptxas-limit"):
                 raise
@@ -383,7 +400,7 @@ def _least_harm(request: Request, disk: DiskCache) -> _Built:
     return best
 
 
-def _build(request: Request, lowered: Lowered, disk: DiskCache) -> _Built:
+def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     """Emitted and compiled, or from the cache's back part."""
     from warploom.codegen.emit import emit
     from warploom.runtime.signature import plan_of
@@ -401,7 +418,7 @@ def _build(request: Request, lowered: Lowered, disk: DiskCache) -> _Built:
             "resources": json.dumps(found[1]).encode(),
         }
         disk.store("back", back, entry)
-    return _Built(request, lowered, emitted.source, plan, back, *found)
+    return Built(request, lowered, emitted.source, plan, back, *found)
 
 
 def _flags(request: Request) -> tuple[str, ...]:

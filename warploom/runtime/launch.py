@@ -78,6 +78,20 @@ class Driver(Protocol):
     def copy_out(self, device: int, pointer: int, into: Any) -> None:
         """Fill a writable buffer from device memory, after all work that was given to the device."""
 
+    def allocate(self, device: int, size: int) -> int:
+        """Address of `size` bytes of device memory, zeroed."""
+
+    def free(self, device: int, pointer: int) -> None: ...
+
+    def copy_in(self, device: int, pointer: int, data: Any) -> None:
+        """Fill device memory from a NumPy array of bytes."""
+
+    def clear(self, device: int, pointer: int, size: int) -> None:
+        """Zero device memory, in the order of the default stream."""
+
+    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
+        """Milliseconds of each of so many launches on the default stream, by events."""
+
     def check(self, result: Any, what: str) -> None:
         """Raises LaunchError unless `result` says success."""
 
@@ -283,6 +297,40 @@ class CudaDriver:
             self._call(self._cu.cuCtxSynchronize)
             self._call(self._cu.cuMemcpyDtoH, ctypes.addressof(view), pointer, len(into))
         del view  # releases the buffer
+
+    def allocate(self, device: int, size: int) -> int:
+        with self.using(device):
+            pointer = int(self._call(self._cu.cuMemAlloc, max(1, size)))
+        self.clear(device, pointer, size)
+        return pointer
+
+    def free(self, device: int, pointer: int) -> None:
+        with self.using(device):
+            self.check(self._cu.cuMemFree(pointer)[0], "cuMemFree")
+
+    def copy_in(self, device: int, pointer: int, data: Any) -> None:
+        with self.using(device):
+            (result,) = self._cu.cuMemcpyHtoD(pointer, data.ctypes.data, data.nbytes)
+        self.check(result, "cuMemcpyHtoD")
+
+    def clear(self, device: int, pointer: int, size: int) -> None:
+        with self.using(device):
+            self.check(self._cu.cuMemsetD8Async(pointer, 0, size, 0)[0], "cuMemsetD8Async")
+
+    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
+        cu = self._cu
+        with self.using(device):
+            events = [self._call(cu.cuEventCreate, 0) for _ in range(2 * times)]
+            pairs = list(zip(events[::2], events[1::2], strict=True))
+            for start, end in pairs:
+                self.check(cu.cuEventRecord(start, 0)[0], "cuEventRecord")
+                launch()
+                self.check(cu.cuEventRecord(end, 0)[0], "cuEventRecord")
+            self.check(cu.cuCtxSynchronize()[0], "cuCtxSynchronize")
+            found = [float(self._call(cu.cuEventElapsedTime, *pair)) for pair in pairs]
+            for event in events:
+                self.check(cu.cuEventDestroy(event)[0], "cuEventDestroy")
+        return found
 
 
 # IR dtype -> TMA's (CUDA driver API, cuTensorMapEncodeTiled).  Only the size and the fill matter: bytes

@@ -223,6 +223,17 @@ class Script(ScriptBase):
         sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)
         return simulate(func, [f.on_host for f in call.fields], sizes, seed=seed, **how)
 
+    def timeline(self, *args: Any, measured: bool = False, program: int = 0, **kwargs: Any) -> Any:
+        """The predicted `Timeline` of one program (a CTA, or a cluster) of a launch; with measured=True the
+        `Comparison` with the one measured on the GPU, as of an automatic kernel."""
+        call = self.bind(args, kwargs)
+        kernel = self._compiled(self._request(call, "sm_90a"))
+        values = [f.value for f in call.fields]
+        grid = grid_of(kernel.placed, _numbers(call))
+        if measured:
+            return kernel.timeline(*values, grid=grid, measured=True, program=program)
+        return kernel.timeline(*values, grid=grid, program=program)
+
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What became of each line, for the variant for these arguments."""
         return self.compile_for(*args, **kwargs).explain()
@@ -385,6 +396,6 @@ class TunedScript:
         return best
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("compile", "compile_for", "check", "simulate", "explain", "bind"):
+        if name in ("compile", "compile_for", "check", "simulate", "timeline", "explain", "bind"):
             return getattr(self.scripts[0], name)
         raise AttributeError(name)

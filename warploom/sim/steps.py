@@ -786,6 +786,11 @@ def _hold(a: Agent, o: Op, *values: Any) -> None:
     """Nothing: it is about the machine code."""
 
 
+@step(hopper.stamp)
+def _stamp(a: Agent, o: Op, *values: Any) -> None:
+    """Nothing: it measures."""
+
+
 @step(hopper.wgmma_fence)
 def _wgmma_fence(a: Agent, o: Op) -> None:
     a.wgmma.last_fence = a.count

@@ -1,4 +1,4 @@
-"""Predicted timelines: from the simulator's clock to rows, pictures and traces."""
+"""Timelines, predicted (the simulator's clock) and measured (clock stamps): rows, pictures and traces."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The predicted timeline as rows of boxes: what a drawing or a trace viewer needs, and no more."""
+"""A timeline as rows of boxes: what a drawing or a trace viewer needs, and no more."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,11 +46,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One simulated program.  `cycles`: until its last event."""
+    """One program, simulated or measured.  `cycles`: until its last event."""
 
     title: str
     rows: tuple[Row, ...]
     cycles: float
+    origin: str = "predicted"  # or "measured"
 
     def save(self, path: Path | str) -> None:
         """Writes a picture (.svg, .png) or a trace for Perfetto (.json), as the suffix says."""
@@ -69,6 +71,17 @@ class Timeline:
             rows.append(replace(row, boxes=boxes))
         return replace(self, rows=tuple(rows))
 
+    def stalls(self) -> dict[tuple[str, str], float]:
+        """Cycles that each agent waited for each barrier (an array of them counts as one), wgmma, or its
+        stores: (barrier, agent) -> cycles."""
+        found: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            for box in row.boxes:
+                if box.unit == WAIT:
+                    key = re.sub(r"\[\d+\]", "", box.cause), row.agent
+                    found[key] = found.get(key, 0.0) + box.end - box.start
+        return found
+
     def utilisation(self, unit: str) -> float:
         """The share of the cycles during which `unit` worked for at least one agent, 0 to 1."""
         spans = sorted((b.start, b.end) for row in self.rows for b in row.boxes if b.unit == unit)
@@ -79,8 +92,10 @@ class Timeline:
         return busy / self.cycles if self.cycles else 0.0
 
 
-def from_report(report: SimReport, title: str, program: int = 0) -> Timeline:
-    """The timeline of one program of a simulation.
+def from_report(
+    report: SimReport, title: str, program: int = 0, origin: str = "predicted"
+) -> Timeline:
+    """The timeline of one program of a simulation, or of a measurement in the same form.
 
     Agents come in the order in which they begin to work.  Each has a row of its own, with its waits
     and what it does itself, and one more for each engine that works for it meanwhile (TMA, tensor
@@ -107,7 +122,7 @@ def from_report(report: SimReport, title: str, program: int = 0) -> Timeline:
         if own:
             rows.append(Row(agent, "", _boxes(own)))
         rows += apart
-    return Timeline(title, tuple(rows), max((e.end for e in events), default=0.0))
+    return Timeline(title, tuple(rows), max((e.end for e in events), default=0.0), origin)
 
 
 def _boxes(events: Iterable[Event]) -> tuple[Box, ...]:

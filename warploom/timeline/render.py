@@ -85,7 +85,7 @@ def _draw_one(axis: Any, timeline: Timeline, colours: dict[str, str], span: floa
     axis.set_yticks(range(len(timeline.rows)), [row.name for row in timeline.rows])
     axis.set_ylim(len(timeline.rows) - 0.4, -0.6)  # the first row on top
     axis.set_title(f"{timeline.title}: {timeline.cycles:,.0f} cycles", loc="left", fontsize=10)
-    axis.set_xlabel("cycles, predicted")
+    axis.set_xlabel(f"cycles, {timeline.origin}")
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
 

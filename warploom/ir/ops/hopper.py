@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Level, RuleError, Type, op, require
 from warploom.ir.ops.tile import check_policy
 from warploom.ir.types import (
     Barriers,
     DType,
     InFlight,
+    Pointer,
     Scalar,
     Shared,
     TensorMap,
@@ -24,6 +25,7 @@ from warploom.ir.types import (
     f32,
     i1,
     i32,
+    u32,
 )
 
 SWIZZLES = (0, 32, 64, 128)
@@ -434,3 +436,21 @@ def hold(*values: Type) -> None:
     require(len(values) > 0, "hold needs a value")
     for v in values:
         require(dtype_of(v).bits <= 32, f"hold takes values of at most 32 bits, not {v}")
+
+
+# ---- measuring
+
+
+@op(levels={Level.PLACED}, effect=Effect.SYNC)
+def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity: int) -> None:
+    """Writes down that the replica was here, and when; its elected thread does, in one program of the launch.
+
+    A record is two u32: site | index << 16, and %clock, the SM's cycle counter (PTX ISA, special registers).
+    Each replica of each task of each CTA has `capacity` records (a power of two) of the buffer, and fills
+    them downward from the last; what comes when only the first is left is lost.  index: which barrier of
+    an array.  Only passes/stamp.py makes these, for measured timelines; elsewhere it means nothing.
+    """
+    require(buffer == Pointer(u32) and program == Scalar(i32), f"stamps of {program} in {buffer}")
+    require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
+    require(0 < site < 1 << 16, f"a site is a number of 16 bits, not {site}")
+    require(capacity & (capacity - 1) == 0, f"a capacity is a power of two, not {capacity}")

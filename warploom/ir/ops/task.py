@@ -121,6 +121,12 @@ def phases(func: Func) -> tuple[Op, ...]:
     return tuple(o for o in func.body.ops if o.kind is tasks)
 
 
+def agents(func: Func) -> list[tuple[str, int]]:
+    """(task, replica) of all that run in a CTA, phase after phase."""
+    per_phase = (zip(o.attrs["names"], o.attrs["replicas"], strict=True) for o in phases(func))
+    return [(name, r) for rows in per_phase for name, n in rows for r in range(n)]
+
+
 @op(levels=frozenset({Level.TASK, Level.CHANNEL, Level.WARP, Level.PLACED}))
 def replica_id() -> Scalar:
     """Index of the replica that executes, 0 in a task of one replica (and at sequential levels an index

@@ -1,0 +1,179 @@
+"""Measured timelines without a GPU: the simulator's clock stands in for the SM's, so that what the records
+say can be held against what the simulator itself reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.fake_driver import FakeDriver
+from warploom.cli.demo import TILE, VARIANTS, _arguments
+from warploom.codegen.emit import emit
+from warploom.errors import LaunchError
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.verify import verify
+from warploom.kernels.gemm import gemm_pointers
+from warploom.passes.stamp import CAPACITY, stamp
+from warploom.runtime import launch, measure
+from warploom.runtime.nvrtc import compile_cuda
+from warploom.sim.cost import SM_90A
+from warploom.sim.machine import simulate
+from warploom.sim.outline import STEPS
+from warploom.target import SM_90A as TARGET
+from warploom.timeline.measured import Records, events_of
+from warploom.timeline.model import from_report
+
+
+def compiled(variant: str) -> Any:
+    return gemm_pointers.compile_for(*_arguments()[2], grid=(1,), **TILE, **VARIANTS[variant])
+
+
+class Clock:
+    """Makes the simulator write down stamps: by agent, (site | index << 16, cycles)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, start: int = 0) -> None:
+        self.seen: dict[str, list[tuple[int, int]]] = {}
+
+        def record(a: Any, o: Any, buffer: Any, program: Any, index: Any = 0) -> None:
+            what = o.attrs["site"] | int(index) << 16
+            clock = (round(a.time) + start) & 0xFFFFFFFF
+            self.seen.setdefault(a.label, []).append((what, clock))
+
+        monkeypatch.setitem(STEPS, hopper.stamp, record)
+
+    def records(self, func: Any) -> list[Records]:
+        rows = task.agents(func)
+        several = {name for name, r in rows if r > 0}
+        labels = [f"{name}[{r}]" if name in several else name for name, r in rows]
+        return [np.array(self.seen[label], np.uint32) for label in labels]
+
+
+def simulated(func: Any, arguments: Any) -> Any:
+    extra = (np.zeros(1, np.uint32), 0) if func.params[-1].hint == "measured" else ()
+    how = {"order": "timed", "track": False, "data": False}
+    return simulate(func, [*arguments, *extra], (1, 1, 1), **how)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_records_of_the_simulators_clock_give_the_simulators_stalls(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = _arguments()[2]
+    func, sites = stamp(compiled(variant).placed)
+    verify(func)
+    clock = Clock(monkeypatch, start=0xFFFFFFFF - 1000)  # it wraps on the way
+    report = simulated(func, arguments)
+    found = events_of(func, sites, [clock.records(func)], SM_90A)
+    wanted, got = from_report(report, "simulated"), from_report(found, "from stamps")
+    assert got.cycles == pytest.approx(max(e.end for e in report.events), rel=0.05)
+    stalls = wanted.stalls()
+    assert stalls
+    for key, cycles in stalls.items():
+        assert got.stalls().get(key, 0.0) == pytest.approx(cycles, abs=2 + 0.01 * cycles), key
+    assert {r.agent for r in got.rows} == {r.agent for r in wanted.rows}
+    for unit in ("tensor", "tma"):
+        ops = {e.op for e in report.events if e.unit == unit}
+        assert {x for e in found.events if e.unit == unit for x in e.op.split(", ")} == ops
+        # What is issued is on its way at least as long as the engine works on it.
+        assert got.utilisation(unit) >= 0.9 * wanted.utilisation(unit)
+    ends = sorted(e.end for e in found.events if e.unit == "tensor")
+    assert len(ends) == len([e for e in report.events if e.unit == "tensor"])
+
+
+class Recording(FakeDriver):
+    """A driver whose stamped launches leave the simulator's records in the buffer."""
+
+    def __init__(self, records: list[Records], full: bool = False) -> None:
+        super().__init__()
+        self.records, self.full = records, full
+
+    def load(self, cubin: bytes, name: str) -> str:
+        self.loads = getattr(self, "loads", 0) + 1
+        return f"{name}:{self.loads}"  # the stamped kernel is loaded first
+
+    def launch(self, config: Any, function: Any, address: int, _: int) -> tuple[int]:
+        self.launches.append(function)
+        if function.endswith(":1"):
+            size = 8 * CAPACITY * len(self.records)
+            (buffer,) = (m for m in self.memory.values() if m.nbytes == size)
+            rows = buffer.view(np.uint32).reshape(len(self.records), CAPACITY, 2)
+            for row, mine in zip(rows, self.records, strict=True):
+                row[CAPACITY - len(mine) :] = mine[::-1]
+                if self.full:
+                    row[1:, 0] = np.maximum(row[1:, 0], 1)
+        return (0,)
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, kernel: Any, full: bool = False) -> Recording:
+    """The driver with the records of a simulated launch."""
+    with monkeypatch.context() as patch:
+        clock = Clock(patch)
+        func, _ = stamp(kernel.placed)
+        simulated(func, _arguments()[2])
+    gpu = Recording(clock.records(func), full)
+    for module in (launch, measure):
+        monkeypatch.setattr(module, "driver", lambda: gpu)
+    monkeypatch.setattr("warploom.runtime.compiled.driver", lambda: gpu)
+    return gpu
+
+
+def test_a_measured_timeline_stands_beside_the_predicted_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    kernel = compiled("specialized")
+    gpu = recorded(monkeypatch, kernel)
+    found = kernel.timeline(*_arguments()[2], grid=(1,), measured=True)
+    assert not gpu.memory  # all that was allocated is free again
+    assert gpu.launches[-1].endswith(":1") and any(f.endswith(":2") for f in gpu.launches)
+    assert not found.is_cut and found.overhead == 0
+    assert (found.predicted.origin, found.measured.origin) == ("predicted", "measured")
+    assert found.measured.cycles == pytest.approx(found.predicted.cycles, rel=0.05)
+    table = found.stalls()
+    assert "| full | consumer[0] | " in table and "| empty | producer | " in table
+    assert table in str(found) and "with stamps" in str(found)
+    for suffix in ("svg", "json"):
+        found.save(tmp_path / f"both.{suffix}")
+        assert (tmp_path / f"both.{suffix}").stat().st_size
+
+
+def test_full_records_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = compiled("specialized")
+    recorded(monkeypatch, kernel, full=True)
+    found = kernel.timeline(*_arguments()[2], grid=(1,), measured=True)
+    assert found.is_cut and "full before the end" in str(found)
+
+
+def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LaunchError, match="no program 3"):
+        compiled("specialized").timeline(*_arguments()[2], grid=(2,), measured=True, program=3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stamps_cost_no_spill_and_no_shared_memory(variant: str) -> None:
+    kernel = compiled(variant)
+    func, sites = stamp(kernel.placed)
+    emitted = emit(func, TARGET)
+    built = compile_cuda(emitted.source, name=emitted.name, target=TARGET)
+    assert built.problems() == ()
+    assert emitted.shared_bytes == kernel.plan.shared_bytes
+    assert len(sites) == sum(o.kind is hopper.stamp for o in walk(func.body))
+
+
+def test_the_stamped_program_is_the_same_program() -> None:
+    from warploom.check import check
+    from warploom.ir.canonical import canonical_text
+    from warploom.ir.rewrite import rewrite
+
+    placed = compiled("specialized").placed
+    func, _ = stamp(placed)
+    bare = rewrite(func, lambda o, b: () if o.kind is hopper.stamp else None)
+    kept = {k: v for k, v in bare.attrs.items() if k != "facts"}
+    body = bare.body.__class__(placed.params, bare.body.ops)
+    facts = placed.attrs["facts"]
+    assert canonical_text(bare.with_(body=body, attrs={**kept, "facts": facts})) == canonical_text(
+        placed
+    )
+    assert check(func).ok

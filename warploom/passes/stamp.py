@@ -1,0 +1,174 @@
+"""Clock stamps, for a measured timeline: where a program waits, issues, hands on and hears of completion.
+
+PLACED → PLACED, on demand (no kernel that a user launches has them).  The function gets two parameters
+more, the buffer of records and the number of the program to measure; else it is the same program.
+
+before:  mbarrier_wait(%full, %slot, %phase)
+after:   stamp(%stamps, %measured, %slot) {site=3}
+         mbarrier_wait(%full, %slot, %phase)
+         stamp(%stamps, %measured, %slot) {site=4}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
+from warploom.ir.ops import cluster, control, hopper, task
+from warploom.ir.types import Barriers, Pointer, Scalar, i32, u32
+
+CAPACITY = 1 << 14  # records an agent; a GEMM's main loop makes some 8 an iteration
+
+WAITS = frozenset(
+    (hopper.mbarrier_wait, hopper.wgmma_wait, hopper.tma_store_wait, hopper.group_sync)
+) | {hopper.named_barrier, cluster.cluster_wait}
+COPIES = frozenset((hopper.tma_load, hopper.tma_store, hopper.cp_async))
+SIGNALS = frozenset(
+    (hopper.mbarrier_arrive, hopper.mbarrier_expect, hopper.cp_async_arrive, cluster.cluster_arrive)
+) | {hopper.wgmma_commit, hopper.tma_store_commit}
+PRODUCTS = frozenset((hopper.wgmma, hopper.wgmma_fence))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place of the program.
+
+    role: 'start' or 'stop' of a task; 'begin' or 'end' of a wait; 'issue' before a copy or a group's first
+    wgmma; 'done' after an arrival, an expectation or a commit.  op: which one (None at start and stop).
+    work: the ops that compute between here and the next site, as far as control flow doesn't part them.
+    """
+
+    role: str
+    op: Op | None
+    work: tuple[Op, ...] = ()
+
+
+def stamp(func: Func, capacity: int = CAPACITY) -> tuple[Func, tuple[Site, ...]]:
+    """The function with stamps, and its sites: number n of a stamp is sites[n - 1]."""
+    assert func.level is Level.PLACED
+    buffer, program = Value(Pointer(u32), "stamps"), Value(Scalar(i32), "measured")
+    maker = _Maker(buffer, program, capacity)
+    ops = tuple(
+        o.with_(regions=tuple(map(maker.task, o.regions))) if o.kind is task.tasks else o
+        for o in func.body.ops
+    )
+    facts = func.attrs.get("facts") or tuple(Fact() for _ in func.params)
+    attrs = {**func.attrs, "facts": (*facts, Fact(16), Fact())}
+    body = Region((*func.params, buffer, program), ops)
+    stamped = func.with_(body=body, attrs=attrs)
+    return stamped, tuple(Site(role, op, tuple(work)) for role, op, work in maker.sites)
+
+
+class _Maker:
+    """Walks a task's regions.  `open`: the work of the sites that may be the last one passed."""
+
+    def __init__(self, buffer: Value, program: Value, capacity: int) -> None:
+        self.buffer, self.program, self.capacity = buffer, program, capacity
+        self.sites: list[tuple[str, Op | None, list[Op]]] = []
+        self.open: list[list[Op]] = []
+
+    def task(self, region: Region) -> Region:
+        b = Builder()
+        self._mark(b, "start", None)
+        self._mark(b, "start", None)  # what a stamp itself costs
+        self._ops(b, region.ops[:-1])
+        self._mark(b, "stop", None)
+        b.append(region.ops[-1])
+        return b.region(region.params)
+
+    def _ops(self, b: Builder, ops: Sequence[Op]) -> None:
+        for i, o in enumerate(ops):
+            product = _product(ops, i)
+            if o.kind in WAITS and not _only_arrives(o):
+                self._mark(b, "begin", o)
+                b.append(o)
+                self._mark(b, "end", o)
+            elif o.kind in COPIES or product is not None:
+                self._mark(b, "issue", product or o)
+                b.append(o)
+            elif o.kind in SIGNALS or _only_arrives(o):
+                b.append(o)
+                self._mark(b, "done", o)
+            elif o.regions and _has_sites(o):
+                self._nested(b, o)
+            else:
+                self._works(o)
+                b.append(o)
+
+    def _nested(self, b: Builder, o: Op) -> None:
+        """An op with sites in its regions: any of them may end it, and a loop's body follows itself."""
+        before, regions = self.open, []
+        after: list[list[Op]] = []
+        for r in o.regions:
+            inside, self.open = Builder(), list(before)
+            self._ops(inside, r.ops[:-1])
+            inside.append(r.ops[-1])
+            regions.append(inside.region(r.params))
+            after += [w for w in self.open if not any(w is x for x in after)]
+        self.open = after
+        if o.kind in (control.for_, control.while_):
+            for first in takewhile(lambda i: not _has_sites(i), o.regions[0].ops):
+                self._works(first)
+        b.append(o.with_(regions=tuple(regions)))
+
+    def _works(self, o: Op) -> None:
+        for work in self.open:
+            work += [o, *(i for r in o.regions for i in walk(r))]
+
+    def _mark(self, b: Builder, role: str, o: Op | None) -> None:
+        work: list[Op] = []
+        self.open = [work]
+        self.sites.append((role, o, work))
+        attrs = {"site": len(self.sites), "capacity": self.capacity}
+        operands = (self.buffer, self.program, *_index(o))
+        b.append(Op(hopper.stamp, operands, attrs, loc=o.loc if o else None))
+
+
+def _product(ops: Sequence[Op], i: int) -> Op | None:
+    """The first wgmma of a run of products and their fence, where one starts at ops[i]."""
+    if i > 0 and ops[i - 1].kind in PRODUCTS:
+        return None
+    run = takewhile(lambda o: o.kind in PRODUCTS, ops[i:])
+    return next((o for o in run if o.kind is hopper.wgmma), None)
+
+
+def _only_arrives(o: Op) -> bool:
+    return o.kind is hopper.named_barrier and bool(o.attrs["arrive"])
+
+
+def _has_sites(o: Op) -> bool:
+    return any(
+        i.kind in WAITS | COPIES | SIGNALS | PRODUCTS
+        for i in (o, *(i for r in o.regions for i in walk(r)))
+    )
+
+
+def _index(o: Op | None) -> tuple[Value, ...]:
+    """Which barrier of its array an op is about, where it is one."""
+    if o is None:
+        return ()
+    if o.kind is hopper.named_barrier:
+        return o.operands
+    at = next((i for i, v in enumerate(o.operands) if isinstance(v.type, Barriers)), None)
+    return () if at is None else (o.operands[at + 1],)
+
+
+def relieved(func: Func) -> Func | None:
+    """The function with 8 registers a thread fewer in the task that has most, and what that frees in the one
+    that has fewest: a stamp takes about six, of which a lean producer has none to spare.  None where
+    budgets aren't set."""
+    last = task.phases(func)[-1]
+    budgets, threads = (
+        list(last.attrs["registers"]),
+        [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)],
+    )
+    if any(r is None for r in budgets) or len(budgets) < 2:
+        return None
+    rich, poor = budgets.index(max(budgets)), budgets.index(min(budgets))
+    budgets[rich] -= 8
+    budgets[poor] += 8 * threads[rich] // threads[poor] // 8 * 8
+    changed = last.with_(attrs={**last.attrs, "registers": tuple(budgets)})
+    ops = tuple(changed if o is last else o for o in func.body.ops)
+    return func.with_(body=Region(func.body.params, ops))

@@ -1,0 +1,176 @@
+"""Measured timelines: a kernel launched with clock stamps, beside what the simulator predicts of it.
+
+The stamped kernel is the same PLACED function with stamps (passes/stamp.py) and two parameters more.  It and
+the plain kernel take turns for a while, which warms the GPU up and says what stamps cost; then the records
+are cleared and one more launch fills them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warploom.errors import LaunchError
+from warploom.ir.core import Func
+from warploom.ir.ops import task
+from warploom.passes.stamp import CAPACITY, Site, relieved, stamp
+from warploom.runtime.args import CPU, Field, fields_of
+from warploom.runtime.cache import default_cache
+from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
+from warploom.sim.cost import SM_90A
+from warploom.sim.machine import simulate
+from warploom.timeline.compare import Comparison
+from warploom.timeline.measured import Records, events_of
+from warploom.timeline.model import Timeline, from_report
+
+if TYPE_CHECKING:
+    from warploom.runtime.compiled import CompiledKernel
+
+ROUNDS = 5  # of turns that the plain and the stamped kernel take
+BURST_MS = 2.0  # a turn
+MOST_LAUNCHES = 200  # in a turn
+RECORD_BYTES = 8
+
+
+def measure(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int = 0) -> Comparison:
+    """Both timelines of one program (its number in the grid, x first) of a launch.
+
+    args: the run-time arguments in order; host arrays are copied to device 0, and stay as they are.  Arrays
+    on the GPU are used in place, by many launches.  Raises LaunchError without a GPU, or where the grid has
+    no such program.
+    """
+    sizes = grid_sizes(grid)
+    count = sizes[0] * sizes[1] * sizes[2]
+    if not 0 <= program < count:
+        raise LaunchError("program", f"the grid {sizes} has no program {program}")
+    fields = [f for a in args for f in fields_of("", a)]
+    title = f"{kernel.name}, {'specialized' if kernel.schedule.specialized else 'uniform'}"
+    with on_device(fields) as (device, values):
+        func, sites, records, is_cut, times = _recorded(kernel, device, sizes, values, program)
+        hosts = [_on_host(f, device) for f in fields]
+    report = events_of(func, sites, records, SM_90A, program)
+    measured = from_report(report, title, program, "measured")
+    return Comparison(_predicted(kernel, hosts, sizes, title, program), measured, *times, is_cut)
+
+
+def _predicted(
+    kernel: CompiledKernel,
+    hosts: Sequence[Any],
+    sizes: tuple[int, int, int],
+    title: str,
+    program: int,
+) -> Timeline:
+    """Without data, which are not asked for: tiles take their time whatever is in them."""
+    how: dict[str, Any] = {"order": "timed", "program": program, "track": False, "data": False}
+    return from_report(simulate(kernel.placed, hosts, sizes, **how), title, program)
+
+
+def _recorded(
+    kernel: CompiledKernel,
+    device: int,
+    grid: tuple[int, int, int],
+    values: Sequence[Any],
+    program: int,
+) -> tuple[Func, tuple[Site, ...], list[list[Records]], bool, tuple[float, float]]:
+    """The stamped function, its sites, what it recorded, whether records ran out, and the median
+    milliseconds of a plain and a stamped launch."""
+    from warploom.runtime.compiled import build
+
+    gpu = driver()
+    func, sites = stamp(kernel.placed)
+    tried = [f for f in (func, relieved(func)) if f is not None]
+    builds = (
+        build(kernel.request, replace(kernel.lowered, placed=f), default_cache()) for f in tried
+    )
+    built = min(builds, key=lambda b: b.harm)
+    ctas, agents = int(np.prod(built.plan.cluster)), len(task.agents(func))
+    size = ctas * agents * CAPACITY * RECORD_BYTES
+    buffer = gpu.allocate(device, size)
+    try:
+        stamped = LoadedKernel(gpu, built.cubin, built.plan)
+        plain = kernel.loaded().prepare(device, grid, tuple(values))
+        marked = stamped.prepare(device, grid, (*values, buffer, program))
+        times = _times(device, plain, marked)
+        gpu.clear(device, buffer, size)
+        gpu.elapsed(device, partial(marked, 0), 1)
+        data = bytearray(size)
+        gpu.copy_out(device, buffer, data)
+    finally:
+        gpu.free(device, buffer)
+    rows = np.frombuffer(data, np.uint32).reshape(ctas, agents, CAPACITY, 2)
+    records = [[_in_order(r) for r in cta] for cta in rows]
+    is_cut = any(len(r) == CAPACITY - 1 for cta in records for r in cta)
+    return func, sites, records, is_cut, times
+
+
+def _in_order(r: Records) -> Records:
+    """An agent's records as they were made: from the last one downward, as far as they go."""
+    r = r[::-1]
+    return r[: int(np.argmin(r[:, 0] != 0))]
+
+
+def _times(device: int, plain: Prepared, marked: Prepared) -> tuple[float, float]:
+    """Median milliseconds of each, in turns."""
+    gpu = driver()
+    (first,) = gpu.elapsed(device, partial(plain, 0), 1)
+    (first,) = gpu.elapsed(device, partial(plain, 0), 1)
+    n = max(3, min(MOST_LAUNCHES, int(BURST_MS / max(first, 1e-3))))
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for times, one in zip(found, (plain, marked), strict=True):
+            times += gpu.elapsed(device, partial(one, 0), n)
+    return statistics.median(found[0]), statistics.median(found[1])
+
+
+# ---- arguments
+
+
+@contextmanager
+def on_device(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """(device, what a launch takes) of arguments; host arrays are on the GPU meanwhile."""
+    devices = {f.array.device for f in fields if f.array is not None} - {CPU}
+    if len(devices) > 1:
+        raise LaunchError("mixed-devices", f"the arrays are on devices {sorted(devices)}")
+    device = next(iter(devices), 0)
+    gpu = driver()
+    made: list[int] = []
+    values = []
+    try:
+        for f in fields:
+            value = f.launched
+            if f.array is not None and f.array.device == CPU:
+                low, high = f.array.bytes_range()
+                made.append(gpu.allocate(device, high - low))
+                gpu.copy_in(device, made[-1], _bytes_at(low, high - low))
+                value = made[-1] + f.array.pointer - low
+            values.append(value)
+        yield device, tuple(values)
+    finally:
+        for pointer in made:
+            gpu.free(device, pointer)
+
+
+def _bytes_at(address: int, size: int) -> Any:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+def _on_host(f: Field, device: int) -> Any:
+    """The argument as the simulator takes it: an array's memory is copied from the GPU."""
+    if f.array is None or f.array.device == CPU:
+        return f.on_host
+    from warploom.ir.types import DTYPES
+
+    low, high = f.array.bytes_range()
+    data = bytearray(high - low)
+    driver().copy_out(device, low, data)
+    dtype = DTYPES[f.array.dtype].numpy
+    flat = np.frombuffer(data, dtype, offset=f.array.pointer - low)
+    strides = tuple(s * dtype.itemsize for s in f.array.strides)
+    return np.lib.stride_tricks.as_strided(flat, f.array.shape, strides)
