@@ -1,4 +1,4 @@
-"""Warploom's attention in the explicit language, in its variants."""
+"""Warploom's attention in the explicit language, with the library's choice of options."""
 
 from __future__ import annotations
 
@@ -28,47 +28,10 @@ def bind(data: AttentionData, **options: Any) -> Run:
     return lambda i: kernel(*sets[i], lse, counter, heads, case.seq, scale)
 
 
-# By head size and causality: groups, eighths, pingpong, q_stages, MB of the L2 cache.
-VARIANTS = {
-    (128, False): [
-        (2, 2, True, 1, 32),
-        (2, 3, True, 1, 32),
-        (2, 2, True, 2, 32),
-        (2, 3, True, 2, 32),
-        (2, 2, False, 1, 32),
-    ],
-    (128, True): [
-        (2, 2, True, 1, 32),
-        (2, 3, True, 1, 32),
-        (2, 2, True, 2, 32),
-        (2, 2, False, 1, 32),
-        (2, 2, True, 1, 16),
-        (2, 2, True, 1, 64),
-    ],
-    (64, False): [
-        (3, 0, True, 2, 32),
-        (3, 0, True, 1, 32),
-        (3, 1, True, 2, 32),
-        (3, 0, False, 2, 32),
-        (2, 2, True, 2, 32),
-    ],
-    (64, True): [
-        (3, 2, True, 1, 32),
-        (3, 0, True, 2, 32),
-        (3, 2, True, 2, 32),
-        (2, 2, True, 2, 32),
-        (2, 3, True, 2, 32),
-        (2, 2, False, 2, 32),
-        (3, 2, True, 2, 64),
-    ],
-}
-
-
 def candidates(data: AttentionData) -> list[Candidate]:
-    def candidate(groups: int, eighths: int, pingpong: bool, q_stages: int, mb: int) -> Candidate:
-        options = {"groups": groups, "eighths": eighths, "pingpong": pingpong, "q_stages": q_stages}
-        options["l2_bytes"] = mb << 20
-        label = ", ".join(f"{k}={v}" for k, v in options.items())
-        return Candidate(label, lambda: bind(data, **options))
+    from warploom.kernels.explicit.attention import fastest
 
-    return [candidate(*point) for point in VARIANTS[data.case.d, data.case.causal]]
+    case = data.case
+    options = fastest(case.d, case.causal, case.seq)
+    label = ", ".join(f"{k}={v}" for k, v in options.items())
+    return [Candidate(label, lambda: bind(data, **options))]

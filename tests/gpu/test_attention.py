@@ -21,9 +21,7 @@ VARIANTS = [
     {"d": 128, "q_stages": 2, "shared_by": 4},
     {"d": 128, "groups": 3, "block": 80, "eighths": 0, "stages": 2},
     {"d": 64, "groups": 3, "eighths": 0, "q_stages": 2},
-    {"d": 64, "groups": 2, "eighths": 2, "shared_by": 2},
-    {"d": 128, "across": True, "q_stages": 2},
-    {"d": 64, "groups": 3, "eighths": 0, "across": True, "q_stages": 2},
+    {"d": 64, "groups": 2, "eighths": 2, "shared_by": 2, "stages": 3},
 ]
 
 

@@ -96,7 +96,6 @@ class Attention(Script):
     """causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
     stages: blocks of K, and of V, in their rings; q_stages: of Q.  pingpong: consumers take turns at issuing
     products.  eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
-    across: a tile's first scores are in flight together with the last P·V of the tile before (q_stages=2).
     programs: CTAs of a launch, one for each SM.  l2_bytes: of K and V that are walked together, so that they
     stay in the L2 cache.  shared_by: heads of Q that share one of K and V.  lse: write log Σ exp of each
     row's scores as well."""
@@ -111,7 +110,6 @@ class Attention(Script):
         q_stages: int = 1,
         pingpong: bool = True,
         eighths: int = 2,
-        across: bool = False,
         programs: int = 132,
         l2_bytes: int = 32 << 20,
         shared_by: int = 1,
@@ -127,15 +125,12 @@ class Attention(Script):
         self.q_stages = q_stages
         self.pingpong = pingpong
         self.held = block * eighths // 64 * 8
-        self.across = across
         self.programs = programs
         self.l2_bytes = l2_bytes
         self.shared_by = shared_by
         self.lse = lse
         # setmaxnreg moves registers from the loading warp group to the consumers (PTX ISA, setmaxnreg).
         self.budgets = {1: (56, 240), 2: (24, 240), 3: (32, 160)}[groups]
-        if across and groups == 2:
-            self.budgets = (40, 232)  # the loader looks after two tiles
         self.nested = block % self.rows == 0  # only a tile's last block crosses the diagonal
 
     def tile_at(self, t):
@@ -194,21 +189,6 @@ class Attention(Script):
                 total = total + self.reshape(parts[:, i : i + 1, :, j : j + 1], (rows, 4))
         return total
 
-    def early(self, s, shift, total):
-        """The exponentials that come before the wait for P·V, which they hold."""
-        e = self.exponentials(s[:, 0 : self.held], shift)
-        total = self.add_up(total, e)
-        self.hold(total)
-        return e, total
-
-    def late(self, s, shift, total, first):
-        """The others; P, and the rows' sums."""
-        e = self.exponentials(s[:, self.held : self.block], shift)
-        total = self.add_up(total, e)
-        if self.held > 0:
-            e = self.concat([first, e], dim=1)
-        return e.to(bfloat16), total
-
     # ---- a consumer.  State: the sum of P·V, P of the block before, the rows' maxima and sums.
 
     def issue_scores(self, group):
@@ -219,8 +199,10 @@ class Attention(Script):
         self.wgmma.commit_group()
         return s
 
-    def issue_both(self, o, p, group):
-        """Starts the scores of the next block and P·V of the block before, and waits for the scores."""
+    def step(self, state, group, row, j, masked):
+        """In flight together: the scores of block j, P·V of the block before.  The softmax of block j runs
+        under P·V."""
+        o, p, top, total = state
         self.k.wait()
         self.my_turn(group)
         s = self.issue_scores(group)
@@ -231,25 +213,23 @@ class Attention(Script):
         self.pass_turn(group)
         self.wgmma.wait_group(1)
         self.k.release()
-        return s, o
-
-    def step(self, state, group, row, j, masked):
-        """The softmax of block j runs under P·V of the block before."""
-        o, p, top, total = state
-        s, o = self.issue_both(o, p, group)
         if masked:
             s = self.masked(s, row, j)
         higher = self.maximum(top, self.max(s, dim=1))
         shift = self.shift_of(higher, masked)
         alpha = self.exp2(self.fma(top, self.scale, -shift))
         total = total * alpha[:, None]
-        first = 0
         if self.held > 0:
-            first, total = self.early(s, shift, total)
+            early = self.exponentials(s[:, 0 : self.held], shift)
+            total = self.add_up(total, early)
+            self.hold(total)  # or the wait would go up in front of all exponentials
         self.wgmma.wait_group(0)
         self.v.release()
-        p, total = self.late(s, shift, total, first)
-        return o * alpha[:, None], p, higher, total
+        e = self.exponentials(s[:, self.held : self.block], shift)
+        total = self.add_up(total, e)
+        if self.held > 0:
+            e = self.concat([early, e], dim=1)
+        return o * alpha[:, None], e.to(bfloat16), higher, total
 
     def blocks_of(self, state, group, row, first_row, blocks):
         """All blocks of a tile but its last, which comes first."""
@@ -278,52 +258,22 @@ class Attention(Script):
         o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
         return o, e.to(bfloat16), top, total
 
-    def cross(self, state, group, old_head, old_row, row, blocks):
-        """From a tile to the next: the first scores of this one under the last P·V of that one."""
-        o, p, top, total = state
-        row_total = self.sums(top, total, old_head, old_row)
-        self.q.wait(group)
-        s, o = self.issue_both(o, p, group)
-        if self.causal or blocks * self.block > self.seq:
-            s = self.masked(s, row, blocks - 1)
-        top = self.max(s, dim=1)
-        shift = self.shift_of(top, True)
-        total = self.register_tensor(dtype=float32, shape=[64, 4], init=0.0)
-        first = 0
-        if self.held > 0:
-            first, total = self.early(s, shift, total)
-        self.wgmma.wait_group(0)
-        self.v.release()
-        self.write(o, row_total, group, old_head, old_row)
-        p, total = self.late(s, shift, total, first)
-        o = self.register_tensor(dtype=float32, shape=[64, self.d], init=0.0)
-        return o, p, top, total
-
     def end(self, state, group, head, row):
-        """The last P·V of a tile, alone."""
+        """The last P·V, alone; O goes out through the staging buffer."""
         o, p, top, total = state
         self.v.wait()
         self.wgmma.fence()
         self.wgmma.mma(p, self.v.block(), o)
         self.wgmma.commit_group()
-        row_total = self.sums(top, total, head, row)
-        self.wgmma.wait_group(0)
-        self.v.release()
-        self.write(o, row_total, group, head, row)
-
-    def sums(self, top, total, head, row):
-        """Σ exp of the rows; its logarithm goes out."""
         row_total = self.sum(total, dim=1)
         if self.lse:
             lse = self.fma(top, self.scale, self.log2(row_total)) * LN_2
             self.store_global(self.g_lse, lse, [head, row], dims=[1])
         with self.single_thread():
-            self.tma.wait_group(0)  # the tile before has left the staging buffer
+            self.tma.wait_group(0)  # the tile before has left the buffer
         self.sync()
-        return row_total
-
-    def write(self, o, row_total, group, head, row):
-        """O goes out through the staging buffer."""
+        self.wgmma.wait_group(0)
+        self.v.release()
         buffer = self.staging[group]
         self.store_shared(buffer, (o * (1.0 / row_total)[:, None]).to(bfloat16))
         self.fence.proxy_async()
@@ -334,26 +284,21 @@ class Attention(Script):
 
     # ---- the loader
 
-    def load_first(self, head, first_row, blocks):
-        """A tile's last block of K, and its Q."""
-        self.k.load(self.g_k, [head // self.shared_by, (blocks - 1) * self.block, 0])
+    def load_tile(self, t):
+        """Q, K and V of a tile, in the order in which consumers wait for them."""
+        head, first_row, blocks = self.tile_at(t)
+        kv = head // self.shared_by
+        self.k.load(self.g_k, [kv, (blocks - 1) * self.block, 0])
         self.k.advance()
         for i in self.range(0, self.groups, unroll="all"):
             self.q.load(self.g_q, [head, first_row + 64 * i, 0], i)
         self.q.advance()
-
-    def load_rest(self, head, blocks):
-        """The other blocks of K, and V but for its first block."""
-        kv = head // self.shared_by
         for i in range(1, blocks):
             self.k.load(self.g_k, [kv, (blocks - 1 - i) * self.block, 0])
             self.k.advance()
             self.v.load(self.g_v, [kv, (blocks - i) * self.block, 0])
             self.v.advance()
-
-    def load_last(self, head):
-        """The first block of V, which comes last."""
-        self.v.load(self.g_v, [head // self.shared_by, 0, 0])
+        self.v.load(self.g_v, [kv, 0, 0])
         self.v.advance()
 
     def __call__(
@@ -391,28 +336,13 @@ class Attention(Script):
             if group == self.groups - 1:  # group 0 begins
                 self.pass_turn(group)
             t = queue.take()
-            if self.across:
+            while t < tiles:
                 head, first_row, blocks = self.tile_at(t)
                 row = first_row + group * 64
                 state = self.begin(group, row, blocks)
-                t = queue.take()
-                while t < tiles:
-                    state = self.blocks_of(state, group, row, first_row, blocks)
-                    old_head, old_row = head, row
-                    head, first_row, blocks = self.tile_at(t)
-                    row = first_row + group * 64
-                    state = self.cross(state, group, old_head, old_row, row, blocks)
-                    t = queue.take()
                 state = self.blocks_of(state, group, row, first_row, blocks)
                 self.end(state, group, head, row)
-            else:
-                while t < tiles:
-                    head, first_row, blocks = self.tile_at(t)
-                    row = first_row + group * 64
-                    state = self.begin(group, row, blocks)
-                    state = self.blocks_of(state, group, row, first_row, blocks)
-                    self.end(state, group, head, row)
-                    t = queue.take()
+                t = queue.take()
             with self.single_thread():
                 self.tma.wait_group(0)
 
@@ -420,23 +350,30 @@ class Attention(Script):
             self.setmaxnreg(self.budgets[0])
             with self.single_thread():
                 t: int32 = self.blockIdx.x
-                queue.hand_on(t)
-                following = queue.draw()
-                head, first_row, blocks = self.tile_at(t)
-                self.load_first(head, first_row, blocks)
-                while following < tiles:
-                    t = following
+                while t < tiles:
                     queue.hand_on(t)
-                    following = queue.draw()  # long before it is needed
-                    self.load_rest(head, blocks)
-                    if not self.across:
-                        self.load_last(head)
-                    old_head = head
-                    head, first_row, blocks = self.tile_at(t)
-                    self.load_first(head, first_row, blocks)
-                    if self.across:
-                        self.load_last(old_head)
-                queue.hand_on(following)  # the end
-                self.load_rest(head, blocks)
-                self.load_last(head)
+                    following = queue.draw()  # on its way while the tile is loaded
+                    self.load_tile(t)
+                    t = following
+                queue.hand_on(t)  # the end
                 queue.leave()
+
+
+def fastest(d: int, causal: bool, seq: int) -> dict[str, int | bool]:
+    """The options of Attention that were fastest on an H200 (docs/performance.md).  At head size 128 a third
+    consumer would leave too few registers for blocks of 128; at 64 three are best, but for short causal
+    heads, where tiles of 192 rows waste too much above the diagonal."""
+    short = causal and seq <= 1024
+    l2_bytes = (16 if short else 32) << 20
+    if d == 128:
+        return {"groups": 2, "eighths": 3, "l2_bytes": l2_bytes}
+    if short:
+        return {
+            "groups": 2,
+            "eighths": 2,
+            "stages": 3,
+            "q_stages": 2,
+            "pingpong": False,
+            "l2_bytes": l2_bytes,
+        }
+    return {"groups": 3, "eighths": 0, "q_stages": 2, "l2_bytes": l2_bytes}
