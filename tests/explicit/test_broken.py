@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -12,9 +13,11 @@ import pytest
 
 from tests.explicit.broken.cluster import Exchange, Multicast
 from tests.explicit.broken.refused import Groups, Products
+from tests.explicit.broken.registers import Registers
 from tests.explicit.broken.ring import Ring
 from tests.explicit.broken.store import Store
-from warploom.check import CheckReport, check
+from tests.explicit.broken.turns import Turns
+from warploom.check import CheckReport, check, replay
 from warploom.errors import CompileError
 
 # bug: (code of the first finding, part of the line that it points at)
@@ -80,6 +83,21 @@ CLUSTERS_REFUSED = {
     "rank outside": "cluster-rank",
     "mask outside": "multicast-mask",
 }
+TURNS = {
+    "no turns": "race",
+    "waits for the other's turn": "deadlock",
+    "passes to itself": "deadlock",
+    "never passed": "deadlock",
+    "nobody begins": "deadlock",
+    "turn of one group": "unbound-arrival",
+    "passed while the store reads": "race",
+}
+REGISTERS = {
+    "operand changed after the fence": "wgmma-fence",
+    "accumulator changed after the fence": "wgmma-fence",
+    "operand in shared memory not fenced": "proxy-fence",
+    "one warp's part not awaited": "race",
+}
 GROUPS = {
     "registers over the pool": "setmaxnreg-pool",
     "setmaxnreg in a partial group": "setmaxnreg-group",
@@ -102,6 +120,8 @@ PRODUCTS = {
     "two orders of one tensor": "layout-conflict",
     "shared memory over": "shared-memory",
     "slot out of range": "slot-index",
+    "copy of another shape": "offset-count",
+    "N of 12": "wgmma-n",
 }
 
 
@@ -131,7 +151,21 @@ def exchange_report(bug: str) -> CheckReport:
     return check(placed(Exchange(bug), [x, x, 64]))
 
 
+@functools.cache
+def turns_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 64), np.float16)
+    return check(placed(Turns(bug), [x, x, 64, 64]))
+
+
+@functools.cache
+def registers_report(bug: str) -> CheckReport:
+    x = np.zeros((64, 64), np.float16)
+    return check(placed(Registers(bug), [x, x, x, 128]))
+
+
 def test_the_originals_are_right() -> None:
+    assert turns_report("").ok, str(turns_report(""))
+    assert registers_report("").ok, str(registers_report(""))
     assert multicast_report("").ok, str(multicast_report(""))
     assert exchange_report("").ok, str(exchange_report(""))
     assert ring_report("").ok, str(ring_report(""))
@@ -187,6 +221,34 @@ def test_both_lines_of_a_cluster_hazard_are_named(bug: str) -> None:
     first = multicast_report(bug).diagnostics[0]
     assert first.loc is not None and first.help
     assert any(n.loc is not None and n.loc.line != first.loc.line for n in first.notes)
+
+
+@pytest.mark.parametrize("bug", TURNS)
+def test_turns(bug: str) -> None:
+    """Ping-pong: both groups are named, and where they stand."""
+    report = turns_report(bug)
+    _judge(report, TURNS[bug])
+    text = str(report)
+    assert "writer[0]" in text and "writer[1]" in text and "turns.py:" in text
+    if TURNS[bug] == "deadlock":
+        assert "a turn that nobody passes or that goes to another barrier" in text
+
+
+@pytest.mark.parametrize("bug", REGISTERS)
+def test_registers(bug: str) -> None:
+    _judge(registers_report(bug), REGISTERS[bug])
+
+
+@pytest.mark.parametrize("bug", sorted({*RING, *TURNS} - {"two in flight"}))
+def test_what_fails_is_repeated(bug: str, tmp_path: Path) -> None:
+    """The interleaving that is kept fails again, in another process's words the same."""
+    report = ring_report(bug) if bug in RING else turns_report(bug)
+    (failure, *_) = report.failures
+    assert failure.interleaving is not None
+    failure.save(tmp_path / "kept")
+    again = replay(tmp_path / "kept")
+    assert again is not None and again.code == failure.interleaving.error.code
+    assert again.message == failure.interleaving.error.message
 
 
 def _refused(script: Any, args: list[Any], code: str, bug: str) -> None:

@@ -79,6 +79,8 @@ class Interleaving:
             text.append(f"  … {hidden} earlier actions of {', '.join(parties)}")
         for who, what, where in shown:
             text.append(f"  {who:<{widths[0]}}  {what:<{widths[1]}}  {where}".rstrip())
+        if not shown:
+            text.append("  nothing is waited for, nothing is told")
         text.append(f"  then: {self.error.message}")
         return "\n".join(text)
 

@@ -413,7 +413,10 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
             o,
             f"{barrier.name}, generation {mine}",
             lambda: f"{barrier.arrived} of {threads} threads arrived",
-            lambda: "not every warp that is counted comes to this barrier",
+            lambda: (
+                f"{threads - barrier.arrived} threads never come: a turn that nobody passes or that goes "
+                "to another barrier, a branch that not all warps take, or a count that is wrong"
+            ),
         )
     )
     barrier.touch("pass", mine, a.party(o))

@@ -97,6 +97,13 @@ class Products(Base):
             columns = self.global_view(x_ptr, dtype=float16, shape=[64, 64], strides=[1, 64])
             self.tma.global_to_shared(rows, x, [0, 0], full)
             self.tma.global_to_shared(columns, x, [0, 0], full)
+        if bug == "copy of another shape":
+            g = self.global_view(x_ptr, dtype=float16, shape=[64, 64, 64])
+            self.tma.global_to_shared(g, x, [0, 0], full)
+        if bug == "N of 12":
+            narrow = self.register_tensor(dtype=float32, shape=[64, 12], init=0.0)
+            y = self.shared_tensor(dtype=float16, shape=[12, 64])
+            self.wgmma.mma(x, y.transpose(), narrow)
         if bug == "shared memory over":
             big = self.shared_tensor(dtype=float16, shape=[16, 128, 128])
             g = self.global_view(x_ptr, dtype=float16, shape=[128, 128])
