@@ -13,6 +13,7 @@ import numpy as np
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
 from warploom.sim.agent import NeedsData
 from warploom.sim.evaluate import ON_INTEGERS
@@ -21,6 +22,7 @@ from warploom.sim.report import SimError, SimReport, StepLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
 MAX_CASES = 60
+MAX_VOLUME = 64  # of iterations in all, where several loops run for more than the least
 NOT_CONFLUENT = frozenset(
     ("unbound-arrival", "unbound-wait", "late-wait")
 )  # what asks for exploration
@@ -118,7 +120,14 @@ def _search(func: Func) -> list[Case]:
         for picked in combined
         if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
     ]
-    cases.sort(key=lambda c: sum(c.values[i] // max(min(kept[i]), 1) for i in kept))
+
+    def volume(c: Case) -> int:
+        reached = (found.get(c.values[i], ()) for i, found in kept.items())
+        return math.prod(max([1, *(n for _, n in loops)]) for loops in reached)
+
+    small = [c for c in cases if volume(c) <= MAX_VOLUME]
+    cases = [c for c in cases if sum(c.values[i] != values[i] for i in kept) <= 1 or c in small]
+    cases.sort(key=volume)
     if steering.has_own_grid or steering.grid in kept:
         return cases[:MAX_CASES]
     more = [Case(c.args, (2,)) for c in cases[:3]]  # with fewer tiles than programs, too
@@ -190,8 +199,9 @@ class Steering:
         args = tuple(at[: self.grid])
         if not self._own_grid:
             return Case(args, (at[self.grid],))
-        sizes = (max(0, int(_evaluated(e, args))) for e in self._own_grid)
-        return Case(args, tuple(sizes))
+        ctas = (max(0, int(_evaluated(e, args))) for e in self._own_grid)
+        per_program = cluster_of(self.func)
+        return Case(args, tuple(n // per for n, per in zip(ctas, per_program, strict=False)))
 
 
 def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
@@ -243,27 +253,31 @@ def _smallest(func: Func) -> list[Any]:
     return args
 
 
-def _run(func: Func, case: Case) -> SimReport:
+def _run(func: Func, case: Case, program: int) -> SimReport:
     """One run; only where something is wrong in any order the error goes on."""
     args = case.args if is_reading(func) else case.copied().args
     how: dict[str, Any] = {"order": "early", "data": False, "max_steps": MAX_STEPS}
     try:
-        return simulate(func, args, case.grid, **how)
+        return simulate(func, args, case.grid, program=program, **how)
     except SimError as e:
         if e.code not in NOT_CONFLUENT:
             raise
-    return simulate(func, args, case.grid, confluent=False, **how)
+    return simulate(func, args, case.grid, program=program, confluent=False, **how)
 
 
 def _trips(func: Func, case: Case) -> set[tuple[Op, int]]:
-    """(loop, trip count) of the task loops in one run; empty where the input does not fit."""
-    try:
-        result = _run(func, case)
-    except (StepLimit, NeedsData):
-        return set()
-    except SimError as e:
-        if e.code in _UNFIT:
+    """(loop, trip count) of the task loops in one run, of the first and the last program (which have the
+    most and the least to do); empty where the input does not fit."""
+    programs = math.prod(case.grid)
+    found: set[tuple[Op, int]] = set()
+    for program in sorted({0, programs - 1}) if programs else ():
+        try:
+            result = _run(func, case, program)
+        except (StepLimit, NeedsData):
             return set()
-        raise _Wrong(case) from e
-    loops = {o for o in walk(func.body) if o.kind in (control.for_, control.while_)}
-    return {(o, n) for o, trips in result.trips.items() if o in loops for n in trips}
+        except SimError as e:
+            if e.code in _UNFIT:
+                return set()
+            raise _Wrong(case) from e
+        found |= {(o, n) for o, trips in result.trips.items() for n in trips}
+    return found

@@ -199,7 +199,7 @@ class _Checker:
         self.report = CheckReport(func.name)
         self.joint_states_left = JOINT_STATES
         self.recurrences = Recurrences(ring_depth(func))
-        self._longest: dict[Op, Case] = {}  # loop -> the first case with most of its iterations
+        self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
 
     def run(self, case: Case) -> None:
         words, trips = case.describe(self.func), dict[str, set[int]]()
@@ -211,9 +211,7 @@ class _Checker:
                 self.report.bound += sum(s.phase >= 0 for s in result.steps)
                 for loop, counts in result.trips.items():
                     trips.setdefault(loop_name(loop), set()).update(counts)
-                for loop, counts in result.trips.items():
-                    if max(counts) > self.recurrences.trips.get(loop, 0):
-                        self._longest[loop] = case
+                self._note_longest(case, result)
                 self.recurrences.add(result)
             if not is_reading(self.func) and 1 < math.prod(case.grid) <= JOINT_PROGRAMS:
                 self._together(case)
@@ -225,16 +223,25 @@ class _Checker:
             sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
             self.report.runs.append(Run(words, sorted_trips))
 
+    def _note_longest(self, case: Case, result: SimReport) -> None:
+        """Keeps for each loop the first of the cases that do the most different things for the longest."""
+        done = len({s.op for s in result.steps})
+        for loop, counts in result.trips.items():
+            rank = done, max(counts)
+            if loop not in self._longest or rank > self._longest[loop][0]:
+                self._longest[loop] = rank, case
+
     def run_longer(self) -> None:
         """Where no recurrence was seen, runs the loop longer: what steers it two and four times as large."""
-        for loop, case in list(self._longest.items()):
-            for i in Steering(self.func).variables:
+        steering = Steering(self.func)
+        for loop, (_, case) in list(self._longest.items()):
+            for i in steering.variables:
                 for factor in (2, 4):
-                    trips = self.recurrences.trips[loop]
+                    rank, _ = self._longest[loop]
                     if self.report.failures or self.recurrences.period(loop) is not None:
                         break
-                    self.run(Steering(self.func).case(case.values, {i: factor * case.values[i]}))
-                    if self.recurrences.trips[loop] == trips:
+                    self.run(steering.case(case.values, {i: factor * case.values[i]}))
+                    if self._longest[loop][0] == rank:
                         break  # something else steers it
 
     def judge_loops(self, are_searched: bool) -> None:

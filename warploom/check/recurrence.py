@@ -47,11 +47,15 @@ class Recurrences:
                 self._turns.setdefault(loop, []).append(middle)
 
     def period(self, loop: Op) -> int | None:
-        """After how many iterations the state recurs; None: that was not seen."""
+        """After how many iterations the state recurs; None: that was not seen, in a long run in which the
+        loop does all that it does in any."""
         if loop not in self._busy:
             return 1
         runs = self._turns.get(loop, [])
-        longest = max(map(len, runs), default=0)
+        done = [frozenset(s.op for turn in run for s in turn) for run in runs]
+        everything = frozenset().union(*done)
+        full = (len(run) for run, ops in zip(runs, done, strict=True) if ops == everything)
+        longest = max(full, default=0)
         if longest <= 2 * self.depth:
             return None
         start = self._periods.get(loop, 1)  # runs are only added: shorter ones stay refuted
