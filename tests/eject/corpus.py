@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e import kernels, road
 from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, Gemm
 from warploom.kernels.gemm import GEMM_CONFIGS
@@ -18,6 +20,53 @@ from warploom.runtime.compiled import CompiledKernel
 BF16 = ml_dtypes.bfloat16
 TILES = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}
 PLAIN = {"num_consumer_groups": 0, "num_warps": 4}
+
+
+@wl.jit
+def hinted(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """A product with everything that a loop may ask for, by block pointers."""
+    b_block = tl.make_block_ptr(b_ptr, (K, N), (N, 1), (0, 0), (BLOCK_K, BLOCK_N), (1, 0))
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+    for t in tl.range(
+        tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.num_programs(0), warp_specialize=True
+    ):
+        tl.device_assert(t * BLOCK_M < M, "inside")
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        b = b_block
+        for k in tl.range(0, K, BLOCK_K, num_stages=2, loop_unroll_factor=2):
+            acc = tl.dot(a.load([t * BLOCK_M, k]), tl.load(b, boundary_check=(0, 1)), acc)
+            b = tl.advance(b, (BLOCK_K, 0))
+        c.store([t * BLOCK_M, 0], acc.to(tl.bfloat16))
+
+
+@wl.jit
+def assorted(x_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    """What the others don't do: a while, 64-bit numbers, reshapes, the rarer atomics and reductions."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=3)
+    total = tl.sum(tl.abs(x), axis=0)
+    steps = 0
+    while total > 10:
+        total = total // 3
+        steps += 1
+    wide = x.to(tl.int64) * n
+    turned = tl.trans(tl.reshape((wide % 7).to(tl.int32), (2, BLOCK // 2)))
+    best = tl.argmax(turned, axis=1)
+    tl.atomic_xor(out_ptr, tl.xor_sum(x, axis=0))
+    tl.atomic_or(out_ptr + 1, steps)
+    tl.atomic_and(out_ptr + 2, -steps)
+    scale = tl.exp2(steps.to(tl.float32)) if steps % 2 == 0 else 0.5
+    half = tl.where(best > 0, (best * scale).to(tl.float16), -1.0)
+    if steps > 1:
+        tl.store(out_ptr + 8 + tl.program_id(0), steps, mask=n > 0)
+    else:
+        tl.device_print("few steps", steps, total)
+    where = out_ptr + 16 + tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
+    tl.store(where, half.to(tl.int32))
 
 
 @dataclass(frozen=True)
@@ -124,6 +173,18 @@ def _others() -> dict[str, Case]:
             ],
             4, {"BLOCK_M": 16, "BLOCK_N": 64, **PLAIN, "num_warps": warps},
         )  # fmt: skip
+    found["hinted"] = Case(
+        hinted,
+        lambda: [_numbers(300, 96), _numbers(96, 64), road.array((300, 64), BF16), 300, 64, 96],
+        2, {**TILES, "num_consumer_groups": 2},
+    )  # fmt: skip
+    found["assorted"] = Case(
+        assorted,
+        lambda: [
+            _numbers(200, dtype=np.int32, low=-9, high=30), road.filled(np.arange(300), np.int32), 200
+        ],
+        4, {"BLOCK": 64, **PLAIN},
+    )  # fmt: skip
     found["histogram"] = Case(
         kernels.histogram,
         lambda: [

@@ -26,7 +26,7 @@ RUN = [
     n for n in CASES if n.startswith(("host", "config7", "add", "statistics", "histogram", "soft"))
 ]
 RUN += ["gated-two-groups", "block_sparse-uniform", "batched-depth-1", "attention-one-group"]
-RUN += [n for n in CASES if "pads" in n][:5]
+RUN += ["hinted", "assorted", *[n for n in CASES if "pads" in n][:5]]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from warploom.eject.expressions import EXPRESSIONS
+import inspect
+
+import pytest
+
+from warploom.eject import eject
+from warploom.eject.expressions import EXPRESSIONS, SAID
 from warploom.eject.statements import STATEMENTS
+from warploom.errors import CompileError
 from warploom.ir.core import KINDS, Level
 from warploom.ir.ops import control, task
+from warploom.ir.parser import parse_func
 
 # Written by the printer itself: groups, and the assignments that end a block.
 STRUCTURE = {task.tasks, control.yield_}
@@ -16,6 +23,37 @@ def test_every_kind_is_spelled() -> None:
     a value) or eject/statements.py (what has an effect)."""
     wanted = {k for k in KINDS.values() if Level.WARP in k.levels}
     assert wanted - EXPRESSIONS.keys() - STATEMENTS.keys() - STRUCTURE == set()
+
+
+# What passes set after WARP, and the hints of loops that a schedule has heard.
+PLACED = {"layout", "offset", "run"}
+HINTS = {"num_stages", "warp_specialize", "flatten", "disallow_acc_multi_buffer", "disable_licm"}
+
+
+def test_every_attribute_is_said() -> None:
+    """An attribute that a spelling leaves out would be lost: say it, and name it in `says`."""
+    for kind in {*EXPRESSIONS, *STATEMENTS}:
+        declared = inspect.signature(kind.rule).parameters.values()
+        names = {p.name for p in declared if p.kind is p.KEYWORD_ONLY} - {"regions"}
+        silent = (HINTS if kind is control.for_ else PLACED) - SAID[kind]
+        assert names - silent == SAID[kind], kind.name
+
+
+def test_what_has_no_words_is_refused() -> None:
+    """With the code and the op, as a user's mistake is."""
+    text = """
+func @f(%p: ptr<f32>) level=WARP {facts=(fact<16>,), warps=4} {
+  tasks() {names=("main",), warps=(1,), replicas=(1,), registers=(none,)} do {
+    %x = load(%p) {run=(0, 4)} : f32
+    store(%p, %x)
+    yield()
+  }
+  yield()
+}
+"""
+    with pytest.raises(CompileError, match=r"run=.* of load has no spelling") as e:
+        eject(parse_func(text), {}, [])
+    assert e.value.code == "eject"
 
 
 def test_none_is_spelled_twice() -> None:

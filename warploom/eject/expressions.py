@@ -85,6 +85,7 @@ class Expressions:
         write = EXPRESSIONS.get(o.kind)
         if write is None:
             raise unspelled(o, o.kind.name)
+        check_attributes(o)
         return write(self, o)
 
     def typed(self, v: Value) -> Expr:
@@ -205,17 +206,28 @@ def number(value: Any) -> str:
 
 Writer = Callable[[Expressions, Op], Expr]
 EXPRESSIONS: dict[OpKind, Writer] = {}
+SAID: dict[OpKind, frozenset[str]] = {}  # the attributes that a kind's spelling says
 
 
-def writes(*kinds: OpKind) -> Callable[[Writer], Writer]:
+def writes(*kinds: OpKind, says: str = "") -> Callable[[Writer], Writer]:
+    """Registers the spelling of kinds.  says: the attributes that it takes account of."""
+
     def register(fn: Writer) -> Writer:
         EXPRESSIONS.update(dict.fromkeys(kinds, fn))
+        SAID.update(dict.fromkeys(kinds, frozenset(says.split())))
         return fn
 
     return register
 
 
-@writes(arith.const)
+def check_attributes(o: Op) -> None:
+    """Refuses an attribute that no spelling says, but where it says nothing either."""
+    for name, value in o.attrs.items():
+        if name not in SAID.get(o.kind, ()) and value not in (None, False, ()):
+            raise unspelled(o, f"{name}={value} of {o.kind.name}")
+
+
+@writes(arith.const, says="value dtype")
 def _const(x: Expressions, o: Op) -> Expr:
     text = number(o.attrs["value"])
     return Expr(text, UNARY if text.startswith("-") else ATOM, (), True)
@@ -333,13 +345,13 @@ def _select(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.where({condition.text}, {a.text}, {b.text})", ATOM, shape)
 
 
-@writes(arith.cast)
+@writes(arith.cast, says="dtype")
 def _cast(x: Expressions, o: Op) -> Expr:
     e = x.typed(o.operands[0])
     return Expr(f"{e.at(ATOM)}.to({x.dtype(o.attrs['dtype'])})", ATOM, e.shape)
 
 
-@writes(arith.bitcast)
+@writes(arith.bitcast, says="dtype")
 def _bitcast(x: Expressions, o: Op) -> Expr:
     e = x.typed(o.operands[0])
     return Expr(f"self.bitcast({e.text}, {x.dtype(o.attrs['dtype'])})", ATOM, e.shape)
@@ -360,7 +372,7 @@ def _addptr(x: Expressions, o: Op) -> Expr:
     return Expr(f"{p.at(SUM)} + {n.at(SUM + 1)}", SUM, shape)
 
 
-@writes(tile.program_id, tile.num_programs, cluster.cta_id)
+@writes(tile.program_id, tile.num_programs, cluster.cta_id, says="axis")
 def _grid(x: Expressions, o: Op) -> Expr:
     alone = {tile.program_id: "blockIdx", tile.num_programs: "gridDim"}
     grouped = {
@@ -382,7 +394,7 @@ def _peer(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.cluster.map_shared_addr({x.items(o.operands)})")
 
 
-@writes(tile.splat)
+@writes(tile.splat, says="shape")
 def _splat(x: Expressions, o: Op) -> Expr:
     shape = o.attrs["shape"]
     e = x.tight(o.operands[0])
@@ -394,18 +406,18 @@ def _splat(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.broadcast_to({e.text}, {sizes(shape)})", ATOM, shape)
 
 
-@writes(tile.broadcast)
+@writes(tile.broadcast, says="shape")
 def _broadcast(x: Expressions, o: Op) -> Expr:
     shape = o.attrs["shape"]
     return Expr(f"self.broadcast_to({x.full(o.operands[0])}, {sizes(shape)})", ATOM, shape)
 
 
-@writes(tile.arange)
+@writes(tile.arange, says="start end")
 def _arange(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.arange({o.attrs['start']}, {o.attrs['end']})", ATOM, shape_of(o.result.type))
 
 
-@writes(tile.expand_dims)
+@writes(tile.expand_dims, says="axis")
 def _expand(x: Expressions, o: Op) -> Expr:
     e = x.tight(o.operands[0])
     axis, rank = o.attrs["axis"], len(e.shape) + 1
@@ -413,13 +425,13 @@ def _expand(x: Expressions, o: Op) -> Expr:
     return Expr(f"{e.at(ATOM)}[{entries}]", ATOM, shape_of(o.result.type))
 
 
-@writes(tile.reshape)
+@writes(tile.reshape, says="shape")
 def _reshape(x: Expressions, o: Op) -> Expr:
     shape = o.attrs["shape"]
     return Expr(f"self.reshape({x.full(o.operands[0])}, {sizes(shape)})", ATOM, shape)
 
 
-@writes(tile.transpose)
+@writes(tile.transpose, says="perm")
 def _transpose(x: Expressions, o: Op) -> Expr:
     perm = o.attrs["perm"]
     e = x.tight(o.operands[0])
@@ -427,7 +439,7 @@ def _transpose(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.transpose({e.text}{order})", ATOM, shape_of(o.result.type))
 
 
-@writes(tile.slice_tile)
+@writes(tile.slice_tile, says="offset shape")
 def _slice(x: Expressions, o: Op) -> Expr:
     e = x.tight(o.operands[0])
     cuts = []
@@ -436,13 +448,13 @@ def _slice(x: Expressions, o: Op) -> Expr:
     return Expr(f"{e.at(ATOM)}[{', '.join(cuts)}]", ATOM, o.attrs["shape"])
 
 
-@writes(tile.concat)
+@writes(tile.concat, says="axis")
 def _concat(x: Expressions, o: Op) -> Expr:
     parts = ", ".join(x.full(v) for v in o.operands)
     return Expr(f"self.concat([{parts}], dim={o.attrs['axis']})", ATOM, shape_of(o.result.type))
 
 
-@writes(tile.reduce)
+@writes(tile.reduce, says="axis fn")
 def _reduce(x: Expressions, o: Op) -> Expr:
     e = x.tight(o.operands[0])
     fn, axis = o.attrs["fn"], o.attrs["axis"]
@@ -464,7 +476,7 @@ def hint(o: Op, name: str = "cache_policy") -> list[str]:
     return [f'{name}="{policy}"'] if policy else []
 
 
-@writes(tile.load)
+@writes(tile.load, says="volatile cache_policy")
 def _load(x: Expressions, o: Op) -> Expr:
     p, *rest = o.operands
     shape = shape_of(p.type)
@@ -480,14 +492,14 @@ def _load(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.load({', '.join(parts)})", ATOM, shape)
 
 
-@writes(tile.atomic)
+@writes(tile.atomic, says="fn")
 def _atomic(x: Expressions, o: Op) -> Expr:
     p, value, *mask = o.operands
     parts = [x.tight(p).text, x.loose(value).text, *(f"mask={x.loose(m).text}" for m in mask)]
     return Expr(f"self.atomic_{o.attrs['fn']}({', '.join(parts)})", ATOM, shape_of(o.result.type))
 
 
-@writes(tile.load_box)
+@writes(tile.load_box, says="shape cache_policy")
 def _load_box(x: Expressions, o: Op) -> Expr:
     view, *offsets = o.operands
     shape = o.attrs["shape"]
@@ -506,13 +518,13 @@ def _slot(x: Expressions, o: Op) -> Expr:
     return Expr(f"{x.text(s)}[{x.items(index)}]" if index else x.text(s))
 
 
-@writes(hopper.shared_slice)
+@writes(hopper.shared_slice, says="shape")
 def _part(x: Expressions, o: Op) -> Expr:
     s, *block = o.operands
     return Expr(f"{x.text(s)}.block({sizes(o.attrs['shape'])}, at=[{x.items(block)}])")
 
 
-@writes(hopper.shared_transpose)
+@writes(hopper.shared_transpose, says="perm")
 def _turned(x: Expressions, o: Op) -> Expr:
     perm = o.attrs["perm"]
     plain = perm == tuple(range(len(perm)))[::-1]

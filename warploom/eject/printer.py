@@ -13,7 +13,7 @@ from warploom.eject.names import Namer, depth_names
 from warploom.eject.reroll import reroll
 from warploom.eject.rings import rings
 from warploom.eject.statements import Statements
-from warploom.eject.text import STEP, Block, Line, Node, Renderer
+from warploom.eject.text import STEP, Block, Line, Node, Renderer, wrapped
 from warploom.ir.cleanup import drop_dead, merge_equal, until_stable
 from warploom.ir.core import Fact, Func, Op, Region, Value, walk
 from warploom.ir.ops import task
@@ -75,9 +75,10 @@ class _Printer:
         ]
         if self.s.used:
             lines.append(f"from warploom.language import {', '.join(sorted(self.s.used))}")
-        lines += ["", f"SIGNATURE = {list(self.signature)!r}".replace("'", '"'), "", ""]
+        signature = ", ".join(f'"{entry}"' for entry in self.signature)
+        lines += ["", *wrapped(f"SIGNATURE = [{signature}]", ""), "", ""]
         lines += [f"class {_camel(self.func.name)}(Script):"]
-        lines += [STEP + '"""grid: CTAs of a launch."""', ""]
+        lines += [STEP + f'"""{self._arguments()}"""', ""]
         lines += [STEP + "def __init__(self, grid) -> None:", STEP * 2 + "super().__init__()"]
         lines += [STEP * 2 + "self.grid = grid"]
         for i, ring in enumerate(self.rings):
@@ -86,6 +87,14 @@ class _Printer:
         lines += [STEP * 2 + f"{p}," for p in parameters]
         lines += [STEP + "):", *body]
         return "\n".join(lines) + "\n"
+
+    def _arguments(self) -> str:
+        """What the numbers of __init__ are."""
+        out = ["grid: CTAs of a launch."]
+        for i, ring in enumerate(self.rings):
+            named = [self.s.names[self.flow.find(o.result)] for o in ring.allocations]
+            out.append(f"{self.depth_names[i]}: slots of {named[0] if named else 'a ring'}.")
+        return "  ".join(out)
 
     def _parameters(self) -> list[str]:
         out = []

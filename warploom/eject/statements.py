@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from warploom.eject.expressions import (
     EXPRESSIONS,
+    SAID,
     Expressions,
     barrier,
+    check_attributes,
     hint,
     quoted,
     sizes,
@@ -28,9 +30,12 @@ Writer = Callable[["Statements", Op], list[Node]]
 STATEMENTS: dict[OpKind, Writer] = {}
 
 
-def writes(*kinds: OpKind) -> Callable[[Writer], Writer]:
+def writes(*kinds: OpKind, says: str = "") -> Callable[[Writer], Writer]:
+    """As of expressions."""
+
     def register(fn: Writer) -> Writer:
         STATEMENTS.update(dict.fromkeys(kinds, fn))
+        SAID.update(dict.fromkeys(kinds, frozenset(says.split())))
         return fn
 
     return register
@@ -74,6 +79,7 @@ class Statements:
     def statement(self, o: Op) -> list[Node]:
         if o in self.flow.late or (len(o.results) == 1 and o.result in self.flow.folded):
             return []
+        check_attributes(o)
         write = STATEMENTS.get(o.kind)
         if write is not None:
             return write(self, o)
@@ -161,7 +167,7 @@ def _is_literal(text: str) -> bool:
 # ---- declarations
 
 
-@writes(tile.make_view)
+@writes(tile.make_view, says="divisible")
 def _view(s: Statements, o: Op) -> list[Node]:
     x, (base, *numbers) = s.x, o.operands
     rank = len(numbers) // 2
@@ -194,7 +200,7 @@ def _is_row_major(s: Statements, extents: Sequence[Value], strides: Sequence[Val
     return len(extents) == 1 or strides[0] is extents[1]
 
 
-@writes(hopper.shared_alloc)
+@writes(hopper.shared_alloc, says="name lead shape dtype inner swizzle alias")
 def _shared(s: Statements, o: Op) -> list[Node]:
     a, name = o.attrs, s.names[s.flow.find(o.result)]
     lead = [s.depths[o]] if o in s.depths else list(map(str, a["lead"]))
@@ -222,20 +228,23 @@ def _shared(s: Statements, o: Op) -> list[Node]:
 
 
 def _inner_by_use(s: Statements, o: Op) -> int | None:
-    """The axis that the TMA copies of an allocation lay adjacent; None where there are none."""
-    pending = [o.result]
+    """The axis that the TMA copies of an allocation lay adjacent; None where there are none, or where parts
+    are cut, which have to fit before a copy is seen."""
+    pending, found = [o.result], None
     for v in pending:
         for u in s.flow.users.get(v, ()):
-            if u.kind in (hopper.shared_slot, hopper.shared_slice):
+            if u.kind is hopper.shared_slice:
+                return None
+            if u.kind is hopper.shared_slot:
                 pending.append(u.result)
-            elif u.kind in (hopper.tma_load, hopper.tma_store):
+            elif u.kind in (hopper.tma_load, hopper.tma_store) and found is None:
                 m = u.operands[0].type
                 assert isinstance(m, TensorMap)
-                return m.inner
-    return None
+                found = m.inner
+    return found
 
 
-@writes(hopper.mbarrier_alloc)
+@writes(hopper.mbarrier_alloc, says="name n count")
 def _barriers(s: Statements, o: Op) -> list[Node]:
     n, count = o.attrs["n"], o.attrs["count"]
     many = s.depths.get(o, str(n))
@@ -244,22 +253,28 @@ def _barriers(s: Statements, o: Op) -> list[Node]:
     return [Line(f"{name} = self.mbarrier.alloc({counts})", o.loc)]
 
 
-@writes(task.ring_next)
+@writes(task.ring_next, says="depth")
 def _next(s: Statements, o: Op) -> list[Node]:
     targets = ", ".join(s.names[s.flow.find(v)] for v in o.results)
     return [Line(f"{targets} = {s.next_slot(o)}", o.loc)]
 
 
-@writes(task.replica_id, hopper.tensor_map)
-def _nothing(s: Statements, o: Op) -> list[Node]:
-    """Said elsewhere: `with … as i`; the copies that use the map."""
+@writes(task.replica_id)
+def _index(s: Statements, o: Op) -> list[Node]:
+    """Said at the group: `with … as i`."""
+    return []
+
+
+@writes(hopper.tensor_map, says="box inner swizzle promote thin")
+def _map(s: Statements, o: Op) -> list[Node]:
+    """Said by the copies that use it."""
     return []
 
 
 # ---- control flow
 
 
-@writes(control.for_)
+@writes(control.for_, says="unroll")
 def _for(s: Statements, o: Op) -> list[Node]:
     (body,) = o.regions
     index, *params = body.params
@@ -267,9 +282,6 @@ def _for(s: Statements, o: Op) -> list[Node]:
     name = s.names[s.flow.find(index)]
     bounds = _bounds(s, o)
     unroll = o.attrs.get("unroll")
-    extra = [k for k, v in o.attrs.items() if k != "unroll" and v not in (None, False)]
-    if extra:
-        raise unspelled(o, f"{', '.join(extra)} of a loop")
     space = f"range({bounds})" if unroll is None else f"self.range({bounds}, unroll={unroll})"
     ending = s.assign(s.flow.copies(params, body.yielded), body.ops[-1].loc)
     out.append(Block(Line(f"for {name} in {space}:", o.loc), s.block(body, ending)))
@@ -326,19 +338,19 @@ def _assume(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.assume({s.x.text(o.operands[0])})", o.loc)]
 
 
-@writes(control.device_assert)
+@writes(control.device_assert, says="message")
 def _assert(s: Statements, o: Op) -> list[Node]:
     message = quoted(o.attrs["message"])
     return [Line(f"self.device_assert({s.x.text(o.operands[0])}, {message})", o.loc)]
 
 
-@writes(control.device_print)
+@writes(control.device_print, says="prefix")
 def _print(s: Statements, o: Op) -> list[Node]:
     parts = [quoted(o.attrs["prefix"]), *(s.x.full(v) for v in o.operands)]
     return [Line(f"self.device_print({', '.join(parts)})", o.loc)]
 
 
-@writes(control.printf)
+@writes(control.printf, says="format")
 def _printf(s: Statements, o: Op) -> list[Node]:
     parts = [quoted(o.attrs["format"]), *(s.x.full(v) for v in o.operands)]
     return [Line(f"self.printf({', '.join(parts)})", o.loc)]
@@ -347,7 +359,7 @@ def _printf(s: Statements, o: Op) -> list[Node]:
 # ---- memory
 
 
-@writes(tile.store)
+@writes(tile.store, says="cache_policy")
 def _store(s: Statements, o: Op) -> list[Node]:
     p, value, *mask = o.operands
     parts = [s.x.tight(p).text, s.x.loose(value).text, *(f"mask={s.x.loose(m).text}" for m in mask)]
@@ -355,7 +367,7 @@ def _store(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.store({', '.join(parts)})", o.loc)]
 
 
-@writes(tile.store_box)
+@writes(tile.store_box, says="cache_policy")
 def _store_box(s: Statements, o: Op) -> list[Node]:
     view, value, *offsets = o.operands
     parts = [s.x.text(view), s.x.full(value), f"offsets=[{s.x.items(offsets)}]", *hint(o)]
@@ -376,7 +388,7 @@ def _fence(s: Statements, o: Op) -> list[Node]:
     return [Line("self.fence.proxy_async()", o.loc)]
 
 
-@writes(hopper.group_sync)
+@writes(hopper.group_sync, says="scope")
 def _sync(s: Statements, o: Op) -> list[Node]:
     scope = o.attrs["scope"]
     if scope == "cta":
@@ -384,7 +396,7 @@ def _sync(s: Statements, o: Op) -> list[Node]:
     return [Line("self.sync()" if scope == "replica" else 'self.sync("task")', o.loc)]
 
 
-@writes(hopper.named_barrier)
+@writes(hopper.named_barrier, says="id threads arrive n")
 def _named(s: Statements, o: Op) -> list[Node]:
     a = o.attrs
     parts = [str(a["id"]), str(a["threads"])]
@@ -394,7 +406,7 @@ def _named(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.named_barrier.{what}({', '.join(parts)})", o.loc)]
 
 
-@writes(hopper.mbarrier_wait)
+@writes(hopper.mbarrier_wait, says="scope sem")
 def _wait(s: Statements, o: Op) -> list[Node]:
     array, index, phase = o.operands
     scope, how = o.attrs.get("scope", "cta"), _sem(o)
@@ -414,7 +426,7 @@ def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
     return o.operands if o is not None and o.kind is cluster.peer else (array, None)  # type: ignore[return-value]
 
 
-@writes(hopper.mbarrier_arrive)
+@writes(hopper.mbarrier_arrive, says="by sem")
 def _arrive(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
     by, how = o.attrs.get("by", "warp"), _sem(o)
@@ -428,7 +440,7 @@ def _arrive(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.mbarrier.arrive_remote({at}, {s.x.text(rank)}{how})", o.loc)]
 
 
-@writes(hopper.mbarrier_expect)
+@writes(hopper.mbarrier_expect, says="bytes sem")
 def _expect(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
     at = barrier(s.x, array, o.operands[1])
@@ -472,7 +484,7 @@ def _viewed(s: Statements, m: Value) -> str:
     return s.x.text(s.flow.made[m].operands[0])
 
 
-@writes(hopper.tma_load)
+@writes(hopper.tma_load, says="multicast cache_policy")
 def _tma_load(s: Statements, o: Op) -> list[Node]:
     m, slot, array, index, *offsets = o.operands
     many = ""
@@ -484,7 +496,7 @@ def _tma_load(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, o, m)})", o.loc)]
 
 
-@writes(hopper.tma_store)
+@writes(hopper.tma_store, says="reduce cache_policy")
 def _tma_store(s: Statements, o: Op) -> list[Node]:
     m, slot, *offsets = o.operands
     parts = f"{s.x.text(slot)}, {_viewed(s, m)}, [{s.x.items(offsets)}]"
@@ -498,13 +510,13 @@ def _tma_commit(s: Statements, o: Op) -> list[Node]:
     return [Line("self.tma.commit_group()", o.loc)]
 
 
-@writes(hopper.tma_store_wait)
+@writes(hopper.tma_store_wait, says="pending read")
 def _tma_wait(s: Statements, o: Op) -> list[Node]:
     read = "" if o.attrs.get("read", True) else ", read=False"
     return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
 
 
-@writes(hopper.cp_async)
+@writes(hopper.cp_async, says="bytes cache_policy")
 def _cp_async(s: Statements, o: Op) -> list[Node]:
     view, to, *offsets = o.operands
     parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
@@ -520,7 +532,7 @@ def _cp_arrive(s: Statements, o: Op) -> list[Node]:
 # ---- clusters
 
 
-@writes(cluster.cluster_arrive)
+@writes(cluster.cluster_arrive, says="sem")
 def _cluster_arrive(s: Statements, o: Op) -> list[Node]:
     block, at = s.flow.place[o]
     if o.attrs.get("sem", "release") != "release":
@@ -540,7 +552,7 @@ def _cluster_wait(s: Statements, o: Op) -> list[Node]:
 # ---- wgmma
 
 
-@writes(hopper.no_acc)
+@writes(hopper.no_acc, says="shape")
 def _no_acc(s: Statements, o: Op) -> list[Node]:
     name, f32 = s.names[s.flow.find(o.result)], s.use("float32")
     shape = sizes(o.attrs["shape"])
@@ -556,7 +568,7 @@ def _in_flight(s: Statements, o: Op) -> list[Node]:
     return [Line(f"{s.names[s.flow.find(o.result)]} = {s.x.full(start)}", o.loc)]
 
 
-@writes(tile.convert_layout)
+@writes(tile.convert_layout, says="layout")
 def _convert(s: Statements, o: Op) -> list[Node]:
     name = s.names[s.flow.find(o.result)]
     out: list[Node] = []
@@ -593,6 +605,6 @@ def _hold(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.hold({', '.join(s.x.full(v) for v in o.operands)})", o.loc)]
 
 
-@writes(hopper.wgmma_wait)
+@writes(hopper.wgmma_wait, says="pending")
 def _wgmma_wait(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.wgmma.wait_group({o.attrs['pending']})", o.loc)]

@@ -141,6 +141,8 @@ class Simplifier:
             return self._cast(o)
         if o.kind is arith.not_:
             return self._not(o, b)
+        if o.kind is arith.abs_ and dtype_of(o.result.type).kind in ("uint", "bool"):
+            return o.operands
         if o.kind is arith.select:
             _, x, y = o.operands
             return (x,) if x is y else None

@@ -9,7 +9,8 @@ before:  one sequential function with the communication ops
 after:   declarations (tensor maps, shared memory, mbarriers), scalars that all tasks may compute
          tasks() {names=("consumer", "producer"), …} do { … } do { … }
 
-A task's copy of a loop or an if carries only the values which that task uses.  A producer that does
+A task's copy of a loop or an if carries only the values which that task uses, and of the hints of a loop
+keeps `unroll` alone.  A producer that does
 nothing but TMA is one `elect` around its whole body.
 """
 
@@ -345,8 +346,11 @@ class _Writer:
             control.yield_(inner, *ends)
             regions.append(inner.region(params))
         results = tuple(self.fresh(o.results[i]) for i in kept)
+        # The schedule has heard what a loop asks for; only `unroll` is left to do.
+        attrs = {k: v for k, v in o.attrs.items() if k == "unroll"}
         b.append(
             o.with_(
+                attrs=attrs,
                 operands=tuple(operands),
                 results=results,
                 regions=tuple(regions),

@@ -37,7 +37,8 @@ def for_(
     """for iv in range(lo, hi, step), step > 0, carrying values.
 
     Region parameters: (iv, *carried), yields the next carried values; results are the last ones (init
-    where the loop runs zero times).  The attributes are the user's hints of tl.range.
+    where the loop runs zero times).  The attributes are the user's hints of tl.range; from WARP on there is
+    only `unroll`, the copies of the body an iteration.
     """
     require(isinstance(lo, Scalar) and lo.dtype.is_int, f"loop bounds are integers, got {lo}")
     require(lo == hi == step, f"loop bounds differ in type: {lo}, {hi}, {step}")
