@@ -141,7 +141,10 @@ def test_what_stays_in_flight() -> None:
     one = Knobs(num_consumer_groups=2, num_buffers_warp_spec=1)
     assert waits(road.lower(road.tile(kernels.TWO_DOTS), two)[1]) == [2, 0]
     assert waits(road.lower(road.tile(kernels.TWO_DOTS), one)[1]) == [0, 0]
-    assert waits(road.lower(road.tile(kernels.attention()), two)[1]) == [0, 0]
+    flat = Knobs(num_consumer_groups=2, num_buffers_warp_spec=2, consumer_stages=1)
+    assert waits(road.lower(road.tile(kernels.attention()), flat)[1]) == [0, 0]
+    # Scores of the first block; of the next, then the product of the one before; the last product.
+    assert waits(road.lower(road.tile(kernels.attention()), two)[1]) == [0, 1, 0, 0]
     assert waits(road.lower(road.tile(kernels.guarded(False)), two)[1]) == [0]
     assert waits(road.lower(road.tile(kernels.SCALED), two)[1]) == [0]
 

@@ -1,12 +1,14 @@
 """One pass a file, one function of the same name: (func, schedule, target) -> func."""
 
 from warploom.ir.core import Level
+from warploom.passes.defer_sums import defer_sums
 from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
 from warploom.passes.partition_tasks import partition_tasks
+from warploom.passes.pipeline_consumer import pipeline_consumer
 from warploom.passes.pipeline_wgmma import pipeline_wgmma
 from warploom.passes.share_copies import share_copies
 
@@ -16,6 +18,8 @@ PASSES = (
     ("insert_channels", insert_channels, Level.CHANNEL),
     ("partition_code", partition_code, Level.WARP),
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),
+    ("defer_sums", defer_sums, Level.WARP),
+    ("pipeline_consumer", pipeline_consumer, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
     ("merge_elects", merge_elects, Level.WARP),

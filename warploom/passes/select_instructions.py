@@ -35,15 +35,18 @@ def dot(b: Builder, o: Op, a: Value, right: Value, acc: Value, zero: bool) -> Va
         return _promoted(b, a, right, acc, limit)
     if zero:
         start = hopper.no_acc(b, shape=shape_of(acc.type))
-        return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint)
+        return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
     start = hopper.in_flight(b, acc)
-    return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint)
+    return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint, o.id)
 
 
-def _wgmma(b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str) -> Value:
+def _wgmma(
+    b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str, id: str = ""
+) -> Value:
     assert isinstance(acc.type, InFlight)
     hopper.wgmma_fence(b)
     flight = hopper.wgmma(b, a, right, acc, use, hint=hint)
+    b.ops[-1] = b.ops[-1].with_(id=id)
     hopper.wgmma_commit(b)
     done: Value = hopper.wgmma_wait(b, flight, pending=0, hint=hint)
     return done

@@ -49,6 +49,9 @@ class Config:
     num_buffers_warp_spec: int | None = None
     reg_dec_producer: int | None = None
     reg_inc_consumer: int | None = None
+    consumer_stages: int | None = None
+    ping_pong: bool | None = None
+    wait_eighths: int | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:

@@ -616,12 +616,10 @@ def make_knobs(given: Mapping[str, Any]) -> Knobs:
                 help=f"knobs: {', '.join(KNOBS)}",
             )
         default = KNOBS[name].default
-        if isinstance(default, bool):
-            ok = isinstance(value, bool)
-        else:
-            ok = (type(value) is int and value >= 0) or (value is None and default is None)
-        if not ok:
-            kind = "True or False" if isinstance(default, bool) else "a whole number"
+        is_flag = "bool" in str(KNOBS[name].type)  # annotations are text: "bool", "bool | None"
+        ok = isinstance(value, bool) if is_flag else type(value) is int and value >= 0
+        if not (ok or (value is None and default is None)):
+            kind = "True or False" if is_flag else "a whole number"
             raise CompileError(
                 "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
             )

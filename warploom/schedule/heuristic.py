@@ -21,7 +21,7 @@ from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.printer import print_func
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import clusters, rings
+from warploom.schedule import clusters, linear, overlap, rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
@@ -29,6 +29,7 @@ from warploom.schedule.liveness import Peak, peak
 from warploom.schedule.model import (
     ChannelPlan,
     Knobs,
+    OverlapPlan,
     Reason,
     Schedule,
     SplitPlan,
@@ -144,6 +145,7 @@ class _Chooser:
         channels, stores = self.memory(groups, vias, main, side, replicas, specialized)
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
+        overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
         names = {"use": main, "load": side}
         assign = {
             o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o])
@@ -168,7 +170,50 @@ class _Chooser:
             stores=stores,
             wgmma_in_flight=int(late),
             reasons=tuple(self.reasons),
+            overlaps=overlaps,
+            deferred=self.deferred(overlaps),
         )
+
+    def overlaps(
+        self, demand: Demand, loads: list[Op], consumer: TaskPlan
+    ) -> tuple[OverlapPlan, ...]:
+        """Loops of the consumer whose iterations overlap."""
+        items = {o.result for o in loads}
+
+        def in_place(v: Value) -> bool:
+            maker = self.structure.maker(v)
+            while v not in items and maker is not None and maker.kind in rings.VIEWS:
+                v = maker.operands[0]
+                maker = self.structure.maker(v)
+            return v in items
+
+        threads = (consumer.replicas + 1) * WARP_GROUP
+        registers = consumer.registers or entry_registers(threads, self.target, self.knobs.maxnreg)
+        chosen, reasons = overlap.plans(
+            self.structure,
+            self.knobs,
+            overlap.Groups(consumer.replicas, registers),
+            lambda o: "use" in demand.tasks.get(o, ()),
+            in_place,
+        )
+        for r in reasons:
+            if r.warn and self.knobs.strict:
+                loop = next(o for o in self.ops if o.id == r.subject)
+                self.unmet(loop, r.decision, r.because)
+            self.reasons.append(r)
+        return tuple(chosen)
+
+    def deferred(self, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
+        """Row sums that cross lanes behind their loop."""
+        loops = {p.loop for p in overlaps}
+        found = [o for p in self.ops if p.id in loops for o in linear.deferrable(p, self.from_dot)]
+        for o in found:
+            self.because(
+                o.id,
+                "its lanes are added up behind the loop",
+                "the loop only scales the sum and adds to it",
+            )
+        return tuple(o.id for o in found)
 
     def check_limits(self) -> None:
         """Knobs that no CTA can have."""

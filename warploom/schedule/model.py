@@ -27,6 +27,11 @@ class Knobs:
     reg_inc_consumer: int | None = None
     strict: bool = False  # a specialization that can't happen is an error instead of a warning
     enable_fp_fusion: bool = True  # a·b + c may be one instruction, rounded once
+    consumer_stages: int | None = None  # 1: no overlap of a consumer's iterations
+    ping_pong: bool | None = None  # consumer groups take turns at issuing dots
+    wait_eighths: int | None = (
+        None  # of the arithmetic under late dots, what comes before their wait
+    )
     pdl: bool = True  # the launch may overlap with the end of the kernel before it
     debug: bool = False  # bounded waits that trap; device asserts on
 
@@ -90,6 +95,22 @@ class StorePlan:
 
 
 @dataclass(frozen=True)
+class OverlapPlan:
+    """A loop of the consumer in two stages: dots `late` of one iteration in flight together with dots `early`
+    of the next.
+
+    eighths: how much of the arithmetic that the late dots hide is done before they are waited for.
+    ping_pong: groups take turns at issuing them.
+    """
+
+    loop: str
+    early: tuple[str, ...]
+    late: tuple[str, ...]
+    eighths: int
+    ping_pong: bool
+
+
+@dataclass(frozen=True)
 class Reason:
     """Why: `subject` is an op id, a task or channel name, or 'kernel'.
 
@@ -118,6 +139,8 @@ class Schedule:
     wgmma_in_flight: int  # 1: late release; 0: drain each step
     reasons: tuple[Reason, ...] = field(default=())
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
+    overlaps: tuple[OverlapPlan, ...] = ()
+    deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -138,6 +161,8 @@ class Schedule:
                 wgmma_in_flight=d["wgmma_in_flight"],
                 reasons=tuple(Reason(**r) for r in d["reasons"]),
                 cluster=ClusterPlan(**d.get("cluster", {})),
+                overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
+                deferred=tuple(d["deferred"]),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

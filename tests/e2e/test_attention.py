@@ -1,0 +1,133 @@
+"""The library's attention: numbers in every order, proof, resources, machine code beside the hand-written one."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.e2e import road
+from warploom.kernels.attention import attention_forward, configs_for, grid_of, section_of
+from warploom.kernels.explicit.attention import Attention
+from warploom.runtime import sass
+from warploom.runtime.compiled import CompiledKernel
+
+BF16 = ml_dtypes.bfloat16
+LOG2_E = 1.4426950408889634
+SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "i32", "i32", "i32", "fp32"]
+needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
+
+
+def arguments(heads: int, seq: int, d: int, shared_by: int) -> list[Any]:
+    rng = np.random.default_rng(seq)
+    q, k, v = (
+        road.filled(rng.standard_normal((h, seq, d)).astype(np.float32), BF16)
+        for h in (heads, heads // shared_by, heads // shared_by)
+    )
+    o, lse = road.array((heads, seq, d), BF16), road.array((heads * seq,), np.float32)
+    scale = float(np.float32(LOG2_E * d**-0.5))
+    return [q, k, v, o, lse, heads, seq, section_of(heads, seq, d, shared_by, 1 << 15), scale]
+
+
+def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """O and log Σ exp, in float64."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
+    s = np.einsum("hid,hjd->hij", q, k) * q.shape[-1] ** -0.5
+    if causal:
+        s = np.where(np.tril(np.ones(s.shape[1:], bool)), s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(-1, keepdims=True)
+    return np.einsum("hij,hjd->hid", p / total, v), (top + np.log(total))[..., 0]
+
+
+def close(found: list[Any], causal: bool) -> None:
+    q, k, v, o, lse = found[:5]
+    wanted, logs = expected(q, k, v, causal)
+    error = o.astype(np.float64) - wanted
+    assert np.linalg.norm(error) < 6e-3 * np.linalg.norm(wanted)
+    assert np.abs(error).max() < 0.02
+    np.testing.assert_allclose(lse, logs.ravel(), atol=2e-5)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("heads", "seq", "causal", "options"),
+    [
+        (2, 1, True, {"D": 64, "groups": 2}),
+        (2, 100, False, {"D": 128, "groups": 2, "wait_eighths": 3}),
+        (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2}),
+        (2, 257, True, {"D": 64, "groups": 2, "BLOCK_N": 64, "ping_pong": False}),
+        (2, 257, False, {"D": 64, "groups": 2, "BLOCK_N": 80, "num_buffers_warp_spec": 3}),
+        (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
+    ],
+)
+def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) -> None:
+    """The oracle and the simulated program are close to float64, in adversarial orders."""
+    options = dict(options)
+    groups = options.pop("groups")
+    meta = {"BLOCK_M": 64 * groups, "BLOCK_N": 128, "CAUSAL": causal, "LSE": True}
+    meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
+    args = arguments(heads, seq, options["D"], options.get("SHARED_BY", 1))
+    grid = grid_of(heads, seq, programs=2)(meta)
+    compiled = road.compile_for(attention_forward, args, grid, meta)
+    close(road.expected_of(compiled, args, grid), causal)
+    for order in ("late", "early", "reverse"):
+        close(road.simulated(compiled, args, grid, order), causal)
+    assert bool(compiled.schedule.overlaps) == ("consumer_stages" not in options)
+
+
+@functools.cache
+def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
+    config = configs_for(d, causal)[index].all_kwargs
+    knobs = {k: v for k, v in config.items() if not k.isupper()}
+    meta = {k: v for k, v in config.items() if k.isupper()}
+    meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": 1, "LSE": True}
+    found: CompiledKernel = attention_forward.compile(signature=SIGNATURE, constexprs=meta, **knobs)
+    return found
+
+
+CONFIGS = [
+    (d, causal, i)
+    for d, causal in ((64, False), (128, True))
+    for i in range(len(configs_for(d, causal)))
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> None:
+    found = compiled(*config)
+    assert found.resources.problems() == ()
+    (plan,) = found.schedule.overlaps
+    assert plan.ping_pong and found.schedule.deferred
+
+
+@pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0)])
+def test_it_is_proved(config: tuple[int, bool, int]) -> None:
+    report = compiled(*config).check()
+    assert report.ok, str(report)
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 2), (64, 3, 0)])
+def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int) -> None:
+    """Instruction by instruction, but for the mask, which here stands in the loop under a branch."""
+    meta = {"D": d, "CAUSAL": False, "SHARED_BY": 1, "LSE": False}
+    meta |= {"BLOCK_M": 64 * groups, "BLOCK_N": 128}
+    knobs = {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, "wait_eighths": eighths}
+    ours = attention_forward.compile(signature=SIGNATURE, constexprs=meta, **knobs)
+    by_hand = Attention(d=d, groups=groups, eighths=eighths).compile(
+        ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "fp32"]
+    )
+    (mine,), (theirs,) = (sass.loops(k.cubin) for k in (ours, by_hand))
+    for opcode in ("HGMMA", "MUFU.EX2", "F2FP", "SHFL", "FMNMX", "SYNCS", "BAR", "WARPGROUP"):
+        assert mine.count(opcode) == theirs.count(opcode), opcode
+    for opcode, more in {"FFMA": 2, "FMUL": 0, "FADD": 0}.items():
+        assert mine.count(opcode) <= theirs.count(opcode) + more, opcode
+    assert mine.count("MOV") == 0
+    first, held, late = mine.before_waits("MUFU.EX2")
+    assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 6

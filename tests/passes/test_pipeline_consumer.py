@@ -1,0 +1,162 @@
+"""Iterations of a consumer that overlap: what is chosen, what the loop becomes, what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.passes import kernels, road
+from warploom.ir.core import Op, walk
+from warploom.ir.ops import control, hopper, tile
+from warploom.schedule.model import Knobs, OverlapPlan, Schedule
+
+BF16 = ml_dtypes.bfloat16
+TWO = Knobs(num_consumer_groups=2, num_buffers_warp_spec=2)
+CHAIN = kernels.attention()
+
+# acc = acc·1/2 + 2^clamp(q·kᵀ)·v, and the rows' sums of the powers, all exact in float32 for small integers.
+POWERS = (
+    CHAIN.replace(
+        '%best = reduce(%s) {axis=1, fn="max"} : tile<128xf32>',
+        '%best = reduce(%e) {axis=1, fn="add"} : tile<128xf32>\n'
+        "      %m0 = mul(%m, %rows) : tile<128xf32>",
+    )
+    .replace("%m1 = maximum(%m, %best) : tile<128xf32>", "%m1 = add(%m0, %best) : tile<128xf32>")
+    .replace("%p = maximum(%s, %zeros) : tile<128x64xf32>\n", "")
+    .replace("cast(%p)", "cast(%e)")
+    .replace(
+        "%s = dot(%qt, %kt, %zeros) : tile<128x64xf32>",
+        "%s = dot(%qt, %kt, %zeros) : tile<128x64xf32>\n"
+        "      %s1 = maximum(%s, %lows) : tile<128x64xf32>\n"
+        "      %s2 = minimum(%s1, %ones) : tile<128x64xf32>\n"
+        "      %e = exp2(%s2) : tile<128x64xf32>",
+    )
+    .replace(
+        "%halves =",
+        "%rows = splat(%half) {shape=(128,)} : tile<128xf32>\n"
+        "    %low = const() {value=-2.0, dtype=f32} : f32\n"
+        "    %high = const() {value=1.0, dtype=f32} : f32\n"
+        "    %lows = splat(%low) {shape=(128, 64)} : tile<128x64xf32>\n"
+        "    %ones = splat(%high) {shape=(128, 64)} : tile<128x64xf32>\n"
+        "    %halves =",
+    )
+)
+
+
+def arguments(m: int, n: int) -> list[Any]:
+    """q (m, 64), k and v (n, 64), c (m, 64), then M, N, D, ld."""
+    rng = np.random.default_rng(n)
+    left, k, v = (road.integers(rng, (max(r, 1), 64), BF16) for r in (m, n, n))
+    return [left, k, v, np.full((m, 64), 7, np.float32), m, n, 64, 64]
+
+
+def plans(schedule: Schedule) -> list[OverlapPlan]:
+    return list(schedule.overlaps)
+
+
+def main_loop(steps: list[tuple[str, Any]]) -> Op:
+    """The innermost loop with dots of the last step."""
+    loops = [
+        o
+        for o in walk(steps[-1][1].body)
+        if o.kind is control.for_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+    ]
+    (loop,) = loops
+    return loop
+
+
+def protocol(loop: Op) -> list[str]:
+    """What the loop does beside arithmetic, in order."""
+    names = []
+    for o in loop.regions[0].ops:
+        if o.kind in (hopper.wgmma, hopper.hold, hopper.mbarrier_wait, hopper.mbarrier_arrive):
+            names.append(o.kind.name.removeprefix("mbarrier_"))
+        elif o.kind is hopper.wgmma_wait:
+            names.append(f"pending {o.attrs['pending']}")
+        elif o.kind is hopper.named_barrier:
+            names.append("pass turn" if o.attrs["arrive"] else "take turn")
+    return names
+
+
+def test_early_dots_overlap_with_the_late_ones_of_the_iteration_before() -> None:
+    schedule, steps = road.lower(road.tile(CHAIN), replace(TWO, ping_pong=False))
+    (plan,) = plans(schedule)
+    assert plan.early == ("loop0.0/dot0",) and plan.late == ("loop0.0/dot1",)
+    assert protocol(main_loop(steps)) == [
+        "wait", "wgmma", "wait", "wgmma", "pending 1", "arrive", "pending 0", "arrive"
+    ]  # fmt: skip
+
+
+def test_groups_take_turns() -> None:
+    schedule, steps = road.lower(road.tile(CHAIN), replace(TWO, ping_pong=True))
+    assert plans(schedule)[0].ping_pong
+    assert protocol(main_loop(steps)) == [
+        "wait", "take turn", "wgmma", "wait", "wgmma", "pass turn",
+        "pending 1", "arrive", "pending 0", "arrive",
+    ]  # fmt: skip
+
+
+def test_the_wait_stands_amid_the_powers() -> None:
+    schedule, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, wait_eighths=3))
+    assert schedule.deferred == ("loop0.0/reduce0",)
+    loop = main_loop(steps)
+    assert protocol(loop)[4:] == ["pending 1", "arrive", "hold", "pending 0", "arrive"]
+    powers = [o.result.type.shape for o in loop.regions[0].ops if o.kind.name == "exp2"]
+    assert powers == [(64, 24), (64, 40)]
+    sums = [o.result.type.shape for o in loop.regions[0].ops if o.kind is tile.reduce]
+    assert sums == [(64, 8), (64, 8)]
+
+
+def test_a_sum_that_the_loop_reads_is_added_up_in_each_iteration() -> None:
+    text = POWERS.replace(
+        "%pb = cast(%e)",
+        "%mc = expand_dims(%m) {axis=1} : tile<128x1xf32>\n"
+        "      %mb = broadcast(%mc) {shape=(128, 64)} : tile<128x64xf32>\n"
+        "      %em = add(%e, %mb) : tile<128x64xf32>\n"
+        "      %pb = cast(%em)",
+    )
+    schedule, _ = road.lower(road.tile(text), TWO)
+    assert schedule.overlaps and not schedule.deferred
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs", "because"),
+    [
+        (CHAIN, replace(TWO, consumer_stages=1), "consumer_stages=1"),
+        (
+            CHAIN.replace("dot(%qt, %kt, %zeros)", "dot(%qt, %kt, %acc)"),
+            TWO,
+            "loop0.0/dot0 needs what the iteration before makes of loop0.0/dot1",
+        ),
+    ],
+    ids=["asked", "recurrence"],
+)
+def test_what_does_not_overlap(text: str, knobs: Knobs, because: str) -> None:
+    schedule, steps = road.lower(road.tile(text), knobs)
+    assert not schedule.overlaps
+    assert because in [r.because for r in schedule.reasons]
+    assert [x for x in protocol(main_loop(steps)) if "pending" in x] == ["pending 0"] * 2
+
+
+@pytest.mark.parametrize("n", [0, 64, 100, 192, 300])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("text", [CHAIN, POWERS], ids=["chain", "powers"])
+def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
+    """Trip counts 0, 1 and more; two tiles a program."""
+    eighths = {0: 2, 64: 0, 100: 8, 192: 3, 300: 4}[n]
+    knobs = Knobs(num_consumer_groups=2, num_buffers_warp_spec=depth, wait_eighths=eighths)
+    schedule, _ = road.check_equal(
+        road.tile(text), arguments(500, n), 2, knobs, orders=("late", "early", "seeded")
+    )
+    assert schedule.overlaps
+
+
+def test_one_group_takes_no_turns() -> None:
+    knobs = Knobs(num_consumer_groups=1, num_buffers_warp_spec=2, ping_pong=True)
+    schedule, _ = road.lower(road.tile(CHAIN), knobs)
+    assert not plans(schedule)[0].ping_pong
+    assert "there is one group" in [r.because for r in schedule.reasons if r.warn]

@@ -1,0 +1,131 @@
+"""Attention forward, O = softmax(Q·Kᵀ·scale)·V, as a Triton-style kernel.
+
+Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), contiguous; heads counts batch × heads.
+CAUSAL: row i sees columns 0 … i.  Any sequence length; LSE: log Σ exp of each row's scores goes to lse
+(heads, seq) in float32.
+
+A program takes tiles of BLOCK_M rows in turn (`num_programs` apart) and walks along K and V in blocks of
+BLOCK_N.  Written as one would without thinking of the machine, but for two things: the scale is applied
+inside the exponent, where it costs nothing (one fused multiply-add), and only blocks that cross the diagonal
+or the end are masked.
+
+The compiler makes of it one task that loads and groups of 64 rows that compute; inside a group the next
+scores and this block's P·V are in flight together, and the groups take turns at issuing them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import warploom as wl
+import warploom.language as tl
+
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@wl.jit
+def tile_at(t: Any, heads: Any, tiles: Any, section: Any, CAUSAL: tl.constexpr) -> Any:
+    """Head and row (in tiles) of tile number t.  Causal tiles differ in length: the longest first, in
+    sections of heads whose K and V the L2 cache holds."""
+    if CAUSAL:
+        first = t // (section * tiles) * section
+        inside = t % (section * tiles)
+        width = tl.minimum(section, heads - first)
+        return first + inside % width, tiles - 1 - inside // width
+    return t // tiles, t % tiles
+
+
+@wl.jit
+def attention_forward(
+    q_ptr: Any,
+    k_ptr: Any,
+    v_ptr: Any,
+    o_ptr: Any,
+    lse_ptr: Any,
+    heads: Any,
+    seq: Any,
+    section: Any,
+    scale: Any,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SHARED_BY: tl.constexpr = 1,
+    LSE: tl.constexpr = False,
+) -> None:
+    """scale: the softmax scale times log2(e).  section: see `tile_at` and `section_of`."""
+    tiles = tl.cdiv(seq, BLOCK_M)
+    for t in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
+        head, tile = tile_at(t, heads, tiles, section, CAUSAL)
+        row = tile * BLOCK_M
+        mine = head.to(tl.int64) * seq * D
+        shared = (head // SHARED_BY).to(tl.int64) * seq * D
+        q_desc = tl.make_tensor_descriptor(q_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
+        k_desc = tl.make_tensor_descriptor(k_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
+        v_desc = tl.make_tensor_descriptor(v_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
+        o_desc = tl.make_tensor_descriptor(o_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
+        rows = row + tl.arange(0, BLOCK_M)
+        last = tl.minimum(rows, seq - 1)  # column that a row sees
+        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        total = tl.zeros([BLOCK_M], tl.float32)
+        acc = tl.zeros([BLOCK_M, D], tl.float32)
+        end = tl.minimum(row + BLOCK_M, seq) if CAUSAL else seq
+        clear = tl.minimum(row, seq) if CAUSAL else seq  # columns before it are masked for no row
+        q = q_desc.load([row, 0])
+        for j in tl.range(0, end, BLOCK_N):
+            k = k_desc.load([j, 0])
+            s = tl.dot(q, k.T)
+            if j + BLOCK_N > clear:
+                columns = j + tl.arange(0, BLOCK_N)
+                if CAUSAL:
+                    s = tl.where(columns[None, :] <= last[:, None], s, float("-inf"))
+                else:
+                    s = tl.where((columns < seq)[None, :], s, float("-inf"))
+            higher = tl.maximum(top, tl.max(s, 1))
+            shift = higher * scale
+            p = tl.exp2(s * scale - shift[:, None])
+            alpha = tl.exp2(top * scale - shift)
+            total = total * alpha + tl.sum(p, 1)
+            acc = acc * alpha[:, None]
+            v = v_desc.load([j, 0])
+            acc = tl.dot(p.to(v.dtype), v, acc)
+            top = higher
+        if LSE:
+            at = lse_ptr + head.to(tl.int64) * seq + rows
+            tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
+        o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
+
+
+def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 32 << 20) -> int:
+    """Heads whose K and V (bf16) are walked together: as many as `l2_bytes` hold, in equal sections (a small
+    one at the end would begin long tiles when little else is left)."""
+    fitting = max(1, l2_bytes // (4 * d) * shared_by // max(1, seq))
+    return wl.cdiv(heads, wl.cdiv(heads, fitting)) if heads else 1
+
+
+def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
+    """A grid function for `attention_forward`: a program a tile, or at most so many programs."""
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        tiles = wl.cdiv(seq, meta["BLOCK_M"]) * heads
+        return (tiles if programs is None else min(tiles, programs),)
+
+    return grid
+
+
+def _config(groups: int, n: int, depth: int, eighths: int, **knobs: Any) -> wl.Config:
+    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n}
+    return wl.Config(
+        tile,
+        num_consumer_groups=groups,
+        num_buffers_warp_spec=depth,
+        wait_eighths=eighths,
+        **knobs,
+    )
+
+
+def configs_for(d: int, causal: bool) -> list[wl.Config]:
+    """What is worth trying on an H200, by head size and causality."""
+    if d > 64:
+        return [_config(2, 128, 2, 2), _config(2, 128, 2, 0)]
+    return [_config(3, 128, 2, 0), _config(3, 128, 2, 2), _config(2, 128, 2, 2)]

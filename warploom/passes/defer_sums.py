@@ -1,0 +1,126 @@
+"""Row sums that a loop only adds up cross lanes once, behind the loop.
+
+Order: before pipeline_consumer.  Which sums is the schedule's decision (`Schedule.deferred`, ids of reduces).
+
+A row of a wgmma result lies in four lanes, two adjacent columns of each eight in one lane (PTX ISA, wgmma,
+"Register fragments").  Reducing across lanes costs two shuffles a row; a sum that is only carried on, scaled
+by row and added to can be kept in eight columns, which need none, until the loop is over:
+
+before (in a loop):                        after:
+  %r = reduce(%p) {axis=1, fn="add"}         %x = reshape(%p) {shape=(64, 16, 8)}
+  %a = mul(%l, %alpha)                       %r = reduce(%x) {axis=1, fn="add"} : tile<64x8xf32>
+  %n = add(%a, %r)                           %a = mul(%l, broadcast(expand_dims(%alpha)))
+  yield(%n)                                  %n = add(%a, %r)
+                                             yield(%n);  behind the loop: reduce(%sum) {axis=1, fn="add"}
+"""
+
+from __future__ import annotations
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.analysis import definitions, uses
+from warploom.ir.core import Builder, Func, Op, Region, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule.linear import SUM_COLUMNS, chain
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def defer_sums(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    wanted = frozenset(schedule.deferred)
+    return func.with_(body=_region(func.body, wanted)) if wanted else func
+
+
+def _region(r: Region, wanted: frozenset[str]) -> Region:
+    b = Builder()
+    for o in r.ops:
+        if o.regions:
+            o = o.with_(regions=tuple(_region(x, wanted) for x in o.regions))
+        if o.kind is control.for_ and any(x.id in wanted for x in o.regions[0].ops):
+            with b.at(o):
+                _Loop(o, wanted, r).write(b)
+        else:
+            b.append(o)
+    return Region(r.params, tuple(b.ops))
+
+
+class _Loop:
+    def __init__(self, o: Op, wanted: frozenset[str], around: Region) -> None:
+        self.loop = o
+        (self.body,) = o.regions
+        self.made = definitions(around)
+        users = uses(self.body)
+        self.chains: dict[Value, tuple[Op, ...]] = {}  # carried value -> what it goes through
+        for i, p in enumerate(self.body.params[1:]):
+            found = chain(p, self.body.yielded[i], users, definitions(self.body))
+            if found and any(x.id in wanted for x in found):
+                self.chains[p] = found
+
+    def write(self, b: Builder) -> None:
+        o, params = self.loop, list(self.body.params)
+        wide: dict[Value, Value] = {}  # values of the chains -> their columns
+        operands, results = list(o.operands), list(o.results)
+        for i, p in enumerate(self.body.params[1:]):
+            if p in self.chains:
+                operands[3 + i] = self.start(b, o.operands[3 + i])
+                wide[p] = params[1 + i] = Value(operands[3 + i].type, p.hint)
+                results[i] = Value(operands[3 + i].type, p.hint)
+        inner = b.nested()
+        changed = {x for c in self.chains.values() for x in c}
+        for x in self.body.ops[:-1]:
+            with inner.at(x):
+                if x in changed:
+                    self.op(inner, x, wide)
+                else:
+                    inner.append(x)
+        control.yield_(inner, *(wide.get(v, v) for v in self.body.yielded))
+        body = inner.region(params)
+        b.append(o.with_(operands=tuple(operands), results=tuple(results), regions=(body,)))
+        for new, old in zip(results, o.results, strict=True):
+            if new is not old:
+                attrs = {"axis": 1, "fn": "add"}
+                b.append(Op(tile.reduce, (new,), attrs, (old,), (), b.tasks, b.loc))
+
+    def start(self, b: Builder, v: Value) -> Value:
+        """The columns of an initial sum: it is the first, the others are zero."""
+        shape = (*shape_of(v.type), SUM_COLUMNS)
+        zero = build.const(b, 0.0, dtype_of(v.type))
+        zeros: Value = tile.splat(b, zero, shape=shape, hint=v.hint)
+        o = self.made.get(v)
+        if o is not None and o.kind is tile.splat:
+            o = self.made.get(o.operands[0])
+        if build.constant_of(o) == 0:
+            return zeros
+        first = arith.eq(
+            b,
+            tile.arange(b, start=0, end=SUM_COLUMNS),
+            tile.splat(b, build.const(b, 0), shape=(SUM_COLUMNS,)),
+        )
+        first = tile.broadcast(b, tile.expand_dims(b, first, axis=0), shape=shape)
+        sums: Value = arith.select(b, first, _columns(b, v), zeros, hint=v.hint)
+        return sums
+
+    def op(self, b: Builder, o: Op, wide: dict[Value, Value]) -> None:
+        """An op of a chain, on columns."""
+        if o.kind is tile.reduce:
+            (x,) = o.operands
+            t = x.type
+            assert isinstance(t, Tile)
+            rows, n = t.shape
+            parts = tile.reshape(b, x, shape=(rows, n // SUM_COLUMNS, SUM_COLUMNS))
+            wide[o.result] = tile.reduce(b, parts, axis=1, fn="add", hint=o.result.hint)
+            return
+        operands = [wide.get(v) or _columns(b, v) for v in o.operands]
+        result = o.kind(b, *operands, hint=o.result.hint, **o.attrs)
+        if not isinstance(result, Value):
+            raise InternalError(f"{o.kind.name} in a chain of sums")
+        wide[o.result] = result
+
+
+def _columns(b: Builder, v: Value) -> Value:
+    """A value of each row, in all columns."""
+    shape = (*shape_of(v.type), SUM_COLUMNS)
+    columns: Value = tile.broadcast(b, tile.expand_dims(b, v, axis=1), shape=shape)
+    return columns

@@ -1,0 +1,158 @@
+"""Where the wait for late dots stands amid the arithmetic that hides them (part of pipeline_consumer).
+
+The largest tile that goes through the special function units is cut into columns: the first are computed,
+and summed up where the tile is reduced, before the wait; the others, and all that reads the tile, behind it.
+
+before:                              after:
+  %x = sub(%s, %max);  %p = exp2(%x)    %x0 = sub(slice(%s), %max0);  %p0 = exp2(%x0);  %r0 = reduce(%p0)
+  %r = reduce(%p)                       hold(%r0)
+  wgmma_wait                            wgmma_wait
+                                        %x1 = …;  %p1 = exp2(%x1);  %p = concat(%p0, %p1)
+                                        %r = add(%r0, reduce(%p1))
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Builder, Op, OpKind, Value
+from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.types import Tile
+
+SPECIAL = frozenset(
+    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
+) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf))
+_COMBINE: dict[str, OpKind] = {
+    "add": arith.add,
+    "mul": arith.mul,
+    "max": arith.maximum,
+    "min": arith.minimum,
+}
+_UNIT = 8  # columns of a wgmma result that lie in whole registers of every lane
+
+
+def place_wait(b: Builder, start: int, wait: int, behind: int, eighths: int) -> None:
+    """Rewrites what b holds from `start` on: arithmetic, the wait and what belongs to it (from `wait`), what
+    stands behind it (from `behind`).  Without a tile to cut, nothing changes."""
+    under, end, rest = b.ops[start:wait], b.ops[wait:behind], b.ops[behind:]
+    cut = _Cut.find(under, end + rest, eighths)
+    if cut is None:
+        return
+    del b.ops[start:]
+    cut.write(b, end)
+    b.ops += rest
+
+
+class _Cut:
+    """Tile `x` (made by `ops`, which nothing else reads) cut behind `columns`."""
+
+    def __init__(self, under: list[Op], x: Op, columns: int, later: list[Op]) -> None:
+        self.x, self.columns = x, columns
+        (self.rows, self.n) = _shape(x.result)
+        self.made = {v: o for o in under for v in o.results}
+        users: dict[Value, set[Op]] = {}
+        for o in (*under, *later):
+            for v in o.operands:
+                users.setdefault(v, set()).add(o)
+        self.users = users
+        self.ops = {x}
+        for o in reversed(under):
+            if o in self.ops or self.is_part(o):
+                self.ops.add(o)
+        moved = {x}
+        for o in under:
+            if o not in self.ops and any(self.made.get(v) in moved for v in o.operands):
+                moved.add(o)
+        self.moved = moved - {x}
+        self.under = under
+
+    @staticmethod
+    def find(under: list[Op], later: list[Op], eighths: int) -> _Cut | None:
+        special = [o for o in under if o.kind in SPECIAL and len(_shape(o.result)) == 2]
+        if not special:
+            return None
+        x = max(special, key=lambda o: _shape(o.result)[0] * _shape(o.result)[1])
+        columns = _shape(x.result)[1] * eighths // (8 * _UNIT) * _UNIT
+        if not 0 < columns < _shape(x.result)[1]:
+            return None
+        return _Cut(under, x, columns, later)
+
+    def is_part(self, o: Op) -> bool:
+        """Is o computed only for x, element by element?"""
+        if len(o.results) != 1 or not self.users.get(o.result, {None}) <= self.ops:
+            return False
+        plain = o.kind in arith.ELEMENTWISE or o.kind in (tile.splat, tile.broadcast)
+        return plain and _shape(o.result) == (self.rows, self.n)
+
+    def write(self, b: Builder, end: list[Op]) -> None:
+        parts = (0, self.columns), (self.columns, self.n - self.columns)
+        b.ops += [o for o in self.under if o not in self.ops and o not in self.moved]
+        chain = [o for o in self.under if o in self.ops]
+        sums = [o for o in self.under if o in self.moved and self.reduces(o)]
+        first = self.part(b, chain, *parts[0])
+        totals = {o: self.reduced(b, o, first) for o in sums}
+        hopper.hold(b, *(totals.values() or (first,)))
+        b.ops += end
+        second = self.part(b, chain, *parts[1])
+        with b.at(self.x):
+            whole = Op(
+                tile.concat, (first, second), {"axis": 1}, self.x.results, (), b.tasks, b.loc
+            )
+        b.append(whole)
+        for o in self.under:
+            if o in totals:
+                with b.at(o):
+                    last = self.reduced(b, o, second)
+                    kind = _COMBINE[o.attrs["fn"]]
+                    both = (totals[o], last)
+                    b.append(Op(kind, both, {}, o.results, (), b.tasks, b.loc))
+            elif o in self.moved:
+                b.append(o)
+
+    def part(self, b: Builder, chain: list[Op], at: int, n: int) -> Value:
+        """Columns at … at + n of x."""
+        env: dict[Value, Value] = {}
+
+        def columns(v: Value) -> Value:
+            if _shape(v) != (self.rows, self.n):
+                return v
+            if v not in env:
+                env[v] = tile.slice_tile(b, v, offset=(0, at), shape=(self.rows, n), hint=v.hint)
+            return env[v]
+
+        for o in chain:
+            with b.at(o):
+                attrs = dict(o.attrs)
+                if "shape" in attrs:
+                    attrs["shape"] = (self.rows, n)
+                operands = [columns(v) for v in o.operands]
+                env[o.result] = o.kind(b, *operands, hint=o.result.hint, **attrs)
+                b.ops[-1] = b.ops[-1].with_(id=o.id)
+        return env[self.x.result]
+
+    def reduces(self, o: Op) -> bool:
+        """Is o a reduction of x along its columns, or along eights of columns?"""
+        if o.kind is not tile.reduce or o.attrs["fn"] not in _COMBINE or o.attrs["axis"] != 1:
+            return False
+        (v,) = o.operands
+        if v is self.x.result:
+            return True
+        maker = self.made.get(v)
+        eights = (self.rows, self.n // _UNIT, _UNIT)
+        return (
+            maker is not None
+            and maker.kind is tile.reshape
+            and maker.operands[0] is self.x.result
+            and _shape(v) == eights
+        )
+
+    def reduced(self, b: Builder, o: Op, part: Value) -> Value:
+        """Reduction o of some columns of x."""
+        with b.at(o):
+            if o.operands[0] is not self.x.result:
+                rows, n = _shape(part)
+                part = tile.reshape(b, part, shape=(rows, n // _UNIT, _UNIT))
+            total: Value = tile.reduce(b, part, hint=o.result.hint, **o.attrs)
+        return total
+
+
+def _shape(v: Value) -> tuple[int, ...]:
+    return v.type.shape if isinstance(v.type, Tile) else ()
