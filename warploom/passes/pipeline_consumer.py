@@ -131,7 +131,7 @@ class _Turns:
 
     def barrier(self, b: Builder, group: Value, arrive: bool) -> None:
         """Complete with those who take the turn and those who pass it."""
-        hopper.named_barrier(b, group, id=TURNS, threads=2 * _GROUP, arrive=arrive, n=self.groups)
+        hopper.named_barrier(b, group, id=TURNS, arrive=arrive, threads=2 * _GROUP, n=self.groups)
 
 
 @dataclass(eq=False)
