@@ -41,7 +41,8 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def reducer(name: str) -> type[tilus.Script]:
-    """The script that combines x into y, box by box, by TMA; for pointers of that dtype."""
+    """The script that combines the first n columns of x into those of y, box by box, by TMA; both have rows of ld
+    elements of that dtype."""
     dtype, _ = DTYPES[name]
 
     class Reduce(tilus.Script):
@@ -49,11 +50,11 @@ def reducer(name: str) -> type[tilus.Script]:
             super().__init__()
             self.fn = fn
 
-        def __call__(self, m: int32, n: int32, x_ptr: ~dtype, y_ptr: ~dtype):  # type: ignore[valid-type]
+        def __call__(self, m: int32, n: int32, ld: int32, x_ptr: ~dtype, y_ptr: ~dtype):  # type: ignore[valid-type]
             self.attrs.blocks = [tilus.utils.cdiv(m, 32), tilus.utils.cdiv(n, 64)]
             self.attrs.warps = 4
-            g_x = self.global_view(x_ptr, dtype=dtype, shape=[m, n])
-            g_y = self.global_view(y_ptr, dtype=dtype, shape=[m, n])
+            g_x = self.global_view(x_ptr, dtype=dtype, shape=[m, ld])
+            g_y = self.global_view(y_ptr, dtype=dtype, shape=[m, n], strides=[ld, 1])
             s_x = self.shared_tensor(dtype=dtype, shape=[32, 64])
             at = [self.blockIdx.x * 32, self.blockIdx.y * 64]
             x = self.load_global(g_x, offsets=at, shape=[32, 64], cache_policy="evict_first")

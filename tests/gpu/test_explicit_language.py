@@ -1,0 +1,108 @@
+"""Single features of the explicit language on a GPU: what the simulator says of them is what the card does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.explicit.language import (
+    COMBINE,
+    DIVISORS,
+    PRINTED,
+    PRINTED_LINES,
+    REDUCED,
+    Divided,
+    Hinted,
+    Passed,
+    Printed,
+    dividends,
+    reducer,
+    values,
+)
+from warploom.ir.ops.tile import CACHE_POLICIES
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
+torch = pytest.importorskip("torch")
+
+WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+class Upload:
+    """A NumPy array of any dtype on the GPU, as the launcher takes it: the bytes are torch's."""
+
+    def __init__(self, x: Any) -> None:
+        self.dtype, self.shape = x.dtype, x.shape
+        self.words = torch.from_numpy(x.view(WORDS[x.itemsize])).cuda()
+        kinds = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32"}
+        kinds |= {name: name for name in ("int32", "uint32", "int64", "uint64")}
+        self.tensor = self.words.view(getattr(torch, kinds[x.dtype.name]))
+
+    def back(self) -> Any:
+        torch.cuda.synchronize()
+        return self.words.cpu().numpy().view(self.dtype)
+
+
+@pytest.mark.parametrize("n", [136, 133])
+@pytest.mark.parametrize(("fn", "name"), REDUCED)
+def test_tma_combines_into_memory(fn: str, name: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    m, ld = 70, 144
+    x, y = (values(name, rng, (m, ld)) for _ in range(2))
+    wanted = y.copy()
+    wanted[:, :n] = COMBINE[fn](y, x)[:, :n]
+    on_gpu = Upload(y)
+    reducer(name)(fn)(m, n, ld, Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), wanted)
+
+
+def test_launches_add_up() -> None:
+    """Each adds to what the ones before left."""
+    rng = np.random.default_rng(3)
+    x, y = (values("f32", rng, (32, 64)) for _ in range(2))
+    on_gpu, given = Upload(y), Upload(x)
+    kernel = reducer("f32")("add")
+    for _ in range(50):
+        kernel(32, 64, 64, given.tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), y + 50 * x)
+
+
+@pytest.mark.parametrize("policy", CACHE_POLICIES)
+def test_hints_change_no_result(policy: str) -> None:
+    n = 1000
+    x = np.random.default_rng(1).normal(size=(n, 32)).astype(np.float32)
+    on_gpu = Upload(np.zeros((4, n, 32), np.float32))
+    Hinted(policy)(n, Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), np.stack([x] * 4))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"by_tma": True, "waits": "relaxed", "arrivals": "relaxed", "acquires": "relaxed"}],
+)
+def test_rings_in_either_order(how: Any) -> None:
+    x = np.random.default_rng(2).normal(size=(5000, 32)).astype(np.float32)
+    on_gpu = Upload(np.zeros_like(x))
+    Passed(**how)(len(x), Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), x)
+
+
+def test_printf_prints_what_the_simulator_prints(capfd: pytest.CaptureFixture[str]) -> None:
+    n, x, row = PRINTED
+    given = Upload(row)
+    capfd.readouterr()
+    Printed()(n, x, given.tensor)
+    torch.cuda.synchronize()
+    found = capfd.readouterr().out.splitlines()
+    assert sorted(found) == sorted(PRINTED_LINES)
+
+
+@pytest.mark.parametrize(("d", "e"), DIVISORS)
+def test_fast_divmod_is_exact(d: int, e: int) -> None:
+    x = dividends(np.random.default_rng(d), d, d * e + 1)
+    on_gpu = Upload(np.zeros((len(x), 4), np.int32))
+    Divided()(len(x), d, e, Upload(x).tensor, on_gpu.tensor)
+    wide = x.astype(np.int64)
+    wanted = np.stack([wide // d, wide % d, wide // (d * e + 1), wide % (d * e + 1)], axis=1)
+    assert np.array_equal(on_gpu.back(), wanted)
