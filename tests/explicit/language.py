@@ -242,3 +242,59 @@ DIVISORS = [
     (2**31 - 2, 1),
     (1000, 1),
 ]
+
+
+class Nested(tilus.Script):
+    """y ← 2·x + 1, by groups in groups in a loop: a warp that loads, two groups of two warps that compute a half
+    each, a barrier of their parent, and a warp that stores."""
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = [2]
+        self.attrs.warps = 8
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
+        s = self.shared_tensor(dtype=float32, shape=[32, 32])
+        out = self.shared_tensor(dtype=float32, shape=[32, 32])
+        full = self.mbarrier.alloc(1)
+        taken = self.mbarrier.alloc(128)
+        phase: int32 = 0
+        for i in range(self.blockIdx.x, tilus.utils.cdiv(n, 32), 2):
+            with self.thread_group(0, 32, name="loader"), self.single_thread():
+                self.mbarrier.wait(taken, phase ^ 1)
+                self.mbarrier.arrive_and_expect_tx(full, s.nbytes)
+                self.tma.global_to_shared(g_x, s, [i * 32, 0], full)
+            with self.thread_group(64, 160):
+                with self.thread_group(0, 64, replicas=2) as half:
+                    self.mbarrier.wait(full, phase)
+                    x = self.load_shared(s.block((16, 32), (half, 0)))
+                    self.mbarrier.arrive(taken)
+                    self.store_shared(out.block((16, 32), (half, 0)), x * 2.0 + 1.0)
+                    self.fence.proxy_async()
+                self.sync()
+                with self.single_warp(4), self.single_thread():
+                    self.tma.shared_to_global(out, g_y, [i * 32, 0])
+                    self.tma.commit_group()
+                    self.tma.wait_group(0)
+                self.sync()
+            phase ^= 1
+
+
+class Handed(tilus.Script):
+    """y ← x or -x in turns: groups in loops and ifs of all threads, parted by barriers of the CTA."""
+
+    def __call__(self, turns: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        s = self.shared_tensor(dtype=float32, shape=[64])
+        for i in range(turns):
+            at = i * 64
+            with self.thread_group(0, 64):
+                self.store_shared(s, self.load(x_ptr + at + self.arange(0, 64)))
+            self.sync()
+            if i % 2 == 0:
+                with self.thread_group(64, 64):
+                    self.store(y_ptr + at + self.arange(0, 64), self.load_shared(s))
+            else:
+                with self.thread_group(0, 64):
+                    self.store(y_ptr + at + self.arange(0, 64), -self.load_shared(s))
+            self.sync()

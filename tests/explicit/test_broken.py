@@ -103,7 +103,7 @@ GROUPS = {
     "setmaxnreg in a partial group": "setmaxnreg-group",
     "overlapping groups": "group-overlap",
     "a group beyond the CTA": "group-threads",
-    "a group in a loop": "group-nested",
+    "a register tensor around smaller groups": "group-collective",
     "expect by every thread": "expect-tx-threads",
     "sync by one thread": "one-thread",
     "a register tensor in one thread": "one-thread",

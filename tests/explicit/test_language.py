@@ -18,7 +18,9 @@ from tests.explicit.language import (
     PRINTED_LINES,
     REDUCED,
     Divided,
+    Handed,
     Hinted,
+    Nested,
     Passed,
     Printed,
     dividends,
@@ -251,3 +253,100 @@ def test_a_divisor_that_only_the_kernel_knows() -> None:
 
     e = refused(Wrong(), 4, np.zeros(1, np.int32))
     assert e.code == "fast-div" and "//" in str(e.help)
+
+
+# ---- groups in groups, loops and ifs
+
+
+@pytest.mark.parametrize("n", [32, 64, 100, 333])
+def test_groups_in_groups(n: int) -> None:
+    x = RNG.normal(size=(n, 32)).astype(np.float32)
+    y = np.zeros_like(x)
+    kernel = Nested()
+    assert kernel.check(n, x, y).ok
+    kernel(n, x, y)
+    assert np.array_equal(y, x * np.float32(2) + np.float32(1))
+
+
+def test_a_divided_group_has_a_task_for_each_range_of_warps() -> None:
+    built = Nested().compile(["i32", "*fp32:16", "*fp32:16"])
+    tasks = built.ir["PLACED"].split("tasks() ")[1].splitlines()[0]
+    assert "warps=(1, 1, 2, 2, 1, 1)" in tasks and '"loader"' in tasks
+    assert "named_sync(15, 160);" in built.cuda
+    assert built.resources.problems() == ()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_groups_in_loops_and_ifs(turns: int) -> None:
+    x = RNG.normal(size=64 * max(turns, 1)).astype(np.float32)
+    y = np.zeros_like(x)
+    kernel = Handed()
+    assert kernel.check(turns, x, y).ok
+    kernel(turns, x, y)
+    signs = np.where(np.arange(turns) % 2 == 0, 1, -1).astype(np.float32)
+    assert np.array_equal(y[: 64 * turns], x[: 64 * turns] * np.repeat(signs, 64))
+    assert "__syncthreads()" in kernel.compile(["i32", "*fp32:16", "*fp32:16"]).cuda
+
+
+def test_a_missing_sync_of_groups_in_a_loop_is_a_race() -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, turns: int32, x_ptr: ~float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            s = self.shared_tensor(dtype=float32, shape=[64])
+            for i in range(turns):
+                with self.thread_group(0, 64):
+                    self.store_shared(s, self.load(x_ptr + i * 64 + self.arange(0, 64)))
+                self.sync()
+                with self.thread_group(64, 64):
+                    self.store(x_ptr + i * 64 + self.arange(0, 64), self.load_shared(s))
+
+    report = Wrong().check(3, np.zeros(192, np.float32))
+    assert [d.code for d in report.diagnostics] == ["race"]
+
+
+def test_a_single_warp_of_a_group_is_32_threads() -> None:
+    class Arrive(tilus.Script):
+        def __init__(self, arrivals: int) -> None:
+            super().__init__()
+            self.arrivals = arrivals
+
+        def __call__(self, x_ptr: ~float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            done = self.mbarrier.alloc(self.arrivals)
+            with self.thread_group(0, 128):
+                with self.single_warp(2):
+                    self.mbarrier.arrive(done)
+                with self.single_warp(1):
+                    self.mbarrier.wait(done, 0)
+
+    x = np.zeros(1, np.float32)
+    assert Arrive(32).check(x).ok
+    assert not Arrive(33).check(x).ok
+    assert not Arrive(1).check(x).ok
+
+
+def budgeted(inner: int, at_parent: bool) -> type[tilus.Script]:
+    class Budgeted(tilus.Script):
+        def __call__(self, x_ptr: ~float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 12
+            with self.thread_group(0, 256):
+                if at_parent:
+                    self.setmaxnreg(40)
+                with self.thread_group(0, inner):
+                    if not at_parent:
+                        self.setmaxnreg(40)
+                    self.sync()
+
+    return Budgeted
+
+
+def test_setmaxnreg_in_divided_groups() -> None:
+    built = budgeted(128, True)().compile(["*fp32:16"])
+    assert built.cuda.count("registers_dec<") == 2
+    built = budgeted(128, False)().compile(["*fp32:16"])
+    assert built.cuda.count("registers_dec<") == 1
+    e = refused(budgeted(64, True)(), np.zeros(1, np.float32))
+    assert e.code == "setmaxnreg-group" and "single_thread" in str(e.help)

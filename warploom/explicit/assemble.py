@@ -13,6 +13,7 @@ from typing import Any
 
 from warploom.codegen import host
 from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.explicit.divide import Divider, Part
 from warploom.explicit.program import Group, Program, Threads
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
@@ -50,8 +51,17 @@ def assemble(
     entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
     warps = _warps(p, phases, loc)
     names: set[str] = set()
-    made = [_tasks(ph, warps, loc, i == len(phases) - 1, names) for i, ph in enumerate(phases)]
-    made = made or [_all_threads([], warps, loc, names)]
+    code = [o for ph in phases for top in (*(g for g, _ in ph.groups), *ph.code) for o in _all(top)]
+    numbered = {
+        o.attrs["id"] + i
+        for o in code
+        if o.kind is hopper.named_barrier
+        for i in range(o.attrs.get("n", 1))
+    }
+    divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
+    last = len(phases) - 1
+    made = [_tasks(ph, divider, loc, i == last, names) for i, ph in enumerate(phases)]
+    made = made or [_tasks(_Phase(), divider, loc, True, names)]
     _check_scopes(params, entry, made)
     _check_one_thread(made)
     _check_divisors(params, [*entry, *made])
@@ -76,7 +86,7 @@ class _Split:
 
     def add(self, o: Op) -> None:
         phase = self.phases[-1]
-        if o in self.p.state.groups:
+        if o.kind is task.tasks:
             if phase.code:
                 last = phase.code[-1].kind
                 if last not in (hopper.group_sync, cluster.cluster_wait):
@@ -86,7 +96,7 @@ class _Split:
                 phase = _Phase()
                 self.phases.append(phase)
             self._disjoint(o, phase.groups)
-            phase.groups.append((o, self.p.state.groups[o]))
+            phase.groups.append((o, _group_of(self.p, o)))
         elif o.kind is hopper.group_sync:
             if phase.groups:
                 self.phases.append(_Phase())
@@ -121,7 +131,7 @@ class _Split:
         return reads and len(self.phases) == 1 and not self.phases[0].code
 
     def _disjoint(self, o: Op, others: list[tuple[Op, Group]]) -> None:
-        mine = _warps_of(self.p.state.groups[o].threads)
+        mine = _warps_of(_group_of(self.p, o).threads)
         for other, group in others:
             theirs = _warps_of(group.threads)
             if mine.start < theirs.stop and theirs.start < mine.stop:
@@ -134,6 +144,10 @@ class _Split:
                     (Note("the other group", other.loc),),
                     "make the groups disjoint, or part them by self.sync()",
                 )
+
+
+def _group_of(p: Program, marker: Op) -> Group:
+    return p.state.groups[marker.attrs["names"][0]]
 
 
 def _unparted(o: Op, before: Op, what: str) -> CompileError:
@@ -218,7 +232,7 @@ def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
     given = p.threads[0].warps
     if given is not None:
         return given
-    ends = [_warps_of(g.threads).stop for ph in phases for _, g in ph.groups]
+    ends = [_warps_of(g.threads).stop for g in p.state.groups.values()]
     if not ends:
         raise CompileError(
             "attrs-warps",
@@ -229,17 +243,17 @@ def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
     return max(ends)
 
 
-def _tasks(phase: _Phase, warps: int, loc: Loc, is_last: bool, names: set[str]) -> Op:
+def _tasks(phase: _Phase, divider: Divider, loc: Loc, is_last: bool, names: set[str]) -> Op:
+    """One phase: its groups beside each other, or code of all threads; unused warps are idle."""
+    parts: list[Part] = []
+    warps = len(divider.threads)
     if not phase.groups:
-        return _all_threads(phase.code, warps, loc, names)
-    parts: list[tuple[str, int, int, int | None, Region]] = []
-    at = 0
-    for o, g in sorted(phase.groups, key=lambda pair: pair[1].threads.first):
-        t = g.threads
-        assert t.warps is not None
-        if t.first > at:
-            parts.append((_unused(f"idle{at}", names), t.first - at, 1, None, _empty(o.loc)))
-        name = g.name or _unused(f"group{t.first}", names)
+        ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
+        everyone = Group("", Threads(0, warps, 1, "all", loc), None)
+        region = Region((), (*phase.code, ending))
+        parts = divider.parts(everyone, region, _unused("main", names))
+    for o, g in phase.groups:
+        name = g.name or _unused(f"group{g.threads.first}", names)
         if (g.name and name in names) or not name.isidentifier():
             raise CompileError(
                 "group-name",
@@ -248,22 +262,33 @@ def _tasks(phase: _Phase, warps: int, loc: Loc, is_last: bool, names: set[str]) 
                 help="give each its own identifier",
             )
         names.add(name)
-        if g.registers is not None and not is_last:
-            raise CompileError(
-                "setmaxnreg-place",
-                "setmaxnreg in groups that other code follows: the budgets would stay",
-                o.loc,
-                help="leave it out, or make these groups the kernel's last code",
-            )
-        parts.append((name, t.warps, t.replicas, g.registers, o.regions[0]))
-        at = _warps_of(t).stop
-    if at < warps:
-        parts.append((_unused(f"idle{at}", names), warps - at, 1, None, _empty(loc)))
-    _registers(parts, phase, warps)
-    columns = list(zip(*parts, strict=True))
-    attrs = dict(zip(("names", "warps", "replicas", "registers"), columns[:4], strict=True))
-    first = phase.groups[0][0].loc
-    return Op(task.tasks, (), attrs, (), tuple(columns[4]), frozenset(), first)
+        parts += divider.parts(g, o.regions[0], name)
+    if not is_last and any(part.registers is not None for part in parts):
+        raise CompileError(
+            "setmaxnreg-place",
+            "setmaxnreg in groups that other code follows: the budgets would stay",
+            phase.groups[0][0].loc,
+            help="leave it out, or make these groups the kernel's last code",
+        )
+    at = 0
+    rows: list[Part] = []
+    for part in (*sorted(parts, key=lambda part: part.first), None):
+        start = warps if part is None else part.first
+        if start > at:
+            rows.append(Part(_unused(f"idle{at}", names), at, start - at, 1, None, _empty(loc)))
+        if part is not None:
+            rows.append(part)
+            at = part.first + part.warps * part.replicas
+    _registers([(r.name, r.warps, r.replicas, r.registers, r.region) for r in rows], phase, warps)
+    attrs = {
+        "names": tuple(r.name for r in rows),
+        "warps": tuple(r.warps for r in rows),
+        "replicas": tuple(r.replicas for r in rows),
+        "registers": tuple(r.registers for r in rows),
+    }
+    first = [*(o for o, _ in phase.groups), *phase.code]
+    where = first[0].loc if first else loc
+    return Op(task.tasks, (), attrs, (), tuple(r.region for r in rows), frozenset(), where)
 
 
 def _registers(parts: list[Any], phase: _Phase, warps: int) -> None:
@@ -294,18 +319,6 @@ def _unused(name: str, names: set[str]) -> str:
         found = f"{name}_{n}"
     names.add(found)
     return found
-
-
-def _all_threads(code: list[Op], warps: int, loc: Loc, names: set[str]) -> Op:
-    ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
-    attrs = {
-        "names": (_unused("main", names),),
-        "warps": (warps,),
-        "replicas": (1,),
-        "registers": (None,),
-    }
-    region = Region((), (*code, ending))
-    return Op(task.tasks, (), attrs, (), (region,), frozenset(), code[0].loc if code else loc)
 
 
 def _empty(loc: Loc | None) -> Region:

@@ -47,7 +47,7 @@ class Threads:
 
 @dataclass(frozen=True)
 class Group:
-    """A finished thread group at top level: its code is the region of `marker` in the top builder."""
+    """A finished thread group: its code is the region of a marker, a `tasks` op whose name is its key."""
 
     name: str
     threads: Threads
@@ -90,7 +90,7 @@ class State:
     """What a loop that is translated a second time must find as it was."""
 
     declarations: list[Declaration] = field(default_factory=list)
-    groups: dict[Op, Group] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)  # by the names of their markers
     names: set[str] = field(default_factory=set)
     sites: dict[Value, int] = field(default_factory=dict)  # shared value -> its shared_tensor call
     maps: dict[tuple[Any, ...], Value] = field(default_factory=dict)

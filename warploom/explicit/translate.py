@@ -674,18 +674,10 @@ class ScriptStatements(Statements):
                 f"{e.what} ends at thread {32 * (first + warps * e.replicas)}, {whole} {32 * here.warps}",
                 "raise self.attrs.warps, or make the group smaller",
             )
-        if here.kind == "all" and self.emitter.builder is p.top:
-            return Threads(first, warps, e.replicas, "group", loc)
-        if first == 0 and warps == here.warps and e.replicas == 1:
+        is_top = here.kind == "all" and self.emitter.builder is p.top
+        if not is_top and first == 0 and warps == here.warps and e.replicas == 1:
             return None
-        if warps == 1 and e.replicas == 1:
-            return Threads(here.first, 1, 1, "one", loc)
-        refuse(
-            "group-nested",
-            f"{e.what} inside a loop, an if or another group",
-            "groups stand at the top of __call__ (loops go inside them); inside a group there are "
-            "single_warp() and single_thread()",
-        )
+        return Threads(here.first + first, warps, e.replicas, "group", loc)
 
     def _index(self, item: ast.withitem, e: Enter) -> None:
         if item.optional_vars is not None:
@@ -703,10 +695,10 @@ class ScriptStatements(Statements):
             emitter.append(task.elect, (), [], regions=(Region((), tuple(builder.ops)),))
 
     def _group(self, node: ast.With, item: ast.withitem, e: Enter, threads: Threads) -> None:
-        """A thread group at top level: its code becomes the region of a marker, which assemble() places."""
+        """A thread group: its code becomes the region of a marker, which assemble() places."""
         emitter, p = self.emitter, self.program
         p.threads.append(threads)
-        p.state.registers = None
+        outer_registers, p.state.registers = p.state.registers, None
         with emitter.inside(emitter.builder.nested()) as builder:
             outer, p.body = p.body, builder
             if item.optional_vars is not None:
@@ -719,13 +711,15 @@ class ScriptStatements(Statements):
             p.body = outer
         p.threads.pop()
         budget = p.state.registers[0] if p.state.registers is not None else None
+        p.state.registers = outer_registers
         assert threads.warps is not None
+        key = str(len(p.state.groups))
         with self.at(item.context_expr):
             emitter.append(
-                task.tasks, (), [], names=("",), warps=(threads.warps,), replicas=(e.replicas,),
+                task.tasks, (), [], names=(key,), warps=(threads.warps,), replicas=(e.replicas,),
                 registers=(budget,), regions=(Region((), tuple(builder.ops)),),
             )  # fmt: skip
-        p.state.groups[emitter.builder.ops[-1]] = Group(e.name, threads, budget)
+        p.state.groups[key] = Group(e.name, threads, budget)
 
     def _forget(self, saved: Scope, node: ast.With, why: str) -> None:
         """Variables as they were before a group; what the group assigned has no value after it."""

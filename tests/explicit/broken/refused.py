@@ -35,10 +35,12 @@ class Groups(Base):
         if bug == "a group beyond the CTA":
             with self.thread_group(256, 128):
                 self.sync()
-        if bug == "a group in a loop":
-            for _ in range(n):
+        if bug == "a register tensor around smaller groups":
+            with self.thread_group(0, 256):
+                x = self.load(x_ptr + self.arange(0, 256))
                 with self.thread_group(0, 128):
                     self.sync()
+                self.store(x_ptr + self.arange(0, 256), x)
         if bug == "expect by every thread":
             full = self.mbarrier.alloc(1)
             with self.thread_group(0, 128):

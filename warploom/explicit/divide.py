@@ -1,0 +1,267 @@
+"""Groups inside groups, loops and ifs: each range of warps gets the code that it runs.
+
+A group whose code holds smaller groups becomes a task for each range of warps that these divide it
+into.  A range runs the group's own code (numbers, loops, ifs, waits, arrivals) and, where they stand, the
+groups that it belongs to; so code is repeated, once for each range.  The first range runs what one thread of
+the group does.  A barrier of the whole group becomes a named barrier.  What the group's threads do together
+on registers can't be divided and is refused: it belongs into a group of its own.
+
+    before:  group of warps 0-3 {                   after:  task of warps 0-1 { for … { wait(full) A } }
+               for … {                                      task of warps 2-3 { for … { wait(full) B } }
+                 wait(full)
+                 group of warps 0-1 { A }
+                 group of warps 2-3 { B }
+               }
+             }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from warploom.errors import CompileError, Note
+from warploom.explicit.program import Group
+from warploom.ir.analysis import is_pure
+from warploom.ir.core import Op, Region, Type, Value, walk
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.rewrite import clone_region
+from warploom.ir.types import InFlight, Tile, i32
+
+WARP_GROUP = 4  # warps; what setmaxnreg counts in
+NAMED_BARRIERS = range(15, 0, -1)  # the last ones first: codegen takes its own from the front
+
+
+@dataclass(frozen=True)
+class Part:
+    """A task of the kernel; see `task.tasks`."""
+
+    name: str
+    first: int
+    warps: int
+    replicas: int
+    registers: int | None
+    region: Region
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """Whose code it is: warps of the replica that runs it, of all its replicas, its number among these (None:
+    it is one of one), and what it asks of setmaxnreg."""
+
+    warps: range
+    all: range
+    replica: int | None
+    registers: int | None
+
+
+@dataclass
+class Divider:
+    """Divides the groups of one kernel.
+
+    groups: by the keys of their markers.  threads: warps of the CTA.  explicit: named barriers that the
+    script uses by number.  name: makes a task's name that no other has."""
+
+    groups: Mapping[str, Group]
+    threads: range
+    explicit: set[int]
+    name: Callable[[str], str]
+    barriers: dict[range, int] = field(default_factory=dict)
+
+    def parts(self, group: Group, region: Region, name: str) -> list[Part]:
+        """The tasks that a group at the top becomes: one (named `name`) where no smaller group divides it."""
+        t = group.threads
+        assert t.warps is not None
+        if not any(o.kind is task.tasks for o in walk(region)):
+            return [Part(name, t.first, t.warps, t.replicas, group.registers, region)]
+        out = []
+        for owner, offset in self._replicas(group, 0):
+            edges = {owner.warps.start, owner.warps.stop, *self._edges(region, offset)}
+            for start, stop in pairwise(sorted(edges)):
+                cut = _Cut(self, range(start, stop))
+                ops = cut.ops(region, owner, offset)
+                ending = region.ops[-1].with_(operands=())
+                body = clone_region(Region((), (*ops, ending)), {})
+                fresh = self.name(cut.name or f"{name}_{start}")
+                out.append(Part(fresh, start, stop - start, 1, cut.registers, body))
+        return out
+
+    def _replicas(self, group: Group, offset: int) -> Iterator[tuple[_Owner, int]]:
+        """A group's replicas, and how far the groups inside each are from where their markers say."""
+        t = group.threads
+        assert t.warps is not None
+        first = t.first + offset
+        whole = range(first, first + t.warps * t.replicas)
+        for r in range(t.replicas):
+            start = first + r * t.warps
+            own = range(start, start + t.warps)
+            number = r if t.replicas > 1 else None
+            yield _Owner(own, whole, number, group.registers), offset + r * t.warps
+
+    def _edges(self, region: Region, offset: int) -> Iterator[int]:
+        """Where the groups inside begin and end."""
+        for o in region.ops:
+            if o.kind is not task.tasks:
+                for r in o.regions:
+                    yield from self._edges(r, offset)
+                continue
+            for owner, inner in self._replicas(self.of(o), offset):
+                yield from (owner.warps.start, owner.warps.stop)
+                yield from self._edges(o.regions[0], inner)
+
+    def of(self, marker: Op) -> Group:
+        return self.groups[marker.attrs["names"][0]]
+
+    def barrier(self, warps: range, o: Op) -> Op:
+        """The barrier of these warps, which run it in several tasks."""
+        if warps == self.threads:
+            return o.with_(attrs={"scope": "cta"})
+        if warps not in self.barriers:
+            taken = self.explicit | set(self.barriers.values())
+            free = [i for i in NAMED_BARRIERS if i not in taken]
+            if not free:
+                raise CompileError(
+                    "named-barriers",
+                    "no named barrier is left for this sync of a divided group: a CTA has 15",
+                    o.loc,
+                    help="use mbarriers, or fewer groups that sync",
+                )
+            self.barriers[warps] = free[0]
+        attrs = {"id": self.barriers[warps], "threads": 32 * len(warps), "arrive": False}
+        return o.with_(kind=hopper.named_barrier, attrs=attrs)
+
+
+@dataclass
+class _Cut:
+    """The code of one range of warps."""
+
+    divider: Divider
+    warps: range
+    registers: int | None = None
+    name: str = ""  # of a group that is this range
+
+    def ops(self, region: Region, owner: _Owner, offset: int) -> list[Op]:
+        """What the range runs of a region of its owner's code, without the yield at its end."""
+        self._budget(region, owner)
+        return [new for o in region.ops[:-1] for new in self._op(o, owner, offset)]
+
+    def _budget(self, region: Region, owner: _Owner) -> None:
+        if owner.registers is None:
+            return
+        if self.registers is not None:
+            raise CompileError(
+                "setmaxnreg",
+                "setmaxnreg in a group and in a group inside it",
+                region.ops[-1].loc,
+                help="one budget for each thread: ask for it in the inner group only",
+            )
+        if len(self.warps) % WARP_GROUP or self.warps.start % WARP_GROUP:
+            raise CompileError(
+                "setmaxnreg-group",
+                f"setmaxnreg in a group that is divided into {32 * len(self.warps)} threads from thread "
+                f"{32 * self.warps.start}: whole warp groups of 128 run it together",
+                region.ops[-1].loc,
+                help="let single_thread() do the work of one warp, or divide the group into multiples of 128",
+            )
+        self.registers = owner.registers
+
+    def _op(self, o: Op, owner: _Owner, offset: int) -> Sequence[Op]:
+        if o.kind is task.tasks:
+            found: list[Op] = []
+            for inner, moved in self.divider._replicas(self.divider.of(o), offset):
+                if self.warps.start in inner.warps:
+                    given = self.divider.of(o).name
+                    if given and inner.warps == self.warps:
+                        self.name = given if inner.replica is None else f"{given}{inner.replica}"
+                    found += self.ops(o.regions[0], inner, moved)
+            return found
+        if o.kind is task.replica_id and owner.replica is not None:
+            return [o.with_(kind=arith.const, attrs={"value": owner.replica, "dtype": i32})]
+        if o.kind is hopper.group_sync:
+            whole = owner.all if o.attrs["scope"] == "task" else owner.warps
+            return [o if whole == self.warps else self.divider.barrier(whole, o)]
+        if owner.warps == self.warps:
+            return [o]
+        if any(_holds_registers(v.type) for v in _values(o)):
+            raise self._collective(o, owner)
+        if o.kind in (control.for_, control.while_, control.if_):
+            self._no_budget_inside(o)
+            regions = tuple(
+                Region(r.params, (*self.ops(r, _without_budget(owner), offset), r.ops[-1]))
+                for r in o.regions
+            )
+            return [o.with_(regions=regions)]
+        is_first = self.warps.start == owner.warps.start
+        by_one = o.kind is hopper.mbarrier_arrive and o.attrs.get("by") == "one"
+        if o.kind in _BY_ONE_THREAD or by_one:
+            return [o] if is_first else []
+        if o.kind in _BY_ALL or is_pure(o):
+            return [o]
+        raise self._collective(o, owner)
+
+    def _no_budget_inside(self, o: Op) -> None:
+        markers = (i for r in o.regions for i in walk(r) if i.kind is task.tasks)
+        for marker in markers:
+            if self.divider.of(marker).registers is not None:
+                raise CompileError(
+                    "setmaxnreg-place",
+                    "setmaxnreg inside control flow",
+                    marker.loc,
+                    (Note("the loop or if around it", o.loc),),
+                    "put it into a group outside of loops and ifs",
+                )
+
+    def _collective(self, o: Op, owner: _Owner) -> CompileError:
+        return CompileError(
+            "group-collective",
+            f"all {32 * len(owner.warps)} threads of the group run {o.kind.name} together, but other groups "
+            "divide them",
+            o.loc,
+            tuple(
+                Note("this group has a part of them", g.threads.loc) for g in self._dividing(owner)
+            ),
+            "put it into a thread_group of its own, which no other group has a part of",
+        )
+
+    def _dividing(self, owner: _Owner) -> Iterator[Group]:
+        """A group that begins or ends among the owner's warps."""
+        for g in self.divider.groups.values():
+            t = g.threads
+            assert t.warps is not None
+            edges = (t.first + i * t.warps for i in range(t.replicas + 1))
+            if any(owner.warps.start < e < owner.warps.stop for e in edges):
+                yield g
+                return
+
+
+_BY_ALL = frozenset(
+    (
+        hopper.mbarrier_wait,
+        hopper.mbarrier_arrive,
+        hopper.named_barrier,
+        hopper.fence_async,
+        hopper.shared_get,
+        cluster.cluster_arrive,
+        cluster.cluster_wait,
+        control.assume,
+        control.device_assert,
+        tile.load,
+    )
+)
+_BY_ONE_THREAD = frozenset((task.elect, control.printf, control.device_print, tile.store))
+
+
+def _holds_registers(t: Type) -> bool:
+    return isinstance(t, Tile | InFlight)
+
+
+def _values(o: Op) -> Iterator[Value]:
+    yield from (*o.operands, *o.results)
+    for r in o.regions:
+        yield from r.params
+
+
+def _without_budget(owner: _Owner) -> _Owner:
+    """The owner inside control flow, where the budget has been asked for already."""
+    return replace(owner, registers=None)
