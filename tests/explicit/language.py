@@ -28,6 +28,14 @@ REDUCED = [
     *((fn, d) for fn in ("and", "or", "xor") for d in ("i32", "u64")),
     *((fn, "u32") for fn in ("inc", "dec")),
 ]
+
+
+def reached(n: int, name: str) -> int:
+    """Columns that a TMA store of n columns reaches: whole units of 16 bytes."""
+    unit = 16 // np.dtype(DTYPES[name][1]).itemsize
+    return -(-n // unit) * unit
+
+
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "min": np.minimum,
@@ -78,7 +86,7 @@ def values(name: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
 
 
 class Hinted(tilus.Script):
-    """Every kind of access that takes a policy: y ← x by cp.async, TMA, boxes and pointers, one each."""
+    """Every kind of access that takes a policy: y ← x by TMA, boxes and pointers, beside copies by cp.async."""
 
     def __init__(self, policy: str) -> None:
         super().__init__()
@@ -100,7 +108,7 @@ class Hinted(tilus.Script):
                 self.tma.global_to_shared(
                     g_x, by_tma, [first, 0], arrived, cache_policy=self.policy
                 )
-            self.cp_async.load(g_x, by_copy, [first, 0], cache_policy=self.policy)
+            self.cp_async.load(g_x, by_copy, [first, 0])
             self.cp_async.arrive(copied)
             self.mbarrier.wait(arrived, 0)
             with self.single_thread():

@@ -14,10 +14,13 @@ from tests.explicit.language import (
     PRINTED_LINES,
     REDUCED,
     Divided,
+    Handed,
     Hinted,
+    Nested,
     Passed,
     Printed,
     dividends,
+    reached,
     reducer,
     values,
 )
@@ -51,7 +54,7 @@ def test_tma_combines_into_memory(fn: str, name: str, n: int) -> None:
     m, ld = 70, 144
     x, y = (values(name, rng, (m, ld)) for _ in range(2))
     wanted = y.copy()
-    wanted[:, :n] = COMBINE[fn](y, x)[:, :n]
+    wanted[:, : reached(n, name)] = COMBINE[fn](y, x)[:, : reached(n, name)]
     on_gpu = Upload(y)
     reducer(name)(fn)(m, n, ld, Upload(x).tensor, on_gpu.tensor)
     assert np.array_equal(on_gpu.back(), wanted)
@@ -106,3 +109,19 @@ def test_fast_divmod_is_exact(d: int, e: int) -> None:
     wide = x.astype(np.int64)
     wanted = np.stack([wide // d, wide % d, wide // (d * e + 1), wide % (d * e + 1)], axis=1)
     assert np.array_equal(on_gpu.back(), wanted)
+
+
+def test_groups_in_groups() -> None:
+    x = np.random.default_rng(4).normal(size=(1000, 32)).astype(np.float32)
+    on_gpu = Upload(np.zeros_like(x))
+    Nested()(len(x), Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), x * np.float32(2) + np.float32(1))
+
+
+def test_groups_in_loops_and_ifs() -> None:
+    turns = 51
+    x = np.random.default_rng(5).normal(size=(turns, 64)).astype(np.float32)
+    on_gpu = Upload(np.zeros_like(x))
+    Handed()(turns, Upload(x).tensor, on_gpu.tensor)
+    signs = np.where(np.arange(turns) % 2 == 0, 1, -1).astype(np.float32)
+    assert np.array_equal(on_gpu.back(), x * signs[:, None])

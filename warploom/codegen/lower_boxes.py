@@ -341,7 +341,6 @@ def _cp_async(e: Emitter, o: Op) -> None:
     places = Places(e, e.shared(dst), to[0], real[0], f"{dst.hint or 'slot'}_at")
     moved = f" + {affine(0, further)}" if further else ""
     lines = []
-    policy = cache_policy(o)
     for j in range(body):
         place = tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
         held = " && ".join(x for x in (e.holder(layout), rows.held(place, starts[j::body])) if x)
@@ -351,7 +350,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
         lines.append(f"const int {name} = {f'{test} ? {count} : 0' if test else count};")
         into = places.at(to[j], real[j]) + moved
         source = f"{name} ? {rows.pointer(place)} : {e.scalar(box.view.operands[0])}"
-        copy = f"cp_async{'_hinted' * bool(policy)}<{size}>({into}, {source}, {name}{policy});"
+        copy = f"cp_async<{size}>({into}, {source}, {name});"
         lines.append(f"if ({held}) {copy}" if held else copy)
     if turns == 1:
         e.lines((0, text) for text in lines)

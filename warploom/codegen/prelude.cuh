@@ -377,12 +377,6 @@ DEV void store_global128_hinted(void* p, u32 a, u32 b, u32 c, u32 d, u64 policy)
   asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" :: "l"(p), "r"(a), "r"(b), "r"(c), "r"(d), "l"(policy) : "memory");
 }
 
-// As cp_async.
-template <int N> DEV void cp_async_hinted(u32 dst, const void* src, int valid, u64 policy) {
-  if constexpr (N == 16) asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" :: "r"(dst), "l"(src), "r"(valid), "l"(policy) : "memory");
-  else asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" :: "r"(dst), "l"(src), "n"(N), "r"(valid), "l"(policy) : "memory");
-}
-
 // Bits and floats.  By an instruction: where the compiler sees that an accumulator is only ever made of bits, or
 // that only its bits are used, it carries them as bits, and converts them where wgmmas are still in flight
 // (ptxas then serialises these: C7514).

@@ -520,7 +520,6 @@ def _tma_wait(s: Statements, o: Op) -> list[Node]:
 def _cp_async(s: Statements, o: Op) -> list[Node]:
     view, to, *offsets = o.operands
     parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
-    parts += "".join(f", {h}" for h in hint(o))
     return [Line(f"self.cp_async.load({parts})", o.loc)]
 
 

@@ -454,15 +454,12 @@ class CpAsync:
     """self.cp_async: copies by all threads of the group together, a few bytes each."""
 
     @builtin
-    def load(
-        self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16, cache_policy: Any = None
-    ) -> None:
+    def load(self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16) -> None:
         """The box of dst's shape at offsets, in pieces of 4, 8 or 16 bytes; out of bounds zeros."""
         whole_group("cp_async.load")
         d = shared_of(dst)
         at = box_offsets(offsets, src)
-        how = {"bytes": static_int(bytes, "bytes"), **policy_of(cache_policy)}
-        current().emit(hopper.cp_async, src.view, d, *at, **how)
+        current().emit(hopper.cp_async, src.view, d, *at, bytes=static_int(bytes, "bytes"))
 
     @builtin
     def arrive(self, barrier: Any) -> None:

@@ -686,11 +686,11 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
         def write() -> None:
             if data is not None:
                 box, fn = data.reshape(_box(o)), o.attrs.get("reduce")
+                reached = _whole_units(view, o.operands[0].type)
                 if fn is None:
-                    reached = _whole_units(view, o.operands[0].type)
                     cta.memory.store_box(reached, box, at, o.loc)
                 else:
-                    cta.memory.reduce_box(fn, view, box, at, o.loc)
+                    cta.memory.reduce_box(fn, reached, box, at, o.loc)
             bulk.one_less(bulk.unwritten, group)
 
         cta.engine.issue("tma_store", write, end, a.own_lane("tma_store"))

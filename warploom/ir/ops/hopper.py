@@ -306,9 +306,10 @@ def tma_store(
     of bounds are dropped, but along the inner axis in whole units of 16 bytes: a unit that holds one
     element in bounds is written whole (seen on an H200).
 
-    reduce: combines each element into global memory (cp.reduce.async.bulk.tensor), atomically one by one, for
-    the dtypes of REDUCTIONS.  inc: 0 where the old value is at least the slot's, else one more; dec: the
-    slot's where the old value is 0 or greater, else one less.  cache_policy: a hint for the L2.
+    reduce: combines each element into global memory (cp.reduce.async.bulk.tensor), atomically one by one,
+    for the dtypes of REDUCTIONS; at the end of a row whole units of 16 bytes likewise.  inc: 0 where the old
+    value is at least the slot's, else one more; dec: the slot's where the old value is 0 or greater, else one
+    less.  cache_policy: a hint for the L2.
     """
     check_policy(cache_policy)
     if reduce is not None:
@@ -340,12 +341,11 @@ def tma_store_wait(*, pending: int, read: bool = True) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
-def cp_async(
-    v: View, dst: Shared, *offsets: Scalar, bytes: int, cache_policy: str | None = None
-) -> None:
+def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
     """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled.
-    cache_policy: a hint for the L2 (tile.CACHE_POLICIES)."""
-    check_policy(cache_policy)
+
+    There is no cache policy: ptxas (of CUDA 13.1 to 13.5) gives the policy of cp.async a wrong register
+    where the address has a uniform part, which is an illegal instruction on the card (seen on an H200)."""
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
     fits = not dst.lead and not dst.peer and len(dst.shape) <= v.rank == len(offsets)
     require(fits, f"cp_async of {v} into {dst}")
