@@ -79,8 +79,11 @@ def test_a_broken_kernel_never_reaches_the_gpu(
     driver.params = 1
     x, y = (GpuArray(1 << p, (64, 64), "float16") for p in (20, 21))
     for _ in range(2):  # the verdict of a wrong kernel is not kept
-        with pytest.raises(SimError):
+        with pytest.raises(SimError) as refused:
             Store("no proxy fence")(x, y, 64, 64)
+        text = str(refused.value)
+        assert "earlier write" in text and "later read" in text and "fence_async" in text
+        assert "an interleaving that fails" in text
     assert driver.launches == []
     monkeypatch.setenv("WARPLOOM_CHECK", "0")
     Store("no proxy fence")(x, y, 64, 64)
