@@ -1,4 +1,4 @@
-"""Warploom's attention in the explicit language, with the library's choice of options."""
+"""Warploom's attention in the explicit language, with the options that the library finds worth timing."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def bind(data: AttentionData, **options: Any) -> Run:
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    from warploom.kernels.explicit.attention import fastest
+    from warploom.kernels.explicit.attention import configs
+
+    def candidate(options: dict[str, Any]) -> Candidate:
+        label = ", ".join(f"{k}={v}" for k, v in options.items())
+        return Candidate(label, lambda: bind(data, **options))
 
     case = data.case
-    options = fastest(case.d, case.causal, case.seq)
-    label = ", ".join(f"{k}={v}" for k, v in options.items())
-    return [Candidate(label, lambda: bind(data, **options))]
+    return [candidate(options) for options in configs(case.d, case.causal, case.seq)]

@@ -359,21 +359,18 @@ class Attention(Script):
                 queue.leave()
 
 
-def fastest(d: int, causal: bool, seq: int) -> dict[str, int | bool]:
-    """The options of Attention that were fastest on an H200 (docs/performance.md).  At head size 128 a third
-    consumer would leave too few registers for blocks of 128; at 64 three are best, but for short causal
-    heads, where tiles of 192 rows waste too much above the diagonal."""
+def configs(d: int, causal: bool, seq: int) -> list[dict[str, int | bool]]:
+    """Options of Attention worth timing, the one that is most often the fastest first (an H200;
+    docs/performance.md).  At head size 128 a third consumer would leave too few registers for blocks of
+    128; at 64 three are best, but for short causal heads, where tiles of 192 rows waste too much above the
+    diagonal.  Of variants that differ in scheduling alone, either may win by some percent."""
     short = causal and seq <= 1024
     l2_bytes = (16 if short else 32) << 20
     if d == 128:
-        return {"groups": 2, "eighths": 3, "l2_bytes": l2_bytes}
-    if short:
-        return {
-            "groups": 2,
-            "eighths": 2,
-            "stages": 3,
-            "q_stages": 2,
-            "pingpong": False,
-            "l2_bytes": l2_bytes,
-        }
-    return {"groups": 3, "eighths": 0, "q_stages": 2, "l2_bytes": l2_bytes}
+        rows = [{"eighths": 3}, {"eighths": 3, "pingpong": False}]
+    elif short:
+        two = {"eighths": 2, "stages": 3, "q_stages": 2}
+        rows = [two, {**two, "pingpong": False}]
+    else:
+        rows = [{"groups": 3, "eighths": n, "q_stages": 2} for n in (2, 0)]
+    return [{**row, "l2_bytes": l2_bytes} for row in rows]
