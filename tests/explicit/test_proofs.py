@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.explicit.broken.cluster import Multicast
 from tests.explicit.broken.ring import Ring
 from warploom.check import Case, CheckReport, check
 from warploom.ir.core import Func
@@ -91,3 +92,17 @@ def test_a_wrong_barrier_is_named_within_seconds() -> None:
     text = str(report)
     assert "empty[0]" in text and "4 of 8 arrivals" in text and "likely cause" in text
     assert "consumer[1]" in text and "producer" in text and "ring.py" in text
+
+
+def test_clusters_are_explored() -> None:
+    """CTAs of a cluster are processes like all others: one interleaving where it is right, and a late
+    release that frees a slot too early for the other CTA is met in some order."""
+    x = np.zeros((128, 128), ml_dtypes.bfloat16)
+    args = [x, x, x, 128, 128, 128]
+    cases = [Case((x, x, x, 128, 128, k), (1,)) for k in (0, 128, 320)]
+    right = check(placed(Multicast(), args), cases, exhaustive=True)
+    assert right.ok and [e.interleavings for e in right.explored] == [1, 1, 1]
+    wrong = check(placed(Multicast("empty counts one CTA"), args), cases)
+    (failure,) = wrong.failures
+    assert failure.error.code == "unbound-arrival" and failure.interleaving is not None
+    assert "of CTA 0" in str(wrong) and "of CTA 1" in str(wrong)
