@@ -516,7 +516,7 @@ def _tma_wait(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
 
 
-@writes(hopper.cp_async, says="bytes cache_policy")
+@writes(hopper.cp_async, says="bytes")
 def _cp_async(s: Statements, o: Op) -> list[Node]:
     view, to, *offsets = o.operands
     parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
