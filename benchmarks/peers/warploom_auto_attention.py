@@ -35,11 +35,11 @@ def bind(data: AttentionData, persistent: bool = False, **meta: Any) -> Run:
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    from warploom.kernels.attention import configs_for
+    from warploom.kernels.attention import ATTENTION_CONFIGS
 
     case = data.case
     found = []
-    for c in configs_for(case.d, case.causal):
+    for c in ATTENTION_CONFIGS[case.d]:
         for persistent in (False, True):
             options = {**c.all_kwargs, "persistent": persistent}
             label = ", ".join(f"{k}={v}" for k, v in options.items())

@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e import road
-from warploom.kernels.attention import attention_forward, configs_for, grid_of, section_of
+from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
 from warploom.kernels.explicit.attention import Attention
 from warploom.runtime import sass
 from warploom.runtime.compiled import CompiledKernel
@@ -83,7 +85,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
 
 @functools.cache
 def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
-    config = configs_for(d, causal)[index].all_kwargs
+    config = ATTENTION_CONFIGS[d][index].all_kwargs
     knobs = {k: v for k, v in config.items() if not k.isupper()}
     meta = {k: v for k, v in config.items() if k.isupper()}
     meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": 1, "LSE": True}
@@ -94,7 +96,7 @@ def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
 CONFIGS = [
     (d, causal, i)
     for d, causal in ((64, False), (128, True))
-    for i in range(len(configs_for(d, causal)))
+    for i in range(len(ATTENTION_CONFIGS[d]))
 ]
 
 
@@ -131,3 +133,52 @@ def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int
     assert mine.count("MOV") == 0
     first, held, late = mine.before_waits("MUFU.EX2")
     assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 6
+
+
+@wl.jit
+def two_phases(
+    q_ptr: Any,
+    k_ptr: Any,
+    v_ptr: Any,
+    o_ptr: Any,
+    seq: Any,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Causal, without a maximum (scores are small): blocks before the diagonal, then the one on it."""
+    row = tl.program_id(0) * BLOCK
+    q_desc = tl.make_tensor_descriptor(q_ptr, [seq, D], [D, 1], [BLOCK, D])
+    k_desc = tl.make_tensor_descriptor(k_ptr, [seq, D], [D, 1], [BLOCK, D])
+    v_desc = tl.make_tensor_descriptor(v_ptr, [seq, D], [D, 1], [BLOCK, D])
+    o_desc = tl.make_tensor_descriptor(o_ptr, [seq, D], [D, 1], [BLOCK, D])
+    total = tl.zeros([BLOCK], tl.float32)
+    acc = tl.zeros([BLOCK, D], tl.float32)
+    q = q_desc.load([row, 0])
+    for j in tl.range(0, row, BLOCK):
+        p = tl.exp2(tl.maximum(tl.minimum(tl.dot(q, k_desc.load([j, 0]).T), 1.0), -2.0))
+        total += tl.sum(p, 1)
+        acc = tl.dot(p.to(q.dtype), v_desc.load([j, 0]), acc)
+    for j in tl.range(row, tl.minimum(row + BLOCK, seq), BLOCK):
+        seen = j + tl.arange(0, BLOCK)[None, :] <= row + tl.arange(0, BLOCK)[:, None]
+        p = tl.exp2(tl.maximum(tl.minimum(tl.dot(q, k_desc.load([j, 0]).T), 1.0), -2.0))
+        p = tl.where(seen, p, 0.0)
+        total += tl.sum(p, 1)
+        acc = tl.dot(p.to(q.dtype), v_desc.load([j, 0]), acc)
+    o_desc.store([row, 0], acc + total[:, None])
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("seq", [100, 128, 300])
+def test_two_loops_both_overlap(seq: int) -> None:
+    """The sums of powers of two, bit for bit; loops of no and of one iteration are among them."""
+    rng = np.random.default_rng(seq)
+    q, k, v = (
+        road.filled(rng.integers(-2, 3, (seq, 64)).astype(np.float32), BF16) for _ in range(3)
+    )
+    args = [q, k, v, road.array((seq, 64), np.float32), seq]
+    meta = {"D": 64, "BLOCK": 128, "num_consumer_groups": 2, "num_buffers_warp_spec": 2}
+    found, _ = road.check_equal(two_phases, args, -(-seq // 128), meta)
+    assert [p.ping_pong for p in found.schedule.overlaps] == [True, True]
+    assert len(found.schedule.deferred) == 2
+    report = found.check()
+    assert report.ok, str(report)

@@ -160,3 +160,46 @@ def test_one_group_takes_no_turns() -> None:
     schedule, _ = road.lower(road.tile(CHAIN), knobs)
     assert not plans(schedule)[0].ping_pong
     assert "there is one group" in [r.because for r in schedule.reasons if r.warn]
+
+
+MASKED = (
+    POWERS.replace(
+        "%e = exp2(%s2) : tile<128x64xf32>",
+        "%next_at = add(%at, %c64) : i32\n"
+        "      %is_last = gt(%next_at, %N) : i1\n"
+        "      %seen = if(%is_last) #mask : tile<128x64xf32> do {\n"
+        "        %sm = minimum(%s2, %lows) : tile<128x64xf32>\n"
+        "        yield(%sm)\n      } do {\n        yield(%s2)\n      }\n"
+        "      %e = exp2(%seen) : tile<128x64xf32>",
+    )
+    .replace("for(%c0, %steps, %c1,", "for(%c0, %N, %c64,")
+    .replace("%at = mul(%j, %c64)", "%at = add(%j, %c0)")
+)
+
+
+def test_a_branch_that_turns_once_cuts_the_loop() -> None:
+    """Two loops without the branch instead of one with it, whatever way round the comparison is written."""
+    texts = [
+        MASKED,
+        MASKED.replace("gt(%next_at, %N)", "lt(%N, %next_at)"),
+        MASKED.replace("gt(%next_at, %N)", "ge(%at, %N1)")
+        .replace("%next_at = add(%at, %c64)", "%next_at = add(%c64, %at)")
+        .replace("%halves =", "%N1 = sub(%N, %c63) : i32\n    %halves ="),
+    ]
+    for text in texts:
+        schedule, steps = road.lower(
+            road.tile(text.replace("%at = add(%j, %c0)", "%at = or(%j, %c0)")), TWO
+        )
+        assert plans(schedule)[0].split == ""  # not seen through any other arithmetic
+        text = text.replace("      %at = add(%j, %c0) : i32\n", "").replace("%at", "%j")
+        schedule, steps = road.lower(road.tile(text), TWO)
+        assert plans(schedule)[0].split
+        loops = [
+            o
+            for o in walk(steps[-1][1].body)
+            if o.kind is control.for_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+        ]
+        assert len(loops) == 2
+        assert not any(x.kind is control.if_ for o in loops for x in walk(o.regions[0]))
+        for n in (0, 64, 100, 192, 300):
+            road.check_equal(road.tile(text), arguments(200, n), 2, TWO)

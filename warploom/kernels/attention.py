@@ -26,8 +26,13 @@ LN_2 = tl.constexpr(0.6931471805599453)
 @wl.jit
 def tile_at(t: Any, heads: Any, tiles: Any, section: Any, CAUSAL: tl.constexpr) -> Any:
     """Head and row (in tiles) of tile number t.  Causal tiles differ in length: the longest first, in
-    sections of heads whose K and V the L2 cache holds."""
+    sections of heads whose K and V the L2 cache holds.  Programs that take several turns take every second
+    one in reverse, so that none always has the longest."""
     if CAUSAL:
+        turn = t // tl.num_programs(0)
+        begin = turn * tl.num_programs(0)
+        if turn % 2 == 1:
+            t = begin + tl.minimum(tl.num_programs(0), tiles * heads - begin) - 1 - (t - begin)
         first = t // (section * tiles) * section
         inside = t % (section * tiles)
         width = tl.minimum(section, heads - first)
@@ -52,10 +57,12 @@ def attention_forward(
     CAUSAL: tl.constexpr,
     SHARED_BY: tl.constexpr = 1,
     LSE: tl.constexpr = False,
+    Q_STAGES: tl.constexpr = 1,
 ) -> None:
-    """scale: the softmax scale times log2(e).  section: see `tile_at` and `section_of`."""
+    """Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
+    scale: the softmax scale times log2(e).  section: see `tile_at` and `section_of`."""
     tiles = tl.cdiv(seq, BLOCK_M)
-    for t in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
+    for t in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0), num_stages=Q_STAGES):
         head, tile = tile_at(t, heads, tiles, section, CAUSAL)
         row = tile * BLOCK_M
         mine = head.to(tl.int64) * seq * D
@@ -113,19 +120,31 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
     return grid
 
 
-def _config(groups: int, n: int, depth: int, eighths: int, **knobs: Any) -> wl.Config:
-    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n}
+def _config(groups: int, n: int, q_stages: int, eighths: int) -> wl.Config:
+    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n, "Q_STAGES": q_stages}
     return wl.Config(
-        tile,
-        num_consumer_groups=groups,
-        num_buffers_warp_spec=depth,
-        wait_eighths=eighths,
-        **knobs,
+        tile, num_consumer_groups=groups, num_buffers_warp_spec=2, wait_eighths=eighths
     )
 
 
-def configs_for(d: int, causal: bool) -> list[wl.Config]:
-    """What is worth trying on an H200, by head size and causality."""
-    if d > 64:
-        return [_config(2, 128, 2, 2), _config(2, 128, 2, 0)]
-    return [_config(3, 128, 2, 0), _config(3, 128, 2, 2), _config(2, 128, 2, 2)]
+# Rows of 64 each group, columns of K at a time, tiles of Q, and where the wait for P·V stands: what was
+# fastest somewhere among the shapes of docs/performance.md, on an H200.
+ATTENTION_CONFIGS = {
+    128: [_config(2, 128, 1, 2), _config(2, 128, 2, 2), _config(2, 128, 1, 3)],
+    64: [_config(3, 128, 1, 0), _config(3, 128, 2, 0), _config(2, 128, 2, 2)],
+}
+
+
+def for_head(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
+    """The configs for the head size of a call."""
+    mine = ATTENTION_CONFIGS[128 if {**args, **meta}["D"] > 64 else 64]
+    return [c for c in configs if c in mine]
+
+
+attention = wl.autotune(
+    configs=[c for configs in ATTENTION_CONFIGS.values() for c in configs],
+    key=["heads", "seq", "D", "CAUSAL"],
+    prune_configs_by={"early_config_prune": for_head},
+)(attention_forward)
+"""`attention_forward`, tuned:
+`attention[grid_of(heads, seq, sms)](q, k, v, o, lse, heads, seq, section, scale, D=d, CAUSAL=causal)`."""

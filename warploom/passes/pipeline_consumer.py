@@ -14,7 +14,8 @@ before (in a loop):                    after:
   acc = acc·α + p·v;  wgmma_wait 0       wgmma_wait 0 → acc;  release v
   release v                              the rest of p;  acc = acc·α
 
-The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.
+The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.  Where
+the plan names a branch that turns once (`split`), there are two such loops, one for each arm.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
   slot, or any value of stage 0 that stage 1 reads, is carried to the next turn.  Views, constants and splats
@@ -42,6 +43,7 @@ from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared, Tile, i32
 from warploom.passes.wait_place import place_wait
 from warploom.schedule.model import OverlapPlan, Schedule
+from warploom.schedule.overlap import TurningPoint, turning_point
 from warploom.target import Target
 
 TURNS = 8  # the first of the named barriers that pass the turn
@@ -335,29 +337,59 @@ class _Loop:
             *(first.env[p] for p in self.carried_late),
             *(first.get(v) for v in self.delayed),
         ]
-        hints = [v.hint for v in (*self.kept, *self.carried_late, *self.delayed)]
-
-        def turn(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
-            now = dict(zip(self.kept, carried, strict=False))
-            past = dict(
-                zip((*self.carried_late, *self.delayed), carried[len(self.kept) :], strict=True)
-            )
-            ends = self.turn(inner, {params[0]: i, **now}, past)
-            return [*ends]
-
-        following = arith.add(b, lo, step, hint="second")
-        place = len(b.ops)
-        results = build.for_(b, (following, hi, step), init, turn, iv=params[0].hint, hints=hints)
-        b.ops[place] = b.ops[place].with_(id=o.id, attrs={**o.attrs})
+        second = arith.add(b, lo, step, hint="second")
+        cut = self.cut()
+        if cut is None:
+            results = self.turns_of(b, (second, hi, step), init, {})
+        else:
+            branch, point = cut
+            end = arith.minimum(b, hi, first.bound(point), hint="turn")
+            before, after = {branch: point.before}, {branch: 1 - point.before}
+            *init, second = self.turns_of(b, (second, end, step), [*init, second], before)
+            results = self.turns_of(b, (second, hi, step), init, after)
         finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), results, strict=True))
         last = _Copy(self, b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
         last.write(late)
         return [last.get(self.ends[p]) if p in self.late_params else finals[p] for p in params[1:]]
 
-    def turn(self, b: Builder, now: Env, past: Env) -> list[Value]:
+    def cut(self) -> tuple[Op, TurningPoint] | None:
+        """The branch of stage 0 at whose turning point the loop is cut in two."""
+        for o in self.ops:
+            if self.plan.split and o.id == self.plan.split and self.stage[o] == 0:
+                point = turning_point(self.old, o)
+                return (o, point) if point is not None else None
+        return None
+
+    def turns_of(
+        self,
+        b: Builder,
+        bounds: tuple[Value, Value, Value],
+        init: Sequence[Value],
+        arms: dict[Op, int],
+    ) -> tuple[Value, ...]:
+        """A loop of turns.  init may have one value more than is carried: the next iteration's index, which
+        then comes last in the results too.  arms: branches that always go one way."""
+        names = (*self.kept, *self.carried_late, *self.delayed)
+        index = self.old.params[0]
+
+        def turn(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+            now = {index: i, **dict(zip(self.kept, carried, strict=False))}
+            past = dict(zip(names[len(self.kept) :], carried[len(self.kept) :], strict=False))
+            ends = self.turn(inner, now, past, arms)
+            if len(carried) > len(names):
+                ends.append(arith.add(inner, i, bounds[2], hint=index.hint))
+            return ends
+
+        place = len(b.ops)
+        hints = [v.hint for v in (*names, index)][: len(init)]
+        results = build.for_(b, bounds, init, turn, iv=index.hint, hints=hints)
+        b.ops[place] = b.ops[place].with_(id=self.loop.id, attrs=dict(self.loop.attrs))
+        return results
+
+    def turn(self, b: Builder, now: Env, past: Env, arms: dict[Op, int]) -> list[Value]:
         """Stage 0 of this iteration and stage 1 of the one before."""
         issue_early, issue_late, under, end, behind = self.sections()
-        new, old = _Copy(self, b, now), _Copy(self, b, past)
+        new, old = _Copy(self, b, now, arms), _Copy(self, b, past, arms)
         new.turns = self.turns
         new.write(issue_early, in_flight=True)
         new.turns = None
@@ -385,8 +417,10 @@ class _Copy:
     """Copies ops of the body into a builder; `env`: values of the body -> of the copy.  flights: dots in
     flight, in order."""
 
-    def __init__(self, loop: _Loop, b: Builder, env: Env) -> None:
-        self.loop, self.b, self.env = loop, b, dict(env)
+    def __init__(
+        self, loop: _Loop, b: Builder, env: Env, arms: dict[Op, int] | None = None
+    ) -> None:
+        self.loop, self.b, self.env, self.arms = loop, b, dict(env), arms or {}
         self.flights: list[Value] = []
         self.turns: _Turns | None = None
 
@@ -412,8 +446,20 @@ class _Copy:
             with self.b.at(o):
                 self.op(o, in_flight)
 
+    def bound(self, point: TurningPoint) -> Value:
+        """The first index at which the branch has turned."""
+        at = self.get(point.limit)
+        if point.offset is not None:
+            at = arith.sub(self.b, at, self.get(point.offset))
+        return arith.add(self.b, at, build.const(self.b, 1)) if point.inclusive else at
+
     def op(self, o: Op, in_flight: bool) -> None:
-        if o.kind is hopper.wgmma:
+        if o in self.arms:
+            arm = o.regions[self.arms[o]]
+            self.write(arm.ops[:-1])
+            for v, y in zip(o.results, arm.yielded, strict=True):
+                self.env[v] = self.get(y)
+        elif o.kind is hopper.wgmma:
             if self.turns is not None:
                 self.turns.take(self.b)
                 self.turns = None

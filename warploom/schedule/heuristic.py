@@ -192,7 +192,7 @@ class _Chooser:
         chosen, reasons = overlap.plans(
             self.structure,
             self.knobs,
-            overlap.Groups(consumer.replicas, registers),
+            overlap.Groups(consumer.replicas, registers - self.room.consumer),
             lambda o: "use" in demand.tasks.get(o, ()),
             in_place,
         )

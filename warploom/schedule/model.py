@@ -101,6 +101,8 @@ class OverlapPlan:
 
     eighths: how much of the arithmetic that the late dots hide is done before they are waited for.
     ping_pong: groups take turns at issuing them.
+    split: an `if` that goes one way up to some iteration and the other way from there on, as where only
+    the last blocks are masked: the loop is cut there into two without the branch.  Empty: none.
     """
 
     loop: str
@@ -108,6 +110,7 @@ class OverlapPlan:
     late: tuple[str, ...]
     eighths: int
     ping_pong: bool
+    split: str = ""
 
 
 @dataclass(frozen=True)

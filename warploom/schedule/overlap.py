@@ -130,6 +130,55 @@ class _Dependences:
         return o is not None and any(x is o or x in self._ops[o] for x in ops)
 
 
+@dataclass(frozen=True)
+class TurningPoint:
+    """A condition on the loop's index i: as long as i + offset < limit (where `inclusive`, ≤) the `if` takes
+    the arm `before` (0: then), from there on the other.  offset: None for 0."""
+
+    before: int
+    offset: Value | None
+    limit: Value
+    inclusive: bool
+
+
+def turning_point(body: Region, o: Op) -> TurningPoint | None:
+    """Where `o`, an `if` of a loop's body on a comparison of the index with what the loop does not change,
+    turns from one arm to the other; None for any other `if`."""
+    made = {v: x for x in body.ops for v in x.results}
+    index = body.params[0]
+    test = made.get(o.operands[0])
+    if test is None or test.kind not in _COMPARED:
+        return None
+
+    def invariant(v: Value) -> bool:
+        maker = made.get(v)
+        return v not in body.params and (maker is None or maker.kind is arith.const)
+
+    left, right = test.operands
+    for moving, limit, kind in ((left, right, test.kind), (right, left, _COMPARED[test.kind])):
+        maker = made.get(moving)
+        offset: Value | None = None
+        if maker is not None and maker.kind is arith.add and index in maker.operands:
+            offset = next((v for v in maker.operands if v is not index), None)
+        if (moving is index or (offset is not None and invariant(offset))) and invariant(limit):
+            rises = kind in (arith.gt, arith.ge)  # false first
+            return TurningPoint(int(rises), offset, limit, kind in (arith.gt, arith.le))
+    return None
+
+
+_COMPARED = {arith.lt: arith.gt, arith.gt: arith.lt, arith.le: arith.ge, arith.ge: arith.le}
+
+
+def split_of(loop: Op) -> Op | None:
+    """The `if` of a loop at whose turning point it is worth cutting: it changes tiles."""
+    (body,) = loop.regions
+    for o in body.ops:
+        changes = any(isinstance(v.type, Tile) for v in o.results)
+        if o.kind is control.if_ and changes and turning_point(body, o) is not None:
+            return o
+    return None
+
+
 def phase_cycles(body: Region, share: float) -> tuple[float, float]:
     """(tensor, other): cycles of an SM in which one group's part (`share` of each tile) of an iteration
     keeps the tensor cores busy, and in which it keeps the other units busy."""
@@ -199,9 +248,14 @@ def plans(
             eighths, why = _EIGHTHS.get(groups.count, 0), f"usually best with {groups.count} groups"
         where = f"{', '.join(late)} waited for after {eighths}/8 of the special functions"
         reasons.append(Reason(o.id, where, why))
+        cut = split_of(o)
+        if cut is not None:
+            reasons.append(Reason(cut.id, "its loop is cut in two without it", "it turns once"))
         ping_pong, reason = _ping_pong(found, knobs, groups)
         reasons.append(reason)
-        chosen.append(OverlapPlan(o.id, early, late, eighths, ping_pong))
+        chosen.append(
+            OverlapPlan(o.id, early, late, eighths, ping_pong, cut.id if cut is not None else "")
+        )
     return chosen, reasons
 
 
