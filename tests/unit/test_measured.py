@@ -3,8 +3,10 @@ say can be held against what the simulator itself reports."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,7 +16,10 @@ from warploom.codegen.emit import emit
 from warploom.errors import LaunchError
 from warploom.ir.core import walk
 from warploom.ir.ops import hopper, task
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.verify import verify
+from warploom.kernels.explicit.attention import Attention
+from warploom.kernels.explicit.gemm import Gemm
 from warploom.kernels.gemm import gemm_pointers
 from warploom.passes.stamp import CAPACITY, stamp
 from warploom.runtime import launch, measure
@@ -31,6 +36,30 @@ def compiled(variant: str) -> Any:
     return gemm_pointers.compile_for(*_arguments()[2], grid=(1,), **TILE, **VARIANTS[variant])
 
 
+def uniform() -> Any:
+    """(kernel, arguments, grid)"""
+    return compiled("uniform"), _arguments()[2], (1, 1, 1)
+
+
+def specialized() -> Any:
+    return compiled("specialized"), _arguments()[2], (1, 1, 1)
+
+
+def clustered() -> Any:
+    """Two CTAs that share B by multicast."""
+    given = [np.zeros(s, ml_dtypes.bfloat16) for s in ((512, 256), (512, 256), (512, 512))]
+    arguments = (*given, 512, 512, 256)
+    return Gemm(ctas=2).compile_for(*arguments), arguments, (2, 1, 1)
+
+
+def attention() -> Any:
+    """Products in flight across iterations, registers as operands, named barriers, tiles from a counter."""
+    given = [np.zeros((4, 512, 64), ml_dtypes.bfloat16) for _ in range(4)]
+    more = np.zeros((4, 512), np.float32), np.zeros(2, np.int32)
+    arguments = (*given, *more, 4, 512, 0.1)
+    return Attention(d=64, causal=True).compile_for(*arguments), arguments, (16, 1, 1)
+
+
 class Clock:
     """Makes the simulator write down stamps: by agent, (site | index << 16, cycles)."""
 
@@ -44,43 +73,46 @@ class Clock:
 
         monkeypatch.setitem(STEPS, hopper.stamp, record)
 
-    def records(self, func: Any) -> list[Records]:
-        rows = task.agents(func)
+    def records(self, func: Any) -> list[list[Records]]:
+        rows, ctas = task.agents(func), math.prod(cluster_of(func))
         several = {name for name, r in rows if r > 0}
         labels = [f"{name}[{r}]" if name in several else name for name, r in rows]
-        return [np.array(self.seen[label], np.uint32) for label in labels]
+        return [
+            [
+                np.array(self.seen[x + (f" of CTA {i}" if ctas > 1 else "")], np.uint32)
+                for x in labels
+            ]
+            for i in range(ctas)
+        ]
 
 
-def simulated(func: Any, arguments: Any) -> Any:
-    extra = (np.zeros(1, np.uint32), 0) if func.params[-1].hint == "measured" else ()
-    how = {"order": "timed", "track": False, "data": False}
-    return simulate(func, [*arguments, *extra], (1, 1, 1), **how)
+def simulated(func: Any, arguments: Any, grid: Any = (1, 1, 1)) -> Any:
+    how: dict[str, Any] = {"order": "timed", "track": False, "data": False, "program": 0}
+    return simulate(func, [*arguments, np.zeros(1, np.uint32), 0], grid, **how)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", [uniform, specialized, clustered, attention])
 def test_records_of_the_simulators_clock_give_the_simulators_stalls(
-    variant: str, monkeypatch: pytest.MonkeyPatch
+    case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = _arguments()[2]
-    func, sites = stamp(compiled(variant).placed)
+    kernel, arguments, grid = case()
+    func, sites = stamp(kernel.placed)
     verify(func)
     clock = Clock(monkeypatch, start=0xFFFFFFFF - 1000)  # it wraps on the way
-    report = simulated(func, arguments)
-    found = events_of(func, sites, [clock.records(func)], SM_90A)
+    report = simulated(func, arguments, grid)
+    found = events_of(func, sites, clock.records(func), SM_90A)
     wanted, got = from_report(report, "simulated"), from_report(found, "from stamps")
-    assert got.cycles == pytest.approx(max(e.end for e in report.events), rel=0.05)
-    stalls = wanted.stalls()
-    assert stalls
-    for key, cycles in stalls.items():
-        assert got.stalls().get(key, 0.0) == pytest.approx(cycles, abs=2 + 0.01 * cycles), key
-    assert {r.agent for r in got.rows} == {r.agent for r in wanted.rows}
+    assert got.cycles == pytest.approx(wanted.cycles, rel=0.02)
+    assert wanted.stalls() and wanted.stalls().keys() == got.stalls().keys()
+    for key, cycles in wanted.stalls().items():
+        # The records have whole cycles.
+        assert got.stalls()[key] == pytest.approx(cycles, abs=4, rel=2e-3), key
+    assert {r.agent for r in got.rows} >= {r.agent for r in wanted.rows}
     for unit in ("tensor", "tma"):
         ops = {e.op for e in report.events if e.unit == unit}
-        assert {x for e in found.events if e.unit == unit for x in e.op.split(", ")} == ops
+        assert {x for e in found.events if e.unit == unit for x in e.op.split(", ")} <= ops
         # What is issued is on its way at least as long as the engine works on it.
         assert got.utilisation(unit) >= 0.9 * wanted.utilisation(unit)
-    ends = sorted(e.end for e in found.events if e.unit == "tensor")
-    assert len(ends) == len([e for e in report.events if e.unit == "tensor"])
 
 
 class Recording(FakeDriver):
@@ -113,7 +145,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, kernel: Any, full: bool = False) -
         clock = Clock(patch)
         func, _ = stamp(kernel.placed)
         simulated(func, _arguments()[2])
-    gpu = Recording(clock.records(func), full)
+    gpu = Recording(clock.records(func)[0], full)
     for module in (launch, measure):
         monkeypatch.setattr(module, "driver", lambda: gpu)
     monkeypatch.setattr("warploom.runtime.compiled.driver", lambda: gpu)

@@ -45,11 +45,15 @@ class Site:
     work: tuple[Op, ...] = ()
 
 
-def stamp(func: Func, capacity: int = CAPACITY) -> tuple[Func, tuple[Site, ...]]:
-    """The function with stamps, and its sites: number n of a stamp is sites[n - 1]."""
+def stamp(
+    func: Func, capacity: int = CAPACITY, inside: bool = True
+) -> tuple[Func, tuple[Site, ...]]:
+    """The function with stamps, and its sites: number n of a stamp is sites[n - 1].
+
+    inside: False where only the start and the stop of tasks are of interest."""
     assert func.level is Level.PLACED
     buffer, program = Value(Pointer(u32), "stamps"), Value(Scalar(i32), "measured")
-    maker = _Maker(buffer, program, capacity)
+    maker = _Maker(buffer, program, capacity, inside)
     ops = tuple(
         o.with_(regions=tuple(map(maker.task, o.regions))) if o.kind is task.tasks else o
         for o in func.body.ops
@@ -64,8 +68,9 @@ def stamp(func: Func, capacity: int = CAPACITY) -> tuple[Func, tuple[Site, ...]]
 class _Maker:
     """Walks a task's regions.  `open`: the work of the sites that may be the last one passed."""
 
-    def __init__(self, buffer: Value, program: Value, capacity: int) -> None:
+    def __init__(self, buffer: Value, program: Value, capacity: int, inside: bool) -> None:
         self.buffer, self.program, self.capacity = buffer, program, capacity
+        self.inside = inside
         self.sites: list[tuple[str, Op | None, list[Op]]] = []
         self.open: list[list[Op]] = []
 
@@ -73,7 +78,10 @@ class _Maker:
         b = Builder()
         self._mark(b, "start", None)
         self._mark(b, "start", None)  # what a stamp itself costs
-        self._ops(b, region.ops[:-1])
+        if self.inside:
+            self._ops(b, region.ops[:-1])
+        else:
+            b.ops += region.ops[:-1]
         self._mark(b, "stop", None)
         b.append(region.ops[-1])
         return b.region(region.params)

@@ -11,7 +11,7 @@ import ctypes
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from warploom.sim.cost import SM_90A
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
-from warploom.timeline.model import Timeline, from_report
+from warploom.timeline.model import from_report
 
 if TYPE_CHECKING:
     from warploom.runtime.compiled import CompiledKernel
@@ -39,6 +39,23 @@ MOST_LAUNCHES = 200  # in a turn
 RECORD_BYTES = 8
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What a stamped launch left.  func: the stamped function; records: of each CTA's agents, as
+    `events_of` takes them; plain_ms, stamped_ms: median time of a launch without and with stamps."""
+
+    func: Func
+    sites: tuple[Site, ...]
+    records: list[list[Records]]
+    plain_ms: float
+    stamped_ms: float
+
+    @property
+    def is_cut(self) -> bool:
+        """Has an agent made more stamps than there was room for?"""
+        return any(len(r) == CAPACITY - 1 for cta in self.records for r in cta)
+
+
 def measure(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int = 0) -> Comparison:
     """Both timelines of one program (its number in the grid, x first) of a launch.
 
@@ -46,45 +63,68 @@ def measure(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int
     on the GPU are used in place, by many launches.  Raises LaunchError without a GPU, or where the grid has
     no such program.
     """
+    fields = [f for a in args for f in fields_of("", a)]
+    recording = record(kernel, args, grid, program)
+    device = next((f.array.device for f in fields if f.array and f.array.device != CPU), CPU)
+    return compare(kernel, recording, [_on_host(f, device) for f in fields], grid, program)
+
+
+def record(
+    kernel: CompiledKernel,
+    args: Sequence[Any],
+    grid: Any,
+    program: int = 0,
+    inside: bool = True,
+) -> Recording:
+    """Launches the stamped kernel.  inside: stamps also between start and stop of tasks.  Other arguments and
+    errors are those of `measure`."""
     sizes = grid_sizes(grid)
-    count = sizes[0] * sizes[1] * sizes[2]
-    if not 0 <= program < count:
+    if not 0 <= program < sizes[0] * sizes[1] * sizes[2]:
         raise LaunchError("program", f"the grid {sizes} has no program {program}")
     fields = [f for a in args for f in fields_of("", a)]
+    with _on_device(fields) as (device, values):
+        return _record(kernel, device, sizes, values, program, inside)
+
+
+def compare(
+    kernel: CompiledKernel, found: Recording, hosts: Sequence[Any], grid: Any, program: int = 0
+) -> Comparison:
+    """A recording beside the prediction for the same launch.  hosts: the arguments as `simulate` takes them;
+    without data, which are not asked for: tiles take their time whatever is in them."""
     title = f"{kernel.name}, {'specialized' if kernel.schedule.specialized else 'uniform'}"
-    with on_device(fields) as (device, values):
-        func, sites, records, is_cut, times = _recorded(kernel, device, sizes, values, program)
-        hosts = [_on_host(f, device) for f in fields]
-    report = events_of(func, sites, records, SM_90A, program)
+    report = events_of(found.func, found.sites, found.records, SM_90A, program)
     measured = from_report(report, title, program, "measured")
-    return Comparison(_predicted(kernel, hosts, sizes, title, program), measured, *times, is_cut)
-
-
-def _predicted(
-    kernel: CompiledKernel,
-    hosts: Sequence[Any],
-    sizes: tuple[int, int, int],
-    title: str,
-    program: int,
-) -> Timeline:
-    """Without data, which are not asked for: tiles take their time whatever is in them."""
     how: dict[str, Any] = {"order": "timed", "program": program, "track": False, "data": False}
-    return from_report(simulate(kernel.placed, hosts, sizes, **how), title, program)
+    predicted = simulate(kernel.placed, hosts, grid_sizes(grid), **how)
+    return Comparison(
+        from_report(predicted, title, program),
+        measured,
+        found.plain_ms,
+        found.stamped_ms,
+        found.is_cut,
+    )
 
 
-def _recorded(
+def cycles(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int = 0) -> float:
+    """Cycles of one program, from the start of its first task to the end of its last, with no stamp
+    in between.  Arguments and errors are those of `measure`."""
+    found = record(kernel, args, grid, program, inside=False)
+    return events_of(found.func, found.sites, found.records, SM_90A, program).cycles
+
+
+def _record(
     kernel: CompiledKernel,
     device: int,
     grid: tuple[int, int, int],
     values: Sequence[Any],
     program: int,
-) -> tuple[Func, tuple[Site, ...], list[list[Records]], bool, tuple[float, float]]:
-    """The stamped function, its sites, what it recorded, whether records ran out, and the median
-    milliseconds of a plain and a stamped launch."""
+    inside: bool = True,
+) -> Recording:
+    """Builds the stamped kernel and launches both.  inside: stamps also between start and stop of tasks."""
     from warploom.runtime.compiled import build
 
     gpu = driver()
-    func, sites = stamp(kernel.placed)
+    func, sites = stamp(kernel.placed, CAPACITY, inside)
     tried = [f for f in (func, relieved(func)) if f is not None]
     builds = (
         build(kernel.request, replace(kernel.lowered, placed=f), default_cache()) for f in tried
@@ -106,8 +146,7 @@ def _recorded(
         gpu.free(device, buffer)
     rows = np.frombuffer(data, np.uint32).reshape(ctas, agents, CAPACITY, 2)
     records = [[_in_order(r) for r in cta] for cta in rows]
-    is_cut = any(len(r) == CAPACITY - 1 for cta in records for r in cta)
-    return func, sites, records, is_cut, times
+    return Recording(func, sites, records, *times)
 
 
 def _in_order(r: Records) -> Records:
@@ -133,7 +172,7 @@ def _times(device: int, plain: Prepared, marked: Prepared) -> tuple[float, float
 
 
 @contextmanager
-def on_device(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _on_device(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """(device, what a launch takes) of arguments; host arrays are on the GPU meanwhile."""
     devices = {f.array.device for f in fields if f.array is not None} - {CPU}
     if len(devices) > 1:

@@ -86,6 +86,7 @@ class Agent:
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
         self.copies = 0  # cp.asyncs issued
+        self.copied = 0.0  # when the last of them is over
         self.issued = 0  # actions with a lane of their own
 
     # ---- who and what it knows
@@ -172,10 +173,12 @@ class Agent:
             self.emit(unit, name, start, self.time)
 
     def stall(self, until: float, o: Op, cause: str) -> None:
+        """Waits until a time; it takes longer to wake up than to pass by what is over already."""
         if until > self.time:
             self.emit("wait", name_of(o), self.time, until, cause)
-            self.time = until
-        self.time += self.cta.cost.sync
+            self.time = until + self.cta.cost.wake
+        else:
+            self.time += self.cta.cost.sync
 
     def emit(self, unit: str, name: str, start: float, end: float, cause: str = "") -> None:
         if self.cta.has_timeline:

@@ -25,17 +25,30 @@ UNITS = ("alu", "sfu", "shared", "tensor", "tma", "sync")
 
 @dataclass(frozen=True)
 class CostTable:
-    """One chip's numbers: rates a cycle and SM, latencies in cycles."""
+    """One chip's numbers: rates a cycle and SM, latencies in cycles.
 
-    tensor_macs_16bit: int
-    alu_lanes: int
-    convert_lanes: int
-    sfu_lanes: int
-    shared_bytes: int
-    tma_bytes: int
-    tma_latency: int
-    sync: int
-    scalar: int
+    tensor_macs_16bit: multiply-adds of f16 or bf16.  wgmma_least: cycles of an instruction, however small.
+    tensor_latency: from the last of them to a result.  tma_bytes, tma_latency: how fast boxes arrive, how
+    long after; store_read, store_written: how long after its bytes have gone a store has read its source,
+    and written.  sync: an arrival, an issue, a wait that finds nothing to wait for.  wake: from what a wait
+    waits for to the next instruction.  barrier: of a warp group.
+    """
+
+    tensor_macs_16bit: float
+    wgmma_least: float
+    tensor_latency: float
+    alu_lanes: float
+    convert_lanes: float
+    sfu_lanes: float
+    shared_bytes: float
+    tma_bytes: float
+    tma_latency: float
+    store_read: float
+    store_written: float
+    sync: float
+    wake: float
+    barrier: float
+    scalar: float
 
     def elementwise(self, o: Op) -> tuple[str, float]:
         """(unit, cycles) of a pure op; no unit is held by ops that cost nothing (shape, registers)."""
@@ -50,8 +63,11 @@ class CostTable:
         return "alu", size / lanes
 
     def wgmma(self, m: int, n: int, k: int, bits: int) -> float:
-        """Cycles of the tensor cores for an m×n×k product of `bits`-wide operands."""
-        return m * n * k / (self.tensor_macs_16bit * 16 / bits)
+        """Cycles of the tensor cores for an m×n×k product of `bits`-wide operands.  An instruction takes 64
+        rows and 32 bytes of k."""
+        step = 256 // bits
+        one = max(64 * n * step / (self.tensor_macs_16bit * 16 / bits), self.wgmma_least)
+        return one * (m / 64) * (k / step)
 
     def transfer(self, size: int) -> float:
         """Cycles that TMA (or cp.async) takes to move `size` bytes, without the latency."""
@@ -71,12 +87,18 @@ _FREE = frozenset(
 
 SM_90A = CostTable(
     tensor_macs_16bit=2048,
+    wgmma_least=0,
+    tensor_latency=0,
     alu_lanes=128,
     convert_lanes=64,
     sfu_lanes=16,
     shared_bytes=128,
     tma_bytes=64,
     tma_latency=600,
+    store_read=0,
+    store_written=600,
     sync=20,
+    wake=20,
+    barrier=20,
     scalar=1,
 )

@@ -114,6 +114,9 @@ class BulkStores:
     open: int = 0  # stores not yet committed
     unread: dict[int, int] = field(default_factory=dict)  # group -> stores still reading
     unwritten: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, tuple[float, float]] = field(
+        default_factory=dict
+    )  # group -> when read, written
     known: int = 0  # groups that a wait has covered
     last_op: Op | None = None
 

@@ -60,6 +60,7 @@ def simulate(
     scheduler: Scheduler | None = None,
     program: int | None = None,
     together: bool = False,
+    cost: CostTable = SM_90A,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
 
@@ -89,7 +90,7 @@ def simulate(
     ids = itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0]))
     lags = not confluent or (not track and order != "timed")
     touched = scheduler.touched if scheduler else None
-    settings = Settings(track, data, lags, data or order == "timed", confluent, touched, SM_90A)
+    settings = Settings(track, data, lags, data or order == "timed", confluent, touched, cost)
     numbered = [(n, i) for n, i in enumerate(ids) if program is None or n == program]
     for group in [numbered] if together and numbered else [[one] for one in numbered]:
         machine = Machine()
@@ -365,21 +366,21 @@ class Cta:
     # ---- time
 
     def transfer(self, a: Agent, o: Op, size: int) -> float:
-        """TMA moves `size` bytes; gives the time when they are there."""
+        """TMA moves `size` bytes; gives the time when the last of them is on its way."""
         start = max(a.time, self.free["tma"])
         end = start + self.cost.transfer(size)
         self.free["tma"] = end
         a.emit("tma", name_of(o), start, end)
         a.time += self.cost.sync
-        return end + self.cost.tma_latency
+        return end
 
     def multiply(self, a: Agent, o: Op, cycles: float) -> float:
-        """The tensor cores work for so long; gives the time when they are done."""
+        """The tensor cores work for so long; gives the time when the result is there."""
         start = max(a.time, self.free["tensor"])
         self.free["tensor"] = start + cycles
         a.emit("tensor", name_of(o), start, start + cycles)
         a.time += self.cost.scalar
-        return start + cycles
+        return start + cycles + self.cost.tensor_latency
 
     # ---- what other CTAs do to this one
 

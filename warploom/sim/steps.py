@@ -382,7 +382,7 @@ def _group_sync(a: Agent, o: Op) -> Steps:
     if scope == "replica" or (scope == "task" and a.replicas == 1):
         a.clock[:] = a.clock.max(axis=0)
         a.released()
-        a.time += a.cta.cost.sync
+        a.time += a.cta.cost.barrier
         return ()
     barrier = a.cta.sync_barrier(a.name if scope == "task" else None)
     return (yield from _counted(a, o, barrier, a.cta.sync_threads(a, scope), True))
@@ -585,7 +585,7 @@ def _tma_load(
         ranks = _ranks(a, o, a.number(mask))
     at = a.offsets(offsets)
     stamp = a.clock[0].copy()
-    end = cta.transfer(a, o, dst.type.tile_bytes)
+    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
     for rank in ranks:
         _issue_load(a, o, view, dst.of_peer(rank), _same(a, b, rank), party, at, stamp, end)
     a.released()
@@ -674,6 +674,11 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
     for left in (bulk.unread, bulk.unwritten):
         left[group] = left.get(group, 0) + 1
     end = cta.transfer(a, o, src.type.tile_bytes)
+    read_by, written_by = end + cta.cost.store_read, end + cta.cost.store_written
+    bulk.ends[group] = (
+        max(read_by, bulk.ends.get(group, (0.0, 0.0))[0]),
+        max(written_by, bulk.ends.get(group, (0.0, 0.0))[1]),
+    )
 
     def read() -> None:
         data = None
@@ -693,9 +698,9 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
                     cta.memory.reduce_box(fn, reached, box, at, o.loc)
             bulk.one_less(bulk.unwritten, group)
 
-        cta.engine.issue("tma_store", write, end, a.own_lane("tma_store"))
+        cta.engine.issue("tma_store", write, written_by, a.own_lane("tma_store"))
 
-    cta.engine.issue("tma_store", read, end - cta.cost.tma_latency, a.own_lane("tma_store"))
+    cta.engine.issue("tma_store", read, read_by, a.own_lane("tma_store"))
     yield None
     return ()
 
@@ -715,7 +720,8 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
         raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
     bulk = a.bulk
     group = max(0, bulk.committed - o.attrs["pending"])
-    left = bulk.unread if o.attrs.get("read", True) else bulk.unwritten
+    only_read = bool(o.attrs.get("read", True))
+    left = bulk.unread if only_read else bulk.unwritten
     yield from a.wait_until(
         Block(
             lambda: BulkStores.over(left, group),
@@ -725,9 +731,10 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
             lambda: "",
         )
     )
+    over = [times[0 if only_read else 1] for g, times in bulk.ends.items() if g <= group]
+    a.stall(max(over, default=a.time), o, "stores")
     bulk.known = max(bulk.known, group)
     a.clock[0, a.bulk_order] = bulk.known
-    a.time += a.cta.cost.sync
     return ()
 
 
@@ -740,7 +747,8 @@ def _cp_async(a: Agent, o: Op, view: ViewValue, dst: Place, *offsets: Any) -> St
     a.copies += 1
     epochs = np.full(n, a.copies)
     cta.write(a, o, _what(o, dst), dst, a.copy_order[:n], epochs, False, True)
-    end = cta.transfer(a, o, dst.type.tile_bytes)
+    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
+    a.copied = max(a.copied, end)
 
     def run() -> None:
         if cta.has_data:
@@ -758,7 +766,7 @@ def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     stamps = a.rows.copy()
     stamps[np.arange(n), a.copy_order[:n]] = a.copies
     threads = 1 if a.is_solo else 32
-    time = a.time
+    time = max(a.time, a.copied)
 
     def run() -> None:
         for row in stamps:

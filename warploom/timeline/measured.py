@@ -49,7 +49,7 @@ class Copy(NamedTuple):
 
 def stamp_cost(agents: Sequence[Records]) -> int:
     """Cycles from one stamp to the next with nothing in between: every task starts with two."""
-    gaps = [int(np.uint32(r[1, 1] - r[0, 1])) for r in agents if len(r) > 1]
+    gaps = [(int(r[1, 1]) - int(r[0, 1])) % (1 << 32) for r in agents if len(r) > 1]
     return min(gaps, default=0)
 
 
@@ -71,13 +71,13 @@ def events_of(
     replicated = {name for name, r in rows if r > 0}
     for rank, agents in enumerate(records):
         names.of = f" of CTA {rank}" if len(records) > 1 else ""
-        passing = stamp_cost(agents) + cost.sync
+        spent = stamp_cost(agents)
         first = [r[0, 1] for r in agents if len(r)]
         walks = []
         for (name, replica), r in zip(rows, agents, strict=True):
             if len(r):
                 label = (f"{name}[{replica}]" if name in replicated else name) + names.of
-                one = _Agent(label, program, names, passing, cost.sync)
+                one = _Agent(label, program, names, spent, cost)
                 one.walk(_moments(sites, r, first), work)
                 walks.append(one)
         for one in walks:
@@ -89,7 +89,8 @@ def events_of(
 
 def _moments(sites: Sequence[Site], records: Records, first: Sequence[Any]) -> list[Moment]:
     """Times since the earliest of the agents' first stamps; the clock has 32 bits and wraps."""
-    origin = min(first, key=lambda t: int(np.uint32(t - first[0]).astype(np.int32)))
+    half = 1 << 31  # the agents of a CTA start together, compared with the clock's period
+    origin = min(first, key=lambda t: (int(t) - int(first[0]) + half) % (2 * half))
     clock = np.concatenate([[origin], records[:, 1]]).astype(np.uint32)
     times = np.cumsum(np.diff(clock).astype(np.int64))
     return [
@@ -99,14 +100,13 @@ def _moments(sites: Sequence[Site], records: Records, first: Sequence[Any]) -> l
 
 
 class _Agent:
-    """What one agent's stamps say.  passing: cycles, stamp included, that a wait takes which finds nothing to
-    wait for; sync: those of an arrival."""
+    """What one agent's stamps say.  spent: cycles of a stamp."""
 
     def __init__(
-        self, label: str, program: int, names: _Names, passing: float, sync: float
+        self, label: str, program: int, names: _Names, spent: float, cost: CostTable
     ) -> None:
         self.label, self.program, self.names = label, program, names
-        self.passing, self.sync = passing, sync
+        self.spent, self.cost = spent, cost
         self.events: list[Event] = []
         self.landed: dict[Key, list[float]] = {}  # when it knew of each phase of a barrier
         self.copies: list[Copy] = []
@@ -122,7 +122,7 @@ class _Agent:
         """Reads all its stamps in order.  work: what each site's agent computes after it."""
         for before, now in pairwise(moments):
             site, t = now.site, now.time
-            start = max(before.time, t - self.sync) if site.role == "done" else t
+            start = max(before.time, t - self.cost.sync) if site.role == "done" else t
             computed = work[id(before.site)]
             if computed is not None:
                 self._emit(*computed, before.time, start)
@@ -132,7 +132,7 @@ class _Agent:
                     case "begin":
                         self.begun = t
                     case "end":
-                        over = max(self.begun, t - self.passing)
+                        over = self._over(t)
                         self._emit(
                             "wait",
                             site.op,
@@ -147,8 +147,15 @@ class _Agent:
                         self._emit(
                             "sync", site.op, start, t, self.names.cause(site.op, now.barrier)
                         )
-                        self._signalled(site.op, key)
+                        self._signalled(site.op, key, start)
         self.end = moments[-1].time
+
+    def _over(self, t: float) -> float:
+        """When what it waited for happened, if it went on at t; the begin of a wait that only passed."""
+        took = t - self.begun - self.spent
+        if took <= self.cost.sync:
+            return self.begun
+        return self.begun + max(0.0, took - self.cost.wake)
 
     def landings(self, everyone: Sequence[Mapping[Key, list[float]]]) -> list[Event]:
         """Its copies, those of a phase together, until the first that waits for the phase knows of it."""
@@ -192,8 +199,10 @@ class _Agent:
         elif self.product is None:
             self.product = o, t
 
-    def _signalled(self, o: Op, key: Key) -> None:
+    def _signalled(self, o: Op, key: Key, start: float) -> None:
         if o.kind is hopper.wgmma_commit:
+            if self.product is not None:  # the tensor cores take no more than they can queue
+                self._emit("wait", self.product[0], self.product[1], start, "wgmma issue")
             self.groups += [] if self.product is None else [self.product]
             self.product = None
         elif o.kind is hopper.tma_store_commit:

@@ -1,0 +1,208 @@
+"""The cost table of warploom/sim/cost.py, measured: micro-kernels (benchmarks/probes.py) and whole kernels.
+
+python -m benchmarks.calibrate --out FILE    measure on the GPU (needs torch)
+python -m benchmarks.calibrate --fit FILE    the cost table that a file of measurements gives, and how far
+                                             predictions made with the current table are off; needs no GPU
+
+A micro-kernel is timed by its own clock (`warploom.runtime.measure.cycles`: no stamp but at the start and the
+end of tasks), at two numbers of turns; what counts is what a turn more costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import probes
+from warploom.sim.cost import SM_90A, CostTable
+from warploom.sim.machine import simulate
+
+FEW, MANY, TIMES = 16, 80, 3
+SIGNATURE = ["*fp32:16", "*bf16:16", "i32"]
+PROBES: dict[str, Any] = {
+    **{
+        f"products {n} {each}": probes.Products(n, each)
+        for n in (8, 32, 64, 96, 128, 192, 256)
+        for each in (1, 9)
+    },
+    **{what: probes.Arithmetic(what) for what in ("add", "exp2", "cast")},
+    "shared stores": probes.SharedStores(),
+    "barrier": probes.Barriers(),
+    "round alone": probes.Rounds(alone=True),
+    "round": probes.Rounds(alone=False),
+    **{f"load {rows} 1": probes.Loads(rows, 1) for rows in (8, 64, 128, 256)},
+    "load 256 4": probes.Loads(256, 4),
+    "store read": probes.Stores(read=True),
+    "store written": probes.Stores(read=False),
+}
+
+
+def arguments() -> list[Any]:
+    """What the probes read and write."""
+    import ml_dtypes
+
+    return [np.zeros((64, 128), np.float32), np.zeros((16384, 64), ml_dtypes.bfloat16)]
+
+
+# ---- whole kernels: one program of each
+
+
+def gemm(m: int, n: int, k: int, groups: int) -> tuple[Any, tuple[Any, ...], Any]:
+    """(kernel, arguments, grid) of the library's GEMM on 132 programs."""
+    from warploom.kernels.gemm import gemm_pointers
+
+    a, b, c = (_array(s) for s in ((m, k), (n, k), (m, n)))
+    tile = {"BLOCK_M": 128, "BLOCK_N": 256 if groups else 128, "BLOCK_K": 64, "GROUP_M": 16}
+    knobs = {"num_consumer_groups": groups} | ({} if groups else {"num_warps": 8})
+    given = (a, b, c, m, n, k, k, 1, 1, k, n, 1)
+    kernel = gemm_pointers.compile_for(*given, grid=(probes.PROGRAMS,), **tile, **knobs)
+    return kernel, given, (probes.PROGRAMS,)
+
+
+def attention(heads: int, seq: int, d: int, groups: int) -> tuple[Any, tuple[Any, ...], Any]:
+    """(kernel, arguments, grid) of the explicit attention, a tile a program."""
+    from warploom.kernels.explicit.attention import Attention
+
+    tensors = [_array((heads, seq, d)) for _ in range(4)]
+    lse, counter = np.zeros((heads, seq), np.float32), np.zeros(2, np.int32)
+    script = Attention(d=d, groups=groups)
+    given = (*tensors, lse, counter, heads, seq, d**-0.5 * math.log2(math.e))
+    kernel = script.compile_for(*given)
+    return kernel, given, kernel.plan.grid_for([x if np.ndim(x) == 0 else 0 for x in given])
+
+
+PROGRAMS: dict[str, Any] = {
+    "gemm 4096x4096x1024": lambda: gemm(4096, 4096, 1024, 2),
+    "gemm 4096x4096x4096": lambda: gemm(4096, 4096, 4096, 2),
+    "gemm 4096x4096x1024, uniform": lambda: gemm(4096, 4096, 1024, 0),
+    "attention 12x1408x128": lambda: attention(12, 1408, 128, 2),
+    "attention 12x2112x64": lambda: attention(12, 2112, 64, 3),
+}
+
+
+def _array(shape: tuple[int, ...]) -> Any:
+    import ml_dtypes
+
+    numbers = np.random.default_rng(0).standard_normal(shape, np.float32)
+    return numbers.astype(ml_dtypes.bfloat16)
+
+
+# ---- measuring
+
+
+def measure() -> dict[str, Any]:
+    """Cycles of a turn of each probe, and of a program of each whole kernel."""
+    from warploom.runtime.launch import driver
+    from warploom.runtime.measure import cycles
+
+    arrays, grid = arguments(), (probes.PROGRAMS,)
+    turns: dict[str, float] = {}
+    for name, script in PROBES.items():
+        kernel = script.compile(SIGNATURE)
+        found = [
+            (cycles(kernel, [*arrays, MANY], grid, 1) - cycles(kernel, [*arrays, FEW], grid, 1))
+            / (MANY - FEW)
+            for _ in range(TIMES)
+        ]
+        turns[name] = statistics.median(found)
+        print(f"{name}: {turns[name]:.1f}  ({', '.join(f'{x:.1f}' for x in found)})", flush=True)
+    programs: dict[str, float] = {}
+    for name, make in PROGRAMS.items():
+        kernel, given, sizes = make()
+        found = [cycles(kernel, given, sizes, p) for p in (0, 40, 80)]
+        programs[name] = statistics.median(found)
+        print(f"{name}: {programs[name]:.0f}  ({', '.join(f'{x:.0f}' for x in found)})", flush=True)
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        "device": driver().device_name(0),
+        "date": f"{now:%Y-%m-%d}",
+        "command": "python -m benchmarks.calibrate --out FILE",
+        "turns": turns,
+        "programs": programs,
+    }
+
+
+# ---- what it means
+
+
+def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
+    """The cost table that explains the turns of the probes (a turn of each: see benchmarks/probes.py)."""
+
+    def product(n: int) -> float:
+        """Cycles of one instruction: eight more products of 64×n×64 are 32 of them."""
+        return (turns[f"products {n} 9"] - turns[f"products {n} 1"]) / 32
+
+    tile, box = 64 * 128, 64 * 64 * 2  # elements; bytes of a box of 64 rows
+    sync = turns["round alone"] / 2  # an arrival and a wait that finds it
+    wake = turns["round"] / 2 - sync  # there, and back
+    macs = 64 * 256 * 16 / product(256)
+    # Three more boxes of 256 rows, each of which is issued as well.
+    bytes_ = 3 * 4 * box / (turns["load 256 4"] - turns["load 256 1"])
+    arrives = box / bytes_
+    found = {
+        "tensor_macs_16bit": macs,
+        "wgmma_least": product(8),
+        "tensor_latency": turns["products 256 1"] - 4 * product(256) - wake,
+        "alu_lanes": tile / turns["add"],
+        "convert_lanes": 2 * tile / turns["cast"],
+        "sfu_lanes": tile / turns["exp2"],
+        "shared_bytes": box / turns["shared stores"],
+        "tma_bytes": bytes_,
+        "tma_latency": turns["load 64 1"] - sync - arrives - wake,
+        "store_read": turns["store read"] - arrives - wake,
+        "store_written": turns["store written"] - arrives - wake,
+        "sync": sync,
+        "wake": wake,
+        "barrier": turns["barrier"],
+    }
+    return CostTable(**{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
+
+
+def predicted(table: CostTable) -> dict[str, float]:
+    """The simulator's cycles for the same turns and programs."""
+    how: dict[str, Any] = {"order": "timed", "program": 1, "track": False, "data": False}
+    found = {}
+    for name, script in PROBES.items():
+        kernel, arrays = script.compile(SIGNATURE), arguments()
+        few, many = (
+            simulate(kernel.placed, [*arrays, n], (probes.PROGRAMS, 1, 1), cost=table, **how).cycles
+            for n in (FEW, MANY)
+        )
+        found[name] = (many - few) / (MANY - FEW)
+    for name, make in PROGRAMS.items():
+        kernel, given, sizes = make()
+        report = simulate(
+            kernel.placed, given, (*sizes, 1, 1)[:3], cost=table, **how | {"program": 0}
+        )
+        found[name] = report.cycles
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="measure; where the results go")
+    what.add_argument("--fit", type=Path, help="results to fit the cost table to")
+    args = parser.parse_args()
+    if args.out is not None:
+        args.out.write_text(json.dumps(measure(), indent=1) + "\n")
+        return
+    data = json.loads(args.fit.read_text())
+    table = fit(data["turns"])
+    print(table)
+    now, then = predicted(SM_90A), predicted(table)
+    print(f"{'':32} measured   current table   fitted")
+    for name, m in {**data["turns"], **data["programs"]}.items():
+        errors = "".join(f"{p:10,.0f} ({p / m - 1:+.0%})" for p in (now[name], then[name]))
+        print(f"{name:32}{m:10,.1f}{errors}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+# mypy: ignore-errors
+# (annotations of scripts are values: `turn: int32 = 0` declares a variable)
+"""Micro-kernels that do one thing `turns` times, for `benchmarks.calibrate`: what one more turn costs.
+
+Every CTA of the grid does the same, so that what SMs share (the L2 cache) is under load.
+"""
+
+from __future__ import annotations
+
+from warploom import Script
+from warploom.language import bfloat16, float32, int32
+
+PROGRAMS = 132  # SMs of an H200
+
+
+class Products(Script):
+    """`each` products of 64×n×64 in a group, then a wait for it."""
+
+    def __init__(self, n: int, each: int) -> None:
+        super().__init__()
+        self.n, self.each = n, each
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        a = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
+        b = self.shared_tensor(dtype=bfloat16, shape=[self.n, 64])
+        with self.thread_group(0, 128):
+            acc = self.register_tensor(dtype=float32, shape=[64, self.n], init=0.0)
+            for _ in range(turns):
+                self.wgmma.fence()
+                for _ in self.range(0, self.each, unroll="all"):
+                    self.wgmma.mma(a, b.transpose(), acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+
+
+class Arithmetic(Script):
+    """One elementwise operation on 64×128 elements: 'exp2', 'add', 'cast' (to bf16 and back)."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 128])
+        with self.thread_group(0, 128):
+            x = self.load_global(g_x, offsets=[0, 0], shape=[64, 128])
+            for _ in range(turns):
+                if self.what == "exp2":
+                    x = self.exp2(x)
+                elif self.what == "add":
+                    x = x + 1.5
+                else:
+                    x = x.to(bfloat16).to(float32)
+                    self.hold(x)
+            self.store_global(g_x, x, offsets=[0, 0])
+
+
+class SharedStores(Script):
+    """A tile of 64×64 bf16 into shared memory, as an epilogue stores it."""
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[64, 64])
+        staging = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
+        with self.thread_group(0, 128):
+            x = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
+            for _ in range(turns):
+                self.store_shared(staging, x)
+            self.fence.proxy_async()
+            self.sync()
+            with self.single_thread():
+                self.tma.shared_to_global(staging, g_y, offsets=[0, 0])
+                self.tma.commit_group()
+                self.tma.wait_group(0)
+
+
+class Barriers(Script):
+    """A barrier of a warp group."""
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 8
+        with self.thread_group(0, 128):
+            for _ in range(turns):
+                self.sync()
+
+
+class Rounds(Script):
+    """From one warp group to another and back, through mbarriers; alone: to itself."""
+
+    def __init__(self, alone: bool) -> None:
+        super().__init__()
+        self.alone = alone
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 8
+        there = self.mbarrier.alloc([4])
+        back = self.mbarrier.alloc([4])
+        with self.thread_group(0, 128, name="here"):
+            phase: int32 = 0
+            for _ in range(turns):
+                self.mbarrier.arrive(there[0], by="warp")
+                self.mbarrier.wait(there[0] if self.alone else back[0], phase)
+                phase = phase ^ 1
+        if not self.alone:
+            with self.thread_group(128, 128, name="other"):
+                phase: int32 = 0
+                for _ in range(turns):
+                    self.mbarrier.wait(there[0], phase)
+                    self.mbarrier.arrive(back[0], by="warp")
+                    phase = phase ^ 1
+
+
+class Loads(Script):
+    """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes."""
+
+    def __init__(self, rows: int, each: int) -> None:
+        super().__init__()
+        self.rows, self.each = rows, each
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[8192, 64])
+        box = self.shared_tensor(dtype=bfloat16, shape=[self.each, self.rows, 64])
+        full = self.mbarrier.alloc([1])
+        at = self.blockIdx.x * 61 % 30 * 256
+        with self.thread_group(0, 128), self.single_thread():
+            phase: int32 = 0
+            for _ in range(turns):
+                self.mbarrier.arrive_and_expect_tx(full[0], self.each * self.rows * 128)
+                for i in self.range(0, self.each, unroll="all"):
+                    self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[0])
+                self.mbarrier.wait(full[0], phase)
+                phase = phase ^ 1
+
+
+class Stores(Script):
+    """A box of 64×64 bf16 by TMA to memory, then a wait until it is read, or written."""
+
+    def __init__(self, read: bool) -> None:
+        super().__init__()
+        self.read = read
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[16384, 64])
+        box = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
+        at = self.blockIdx.x * 64
+        with self.thread_group(0, 128), self.single_thread():
+            for _ in range(turns):
+                self.tma.shared_to_global(box, g_y, offsets=[at, 0])
+                self.tma.commit_group()
+                self.tma.wait_group(0, read=self.read)
+            self.tma.wait_group(0)
