@@ -44,8 +44,10 @@ def main() -> int:
     options = parser.parse_args()
     func, cases = program()
     verdicts = examine(func, lambda i: i % options.sample == 0, seeds=2, cases=cases)
-    section = table(func, verdicts)
-    title = section.partition("\n")[0]
+    title, _, rest = table(func, verdicts).partition("\n")
+    if options.sample > 1:
+        rest = f"\nA sample: every {options.sample}th; `make mutants` judges all.\n{rest}"
+    section = f"{title}\n{rest}"
     before = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     kept = before.partition(title)[0].rstrip("\n")
     options.out.write_text(f"{kept}\n\n{section}" if kept else section, encoding="utf-8")
