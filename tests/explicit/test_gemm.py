@@ -88,6 +88,14 @@ def test_clusters_compile_and_their_protocol_is_proved(ctas: int, share: str) ->
     assert not report.not_recurring
 
 
+def test_descriptors_leave_the_rank_out_of_addresses() -> None:
+    """With it, MN-major operands of every CTA but the first were read wrongly (seen on an H200)."""
+    source = Gemm(ctas=2, transposed=False).compile(["*bf16:16"] * 3 + ["i32:16"] * 3).cuda
+    made = [line for line in source.splitlines() if "= wgmma_desc<" in line]
+    assert made and all(line.endswith("& 0x3ffff);") for line in made)
+    assert "0x3ffff" not in compiled().cuda
+
+
 def test_multicast_of_the_other_order() -> None:
     """B given as (K, N): its part of a slot is cut along the dense axis."""
     m, n, k = 200, 520, 96

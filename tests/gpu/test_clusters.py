@@ -44,8 +44,19 @@ def test_products(ctas: int, share: str, shape: tuple[int, int, int]) -> None:
     check_product(Gemm(programs=120, ctas=ctas, share=share), *shape)
 
 
-def test_the_other_order() -> None:
-    check_product(Gemm(programs=120, ctas=2, transposed=False), 1000, 1048, 528, False)
+@pytest.mark.parametrize("share", ["a", "b"])
+def test_the_other_order(share: str) -> None:
+    check_product(Gemm(programs=120, ctas=2, share=share, transposed=False), 1000, 1048, 528, False)
+
+
+def test_automatic_in_the_other_order() -> None:
+    def kernel(a: Any, b: Any, c: Any, m: int, n: int, k: int) -> None:
+        gemm_pointers[(60,)](
+            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(),
+            BLOCK_M=256, BLOCK_N=256, BLOCK_K=64, GROUP_M=4, num_ctas=2, num_consumer_groups=2,
+        )  # fmt: skip
+
+    check_product(kernel, 1000, 1048, 528, False)
 
 
 def test_a_small_ring() -> None:

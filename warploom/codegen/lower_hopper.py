@@ -27,6 +27,7 @@ from warploom.layout.shared import Geometry, byte_offset
 
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
 BARRIER_BYTES = 8
+ADDRESS_MASK = "0x3ffff"  # of an address in a matrix descriptor
 
 
 ORDINARY = (hopper.shared_load, hopper.shared_store, hopper.shared_get, hopper.shared_put)
@@ -372,9 +373,14 @@ def descriptor(e: Emitter, o: Op, which: int, hint: str) -> tuple[str, Geometry]
     mn_major = t.inner == which  # a is (m, k), b is (k, n)
     leading = g.panel_bytes if mn_major else 16
     name = e.name(f"{v.hint or hint}_desc")
+    address = str(e.shared(v))
+    if cluster.cluster_of(e.func) != (1, 1, 1):
+        # In a cluster a CTA's addresses hold its rank, above the 18 bits that a descriptor takes (PTX ISA,
+        # matrix-descriptor-encode): it would fall into the leading byte offset.
+        address = f"({address}) & {ADDRESS_MASK}"
     e.line(
         f"const u64 {name} = wgmma_desc<{leading}, {8 * g.row_bytes}, {SWIZZLE_MODE[t.swizzle]}>"
-        f"({e.shared(v)});"
+        f"({address});"
     )
     return name, g
 
