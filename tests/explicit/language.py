@@ -306,3 +306,95 @@ class Handed(tilus.Script):
                 with self.thread_group(0, 64):
                     self.store(y_ptr + at + self.arange(0, 64), -self.load_shared(s))
             self.sync()
+
+
+class Annotated(tilus.Script):
+    """y ← 2·x with a layout given to the product; or a product of wgmma on what has another layout."""
+
+    def __init__(self, layout: str, conflict: str = "") -> None:
+        super().__init__()
+        self.layout, self.conflict = layout, conflict
+
+    def __call__(self, x_ptr: ~bfloat16, y_ptr: ~bfloat16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=bfloat16, shape=[64, 64])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[64, 64])
+        s = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
+        if self.conflict == "shared":
+            self.annotate_layout(s, swizzle=0)
+        with self.thread_group(0, 128):
+            x = self.load_global(g_x, offsets=[0, 0], shape=[64, 64])
+            y = x * 2
+            if self.conflict in ("", "operand"):
+                self.annotate_layout(y, self.layout)
+            if self.conflict:
+                self.store_shared(s, x)
+                self.fence.proxy_async()
+                self.sync()
+                acc = self.register_tensor(dtype=float32, shape=[64, 64])
+                if self.conflict == "accumulator":
+                    acc = y.to(float32)
+                    self.annotate_layout(acc, self.layout)
+                self.wgmma.fence()
+                if self.conflict == "operand":
+                    self.wgmma.mma(y, s, acc, use_acc=False)
+                else:
+                    self.wgmma.mma(s, s, acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+                y = acc.to(bfloat16)
+            self.store_global(g_y, y, offsets=[0, 0])
+
+
+class Elementwise(tilus.Script):
+    """Names of the surface that no kernel of the library uses; each writes a row of 32 numbers."""
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[32, 8])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[12, 32])
+        x = self.load_global(g_x, offsets=[0, 0], shape=[32, 8])
+        shared = self.shared_tensor(dtype=float32, shape=[2, 32, 8])
+        self.store_shared(shared[1], x)
+        self.sync()
+        self.store_shared(shared[0], self.load_shared(shared[1, 0:32, 0:8]) * 2.0)
+        self.sync()
+        doubled = self.load_shared(shared[0].transpose())
+        rows = self.sum(x, dim=1)
+        self.store_global(g_y, rows, offsets=[0, 0], dims=[1])
+        self.store_global(g_y, self.max(x, dim=1), offsets=[1, 0], dims=[1])
+        self.store_global(g_y, self.min(x, dim=-1), offsets=[2, 0], dims=[1])
+        self.store_global(
+            g_y, self.cast(self.any(x > 1.5, dim=1), float32), offsets=[3, 0], dims=[1]
+        )
+        self.store_global(g_y, self.all(x > -1.5, dim=1).to(float32), offsets=[4, 0], dims=[1])
+        self.store_global(g_y, self.clip(rows, -1.0, 1.0), offsets=[5, 0], dims=[1])
+        self.store_global(g_y, self.square(rows), offsets=[6, 0], dims=[1])
+        self.store_global(g_y, self.max(doubled, dim=0), offsets=[7, 0], dims=[1])
+        one = self.sum(x.transpose(), dim=0, keepdim=True)
+        self.store_global(g_y, self.squeeze(one, dim=0), offsets=[8, 0], dims=[1])
+        wide = self.unsqueeze(rows, 0) - one
+        self.store_global(g_y, wide, offsets=[9, 0])
+        total = self.register_tensor(dtype=float32, shape=[32], init=0.0)
+        i: int32 = 0
+        while i < n:
+            for j in self.range(2, unroll=2):
+                total = total + rows * j
+            for j in self.range(3, unroll="all"):
+                total = total + j
+            i += 1
+        self.store_global(g_y, total, offsets=[10, 0], dims=[1])
+        self.store_global(g_y, self.fma(rows, rows, 1.0), offsets=[11, 0], dims=[1])
+
+
+def elementwise(x: Any, n: int) -> Any:
+    """What Elementwise writes."""
+    rows = x.sum(axis=1)
+    return np.stack(
+        [
+            rows, x.max(axis=1), x.min(axis=1), (x > 1.5).any(axis=1), (x > -1.5).all(axis=1),
+            rows.clip(-1, 1), rows**2, 2 * x.max(axis=1), rows, 0 * rows, n * (rows + 3), rows**2 + 1,
+        ]
+    )  # fmt: skip

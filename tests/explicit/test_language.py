@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,26 @@ import warploom.tilus as tilus
 from tests.explicit.language import (
     COMBINE,
     DIVISORS,
+    DTYPES,
     PRINTED,
     PRINTED_LINES,
     REDUCED,
+    Annotated,
     Divided,
+    Elementwise,
     Handed,
     Hinted,
     Nested,
     Passed,
     Printed,
     dividends,
+    elementwise,
     reached,
     reducer,
     values,
 )
 from warploom.errors import CompileError, LaunchError
+from warploom.explicit.script import NAMESPACES, Instructions
 from warploom.ir.ops.tile import CACHE_POLICIES
 from warploom.runtime.plan import LaunchPlan, divider
 from warploom.sim.report import ProtocolError, Race
@@ -205,6 +212,7 @@ def test_printf_formats_are_checked(form: str, found: str) -> None:
 def test_fast_divmod_in_the_simulator(d: int, e: int) -> None:
     x = dividends(RNG, d, d * e + 1)
     y = np.zeros((len(x), 4), np.int32)
+    assert Divided().check(len(x), d, e, x, y).ok
     Divided()(len(x), d, e, x, y)
     wide = x.astype(np.int64)
     wanted = np.stack([wide // d, wide % d, wide // (d * e + 1), wide % (d * e + 1)], axis=1)
@@ -351,3 +359,143 @@ def test_setmaxnreg_in_divided_groups() -> None:
     assert built.cuda.count("registers_dec<") == 1
     e = refused(budgeted(64, True)(), np.zeros(1, np.float32))
     assert e.code == "setmaxnreg-group" and "single_thread" in str(e.help)
+
+
+# ---- layouts that a line gives
+
+
+ROWS = "blocked(64x64, inner=1, vector=4, warps=4)"
+
+
+def test_an_annotation_steers_what_computes_the_value() -> None:
+    fragment = "wgmma_acc(64x64)"
+    x = RNG.normal(size=(64, 64)).astype(DTYPES["bf16"][1])
+    y = np.zeros_like(x)
+    kernel = Annotated(fragment)
+    kernel(x, y)
+    assert np.array_equal(y, x * DTYPES["bf16"][1](2))
+    placed = kernel.compile_for(x, y).ir["PLACED"]
+    (product,) = (line for line in placed.splitlines() if " = mul(" in line)
+    assert fragment in product  # computed there, not converted afterwards
+
+
+@pytest.mark.parametrize(
+    ("conflict", "product"),
+    [("operand", "mma(y, s"), ("accumulator", "mma(s, s"), ("shared", "mma(s, s")],
+)
+def test_a_layout_that_an_instruction_cannot_take_names_both_lines(
+    conflict: str, product: str
+) -> None:
+    x = np.zeros((64, 64), DTYPES["bf16"][1])
+    with pytest.raises(CompileError) as e:
+        Annotated(ROWS, conflict).check(x, x)
+    assert e.value.code == "layout-conflict" and e.value.loc is not None
+    lines = Path(e.value.loc.file).read_text().splitlines()
+    assert product in lines[e.value.loc.line - 1]
+    (note,) = e.value.notes
+    assert note.loc is not None
+    assert "annotate_layout" in lines[note.loc.line - 1]
+
+
+# ---- the whole surface
+
+# What Tilus's scripts are written in, but for Blackwell's instructions.
+NAMES = [
+    "abs",
+    "all",
+    "annotate_layout",
+    "any",
+    "assume",
+    "atomic_add",
+    "atomic_max",
+    "atomic_min",
+    "attrs",
+    "blockIdx",
+    "cast",
+    "ceil",
+    "clip",
+    "clc",
+    "cluster",
+    "cos",
+    "exp",
+    "exp2",
+    "fast_divmod",
+    "fence",
+    "floor",
+    "global_view",
+    "gridDim",
+    "load_global",
+    "load_shared",
+    "log",
+    "max",
+    "maximum",
+    "mbarrier",
+    "min",
+    "minimum",
+    "print_tensor",
+    "printf",
+    "range",
+    "register_tensor",
+    "reshape",
+    "rsqrt",
+    "shared_tensor",
+    "sin",
+    "single_thread",
+    "single_warp",
+    "sqrt",
+    "square",
+    "squeeze",
+    "static_assert",
+    "store_global",
+    "store_shared",
+    "sum",
+    "sync",
+    "tcgen05",
+    "thread_group",
+    "tma",
+    "transpose",
+    "unsqueeze",
+    "warp_group",
+    "wgmma",
+    "where",
+]
+OF_NAMESPACES = {
+    "mbarrier": "alloc arrive arrive_and_expect_tx arrive_and_expect_tx_multicast arrive_and_expect_tx_remote "
+    "producer_initial_phase consumer_initial_phase wait",
+    "tma": "global_to_shared shared_to_global commit_group wait_group",
+    "fence": "proxy_async proxy_async_release mbarrier_init",
+    "wgmma": "fence mma commit_group wait_group",
+    "cluster": "sync blockRank map_shared_addr",
+}
+
+
+def test_every_name_is_there() -> None:
+    offered = {*dir(Instructions), *Instructions.__annotations__}
+    assert set(NAMES) <= offered
+    for space, names in OF_NAMESPACES.items():
+        assert set(names.split()) <= set(dir(NAMESPACES[space]))
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_elementwise_names_and_loops(n: int) -> None:
+    x = RNG.integers(-3, 4, (32, 8)).astype(np.float32)
+    y = np.zeros((12, 32), np.float32)
+    kernel = Elementwise()
+    kernel(n, x, y)
+    assert np.array_equal(y, elementwise(x, n).astype(np.float32))
+    assert kernel.compile_for(n, x, y).resources.problems() == ()
+
+
+def test_the_reference_of_scripts_is_current() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, str(root / "tools" / "explicit_reference.py"), "--check"]
+    env = {"PYTHONPATH": "."}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=root, env=env)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_function_is_documented() -> None:
+    for cls in (Instructions, *NAMESPACES.values()):
+        for name, fn in vars(cls).items():
+            if callable(fn) and not name.startswith("_") and not isinstance(fn, type):
+                assert (fn.__doc__ or "").strip(), f"{cls.__name__}.{name} has no docstring"

@@ -405,6 +405,31 @@ class Instructions:
         return current().emit(tile.reduce, v, axis=axis, fn=fn)
 
     @builtin
+    def any(self, x: Operand, dim: Any) -> Any:
+        """Whether any element along an axis is not zero."""
+        return _truths(x, dim, "or")
+
+    @builtin
+    def all(self, x: Operand, dim: Any) -> Any:
+        """Whether all elements along an axis are not zero."""
+        return _truths(x, dim, "and")
+
+    @builtin
+    def squeeze(self, x: Operand, dim: Any) -> Any:
+        """Without an axis of size 1."""
+        v = tile_value(x, "squeeze")
+        shape = cast(Tile, v.type).shape
+        axis = shapes.axis_of(dim, len(shape))
+        if shape[axis] != 1:
+            refuse("axis", f"squeeze of axis {axis} of {v.type}", "its size has to be 1")
+        return shapes.reshape(v, shape[:axis] + shape[axis + 1 :])
+
+    @builtin
+    def square(self, x: Operand) -> Any:
+        """x · x."""
+        return current().binary("*", x, x)
+
+    @builtin
     def fast_divmod(self, a: Operand, b: Operand) -> Any:
         """(a // b, a % b) of int32 numbers, a ≥ 0 and b ≥ 1, exact for all of them.
 
@@ -473,9 +498,11 @@ class Instructions:
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     fma = elementwise.fma
+    clip = elementwise.clamp
     transpose = shapes.trans
     reshape = shapes.reshape
     expand_dims = shapes.expand_dims
+    unsqueeze = shapes.expand_dims
     broadcast_to = shapes.broadcast_to
     assume = debug.assume
     static_assert = debug.static_assert
@@ -503,6 +530,15 @@ def _is_number(s: Value) -> bool:
     """A slot that holds one number of 32 bits."""
     t = cast(Shared, s.type)
     return not t.lead and math.prod(t.shape) == 1 and t.dtype.bits == 32
+
+
+def _truths(x: Operand, dim: Any, fn: str) -> Any:
+    """Truth values of x combined along an axis."""
+    emitter = current()
+    v = tile_value(x, "any or all")
+    axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
+    numbers = emitter.cast(emitter.cast(v, i1), i32)
+    return emitter.cast(emitter.emit(tile.reduce, numbers, axis=axis, fn=fn), i1)
 
 
 def _printable(x: Operand) -> Value:

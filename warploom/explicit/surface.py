@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
+from warploom.errors import CompileError, Note
 from warploom.explicit.handles import (
     Barrier,
     BarrierList,
@@ -380,11 +381,7 @@ class Wgmma:
             if isinstance(s.type, Shared) and s.type.dtype.bits == 8 and s.type.inner != k_axis:
                 _k_major(s, k_axis)
             if isinstance(s.type, Shared) and s.type.swizzle == 0:
-                refuse(
-                    "wgmma-swizzle",
-                    f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",
-                    "make its inner axis a multiple of 32 bytes",
-                )
+                _no_swizzle(p, s)
         out = emitter.emit(hopper.wgmma, left, right, acc, flag, hint=d.hint)
         p.state.flight[out] = UNCOMMITTED
         return Changed(((d, out),))
@@ -405,6 +402,25 @@ class Wgmma:
         tensors again."""
         _warp_group("wgmma.wait_group")
         return Wait(static_int(n, "n"))
+
+
+def _no_swizzle(p: Program, s: Value) -> NoReturn:
+    """wgmma on shared memory that lies unswizzled: as a line asked, or as its rows are too short."""
+    site = p.site(s)
+    choice = p.choices.get(site) if site is not None else None
+    if choice is not None and "swizzle" in choice.why:
+        raise CompileError(
+            "layout-conflict",
+            f"wgmma reads swizzled shared memory, {s.type} is not",
+            current().loc,
+            (Note("its swizzle is fixed here", choice.why["swizzle"][1]),),
+            "leave the swizzle out, or annotate 32, 64 or 128 bytes",
+        )
+    refuse(
+        "wgmma-swizzle",
+        f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",
+        "make its inner axis a multiple of 32 bytes",
+    )
 
 
 class Wait:

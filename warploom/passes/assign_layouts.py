@@ -18,7 +18,9 @@ they are needed.
              %z = splat(%c) {shape=(64, 64), layout=L} : tile<64x64xf32, L>
              %y = add(%x, %z) : tile<64x64xf32, L>
 
-A convert_layout that the program has already is an anchor for its result.
+A convert_layout that the program has already (a script's annotate_layout) is among the strongest anchors: its
+layout flows on to what uses the value, and back to what computes it where memory accepts it.  wgmma, which
+takes one layout only, refuses another that is annotated.
 
 Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks;
 (CompileError `reshape-layout`) a reshape of a large tile between shapes that divide in no common way.
@@ -32,7 +34,7 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
-from warploom.errors import CompileError, InternalError
+from warploom.errors import CompileError, InternalError, Note
 from warploom.ir.analysis import definitions, sources
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
@@ -260,6 +262,9 @@ class _Task:
                 self._axes(o)
             case tile.convert_layout:
                 self.anchors.append((0, 0, o.result, o.attrs["layout"]))
+                before = _tile(o.operands[0].type)
+                if before is not None and before.layout is None:
+                    self._flow(o.result, o.operands[0], lambda t: t)
             case tile.slice_tile:
                 offset, shape = o.attrs["offset"], o.attrs["shape"]
                 self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
@@ -293,13 +298,32 @@ class _Task:
             case hopper.no_acc | hopper.in_flight | hopper.wgmma_wait:
                 self._equal(*tiles)
                 for v in tiles:
-                    self.anchors.append((0, 0, v, self._wgmma(wgmma_acc, _shape(v))))
+                    needed = self._wgmma(wgmma_acc, _shape(v))
+                    self._agrees(o, v, needed)
+                    self.anchors.append((0, 0, v, needed))
             case hopper.wgmma:
                 a, _, acc, _ = o.operands
                 for v in (acc, o.result):
                     self.anchors.append((0, 0, v, self._wgmma(wgmma_acc, _shape(v))))
                 if isinstance(a.type, Tile):
+                    self._agrees(o, a, self._a_fragment(a))
                     self.anchors.append((1, 0, a, self._a_fragment(a)))
+
+    def _agrees(self, o: Op, v: Value, needed: Layout) -> None:
+        """Refuses an instruction that takes one layout only on a value that a line gives another."""
+        made = self.facts.definition.get(v)
+        if made is None or made.kind is not tile.convert_layout:
+            return
+        given = made.attrs["layout"]
+        if given != needed:
+            what = "the accumulator" if o.kind is not hopper.wgmma else "A in registers"
+            raise CompileError(
+                "layout-conflict",
+                f"wgmma takes {what} as {needed}, {v.hint or 'it'} is annotated as {given}",
+                o.loc,
+                (Note("annotated here", made.loc),),
+                "leave out annotate_layout, or annotate a copy that wgmma does not take",
+            )
 
     def _equal(self, *values: Value) -> None:
         """Every pair flows to each other: one in the middle may turn out cheap, which stops a flow."""

@@ -107,6 +107,8 @@ def _fast_div(a: Agent, o: Op, x: Any, y: Any) -> Any:
     if x is None or y is None:
         return None
     if x < 0 or y < 1:
+        if not a.cta.has_data:  # numbers that the checker made up: a launch refuses such divisors
+            return np.int32(0)
         raise a.error("fast-div", f"divides {x} by {y}", o, "fast_divmod takes x ≥ 0 and y ≥ 1")
     return np.int32(x // y)
 
