@@ -284,7 +284,7 @@ _BENIGN: dict[tuple[str, OpKind], str] = {
     ("pending -1", hopper.tma_store_wait): "waits for more than it must",
     ("swap", hopper.mbarrier_wait): "the two do not depend on each other's order",
     ("swap", hopper.fence_async): "still before the barrier that publishes the data",
-    ("swap", hopper.wgmma_commit): "the group is closed later, still before the wait that covers it",
+    ("swap", hopper.wgmma_commit): "closed later, still before the wait for it",
     ("swap", hopper.group_sync): "the two do not depend on each other's order",
     ("swap", hopper.mbarrier_expect): "the phase can't complete before this arrival",
 }
