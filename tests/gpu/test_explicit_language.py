@@ -10,16 +10,20 @@ import pytest
 from tests.explicit.language import (
     COMBINE,
     DIVISORS,
+    DTYPES,
     PRINTED,
     PRINTED_LINES,
     REDUCED,
+    Annotated,
     Divided,
+    Elementwise,
     Handed,
     Hinted,
     Nested,
     Passed,
     Printed,
     dividends,
+    elementwise,
     reached,
     reducer,
     values,
@@ -125,3 +129,18 @@ def test_groups_in_loops_and_ifs() -> None:
     Handed()(turns, Upload(x).tensor, on_gpu.tensor)
     signs = np.where(np.arange(turns) % 2 == 0, 1, -1).astype(np.float32)
     assert np.array_equal(on_gpu.back(), x * signs[:, None])
+
+
+def test_elementwise_names_and_loops() -> None:
+    x = np.random.default_rng(6).integers(-3, 4, (32, 8)).astype(np.float32)
+    on_gpu = Upload(np.zeros((12, 32), np.float32))
+    Elementwise()(3, Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), elementwise(x, 3).astype(np.float32))
+
+
+def test_a_product_computed_in_an_annotated_layout() -> None:
+    dtype = DTYPES["bf16"][1]
+    x = np.random.default_rng(7).normal(size=(64, 64)).astype(dtype)
+    on_gpu = Upload(np.zeros_like(x))
+    Annotated("wgmma_acc(64x64)")(Upload(x).tensor, on_gpu.tensor)
+    assert np.array_equal(on_gpu.back(), x * dtype(2))
