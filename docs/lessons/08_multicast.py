@@ -16,6 +16,9 @@ Why: the pair reads B once from the L2 instead of twice, and walks two rows of t
 power, which limits large products.  Lesson 9 saves more of them by the order of tiles alone; the two don't
 add up, since the CTAs of a pair have to keep step, and so the ladder's last program does without (the
 library's has it as an option, `ctas=2`: 1 % slower there).
+
+Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
+772 at 8192×8192×8192, 768 at 4096×4096×4096, 660 at 8192×8192×512.
 """
 
 from warploom import Script
