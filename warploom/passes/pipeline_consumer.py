@@ -345,8 +345,8 @@ class _Loop:
             branch, point = cut
             end = arith.minimum(b, hi, first.bound(point), hint="turn")
             before, after = {branch: point.before}, {branch: 1 - point.before}
-            *init, second = self.turns_of(b, (second, end, step), [*init, second], before)
-            results = self.turns_of(b, (second, hi, step), init, after)
+            init = [*self.turns_of(b, (second, end, step), init, before)]
+            results = self.turns_of(b, (_following(b, second, end, step), hi, step), init, after)
         finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), results, strict=True))
         last = _Copy(self, b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
         last.write(late)
@@ -367,21 +367,17 @@ class _Loop:
         init: Sequence[Value],
         arms: dict[Op, int],
     ) -> tuple[Value, ...]:
-        """A loop of turns.  init may have one value more than is carried: the next iteration's index, which
-        then comes last in the results too.  arms: branches that always go one way."""
+        """A loop of turns.  arms: branches that always go one way."""
         names = (*self.kept, *self.carried_late, *self.delayed)
         index = self.old.params[0]
 
         def turn(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
             now = {index: i, **dict(zip(self.kept, carried, strict=False))}
-            past = dict(zip(names[len(self.kept) :], carried[len(self.kept) :], strict=False))
-            ends = self.turn(inner, now, past, arms)
-            if len(carried) > len(names):
-                ends.append(arith.add(inner, i, bounds[2], hint=index.hint))
-            return ends
+            past = dict(zip(names[len(self.kept) :], carried[len(self.kept) :], strict=True))
+            return self.turn(inner, now, past, arms)
 
         place = len(b.ops)
-        hints = [v.hint for v in (*names, index)][: len(init)]
+        hints = [v.hint for v in names]
         results = build.for_(b, bounds, init, turn, iv=index.hint, hints=hints)
         b.ops[place] = b.ops[place].with_(id=self.loop.id, attrs=dict(self.loop.attrs))
         return results
@@ -411,6 +407,17 @@ class _Loop:
             *(new.get(p) for p in self.carried_late),
             *(new.get(v) for v in self.delayed),
         ]
+
+
+def _following(b: Builder, lo: Value, hi: Value, step: Value) -> Value:
+    """The first of lo, lo + step, … that is not below hi."""
+    t = lo.type
+    assert isinstance(t, Scalar)
+    left = arith.maximum(b, arith.sub(b, hi, lo), build.const(b, 0, t.dtype))
+    up = arith.sub(b, arith.add(b, left, step), build.const(b, 1, t.dtype))
+    whole = arith.mul(b, arith.idiv(b, up, step), step)
+    following: Value = arith.add(b, lo, whole, hint="following")
+    return following
 
 
 class _Copy:
@@ -451,7 +458,10 @@ class _Copy:
         at = self.get(point.limit)
         if point.offset is not None:
             at = arith.sub(self.b, at, self.get(point.offset))
-        return arith.add(self.b, at, build.const(self.b, 1)) if point.inclusive else at
+        if point.inclusive:
+            assert isinstance(at.type, Scalar)
+            at = arith.add(self.b, at, build.const(self.b, 1, at.type.dtype))
+        return at
 
     def op(self, o: Op, in_flight: bool) -> None:
         if o in self.arms:
