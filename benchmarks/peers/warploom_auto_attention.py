@@ -39,7 +39,7 @@ def candidates(data: AttentionData) -> list[Candidate]:
 
     case = data.case
     found = []
-    for c in ATTENTION_CONFIGS[case.d]:
+    for c in ATTENTION_CONFIGS[case.d, case.causal]:
         for persistent in (False, True):
             options = {**c.all_kwargs, "persistent": persistent}
             label = ", ".join(f"{k}={v}" for k, v in options.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.eject.owned import owned, same_program
 from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
 from warploom.kernels.explicit.attention import Attention
 from warploom.runtime import sass
@@ -62,7 +64,7 @@ def close(found: list[Any], causal: bool) -> None:
     [
         (2, 1, True, {"D": 64, "groups": 2}),
         (2, 100, False, {"D": 128, "groups": 2, "wait_eighths": 3}),
-        (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2}),
+        (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
         (2, 257, True, {"D": 64, "groups": 2, "BLOCK_N": 64, "ping_pong": False}),
         (2, 257, False, {"D": 64, "groups": 2, "BLOCK_N": 80, "num_buffers_warp_spec": 3}),
         (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
@@ -85,7 +87,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
 
 @functools.cache
 def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
-    config = ATTENTION_CONFIGS[d][index].all_kwargs
+    config = ATTENTION_CONFIGS[d, causal][index].all_kwargs
     knobs = {k: v for k, v in config.items() if not k.isupper()}
     meta = {k: v for k, v in config.items() if k.isupper()}
     meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": 1, "LSE": True}
@@ -96,7 +98,7 @@ def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
 CONFIGS = [
     (d, causal, i)
     for d, causal in ((64, False), (128, True))
-    for i in range(len(ATTENTION_CONFIGS[d]))
+    for i in range(len(ATTENTION_CONFIGS[d, causal]))
 ]
 
 
@@ -117,7 +119,7 @@ def test_it_is_proved(config: tuple[int, bool, int]) -> None:
 @needs_nvdisasm
 @pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 2), (64, 3, 0)])
 def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int) -> None:
-    """Instruction by instruction, but for the mask, which here stands in the loop under a branch."""
+    """As many instructions of each kind, but for two to scale the sums, which stay in two registers a row."""
     meta = {"D": d, "CAUSAL": False, "SHARED_BY": 1, "LSE": False}
     meta |= {"BLOCK_M": 64 * groups, "BLOCK_N": 128}
     knobs = {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, "wait_eighths": eighths}
@@ -125,12 +127,12 @@ def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int
     by_hand = Attention(d=d, groups=groups, eighths=eighths).compile(
         ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "fp32"]
     )
-    (mine,), (theirs,) = (sass.loops(k.cubin) for k in (ours, by_hand))
+    mine, theirs = (sass.loops(k.cubin)[0] for k in (ours, by_hand))
     for opcode in ("HGMMA", "MUFU.EX2", "F2FP", "SHFL", "FMNMX", "SYNCS", "BAR", "WARPGROUP"):
         assert mine.count(opcode) == theirs.count(opcode), opcode
     for opcode, more in {"FFMA": 2, "FMUL": 0, "FADD": 0}.items():
         assert mine.count(opcode) <= theirs.count(opcode) + more, opcode
-    assert mine.count("MOV") == 0
+    assert mine.count("MOV") + mine.count("FSEL") <= 2
     first, held, late = mine.before_waits("MUFU.EX2")
     assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 6
 
@@ -182,3 +184,15 @@ def test_two_loops_both_overlap(seq: int) -> None:
     assert len(found.schedule.deferred) == 2
     report = found.check()
     assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_it_ejects_and_compiles_back(tmp_path: Path) -> None:
+    meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": True, "PAIRS": True, "LSE": True}
+    found = attention_forward.compile(
+        signature=SIGNATURE,
+        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2},
+        num_consumer_groups=2,
+    )
+    script, signature = owned(found.eject(), tmp_path, 4)
+    same_program(found, script.compile(signature))

@@ -24,15 +24,23 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @wl.jit
-def tile_at(t: Any, heads: Any, tiles: Any, section: Any, CAUSAL: tl.constexpr) -> Any:
-    """Head and row (in tiles) of tile number t.  Causal tiles differ in length: the longest first, in
-    sections of heads whose K and V the L2 cache holds.  Programs that take several turns take every second
-    one in reverse, so that none always has the longest."""
+def place_of(
+    t: Any,
+    half: Any,
+    heads: Any,
+    tiles: Any,
+    section: Any,
+    CAUSAL: tl.constexpr,
+    PAIRS: tl.constexpr,
+) -> Any:
+    """Head and row (in tiles) of what comes t-th.  Causal tiles differ in length.  PAIRS: t counts pairs of a
+    long tile and a short one, which are all equal.  Else the longest come first, in sections of heads whose K
+    and V the L2 cache holds."""
+    if PAIRS:
+        pairs = tl.cdiv(tiles, 2)
+        short = t % pairs
+        return t // pairs, tl.where(half == 0, tiles - 1 - short, short)
     if CAUSAL:
-        turn = t // tl.num_programs(0)
-        begin = turn * tl.num_programs(0)
-        if turn % 2 == 1:
-            t = begin + tl.minimum(tl.num_programs(0), tiles * heads - begin) - 1 - (t - begin)
         first = t // (section * tiles) * section
         inside = t % (section * tiles)
         width = tl.minimum(section, heads - first)
@@ -58,49 +66,56 @@ def attention_forward(
     SHARED_BY: tl.constexpr = 1,
     LSE: tl.constexpr = False,
     Q_STAGES: tl.constexpr = 1,
+    PAIRS: tl.constexpr = False,
 ) -> None:
     """Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
     scale: the softmax scale times log2(e).  section: see `tile_at` and `section_of`."""
     tiles = tl.cdiv(seq, BLOCK_M)
-    for t in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0), num_stages=Q_STAGES):
-        head, tile = tile_at(t, heads, tiles, section, CAUSAL)
-        row = tile * BLOCK_M
-        mine = head.to(tl.int64) * seq * D
-        shared = (head // SHARED_BY).to(tl.int64) * seq * D
-        q_desc = tl.make_tensor_descriptor(q_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
-        k_desc = tl.make_tensor_descriptor(k_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
-        v_desc = tl.make_tensor_descriptor(v_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
-        o_desc = tl.make_tensor_descriptor(o_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
-        rows = row + tl.arange(0, BLOCK_M)
-        last = tl.minimum(rows, seq - 1)  # column that a row sees
-        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-        total = tl.zeros([BLOCK_M], tl.float32)
-        acc = tl.zeros([BLOCK_M, D], tl.float32)
-        end = tl.minimum(row + BLOCK_M, seq) if CAUSAL else seq
-        clear = tl.minimum(row, seq) if CAUSAL else seq  # columns before it are masked for no row
-        q = q_desc.load([row, 0])
-        for j in tl.range(0, end, BLOCK_N):
-            k = k_desc.load([j, 0])
-            s = tl.dot(q, k.T)
-            if j + BLOCK_N > clear:
-                columns = j + tl.arange(0, BLOCK_N)
-                if CAUSAL:
-                    s = tl.where(columns[None, :] <= last[:, None], s, float("-inf"))
-                else:
-                    s = tl.where((columns < seq)[None, :], s, float("-inf"))
-            higher = tl.maximum(top, tl.max(s, 1))
-            shift = higher * scale
-            p = tl.exp2(s * scale - shift[:, None])
-            alpha = tl.exp2(top * scale - shift)
-            total = total * alpha + tl.sum(p, 1)
-            acc = acc * alpha[:, None]
-            v = v_desc.load([j, 0])
-            acc = tl.dot(p.to(v.dtype), v, acc)
-            top = higher
-        if LSE:
-            at = lse_ptr + head.to(tl.int64) * seq + rows
-            tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
-        o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
+    count = tl.cdiv(tiles, 2) if PAIRS else tiles
+    for t in tl.range(tl.program_id(0), count * heads, tl.num_programs(0)):
+        # The tile in the middle of an odd number is a pair of its own.
+        halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
+        for half in tl.range(0, halves, num_stages=Q_STAGES):
+            head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
+            row = tile * BLOCK_M
+            mine = head.to(tl.int64) * seq * D
+            shared = (head // SHARED_BY).to(tl.int64) * seq * D
+            q_desc = tl.make_tensor_descriptor(q_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
+            k_desc = tl.make_tensor_descriptor(k_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
+            v_desc = tl.make_tensor_descriptor(v_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
+            o_desc = tl.make_tensor_descriptor(o_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
+            rows = row + tl.arange(0, BLOCK_M)
+            last = tl.minimum(rows, seq - 1)  # column that a row sees
+            top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+            total = tl.zeros([BLOCK_M], tl.float32)
+            acc = tl.zeros([BLOCK_M, D], tl.float32)
+            end = tl.minimum(row + BLOCK_M, seq) if CAUSAL else seq
+            clear = (
+                tl.minimum(row, seq) if CAUSAL else seq
+            )  # columns before it are masked for no row
+            q = q_desc.load([row, 0])
+            for j in tl.range(0, end, BLOCK_N):
+                k = k_desc.load([j, 0])
+                s = tl.dot(q, k.T)
+                if j + BLOCK_N > clear:
+                    columns = j + tl.arange(0, BLOCK_N)
+                    if CAUSAL:
+                        s = tl.where(columns[None, :] <= last[:, None], s, float("-inf"))
+                    else:
+                        s = tl.where((columns < seq)[None, :], s, float("-inf"))
+                higher = tl.maximum(top, tl.max(s, 1))
+                shift = higher * scale
+                p = tl.exp2(s * scale - shift[:, None])
+                alpha = tl.exp2(top * scale - shift)
+                total = total * alpha + tl.sum(p, 1)
+                acc = acc * alpha[:, None]
+                v = v_desc.load([j, 0])
+                acc = tl.dot(p.to(v.dtype), v, acc)
+                top = higher
+            if LSE:
+                at = lse_ptr + head.to(tl.int64) * seq + rows
+                tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
+            o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
 
 
 def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 32 << 20) -> int:
@@ -114,30 +129,36 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
     """A grid function for `attention_forward`: a program a tile, or at most so many programs."""
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
-        tiles = wl.cdiv(seq, meta["BLOCK_M"]) * heads
+        tiles = wl.cdiv(seq, meta["BLOCK_M"])
+        tiles = (wl.cdiv(tiles, 2) if meta.get("PAIRS") else tiles) * heads
         return (tiles if programs is None else min(tiles, programs),)
 
     return grid
 
 
-def _config(groups: int, n: int, q_stages: int, eighths: int) -> wl.Config:
-    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n, "Q_STAGES": q_stages}
+def _config(
+    groups: int, q_stages: int, eighths: int, pairs: bool = False, n: int = 128
+) -> wl.Config:
+    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n, "Q_STAGES": q_stages, "PAIRS": pairs}
     return wl.Config(
         tile, num_consumer_groups=groups, num_buffers_warp_spec=2, wait_eighths=eighths
     )
 
 
-# Rows of 64 each group, columns of K at a time, tiles of Q, and where the wait for P·V stands: what was
-# fastest somewhere among the shapes of docs/performance.md, on an H200.
+# Groups of 64 rows, tiles of Q in shared memory, and where the wait for P·V stands, by head size and
+# causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200.
 ATTENTION_CONFIGS = {
-    128: [_config(2, 128, 1, 2), _config(2, 128, 2, 2), _config(2, 128, 1, 3)],
-    64: [_config(3, 128, 1, 0), _config(3, 128, 2, 0), _config(2, 128, 2, 2)],
+    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 1, 3)],
+    (128, True): [_config(2, 1, 2), _config(2, 2, 2, pairs=True)],
+    (64, False): [_config(3, 1, 0), _config(3, 2, 0), _config(2, 2, 2)],
+    (64, True): [_config(3, 1, 0), _config(3, 2, 0, pairs=True), _config(2, 2, 2, pairs=True)],
 }
 
 
 def for_head(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
-    """The configs for the head size of a call."""
-    mine = ATTENTION_CONFIGS[128 if {**args, **meta}["D"] > 64 else 64]
+    """The configs for the head size and causality of a call."""
+    given = {**args, **meta}
+    mine = ATTENTION_CONFIGS[128 if given["D"] > 64 else 64, bool(given["CAUSAL"])]
     return [c for c in configs if c in mine]
 
 

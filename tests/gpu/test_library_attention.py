@@ -1,0 +1,51 @@
+"""The library's attention on a GPU, against float64: odd lengths, few and many tiles a program, output surrounded
+by guards, three launches each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.gpu.test_attention import GUARD, expected
+from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+
+CASES = [
+    (d, causal, i)
+    for (d, causal), configs in ATTENTION_CONFIGS.items()
+    for i in range(len(configs))
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("knobs", [{}, {"ping_pong": False}], ids=["turns", "as-they-come"])
+def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None:
+    d, causal, index = case
+    meta = {**ATTENTION_CONFIGS[d, causal][index].all_kwargs, **knobs, "LSE": True}
+    for heads, seq, shared_by in ((4, 1, 1), (8, 77, 2), (4, 128, 1), (8, 1000, 4), (64, 1537, 1)):
+        random = torch.Generator(device="cuda").manual_seed(seq)
+        q, k, v = (
+            torch.randn(n, seq, d, device="cuda", generator=random).bfloat16()
+            for n in (heads, heads // shared_by, heads // shared_by)
+        )
+        whole = torch.full((q.numel() + 2 * GUARD,), 7.0, device="cuda", dtype=q.dtype)
+        o = whole[GUARD:-GUARD].view(q.shape)
+        lse = torch.empty(heads, seq, device="cuda")
+        wanted, logs = expected(q, k, v, causal)
+        grid = grid_of(heads, seq, 132 if index else None)
+        section = section_of(heads, seq, d, shared_by)
+        scale = d**-0.5 * math.log2(math.e)
+        for _ in range(3):
+            o.fill_(math.nan)
+            attention_forward[grid](
+                q, k, v, o, lse, heads, seq, section, scale,
+                D=d, CAUSAL=causal, SHARED_BY=shared_by, **meta,
+            )  # fmt: skip
+            torch.cuda.synchronize()
+            assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
+            assert float((lse.double() - logs).abs().max()) < 1e-4
+            assert bool((whole[:GUARD] == 7).all() and (whole[-GUARD:] == 7).all())
