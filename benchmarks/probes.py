@@ -23,6 +23,7 @@ class Products(Script):
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[64, self.n])
         a = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
         b = self.shared_tensor(dtype=bfloat16, shape=[self.n, 64])
         with self.thread_group(0, 128):
@@ -33,6 +34,7 @@ class Products(Script):
                     self.wgmma.mma(a, b.transpose(), acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
+            self.store_global(g_x, acc, offsets=[0, 0])  # else the assembler drops the products
 
 
 class Arithmetic(Script):

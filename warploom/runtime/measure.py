@@ -82,7 +82,7 @@ def record(
     if not 0 <= program < sizes[0] * sizes[1] * sizes[2]:
         raise LaunchError("program", f"the grid {sizes} has no program {program}")
     fields = [f for a in args for f in fields_of("", a)]
-    with _on_device(fields) as (device, values):
+    with _on_device(fields) as (device, values), driver().using(device):
         return _record(kernel, device, sizes, values, program, inside)
 
 
