@@ -19,6 +19,12 @@ class Comparison:
     stamped_ms: float
     is_cut: bool = False
 
+    def __post_init__(self) -> None:
+        """Agents stand in the same order in both."""
+        order = list(dict.fromkeys(r.agent for r in (*self.predicted.rows, *self.measured.rows)))
+        rows = sorted(self.measured.rows, key=lambda r: order.index(r.agent))
+        object.__setattr__(self, "measured", replace(self.measured, rows=tuple(rows)))
+
     @property
     def overhead(self) -> float:
         """What the stamps cost: 0.02 is 2 % of the kernel's time."""
@@ -31,9 +37,10 @@ class Comparison:
         save([self.predicted, self.measured], Path(path))
 
     def window(self, cycles: float) -> Comparison:
-        """The first part of both, boxes clipped."""
-        predicted, measured = (t.window(0, cycles) for t in (self.predicted, self.measured))
-        return replace(self, predicted=predicted, measured=measured)
+        """The first part of both, boxes clipped, without the rows in which nothing has happened yet."""
+        parts = [t.window(0, cycles) for t in (self.predicted, self.measured)]
+        begun = [replace(t, rows=tuple(r for r in t.rows if r.boxes)) for t in parts]
+        return replace(self, predicted=begun[0], measured=begun[1])
 
     def stalls(self) -> str:
         """Cycles stalled at each barrier, by agent, as a table (Markdown); the longest measured first."""
