@@ -82,7 +82,6 @@ class _Consumer:
         self.old = region
         self.plans = plans
         self.replicas = replicas
-        self.made = definitions(region)
         own = [o for o in region.ops if o.kind is task.replica_id]
         self.replica = own[0].result if own else Value(Scalar(i32), "replica")
         self.is_new = not own
@@ -109,7 +108,7 @@ class _Consumer:
                 b.append(o)
             else:
                 with b.at(o):
-                    _Loop(o, plan, self.turns if plan.ping_pong else None, self.made).write(b)
+                    _Loop(o, plan, self.turns if plan.ping_pong else None).write(b)
         return Region(r.params, tuple(b.ops))
 
 
@@ -149,13 +148,10 @@ class _Ring:
 class _Loop:
     """One loop in two stages."""
 
-    def __init__(
-        self, o: Op, plan: OverlapPlan, turns: _Turns | None, made: dict[Value, Op]
-    ) -> None:
+    def __init__(self, o: Op, plan: OverlapPlan, turns: _Turns | None) -> None:
         self.loop, self.plan, self.turns = o, plan, turns
         (self.old,) = o.regions
         self.made = definitions(Region((), self.old.ops))
-        self.outside = made
         # A wgmma stands for its fence and commit as well; what is made again stands nowhere.
         self.ops = [
             x for x in self.old.ops[:-1] if x.kind not in _REMADE and x.kind not in _AROUND_WGMMA
@@ -317,11 +313,8 @@ class _Loop:
         lo, hi = o.operands[:2]
         init = o.operands[3:]
         runs = arith.lt(b, lo, hi, hint="runs")
-        results = build.if_(b, runs, self.some, lambda _: init)
-        inner = b.ops[-1]
-        named = tuple(Value(v.type, old.hint) for v, old in zip(results, o.results, strict=True))
-        assert all(v.type == old.type for v, old in zip(named, o.results, strict=True))
-        b.ops[-1] = inner.with_(results=o.results)
+        build.if_(b, runs, self.some, lambda _: init)
+        b.ops[-1] = b.ops[-1].with_(results=o.results)
 
     def some(self, b: Builder) -> Sequence[Value]:
         """At least one iteration."""
