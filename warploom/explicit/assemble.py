@@ -355,7 +355,7 @@ def _check_one_thread(made: list[Op]) -> None:
                     f"single_thread() works on {v.hint or 'a register tensor'} ({v.type}), which all threads "
                     "of the group hold together",
                     o.loc,
-                    help="move it out of single_thread() (or single_warp() inside a larger group)",
+                    help="move it out of single_thread()",
                 )
 
 

@@ -328,8 +328,8 @@ class Instructions:
                 "setmaxnreg-group",
                 f"setmaxnreg in a group of {threads} threads from thread {32 * here.first}: it takes "
                 "whole warp groups of 128",
-                f"pad the group to {padded} threads from a multiple of 128, and let single_warp() or "
-                "single_thread() do the work",
+                f"pad the group to {padded} threads from a multiple of 128, and let single_thread() do the "
+                "work",
             )
         low, high, unit = SM_90A.setmaxnreg
         if n % unit or not low <= n <= high:
