@@ -1,0 +1,33 @@
+"""The fit of the cost table undoes the simulator: from the turns that a table predicts it finds the table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from benchmarks import calibrate
+
+
+@pytest.mark.slow
+def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "PROGRAMS", {})
+    table = replace(
+        calibrate.SM_90A,
+        tensor_macs_16bit=1900,
+        wgmma_least=18,
+        tensor_latency=30,
+        alu_lanes=118,
+        convert_lanes=56,
+        sfu_lanes=16,
+        shared_bytes=100,
+        tma_bytes=50,
+        tma_latency=700,
+        store_read=400,
+        store_written=900,
+        sync=15,
+        wake=40,
+        barrier=24,
+    )
+    found = calibrate.fit(calibrate.predicted(table))
+    assert asdict(found) == pytest.approx(asdict(table), abs=1)  # the turns count their own cycle
