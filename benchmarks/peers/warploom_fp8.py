@@ -1,0 +1,42 @@
+"""Warploom: row-wise scaled e4m3 from Triton-style source, specialized by the compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.harness import Candidate, Run
+from benchmarks.peers.warploom import multiprocessors
+from benchmarks.products import Fp8Data
+
+NAME = "warploom fp8"
+KINDS = ("fp8",)
+
+
+def bind(data: Fp8Data, config: Any) -> Run:
+    """Launches of one configuration, prepared."""
+    from warploom.kernels.fp8 import fp8_gemm_rowwise
+    from warploom.kernels.gemm import persistent_grid
+
+    case = data.case
+    grid = persistent_grid(case.m, case.n, multiprocessors())(config.kwargs)
+    tensors = zip(data.a, data.b, data.scale_a, data.scale_b, data.c, strict=True)
+    launches = [
+        fp8_gemm_rowwise.prepare(
+            *five, case.m, case.n, case.k, grid=grid, strict=True, **config.all_kwargs
+        )
+        for five in tensors
+    ]
+    return lambda i: launches[i]()
+
+
+def variants(data: Fp8Data, configs: list[Any]) -> list[Candidate]:
+    return [
+        Candidate(str(config), lambda config=config: bind(data, config))  # type: ignore[misc]
+        for config in configs
+    ]
+
+
+def candidates(data: Fp8Data) -> list[Candidate]:
+    from warploom.kernels.fp8 import FP8_CONFIGS
+
+    return variants(data, FP8_CONFIGS)

@@ -1,0 +1,78 @@
+"""The library's Triton-style products other than the plain one, with data and results, for the simulator and a
+GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import warploom as wl
+from tests.explicit import products
+from tests.explicit.products import E4M3, Inputs, Make
+from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS, dual_gemm_forward
+from warploom.kernels.fp8 import FP8_CONFIGS, FP8_PROMOTED_CONFIGS, fp8_gemm_rowwise
+
+
+@dataclass(frozen=True)
+class LibraryProduct:
+    """A kernel at one of its configs.  more: arguments between C and the sizes."""
+
+    name: str
+    kernel: Any
+    config: wl.Config
+    exact: Make
+    random: Make
+    wanted: Any
+    pointers: tuple[str, ...]  # of inputs and C, in a signature
+    more: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        tile = "x".join(str(self.config.kwargs[f"BLOCK_{axis}"]) for axis in "MNK")
+        group, depth = (
+            self.config.kwargs["GROUP_M"],
+            self.config.all_kwargs["num_buffers_warp_spec"],
+        )
+        return f"{self.name}-{tile}-{group}-{depth}"
+
+    def arguments(self, inputs: Sequence[Any], c: Any, m: int, n: int, k: int) -> list[Any]:
+        return [*inputs, c, *self.more, m, n, k]
+
+    @property
+    def signature(self) -> list[str]:
+        """All aligned."""
+        return [*self.pointers, *["fp32"] * len(self.more), *["i32:16"] * 3]
+
+
+def _narrow(make: Make) -> Make:
+    """The same in e4m3."""
+
+    def made(*args: Any) -> Inputs:
+        return tuple(x.astype(E4M3) for x in make(*args))
+
+    return made
+
+
+def _dual(name: str, config: wl.Config, dtype: str, narrow: bool) -> LibraryProduct:
+    exact, random = products.dual_exact, products.dual_random
+    if narrow:
+        exact, random = _narrow(exact), _narrow(random)
+    pointers = (*[f"*{dtype}:16"] * 3, "*bf16:16")
+    return LibraryProduct(
+        name, dual_gemm_forward, config, exact, random, products.dual_wanted, pointers, (1.0, 1.0)
+    )
+
+
+def _fp8(name: str, config: wl.Config) -> LibraryProduct:
+    return LibraryProduct(
+        name, fp8_gemm_rowwise, config, products.fp8_exact, products.fp8_random,
+        products.fp8_wanted, (*["*fp8e4nv:16"] * 2, *["*fp32:16"] * 2, "*bf16:16"),
+    )  # fmt: skip
+
+
+PRODUCTS = [
+    *(_dual("dual", config, "bf16", False) for config in DUAL_CONFIGS),
+    *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_CONFIGS),
+    *(_fp8("fp8", config) for config in FP8_CONFIGS),
+    *(_fp8("promoted", config) for config in FP8_PROMOTED_CONFIGS),
+]

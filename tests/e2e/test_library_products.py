@@ -1,0 +1,71 @@
+"""The library's gated pair and 8-bit products, from Triton-style source: specialized by analysis, equal to the
+oracle in every order and to float64 on exact data, proved, without spills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e import road
+from tests.e2e.library_products import PRODUCTS, LibraryProduct
+from tests.explicit.products import BF16
+from warploom.runtime.compiled import CompiledKernel
+
+FIRSTS = list({p.name: p for p in reversed(PRODUCTS)}.values())[::-1]  # one of each kind
+ALIGNED, ODD, NO_STEP = (192, 160, 400), (135, 67, 133), (5, 16, 0)
+
+firsts = pytest.mark.parametrize("product", FIRSTS, ids=str)
+every = pytest.mark.parametrize("product", PRODUCTS, ids=str)
+
+
+def compiled(product: LibraryProduct) -> CompiledKernel:
+    options = product.config.all_kwargs
+    constexprs = product.config.kwargs
+    knobs = {key: value for key, value in options.items() if key not in constexprs}
+    found: CompiledKernel = product.kernel.compile(
+        signature=product.signature, constexprs=constexprs, strict=True, **knobs
+    )
+    return found
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@firsts
+@pytest.mark.parametrize("shape", [ALIGNED, ODD, NO_STEP], ids=["aligned", "odd", "no-step"])
+def test_exact_data_comes_out_bit_equal(
+    product: LibraryProduct, shape: tuple[int, int, int]
+) -> None:
+    """Rows without gaps: of odd length they start at any address, and no TMA takes them."""
+    m, n, k = shape
+    inputs = product.exact(np.random.default_rng(n), m, n, k)
+    flat = [road.filled(x.ravel(), x.dtype) for x in inputs]
+    args = product.arguments(flat, road.array((m * n,), BF16), m, n, k)
+    variant, found = road.check_equal(
+        product.kernel, args, 2, product.config.all_kwargs, orders=("late", "seeded")
+    )
+    wanted = product.wanted(*inputs).astype(np.float32).astype(BF16)
+    np.testing.assert_array_equal(found[len(inputs)].reshape(m, n), wanted)
+    assert variant.schedule.specialized
+
+
+@every
+def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:
+    found = compiled(product)
+    assert found.schedule.specialized
+    assert found.resources.problems() == ()
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@firsts
+def test_it_is_proved(product: LibraryProduct) -> None:
+    report = compiled(product).check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("product", [p for p in FIRSTS if p.name == "dual"], ids=str)
+def test_the_pair_loads_a_once(product: LibraryProduct) -> None:
+    found = compiled(product)
+    rings: list[Any] = list(found.schedule.channels)
+    assert sum(len(ring.items) for ring in rings) == 3  # A once, B1, B2

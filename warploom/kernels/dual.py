@@ -1,0 +1,87 @@
+"""C = silu(A·B1ᵀ) · (A·B2ᵀ), the gated half of a transformer's feed-forward layer, as a Triton-style kernel.
+
+A is (M, K), B1 and B2 are (N, K), C is (M, N), all row-major and without gaps; the weights are two arrays as
+they are, not interleaved.  Sums are made in f32 and rounded once, to C's dtype.  A, B1 and B2 are bf16, f16
+or 8-bit; scale1 and scale2 (f32) take the products back to their true size where operands were quantized by
+tensor (else 1.0).
+
+Persistent, as the products of `gemm.py`: a program takes tiles in turn, and each step along K loads one block
+of A for two dots.
+
+    dual_gemm_forward  the kernel
+    dual_gemm          tuned: the fastest of its configs is found at the first call; 16-bit operands
+    dual_gemm_fp8      tuned, for 8-bit operands
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import warploom as wl
+import warploom.language as tl
+from warploom.kernels.gemm import config, grouped_tile
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@wl.jit
+def silu(x: Any) -> Any:
+    """x / (1 + e^-x).  By reciprocal: an exact division costs calls, and the registers around them."""
+    return x * tl.rcp(1.0 + tl.exp2(x * -LOG2_E))
+
+
+@wl.jit
+def dual_gemm_forward(
+    a_ptr: Any,
+    b1_ptr: Any,
+    b2_ptr: Any,
+    c_ptr: Any,
+    scale1: Any,
+    scale2: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+) -> None:
+    """C = silu(scale1 · A·B1ᵀ) · (scale2 · A·B2ᵀ)."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+        m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+        n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        gate = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+            b_at = k[:, None] + n[None, :] * K
+            b_mask = (k[:, None] < K) & (n[None, :] < N)
+            a = tl.load(a_ptr + m * K + k[None, :], mask=(m < M) & (k[None, :] < K), other=0.0)
+            b1 = tl.load(b1_ptr + b_at, mask=b_mask, other=0.0)
+            b2 = tl.load(b2_ptr + b_at, mask=b_mask, other=0.0)
+            gate = tl.dot(a, b1, gate)
+            up = tl.dot(a, b2, up)
+        c = silu(gate * scale1) * (up * scale2)
+        c_mask = (m < M) & (n[None, :] < N)
+        tl.store(c_ptr + m * N + n[None, :], c.to(c_ptr.dtype.element_ty), mask=c_mask)
+
+
+# 16-bit operands.  Slots hold 64 of K of A and of both weights: 48 KiB.
+DUAL_CONFIGS = [
+    config(128, 128, 64, 16, 2, 4),
+    config(128, 128, 64, 8, 2, 4),
+    config(128, 128, 64, 16, 2, 3),
+    config(128, 128, 64, 8, 2, 3),
+]
+# 8-bit operands: as many bytes are 128 of K.
+DUAL_FP8_CONFIGS = [config(128, 128, 128, band, 2, depth) for band in (16, 8) for depth in (4, 3)]
+
+
+dual_gemm = wl.autotune(configs=DUAL_CONFIGS, key=["M", "N", "K"])(dual_gemm_forward)
+"""16-bit operands: `dual_gemm[persistent_grid(M, N, sms)](a, b1, b2, c, 1.0, 1.0, M, N, K)`."""
+
+dual_gemm_fp8 = wl.autotune(configs=DUAL_FP8_CONFIGS, key=["M", "N", "K"])(dual_gemm_forward)
+"""8-bit operands, with the scales of their products."""

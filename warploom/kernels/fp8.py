@@ -1,0 +1,77 @@
+"""C = (A·Bᵀ) scaled by rows, from 8-bit floats, as a Triton-style kernel:
+
+    c[i, j] = scale_a[i] · scale_b[j] · Σ a[i, k]·b[j, k]
+
+A is (M, K), B (N, K), both e4m3 or e5m2, C (M, N), all row-major and without gaps; the scales are f32, one
+for each row of A and of B.
+
+The tensor core sums 8-bit products with fewer bits than f32 has.  Without PROMOTE the sum is left to it (fast
+accumulation); with it, sums of 128 of K are added up in f32.
+
+    fp8_gemm_rowwise   the kernel, persistent as the products of `gemm.py`
+    fp8_gemm           tuned: the fastest of its configs is found at the first call; fast accumulation
+    fp8_gemm_promoted  tuned, promoting
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import warploom as wl
+import warploom.language as tl
+from warploom.kernels.gemm import config, grouped_tile
+
+
+@wl.jit
+def fp8_gemm_rowwise(
+    a_ptr: Any,
+    b_ptr: Any,
+    scale_a_ptr: Any,
+    scale_b_ptr: Any,
+    c_ptr: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PROMOTE: tl.constexpr = False,
+) -> None:
+    """C = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :]."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
+        m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+            a_mask = (m[:, None] < M) & (k[None, :] < K)
+            b_mask = (k[:, None] < K) & (n[None, :] < N)
+            a = tl.load(a_ptr + m[:, None] * K + k[None, :], mask=a_mask, other=0.0)
+            b = tl.load(b_ptr + k[:, None] + n[None, :] * K, mask=b_mask, other=0.0)
+            acc = tl.dot(a, b, acc, max_num_imprecise_acc=128 if PROMOTE else None)
+        by_row = tl.load(scale_a_ptr + m, mask=m < M, other=0.0)
+        by_column = tl.load(scale_b_ptr + n, mask=n < N, other=0.0)
+        c = acc * by_row[:, None] * by_column[None, :]
+        c_mask = (m[:, None] < M) & (n[None, :] < N)
+        c_at = c_ptr + m[:, None] * N + n[None, :]
+        tl.store(c_at, c.to(c_ptr.dtype.element_ty), mask=c_mask)
+
+
+# Slots hold 128 of K: rows of 128 bytes.
+FP8_CONFIGS = [config(128, 256, 128, band, 2, 3) for band in (16, 8, 4)]
+# A consumer's totals and the product under way share its registers: 192 columns are the most.
+FP8_PROMOTED_CONFIGS = [
+    config(128, columns, 128, band, 2, depth, PROMOTE=True)
+    for columns, depth in ((192, 4), (128, 5))
+    for band in (16, 8)
+]
+
+fp8_gemm = wl.autotune(configs=FP8_CONFIGS, key=["M", "N", "K"])(fp8_gemm_rowwise)
+"""Fast accumulation: `fp8_gemm[persistent_grid(M, N, sms)](a, b, scale_a, scale_b, c, M, N, K)`."""
+
+fp8_gemm_promoted = wl.autotune(configs=FP8_PROMOTED_CONFIGS, key=["M", "N", "K"])(fp8_gemm_rowwise)
+"""As fp8_gemm, with sums promoted to f32 every 128 of K."""
