@@ -9,10 +9,10 @@ Sources, for sm_90:
   tma      64 bytes a cycle and SM from L2 (NVIDIA A100 whitepaper; unchanged on H100), and the latency of a
            load that misses L1: about 600 cycles (measured on H100 by public microbenchmarks)
   sync     barrier instructions: about 20 cycles (same)
-Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json): the floor and
-latency of wgmma, lanes, stores, arrivals and wake-ups, the latency of TMA.  Its rate was not: probes in which every
-SM reads boxes of its own get 30 bytes a cycle, but GEMMs, whose SMs share lines, need 48 and have them.
-Nothing but the timeline depends on these.
+Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json):
+the floor and latency of wgmma, lanes, stores, arrivals and wake-ups, the latency of TMA.  Its rate was
+not: probes in which every SM reads boxes of its own get 30 bytes a cycle, but GEMMs, whose SMs share
+lines, need 48 and have them.  Nothing but the timeline depends on these.
 """
 
 from __future__ import annotations
