@@ -1,4 +1,4 @@
-"""The cost table of warploom/sim/cost.py, measured: micro-kernels (benchmarks/probes.py) and whole kernels.
+"""The cost table of warploom/ir/cost.py, measured: micro-kernels (benchmarks/probes.py) and whole kernels.
 
 python -m benchmarks.calibrate --out FILE    measure on the GPU (needs torch)
 python -m benchmarks.calibrate --fit FILE    the cost table that a file of measurements gives, and how far
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import probes
-from warploom.sim.cost import SM_90A, CostTable
+from warploom.ir.cost import SM_90A, CostTable
 from warploom.sim.machine import simulate
 
 FEW, MANY, TIMES = 16, 80, 3

@@ -15,6 +15,7 @@ from warploom.cli.demo import TILE, VARIANTS, _arguments
 from warploom.codegen.emit import emit
 from warploom.errors import LaunchError
 from warploom.ir.core import walk
+from warploom.ir.cost import SM_90A
 from warploom.ir.ops import hopper, task
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.verify import verify
@@ -24,7 +25,6 @@ from warploom.kernels.gemm import gemm_pointers
 from warploom.passes.stamp import CAPACITY, stamp
 from warploom.runtime import launch, measure
 from warploom.runtime.nvrtc import compile_cuda
-from warploom.sim.cost import SM_90A
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS
 from warploom.target import SM_90A as TARGET

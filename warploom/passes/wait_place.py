@@ -17,9 +17,6 @@ from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.types import Tile
 
-SPECIAL = frozenset(
-    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
-) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf))
 _COMBINE: dict[str, OpKind] = {
     "add": arith.add,
     "mul": arith.mul,
@@ -66,7 +63,7 @@ class _Cut:
 
     @staticmethod
     def find(under: list[Op], later: list[Op], eighths: int) -> _Cut | None:
-        special = [o for o in under if o.kind in SPECIAL and len(_shape(o.result)) == 2]
+        special = [o for o in under if o.kind in arith.SPECIAL and len(_shape(o.result)) == 2]
         if not special:
             return None
         x = max(special, key=lambda o: _shape(o.result)[0] * _shape(o.result)[1])

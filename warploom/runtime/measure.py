@@ -19,12 +19,12 @@ import numpy as np
 
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
+from warploom.ir.cost import SM_90A
 from warploom.ir.ops import task
 from warploom.passes.stamp import CAPACITY, Site, relieved, stamp
 from warploom.runtime.args import CPU, Field, fields_of
 from warploom.runtime.cache import default_cache
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
-from warploom.sim.cost import SM_90A
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of

@@ -20,20 +20,11 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import effects, free_values
 from warploom.ir.core import Effect, Op, Region, Value, walk
+from warploom.ir.cost import SM_90A
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Knobs, OverlapPlan, Reason
-
-# Element operations a cycle and SM that are not the tensor cores', and multiply-adds that are (for 16-bit
-# operands): the rates of `sim/cost.py`, which cites them.
-_ALU_LANES, _SFU_LANES, _TENSOR_MACS = 128, 16, 2048
-_SPECIAL = frozenset(
-    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
-) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf, arith.div))
-_FREE = frozenset(
-    (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
-)
 
 
 @dataclass(frozen=True)
@@ -182,20 +173,19 @@ def split_of(loop: Op) -> Op | None:
 def phase_cycles(body: Region, share: float) -> tuple[float, float]:
     """(tensor, other): cycles of an SM in which one group's part (`share` of each tile) of an iteration
     keeps the tensor cores busy, and in which it keeps the other units busy."""
-    tensor = alu = sfu = 0.0
+    tensor = other = 0.0
     for o in walk(body):
         if o.kind is tile.dot:
             (m, k), (_, n) = shape_of(o.operands[0].type), shape_of(o.operands[1].type)
-            rate = _TENSOR_MACS * 16 / dtype_of(o.operands[0].type).bits
-            tensor += m * n * k / rate * share
-        elif o.results and isinstance(o.results[0].type, Tile) and o.kind not in _FREE:
-            types = [v.type for v in (*o.operands, *o.results) if isinstance(v.type, Tile)]
-            size = max(t.size for t in types) * share
-            if o.kind in _SPECIAL:
-                sfu += size / _SFU_LANES
-            elif o.kind.effect is Effect.NONE:
-                alu += size / _ALU_LANES
-    return tensor, alu + sfu
+            tensor += SM_90A.wgmma(m, n, k, dtype_of(o.operands[0].type).bits) * share
+        elif _computes_tile(o):
+            other += SM_90A.elementwise(o)[1] * share
+    return tensor, other
+
+
+def _computes_tile(o: Op) -> bool:
+    whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
+    return whole and o.kind.effect is Effect.NONE
 
 
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile: a part of theirs.

@@ -26,12 +26,12 @@ import numpy as np
 import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
+from warploom.ir.cost import SM_90A, UNITS, CostTable
 from warploom.ir.ops import hopper
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
 from warploom.sim.cluster import ClusterBarrier, Reach
-from warploom.sim.cost import SM_90A, UNITS, CostTable
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints

@@ -14,9 +14,9 @@ import numpy as np
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.cost import CostTable
 from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
-from warploom.sim.cost import CostTable
 from warploom.sim.evaluate import PURE, prepared
 from warploom.sim.order import Array, Components
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch

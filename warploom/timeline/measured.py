@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warploom.ir.core import Effect, Func, Op, walk
+from warploom.ir.cost import CostTable
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Barriers, Shared, Tile
 from warploom.passes.stamp import Site
 from warploom.sim.agent import name_of
-from warploom.sim.cost import CostTable
 from warploom.sim.report import Event, SimReport
 
 Records: TypeAlias = NDArray[

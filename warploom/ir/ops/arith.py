@@ -277,6 +277,11 @@ def addptr(p: Type, offset: Type) -> Type:
 UNARY: frozenset[OpKind] = frozenset(
     (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf, floor, ceil)
 )
+# What the special function unit computes, or most of it.  Not div, which is a dozen instructions beside one
+# of these: who counts the unit's cycles counts it in, who places code by these leaves it out.
+SPECIAL: frozenset[OpKind] = frozenset(
+    (exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf)
+)
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {
     add, sub, mul, div, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,

@@ -1,4 +1,5 @@
-"""How long each op holds which unit, in cycles of one SM: the clock of the predicted timeline.
+"""How long each op holds which unit, in cycles of one SM: the clock of the predicted timeline, and
+what the chooser weighs.
 
 Sources, for sm_90:
   tensor   dense f16/bf16: 2048 multiply-adds a cycle and SM (NVIDIA H100 whitepaper: 989 TFLOPS on 132 SMs at
@@ -12,7 +13,7 @@ Sources, for sm_90:
 Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json):
 the floor and latency of wgmma, lanes, stores, arrivals and wake-ups, the latency of TMA.  Its rate was
 not: probes in which every SM reads boxes of its own get 30 bytes a cycle, but GEMMs, whose SMs share
-lines, need 48 and have them.  Nothing but the timeline depends on these.
+lines, need 48 and have them.  No result depends on these, only schedules and timelines.
 """
 
 from __future__ import annotations
@@ -81,9 +82,7 @@ def _size(t: Type) -> int:
     return t.size if isinstance(t, Tile) else 0
 
 
-_SFU = frozenset(
-    (arith.exp, arith.exp2, arith.log, arith.log2, arith.sqrt, arith.rsqrt, arith.rcp)
-) | frozenset((arith.sin, arith.cos, arith.tanh, arith.erf, arith.div))
+_SFU = arith.SPECIAL | {arith.div}
 _FREE = frozenset(
     (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
 ) | {tile.concat}
