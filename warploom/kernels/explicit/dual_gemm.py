@@ -11,14 +11,14 @@ The main loop is the plain GEMM's with tiles of 128×256, and the weights need n
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Tiles, Turns
-from warploom.language import bfloat16, cdiv, float32, int32
-from warploom.runtime.script import Script, autotune
+from warploom.kernels.explicit.parts import Products, Tiles, Turns
+from warploom.language import bfloat16, cdiv, int32
+from warploom.runtime.script import autotune
 
 LOG2_E = 1.4426950408889634
 
 
-class DualGemm(Script):
+class DualGemm(Products):
     """programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
     that are walked together.  turns: consumers finish their tiles one after the other."""
 
@@ -69,25 +69,9 @@ class DualGemm(Script):
             phase: int32 = 0
             for t in range(first, tiles.count, programs):
                 row, col = tiles.at(t)
-                acc = self.register_tensor(dtype=float32, shape=[64, 256])
-                previous: int32 = 0
-                for step in range(steps):
-                    self.mbarrier.wait(full[slot], phase)
-                    half = a[slot].block([64, 64], at=[group, 0])
-                    self.wgmma.fence()
-                    self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
-                    self.wgmma.commit_group()
-                    self.wgmma.wait_group(1)  # the product before this one: its slot is free
-                    if step > 0:
-                        self.mbarrier.arrive(empty[previous], by="warp")
-                    previous = slot
-                    slot, phase = self.ring_next(slot, phase, self.stages)
-                turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
-                self.wgmma.wait_group(0)
-                if steps > 0:
-                    self.mbarrier.arrive(empty[previous], by="warp")
-                zero = self.register_tensor(dtype=float32, shape=[64, 256], init=0.0)
-                acc = self.where(steps > 0, acc, zero)
+                acc, slot, phase = self.multiply(
+                    group, a, b, full, empty, slot, phase, steps, turns, 256, 64
+                )
                 out = (self.silu(acc[:, 0:128]) * acc[:, 128:256]).to(bfloat16)
                 with self.single_thread():
                     self.tma.wait_group(0)  # the tile before has left its staging

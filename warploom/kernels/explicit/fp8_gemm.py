@@ -13,12 +13,12 @@ they are in shared memory.
 
 from __future__ import annotations
 
-from warploom.kernels.explicit.parts import Tiles, Turns
+from warploom.kernels.explicit.parts import Products, Tiles, Turns
 from warploom.language import bfloat16, cdiv, float8e4nv, float32, int32
-from warploom.runtime.script import Script, autotune
+from warploom.runtime.script import autotune
 
 
-class Fp8Gemm(Script):
+class Fp8Gemm(Products):
     """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
     stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
     consumers finish their tiles one after the other."""
@@ -42,25 +42,10 @@ class Fp8Gemm(Script):
 
     def product(self, group, a, b, full, empty, slot, phase, steps, turns):
         """64 rows of a tile as column pieces, and where the ring stands after it."""
-        acc = self.register_tensor(dtype=float32, shape=[64, self.block_n])
-        previous: int32 = 0
-        for step in range(steps):
-            self.mbarrier.wait(full[slot], phase)
-            half = a[slot].block([64, 128], at=[group, 0])
-            self.wgmma.fence()
-            self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
-            self.wgmma.commit_group()
-            self.wgmma.wait_group(1)  # the product before this one: its slot is free
-            if step > 0:
-                self.mbarrier.arrive(empty[previous], by="warp")
-            previous = slot
-            slot, phase = self.ring_next(slot, phase, self.stages)
-        turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
-        self.wgmma.wait_group(0)
-        if steps > 0:
-            self.mbarrier.arrive(empty[previous], by="warp")
-        zero = self.register_tensor(dtype=float32, shape=[64, self.block_n], init=0.0)
-        return (self.where(steps > 0, acc, zero),), slot, phase
+        acc, slot, phase = self.multiply(
+            group, a, b, full, empty, slot, phase, steps, turns, self.block_n, 128
+        )
+        return (acc,), slot, phase
 
     def __call__(
         self,

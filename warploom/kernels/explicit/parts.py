@@ -1,11 +1,13 @@
 # mypy: ignore-errors
 # (annotations of scripts are values)
-"""What the library's explicit products share: the order of tiles, and of the consumers at their ends."""
+"""What the library's explicit products share: the order of tiles, the consumers' loop, and who comes first at
+the tiles' ends."""
 
 from __future__ import annotations
 
 from warploom.explicit.script import Class
-from warploom.language import cdiv
+from warploom.language import cdiv, float32, int32
+from warploom.runtime.script import Script
 
 TURNS = 8  # the first of the named barriers that hand the turn over
 
@@ -54,3 +56,30 @@ class Turns(Class):
     def give(self):
         if self.wanted:
             self.named_barrier.arrive(TURNS, 256, index=1 - self.group, n=2)
+
+
+class Products(Script):
+    """Scripts whose two consumers multiply what a producer brings through one ring."""
+
+    def multiply(self, group, a, b, full, empty, slot, phase, steps, turns, columns, depth):
+        """A group's 64 rows of a tile, columns wide, over `steps` slots of depth elements of k; and where the
+        ring stands after it.  One product is in flight while the next one is issued."""
+        acc = self.register_tensor(dtype=float32, shape=[64, columns])
+        previous: int32 = 0
+        for step in range(steps):
+            self.mbarrier.wait(full[slot], phase)
+            half = a[slot].block([64, depth], at=[group, 0])
+            self.wgmma.fence()
+            self.wgmma.mma(half, b[slot].transpose(), acc, use_acc=step > 0)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(1)  # the product before this one: its slot is free
+            if step > 0:
+                self.mbarrier.arrive(empty[previous], by="warp")
+            previous = slot
+            slot, phase = self.ring_next(slot, phase, self.stages)
+        turns.take()  # before the wait: the assembler keeps arithmetic behind a wait, not a turn
+        self.wgmma.wait_group(0)
+        if steps > 0:
+            self.mbarrier.arrive(empty[previous], by="warp")
+        zero = self.register_tensor(dtype=float32, shape=[64, columns], init=0.0)
+        return self.where(steps > 0, acc, zero), slot, phase
