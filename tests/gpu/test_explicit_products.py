@@ -9,58 +9,36 @@ import numpy as np
 import pytest
 
 from tests.explicit.products import PRODUCTS, Product
+from tests.gpu.guarded import SHAPES, Launch, close_on_random_data, equal_on_exact_data, upload
 from warploom.kernels.explicit.dual_gemm import TunedDualGemm
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
 
-SHAPES = [(192, 272, 208), (1000, 1040, 528), (2560, 3072, 1024), (64, 16, 400)]
-GUARD = 64  # rows of NaN on both sides of C
-
 each = pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)
 shapes = pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 
 
-def upload(x: Any) -> Any:
-    if x.dtype.name == "float8_e4m3fn":
-        return torch.from_numpy(x.view(np.uint8)).cuda().view(torch.float8_e4m3fn)
-    if x.dtype.name == "bfloat16":
-        return torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16)
-    return torch.from_numpy(x).cuda()
+def launch_of(product: Product) -> Launch:
+    kernel = product.make()
 
-
-def launched(product: Product, inputs: Any, m: int, n: int, k: int, times: int = 3) -> Any:
-    """C as float64, after several launches into memory between guards."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    kernel, tensors = product.make(), [upload(x) for x in inputs]
-    for _ in range(times):
-        whole = torch.full((m + 2 * GUARD, n), torch.nan, device="cuda", dtype=torch.bfloat16)
-        c = whole[GUARD : GUARD + m]
+    def launch(tensors: list[Any], c: Any, m: int, n: int, k: int) -> None:
         kernel(*tensors, c, m, n, k)
-        torch.cuda.synchronize()
-        assert whole[:GUARD].isnan().all() and whole[GUARD + m :].isnan().all()
-    return c.double().cpu().numpy()
+
+    return launch
 
 
 @each
 @shapes
 def test_exact_data_comes_out_bit_equal(product: Product, m: int, n: int, k: int) -> None:
-    inputs = product.exact(np.random.default_rng(m + n + k), m, n, k)
-    c = launched(product, inputs, m, n, k)
-    wanted = torch.from_numpy(product.wanted(*inputs)).float().bfloat16().double().numpy()
-    assert np.array_equal(c, wanted)
+    equal_on_exact_data(product, launch_of(product), m, n, k)
 
 
 @each
 @shapes
 def test_random_data_comes_out_close(product: Product, m: int, n: int, k: int) -> None:
-    inputs = product.random(np.random.default_rng(m + n + k), m, n, k)
-    c = launched(product, inputs, m, n, k)
-    wanted = product.wanted(*inputs)
-    loose = 2e-2 * np.sqrt(k) if product.name.startswith("fp8") else 1e-3 * np.sqrt(k)
-    assert np.all(abs(c - wanted) <= abs(wanted) * 2**-8 + loose)
-    assert np.linalg.norm(c - wanted) <= 6e-3 * np.linalg.norm(wanted)
+    loose = 2e-2 if product.name.startswith("fp8") else 1e-3
+    close_on_random_data(product, launch_of(product), m, n, k, loose)
 
 
 def test_a_tuned_product_picks_a_variant_and_computes() -> None:
