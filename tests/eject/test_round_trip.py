@@ -63,6 +63,7 @@ SCRIPTS: dict[str, Any] = {
     "fp8": Fp8GemmPromoted(),
     "attention": Attention(eighths=3, programs=2),
     "causal": Attention(causal=True, d=64, groups=3, lse=True, shared_by=4),
+    "store role": Attention(causal=True, store_role=True),
     "numbers": Numbers(),
     "machinery": Machinery(),
     "cluster": Cluster(),

@@ -48,6 +48,8 @@ def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
         (1, 400, {"d": 64, "groups": 3, "causal": True, "eighths": 0}),
         (1, 200, {"d": 64, "causal": True, "block": 64, "q_stages": 2}),
         (2, 150, {"groups": 1, "pingpong": False, "stages": 3, "block": 64}),
+        (3, 300, {"store_role": True, "programs": 2, "lse": True}),
+        (2, 330, {"d": 64, "groups": 3, "causal": True, "store_role": True, "programs": 1}),
     ],
 )
 def test_it_computes_attention(heads: int, seq: int, options: dict[str, Any]) -> None:
@@ -75,6 +77,8 @@ VARIANTS = [
     *({"d": 64, "causal": causal, **configs(64, causal, 4096)[causal]} for causal in (False, True)),
     {"d": 64, "causal": True, **configs(64, True, 1024)[0]},
     {"q_stages": 2, "eighths": 0, "lse": True, "pingpong": False},
+    {"eighths": 3, "store_role": True},
+    {"d": 64, "groups": 3, "causal": True, "eighths": 0, "q_stages": 2, "store_role": True},
 ]
 
 
@@ -116,7 +120,14 @@ def test_the_main_loop_has_nothing_to_spare(options: dict[str, Any]) -> None:
     assert len(loop.body) <= 420 + 60 * (d == 128)
 
 
-@pytest.mark.parametrize("options", [{"causal": True}, {"d": 64, "groups": 3, "eighths": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True},
+        {"d": 64, "groups": 3, "eighths": 0},
+        {"d": 64, "groups": 3, "eighths": 0, "store_role": True},
+    ],
+)
 def test_it_is_proved(options: dict[str, Any]) -> None:
     x, lse = np.zeros(16, ml_dtypes.bfloat16), np.zeros(4, np.float32)
     counter = np.zeros(2, np.int32)

@@ -357,8 +357,18 @@ def test_setmaxnreg_in_divided_groups() -> None:
     assert built.cuda.count("registers_dec<") == 2
     built = budgeted(128, False)().compile(["*fp32:16"])
     assert built.cuda.count("registers_dec<") == 1
-    e = refused(budgeted(64, True)(), np.zeros(1, np.float32))
+    e = refused(budgeted(64, False)(), np.zeros(1, np.float32))
     assert e.code == "setmaxnreg-group" and "single_thread" in str(e.help)
+
+
+def test_warps_of_a_group_take_its_budget_before_they_part() -> None:
+    """setmaxnreg is one instruction of all four warps (PTX ISA, setmaxnreg: .aligned)."""
+    x = np.zeros(1, np.float32)
+    built = budgeted(64, True)().compile(["*fp32:16"])
+    assert built.cuda.count("registers_dec<") == 1
+    before, after = built.cuda.split("registers_dec<GROUP")
+    assert "warp_id < 2" in after and "warp_id < 2" not in before
+    assert budgeted(64, True)().check(x).ok
 
 
 # ---- layouts that a line gives

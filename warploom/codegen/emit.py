@@ -188,50 +188,62 @@ class _Kernel(Emitter):
         o = self.main
         names, warps, replicas = (o.attrs[k] for k in ("names", "warps", "replicas"))
         self.replicas_of.update(zip(names, replicas, strict=True))
-        by_group = all(w * n % 4 == 0 for w, n in zip(warps, replicas, strict=True))
-        unit, which = (4, "group") if by_group else (1, "warp_id")
-        first = 0
+        frames, first = [], 0
+        for name, w, n in zip(names, warps, replicas, strict=True):
+            frames.append(TaskFrame(name, first, w, n))
+            first += w * n
         self.line("")
-        for i, (name, w, n) in enumerate(zip(names, warps, replicas, strict=True)):
-            frame = TaskFrame(name, first, w, n)
-            end = first + w * n
-            if len(names) == 1:
-                header = ""
-            elif i == len(names) - 1:
-                header = "else"
-            else:
-                test = f"{which} < {end // unit}"
-                header = f"if ({test})" if i == 0 else f"else if ({test})"
-            title = f"// ==== {name}: {w} warp{'s' * (w > 1)}" + (f" x {n}" if n > 1 else "")
-            self._task(frame, header, title, o.attrs["registers"][i], o.regions[i], unit)
-            first = end
+        budgets, shared = o.attrs["registers"], task.sharing(o)
+        if all(len(rows) == 1 or budgets[rows[0]] is None for rows in shared):
+            unit = 4 if all(w * n % 4 == 0 for w, n in zip(warps, replicas, strict=True)) else 1
+            for i, header in enumerate(_branches(frames, unit)):
+                self._task(frames[i], header, budgets[i], o.regions[i], unit)
+            return
+        # The tasks of one warp group take its budget together, then part.
+        spans = [
+            TaskFrame("", frames[rows[0]].first_warp, sum(warps[i] * replicas[i] for i in rows), 1)
+            for rows in shared
+        ]
+        for rows, header in zip(shared, _branches(spans, 4), strict=True):
+            if len(rows) == 1:
+                (i,) = rows
+                self._task(frames[i], header, budgets[i], o.regions[i], 4)
+                continue
+            mine = [frames[i] for i in rows]
+            with self.block(self._joined(header)):
+                self._budget("_and_".join(f.name for f in mine), budgets[rows[0]])
+                for i, inner in zip(rows, _branches(mine, 1), strict=True):
+                    self._task(frames[i], inner, None, o.regions[i], 1)
+
+    def _joined(self, header: str) -> str:
+        """A branch's header, behind the closing brace of the branch before."""
+        if not header.startswith("else"):
+            return header
+        self.out.pop()
+        return "} " + header
+
+    def _budget(self, name: str, registers: int | None) -> None:
+        if registers is None:
+            return
+        entry = self.target.registers_per_sm // self.threads // 8 * 8
+        change = "dec" if registers < entry else "inc"
+        constant = self.constant(f"{upper(name)}_REGISTERS", registers)
+        self.line(f"registers_{change}<{constant}>();")
 
     def _task(
-        self,
-        frame: TaskFrame,
-        header: str,
-        title: str,
-        registers: int | None,
-        region: Region,
-        unit: int,
+        self, frame: TaskFrame, header: str, registers: int | None, region: Region, unit: int
     ) -> None:
-        entry = self.target.registers_per_sm // self.threads // 8 * 8
+        many = f" x {frame.replicas}" if frame.replicas > 1 else ""
+        title = f"// ==== {frame.name}: {frame.warps} warp{'s' * (frame.warps > 1)}{many}"
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
         self.touches_shared = self._touches_shared(region)
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
-        if header.startswith("else"):  # join the closing brace of the branch before
-            depth, _, loc = self.out.pop()
-            header = "} " + header
-        with self.block(header):
+        with self.block(self._joined(header)):
             depth, text, loc = self.out[-1]
             self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
-            if registers is not None:
-                change = "dec" if registers < entry else "inc"
-                self.line(
-                    f"registers_{change}<{self.constant(f'{upper(frame.name)}_REGISTERS', registers)}>();"
-                )
+            self._budget(frame.name, registers)
             at = len(self.out)
             self.task_scope = self.scopes[-1]
             self.scopes[-1] |= {
@@ -348,14 +360,12 @@ class _Kernel(Emitter):
     ) -> Emitted:
         body = [(INDENT * d + text if text else "", loc) for d, text, loc in self.out]
         used = "\n".join(text for text, _ in body)
-        which = "group" if re.search(r"\bgroup\b", used) else "warp_id"
-        first = []
-        if re.search(rf"\b{which}\b", used):
-            per = 128 if which == "group" else 32
-            first.append(
-                f"const int {which} = __shfl_sync(~0u, threadIdx.x / {per}, 0);"
-                "  // uniform, so that it stays in a uniform register"
-            )
+        first = [
+            f"const int {which} = __shfl_sync(~0u, threadIdx.x / {per}, 0);"
+            "  // uniform, so that it stays in a uniform register"
+            for which, per in (("group", 128), ("warp_id", 32))
+            if re.search(rf"\b{which}\b", used)
+        ]
         if re.search(r"\bsmem\b", used):
             first.append("extern __shared__ __align__(1024) char memory[];")
             first.append("const u32 smem = (u32)__cvta_generic_to_shared(memory);")
@@ -392,6 +402,16 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
+
+
+def _branches(frames: list[TaskFrame], unit: int) -> list[str]:
+    """Headers of an if/else chain over the warps of each."""
+    which = "group" if unit == 4 else "warp_id"
+    headers: list[str] = []
+    for f in frames[:-1]:
+        test = f"{which} < {(f.first_warp + f.warps * f.replicas) // unit}"
+        headers.append(f"else if ({test})" if headers else f"if ({test})")
+    return [*headers, "else" if headers else ""]
 
 
 def _ends_together(phase: Op) -> bool:

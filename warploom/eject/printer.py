@@ -136,12 +136,23 @@ class _Printer:
 
     def _phase(self, o: Op) -> Iterator[Block]:
         a, first = o.attrs, 0
-        for name, warps, n, registers, region in zip(
-            a["names"], a["warps"], a["replicas"], a["registers"], o.regions, strict=True
-        ):
-            if len(region.ops) > 1 or registers or not name.startswith("idle"):
-                yield self._group(name, first, warps, n, registers, region)
-            first += warps * n
+        for rows in task.sharing(o):
+            start, budget, inside = first, a["registers"][rows[0]], []
+            alone = len(rows) == 1
+            for i in rows:
+                name, warps, n, region = (
+                    a["names"][i], a["warps"][i], a["replicas"][i], o.regions[i]
+                )  # fmt: skip
+                own = budget if alone else None
+                if len(region.ops) > 1 or own or not name.startswith("idle"):
+                    at = first if alone or budget is None else first - start
+                    inside.append(self._group(name, at, warps, n, own, region))
+                first += warps * n
+            if alone or budget is None:
+                yield from inside
+            else:  # one budget for the tasks of a warp group
+                head = f"with self.thread_group({32 * start}, {32 * (first - start)}):"
+                yield Block(Line(head), [Line(f"self.setmaxnreg({budget})"), *inside])
 
     def _group(
         self, name: str, first: int, warps: int, n: int, registers: int | None, region: Region

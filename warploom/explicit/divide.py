@@ -29,7 +29,6 @@ from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import InFlight, Tile, i32
 
-WARP_GROUP = 4  # warps; what setmaxnreg counts in
 NAMED_BARRIERS = range(15, 0, -1)  # the last ones first: codegen takes its own from the front
 
 
@@ -155,14 +154,6 @@ class _Cut:
                 "setmaxnreg in a group and in a group inside it",
                 region.ops[-1].loc,
                 help="one budget for each thread: ask for it in the inner group only",
-            )
-        if len(self.warps) % WARP_GROUP or self.warps.start % WARP_GROUP:
-            raise CompileError(
-                "setmaxnreg-group",
-                f"setmaxnreg in a group that is divided into {32 * len(self.warps)} threads from thread "
-                f"{32 * self.warps.start}: whole warp groups of 128 run it together",
-                region.ops[-1].loc,
-                help="let single_thread() do the work of one warp, or divide the group into multiples of 128",
             )
         self.registers = owner.registers
 

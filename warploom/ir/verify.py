@@ -330,14 +330,15 @@ def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
             yield Violation(
                 o, "a replica with wgmma is one warp group: 4 warps from a multiple of 4"
             )
-        if budget is not None:
-            if not whole:
-                yield Violation(o, "setmaxnreg takes whole warp groups")
-            if budget % 8 or not 24 <= budget <= 256:
-                yield Violation(
-                    o, f"{budget} registers: setmaxnreg takes multiples of 8, 24 to 256"
-                )
+        if budget is not None and (budget % 8 or not 24 <= budget <= 256):
+            yield Violation(o, f"{budget} registers: setmaxnreg takes multiples of 8, 24 to 256")
         first += w * n
+    for rows in task.sharing(o):
+        together = [plan[i] for i in rows]
+        budgets = {budget for *_, budget in together}
+        whole = sum(w * n for w, n, _ in together) % WARPS_OF_GROUP == 0
+        if budgets != {None} and (len(budgets) > 1 or not whole):
+            yield Violation(o, "setmaxnreg takes whole warp groups, and one budget for each")
     if any(budget is not None for *_, budget in plan):
         entry = (
             min(target.registers_per_sm // (32 * warps), target.max_registers_per_thread) // 8 * 8

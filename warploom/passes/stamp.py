@@ -168,15 +168,16 @@ def relieved(func: Func) -> Func | None:
     that has fewest: a stamp takes about six, of which a lean producer has none to spare.  None where
     budgets aren't set."""
     last = task.phases(func)[-1]
-    budgets, threads = (
-        list(last.attrs["registers"]),
-        [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)],
-    )
+    warps = [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)]
+    rows = task.sharing(last)
+    threads = [sum(warps[i] for i in row) for row in rows]
+    budgets = [last.attrs["registers"][row[0]] for row in rows]
     if any(r is None for r in budgets) or len(budgets) < 2:
         return None
     rich, poor = budgets.index(max(budgets)), budgets.index(min(budgets))
     budgets[rich] -= 8
     budgets[poor] += 8 * threads[rich] // threads[poor] // 8 * 8
-    changed = last.with_(attrs={**last.attrs, "registers": tuple(budgets)})
+    each = tuple(r for r, row in zip(budgets, rows, strict=True) for _ in row)
+    changed = last.with_(attrs={**last.attrs, "registers": each})
     ops = tuple(changed if o is last else o for o in func.body.ops)
     return func.with_(body=Region(func.body.params, ops))

@@ -27,7 +27,7 @@ import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
 from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable
-from warploom.ir.ops import hopper
+from warploom.ir.ops import hopper, task
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
@@ -489,13 +489,17 @@ class Cta:
                     f"{name} asks for {n} registers: a multiple of {unit}, {low} to {high}",
                     self.tasks.loc,
                 )
-            if registers is not None and warps * replicas % 4:
+            asked += 32 * warps * replicas * n
+        for rows in task.sharing(self.tasks):
+            warps = sum(a["warps"][i] * a["replicas"][i] for i in rows)
+            budgets = {a["registers"][i] for i in rows}
+            if budgets != {None} and (len(budgets) > 1 or warps % 4):
                 raise ProtocolError(
                     "setmaxnreg",
-                    f"{name} has {warps} warps: setmaxnreg takes whole warp groups",
+                    f"{' and '.join(a['names'][i] for i in rows)} have {warps} warps: setmaxnreg takes "
+                    "whole warp groups, and one budget for each",
                     self.tasks.loc,
                 )
-            asked += 32 * warps * replicas * n
         if asked > threads * entry:
             raise Deadlock(
                 "setmaxnreg",

@@ -106,7 +106,8 @@ def tasks(
 
     Tasks take consecutive warps in the order given, the replicas of one task after each other.  A
     region is run by all the threads of a replica together; `replica_id` tells replicas apart.
-    registers[i] is the task's setmaxnreg budget a thread, None for no reallocation.  Ends when all end.
+    registers[i] is the task's setmaxnreg budget a thread, None for no reallocation; tasks that share a warp
+    group have the same one, which all its threads take before they part.  Ends when all end.
     A function ends in one, or in several *phases* of the same number of warps: between two stands a barrier
     of the CTA.  Names are unique among all phases; only the last may have register budgets.  Ops before are
     run by every thread (scalars), or declare shared memory, barriers and tensor maps.
@@ -114,6 +115,16 @@ def tasks(
     n = len(regions)
     require(len(names) == len(warps) == len(replicas) == len(registers) == n, "one entry a region")
     require(all(not r.params and not r.yielded for r in regions), "task regions pass no values")
+
+
+def sharing(o: Op) -> tuple[tuple[int, ...], ...]:
+    """The tasks of a `tasks` op by number, those that have parts of the same warp groups together."""
+    out: list[tuple[int, ...]] = []
+    first = 0
+    for i, (warps, n) in enumerate(zip(o.attrs["warps"], o.attrs["replicas"], strict=True)):
+        out = [*out[:-1], (*out[-1], i)] if first % 4 else [*out, (i,)]
+        first += warps * n
+    return tuple(out)
 
 
 def phases(func: Func) -> tuple[Op, ...]:

@@ -7,7 +7,8 @@ Q and O are (heads, seq, d), K and V (heads / shared_by, seq, d), contiguous; he
 A CTA owns tiles of 64 × groups rows of one head, one after another.  One thread loads; each consumer has
 64 rows.  Inside a consumer the scores of the next block and this block's P·V are in flight together, and
 the softmax runs under P·V; between consumers the turn to issue products passes round (ping-pong), so that
-one's softmax runs under the others' products.
+one's softmax runs under the others' products.  O leaves through a buffer in shared memory: the consumer
+starts the store itself, or a warp beside the loader does (store_role), so that no consumer waits for it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ TURNS = 8  # the first of the named barriers that pass the turn
 
 
 class Ring(Class):
-    """Blocks between the loader and the consumers: `depth` slots of `parts` blocks with a barrier pair each.
-    slot, phase: where in it the task is."""
+    """Blocks on their way from task to task: `depth` slots of `parts` blocks with a barrier pair each.
+    writers, readers: how many warps (or loading threads) fill a block, and read it.  slot, phase: where in it
+    the task is."""
 
-    def __init__(self, depth, parts, rows, columns, readers):
+    def __init__(self, depth, parts, rows, columns, readers, writers=1):
         self.depth = depth
         self.parts = parts
         self.blocks = self.shared_tensor(dtype=bfloat16, shape=[depth * parts, rows, columns])
-        self.full = self.mbarrier.alloc([1] * (depth * parts))
-        # Released by each warp of every reader.
-        self.empty = self.mbarrier.alloc([4 * readers] * (depth * parts))
+        self.full = self.mbarrier.alloc([writers] * (depth * parts))
+        self.empty = self.mbarrier.alloc([readers] * (depth * parts))
         self.slot: int32 = 0
         self.phase: int32 = 0
 
@@ -41,6 +42,9 @@ class Ring(Class):
     def wait(self, part=0):
         self.mbarrier.wait(self.full[self.slot * self.parts + part], self.phase)
 
+    def wait_free(self, part=0):
+        self.mbarrier.wait(self.empty[self.slot * self.parts + part], self.phase ^ 1)
+
     def release(self, part=0):
         """The task's warps have read their part."""
         self.mbarrier.arrive(self.empty[self.slot * self.parts + part], by="warp")
@@ -49,9 +53,24 @@ class Ring(Class):
     def load(self, view, offsets, part=0):
         """Asks for a part of the next slot."""
         at = self.slot * self.parts + part
-        self.mbarrier.wait(self.empty[at], self.phase ^ 1)
+        self.wait_free(part)
         self.mbarrier.arrive_and_expect_tx(self.full[at], self.blocks[at].nbytes)
         self.tma.global_to_shared(view, self.blocks[at], offsets, self.full[at])
+
+    def put(self, value, part=0):
+        """Fills a part of the next slot, for TMA to read."""
+        self.store_shared(self.block(part), value)
+        self.fence.proxy_async()
+        self.mbarrier.arrive(self.full[self.slot * self.parts + part], by="warp")
+        self.advance()
+
+    def store(self, view, offsets, part=0):
+        """Sends a part out, and releases it when it has been read."""
+        self.wait(part)
+        self.tma.shared_to_global(self.block(part), view, offsets)
+        self.tma.commit_group()
+        self.tma.wait_group(0)
+        self.release(part)
 
     def advance(self):
         self.slot, self.phase = self.ring_next(self.slot, self.phase, self.depth)
@@ -59,13 +78,13 @@ class Ring(Class):
 
 class Tiles(Class):
     """Which tile is next.  All CTAs draw from one counter: whoever is done takes the next number.  The loader
-    draws, and hands the numbers on to `readers` consumers."""
+    draws, and hands the numbers on to `readers` warps."""
 
     def __init__(self, counter, readers):
         self.counter = counter
         self.numbers = self.shared_tensor(dtype=int32, shape=[2, 1, 1])
         self.full = self.mbarrier.alloc([1] * 2)
-        self.empty = self.mbarrier.alloc([4 * readers] * 2)
+        self.empty = self.mbarrier.alloc([readers] * 2)
         self.slot: int32 = 0
         self.phase: int32 = 0
 
@@ -98,7 +117,7 @@ class Attention(Script):
     products.  eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
     programs: CTAs of a launch, one for each SM.  l2_bytes: of K and V that are walked together, so that they
     stay in the L2 cache.  shared_by: heads of Q that share one of K and V.  lse: write log Σ exp of each
-    row's scores as well."""
+    row's scores as well.  store_role: O is stored by a warp for each consumer, beside the loader."""
 
     def __init__(
         self,
@@ -114,6 +133,7 @@ class Attention(Script):
         l2_bytes: int = 32 << 20,
         shared_by: int = 1,
         lse: bool = False,
+        store_role: bool = False,
     ) -> None:
         super().__init__()
         self.causal = causal
@@ -129,6 +149,7 @@ class Attention(Script):
         self.l2_bytes = l2_bytes
         self.shared_by = shared_by
         self.lse = lse
+        self.store_role = store_role
         # setmaxnreg moves registers from the loading warp group to the consumers (PTX ISA, setmaxnreg).
         self.budgets = {1: (56, 240), 2: (24, 240), 3: (32, 160)}[groups]
         self.nested = block % self.rows == 0  # only a tile's last block crosses the diagonal
@@ -259,7 +280,7 @@ class Attention(Script):
         return o, e.to(bfloat16), top, total
 
     def end(self, state, group, head, row):
-        """The last P·V, alone; O goes out through the staging buffer."""
+        """The last P·V, alone; O goes out through its buffer."""
         o, p, top, total = state
         self.v.wait()
         self.wgmma.fence()
@@ -269,20 +290,28 @@ class Attention(Script):
         if self.lse:
             lse = self.fma(top, self.scale, self.log2(row_total)) * LN_2
             self.store_global(self.g_lse, lse, [head, row], dims=[1])
-        with self.single_thread():
-            self.tma.wait_group(0)  # the tile before has left the buffer
-        self.sync()
+        # The tile before has to leave the buffer first.
+        if self.store_role:
+            self.out.wait_free(group)
+        else:
+            with self.single_thread():
+                self.tma.wait_group(0)
+            self.sync()
         self.wgmma.wait_group(0)
         self.v.release()
-        buffer = self.staging[group]
-        self.store_shared(buffer, (o * (1.0 / row_total)[:, None]).to(bfloat16))
-        self.fence.proxy_async()
-        self.sync()
-        with self.single_thread():
-            self.tma.shared_to_global(buffer, self.g_o, [head, row, 0])
-            self.tma.commit_group()
+        scaled = (o * (1.0 / row_total)[:, None]).to(bfloat16)
+        if self.store_role:
+            self.out.put(scaled, group)
+        else:
+            buffer = self.staging[group]
+            self.store_shared(buffer, scaled)
+            self.fence.proxy_async()
+            self.sync()
+            with self.single_thread():
+                self.tma.shared_to_global(buffer, self.g_o, [head, row, 0])
+                self.tma.commit_group()
 
-    # ---- the loader
+    # ---- the loader, and what stores
 
     def load_tile(self, t):
         """Q, K and V of a tile, in the order in which consumers wait for them."""
@@ -300,6 +329,23 @@ class Attention(Script):
             self.v.advance()
         self.v.load(self.g_v, [kv, 0, 0])
         self.v.advance()
+
+    def load_tiles(self, queue, tiles):
+        t: int32 = self.blockIdx.x
+        while t < tiles:
+            queue.hand_on(t)
+            following = queue.draw()  # on its way while the tile is loaded
+            self.load_tile(t)
+            t = following
+        queue.hand_on(t)  # the end
+        queue.leave()
+
+    def store_tiles(self, group, queue, tiles):
+        t = queue.take()
+        while t < tiles:
+            head, first_row, _ = self.tile_at(t)
+            self.out.store(self.g_o, [head, first_row + 64 * group, 0], group)
+            t = queue.take()
 
     def __call__(
         self,
@@ -325,11 +371,15 @@ class Attention(Script):
         self.g_v = self.global_view(v_ptr, dtype=bfloat16, shape=[kv_heads, seq, self.d])
         self.g_o = self.global_view(o_ptr, dtype=bfloat16, shape=[heads, seq, self.d])
         self.g_lse = self.global_view(lse_ptr, dtype=float32, shape=[heads, seq])
-        self.q = Ring(self.q_stages, self.groups, 64, self.d, 1)
-        self.k = Ring(self.stages, 1, self.block, self.d, self.groups)
-        self.v = Ring(self.stages, 1, self.block, self.d, self.groups)
-        self.staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
-        queue = Tiles(counter_ptr, self.groups)
+        warps = 4 * self.groups  # of the consumers
+        self.q = Ring(self.q_stages, self.groups, 64, self.d, 4)
+        self.k = Ring(self.stages, 1, self.block, self.d, warps)
+        self.v = Ring(self.stages, 1, self.block, self.d, warps)
+        if self.store_role:
+            self.out = Ring(1, self.groups, 64, self.d, 1, 4)
+        else:
+            self.staging = self.shared_tensor(dtype=bfloat16, shape=[self.groups, 64, self.d])
+        queue = Tiles(counter_ptr, warps + self.groups * self.store_role)
 
         with self.thread_group(0, 128, replicas=self.groups, name="consumer") as group:
             self.setmaxnreg(self.budgets[1])
@@ -343,20 +393,21 @@ class Attention(Script):
                 state = self.blocks_of(state, group, row, first_row, blocks)
                 self.end(state, group, head, row)
                 t = queue.take()
-            with self.single_thread():
-                self.tma.wait_group(0)
+            if not self.store_role:
+                with self.single_thread():
+                    self.tma.wait_group(0)
 
         with self.warp_group(self.groups, name="producer"):
             self.setmaxnreg(self.budgets[0])
-            with self.single_thread():
-                t: int32 = self.blockIdx.x
-                while t < tiles:
-                    queue.hand_on(t)
-                    following = queue.draw()  # on its way while the tile is loaded
-                    self.load_tile(t)
-                    t = following
-                queue.hand_on(t)  # the end
-                queue.leave()
+            if self.store_role:
+                with self.single_warp(0, name="loader"), self.single_thread():
+                    self.load_tiles(queue, tiles)
+                stores = self.thread_group(32, 32, replicas=self.groups, name="store")
+                with stores as group, self.single_thread():
+                    self.store_tiles(group, queue, tiles)
+            else:
+                with self.single_thread():
+                    self.load_tiles(queue, tiles)
 
 
 def configs(d: int, causal: bool, seq: int) -> list[dict[str, int | bool]]:
