@@ -28,12 +28,13 @@ def bind(data: AttentionData, **options: Any) -> Run:
     return lambda i: kernel(*sets[i], lse, counter, heads, case.seq, scale)
 
 
-def candidates(data: AttentionData) -> list[Candidate]:
+def candidates(data: AttentionData, **more: Any) -> list[Candidate]:
+    """more: further options of each."""
     from warploom.kernels.explicit.attention import configs
 
     def candidate(options: dict[str, Any]) -> Candidate:
         label = ", ".join(f"{k}={v}" for k, v in options.items())
-        return Candidate(label, lambda: bind(data, **options))
+        return Candidate(label, lambda: bind(data, **options, **more))
 
     case = data.case
     return [candidate(options) for options in configs(case.d, case.causal, case.seq)]

@@ -22,6 +22,8 @@ VARIANTS = [
     {"d": 128, "groups": 3, "block": 80, "eighths": 0, "stages": 2},
     {"d": 64, "groups": 3, "eighths": 0, "q_stages": 2},
     {"d": 64, "groups": 2, "eighths": 2, "shared_by": 2, "stages": 3},
+    {"d": 128, "eighths": 3, "store_role": True},
+    {"d": 64, "groups": 3, "eighths": 0, "q_stages": 2, "store_role": True},
 ]
 
 

@@ -1,0 +1,13 @@
+"""Warploom's attention in the explicit language, O stored by warps of its own."""
+
+from __future__ import annotations
+
+from benchmarks.harness import AttentionData, Candidate
+from benchmarks.peers import warploom_attention
+
+NAME = "warploom, explicit, store role"
+KINDS = ("attention",)
+
+
+def candidates(data: AttentionData) -> list[Candidate]:
+    return warploom_attention.candidates(data, store_role=True)
