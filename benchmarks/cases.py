@@ -90,7 +90,33 @@ class Fp8:
         return 2 * self.m * self.n * self.k
 
 
-Case = Gemm | Attention | Dual | Fp8
+@dataclass(frozen=True)
+class Awkward:
+    """C = A·Bᵀ in bf16, mostly with an A that TMA can't load.  gather: an index names the M rows of A, out of
+    2M.  From row to row of A there are `pad` elements more than its columns take, from column to column
+    `inner` elements."""
+
+    m: int
+    n: int
+    k: int
+    gather: bool = False
+    pad: int = 0
+    inner: int = 1
+
+    kind: ClassVar[str] = "awkward"
+
+    @property
+    def name(self) -> str:
+        how = ["gathered"] * self.gather + [f"rows +{self.pad}"] * bool(self.pad)
+        how += [f"every {self.inner}. column"] * (self.inner > 1)
+        return f"bf16 {', '.join(how) or 'plain'} {self.m}x{self.n}x{self.k}"
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+
+Case = Gemm | Attention | Dual | Fp8 | Awkward
 
 CORE = [
     Gemm(8192, 8192, 8192),
@@ -119,6 +145,11 @@ DUAL = [Dual(4096, 14336, 4096), Dual(8192, 8192, 8192), Dual(512, 4096, 7168)]
 _FP8 = [(8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 4096), (16384, 4096, 4096)]
 FP8 = [Fp8(*shape) for shape in _FP8]
 
+_SHAPES = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 4096, 1024)]
+AWKWARD = [Awkward(*shape, gather=how) for shape in _SHAPES for how in (False, True)]
+AWKWARD += [Awkward(*_SHAPES[1], pad=n) for n in (4, 2, 1)]
+AWKWARD += [Awkward(*_SHAPES[1], inner=2), Awkward(4096, 4096, 4095)]
+
 CASES: dict[str, Sequence[Case]] = {
     "core": CORE,
     "bars": BARS,
@@ -128,4 +159,5 @@ CASES: dict[str, Sequence[Case]] = {
     "attention64": ATTENTION[6:],
     "dual": DUAL,
     "fp8": FP8,
+    "awkward": AWKWARD,
 }

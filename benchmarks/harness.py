@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import CASES, Attention, Case, Dual, Fp8, Gemm
+from benchmarks.cases import CASES, Attention, Awkward, Case, Dual, Fp8, Gemm
 
 BURST_MS, IDLE_S = 10.0, 0.12
 SUSTAINED_MS, WARM_MS = 60.0, 20.0
@@ -116,7 +116,7 @@ class AttentionData:
         return Reference(value.view(shape), bound.view(shape))
 
 
-AnyData = Any  # of a case: Data, AttentionData, DualData, Fp8Data
+AnyData = Any  # of a case: Data, AttentionData, or one of products.py
 
 
 @dataclass
@@ -152,10 +152,15 @@ def input_sets(bytes_each: int) -> int:
 def make_data(case: Case, seed: int = 0) -> Any:
     """Random inputs, several sets, as the case's kind of data."""
     random = torch.Generator(device="cuda").manual_seed(seed)
-    if isinstance(case, Dual | Fp8):
-        from benchmarks.products import DualData, Fp8Data
+    if isinstance(case, Dual | Fp8 | Awkward):
+        from benchmarks import products
 
-        return (DualData if isinstance(case, Dual) else Fp8Data).make(case, random)
+        kinds: dict[str, Any] = {
+            "dual": products.DualData,
+            "fp8": products.Fp8Data,
+            "awkward": products.AwkwardData,
+        }
+        return kinds[case.kind].make(case, random)
     dtype = DTYPES[case.dtype]
 
     def normal(*shape: int) -> Any:

@@ -1,5 +1,5 @@
-"""The tensors of the workloads that are more than one plain product: the gated pair, and 8-bit products
-with scales."""
+"""The tensors of the workloads that are more than one plain product: the gated pair, 8-bit products with
+scales, and products whose left operand lies awkwardly in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import Dual, Fp8
+from benchmarks.cases import Awkward, Dual, Fp8
 from benchmarks.harness import Reference, input_sets
 
 E4M3_MAX = 448.0
@@ -102,3 +102,51 @@ class Fp8Data:
         value *= self.scale_b[i].double()
         eps = torch.finfo(torch.bfloat16).eps
         return Reference(value, value.abs() * eps + 2e-2 * math.sqrt(self.case.k))
+
+
+@dataclass
+class AwkwardData:
+    """a[i] is A as it lies in memory (2M rows where they are gathered), rows[i] which of them count, b[i] is
+    N×K, c[i] M×N."""
+
+    case: Awkward
+    a: list[Any]
+    rows: list[Any]
+    b: list[Any]
+    c: list[Any]
+
+    @classmethod
+    def make(cls, case: Awkward, random: torch.Generator) -> AwkwardData:
+        def normal(rows: int, columns: int) -> Any:
+            return torch.randn(rows, columns, device="cuda", generator=random).to(torch.bfloat16)
+
+        m, n, k = case.m, case.n, case.k
+        sets = range(input_sets(2 * k * (m + n)))
+        stored = 2 * m if case.gather else m
+        a = [
+            normal(stored, k * case.inner + case.pad)[:, : k * case.inner : case.inner]
+            for _ in sets
+        ]
+        draw = {"device": "cuda", "generator": random, "dtype": torch.int32}
+        rows = [
+            torch.randint(0, stored, (m,), **draw)
+            if case.gather
+            else torch.arange(m, device="cuda", dtype=torch.int32)
+            for _ in sets
+        ]
+        b = [normal(n, k) for _ in sets]
+        c = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in sets]
+        return cls(case, a, rows, b, c)
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    @property
+    def outputs(self) -> list[Any]:
+        return self.c
+
+    def reference(self, i: int) -> Reference:
+        """Bound: rounding of the result, and of a float32 sum of K products of order 1."""
+        value = self.a[i][self.rows[i].long()].double() @ self.b[i].double().t()
+        eps = torch.finfo(torch.bfloat16).eps
+        return Reference(value, value.abs() * eps + 1e-3 * math.sqrt(self.case.k))

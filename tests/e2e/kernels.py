@@ -75,6 +75,31 @@ def product_and_sums(
 
 
 @wl.jit
+def gathered(
+    a_ptr: Any, rows_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """C = A[rows]·B, persistent: rows of A that an index names, as a mixture of experts has them."""
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    ks = tl.arange(0, BLOCK_K)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tiles_n, tl.num_programs(0)):
+        m = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+        n = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        rows = tl.load(rows_ptr + m, mask=m < M, other=0)
+        a = a_ptr + rows[:, None] * lda + ks[None, :]
+        b = b_ptr + ks[:, None] * ldb + n[None, :]
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            x = tl.load(a, mask=(m[:, None] < M) & (ks[None, :] < K - k), other=0.0)
+            y = tl.load(b, mask=(ks[:, None] < K - k) & (n[None, :] < N), other=0.0)
+            acc = tl.dot(x, y, acc)
+            a += BLOCK_K
+            b += BLOCK_K * ldb
+        c = c_ptr + m[:, None] * ldc + n[None, :]
+        tl.store(c, acc.to(c_ptr.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@wl.jit
 def batched(
     a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,

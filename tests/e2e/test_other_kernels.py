@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e import kernels, road
 from tests.e2e.gemms import KNOBS
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -86,6 +88,32 @@ def test_a_load_that_a_dot_and_a_sum_use(name: str, pad: int) -> None:
     np.testing.assert_array_equal(found[2], a @ b)
     np.testing.assert_array_equal(found[3], a.sum(1))
     assert compiled.schedule.specialized == (name != "uniform")
+
+
+@pytest.mark.parametrize(
+    ("name", "pad", "k", "pieces"),
+    [
+        ("two-groups", 0, 136, 16),
+        ("two-groups", 4, 132, 8),
+        ("depth-1", 2, 130, 4),
+        ("depth-1", 1, 70, 0),
+        ("uniform", 0, 40, 16),
+        ("one-group", 8, 24, 16),
+    ],
+)
+def test_rows_that_an_index_names(name: str, pad: int, k: int, pieces: int) -> None:
+    """Copied by cp.async as far as the rows' alignment allows, through registers where it does not; the
+    producer runs ahead of the consumers in either case."""
+    a, b, c = integers(50, k, pad=pad), integers(k, 70), road.array((150, 70), np.float32)
+    rows = road.filled(np.random.default_rng(k).integers(0, 50, 150), np.int32)
+    args = [a, rows, b, c, 150, 70, k, lead(a), lead(b), lead(c)]
+    compiled, found = check(kernels.gathered, args, 3, {**TILES, **KNOBS[name]})
+    np.testing.assert_array_equal(found[3], a.astype(np.float64)[rows] @ b.astype(np.float64))
+    assert compiled.schedule.specialized == (name != "uniform")
+    assert compiled.schedule.channels[0].via[0] == ("cp_async" if pieces else "registers")
+    copies = [o for o in walk(compiled.lowered.placed.body) if o.kind is hopper.cp_async]
+    assert {o.attrs["bytes"] for o in copies} == ({pieces} if pieces else set())
+    assert compiled.resources.problems() == ()
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -105,6 +105,13 @@ def _product(m: int, n: int, k: int, pad: int, rights: int, *more: Any) -> list[
     return [a, *bs, c, *(x() for x in more), m, n, k, _lead(a), _lead(bs[0]), _lead(c)]
 
 
+def _gathered(product: list[Any], rows: Any) -> list[Any]:
+    """The arguments of a product of as many rows as an index names."""
+    a, b, _, _, n, k, lda, ldb, _ = product
+    c = road.array((len(rows), n), np.float32)
+    return [a, rows, b, c, len(rows), n, k, lda, ldb, _lead(c)]
+
+
 def _others() -> dict[str, Case]:
     found: dict[str, Case] = {}
     for name, pad in [("two-groups", 0), ("depth-1", 1), ("uniform", 4)]:
@@ -127,6 +134,13 @@ def _others() -> dict[str, Case]:
         found[f"product_and_sums-{name}"] = Case(
             kernels.product_and_sums,
             lambda pad=pad, sums=sums: _product(300, 60, 100, pad, 1, sums), 2,
+            {**TILES, **KNOBS[name]},
+        )  # fmt: skip
+    for name, pad in [("two-groups", 0), ("depth-1", 1), ("uniform-two", 2)]:
+        index = lambda: road.filled(np.arange(150) * 7 % 130, np.int32)  # noqa: E731
+        found[f"gathered-{name}"] = Case(
+            kernels.gathered,
+            lambda pad=pad, index=index: _gathered(_product(130, 70, 96, pad, 1), index()), 3,
             {**TILES, **KNOBS[name]},
         )  # fmt: skip
     for name in ("two-groups", "depth-1", "uniform"):

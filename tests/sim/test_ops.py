@@ -206,6 +206,25 @@ CP_ASYNC = COPY.replace("COUNT", "128").replace("CONSUMER_FENCE", "fence_async()
     "FILL",
     "cp_async(%x_view, %slot, %row, %c0) {bytes=16}\n      cp_async_arrive(%full, %s)",
 )  # fmt: skip
+GATHERED = CP_ASYNC.replace(
+    "      cp_async(%x_view, %slot, %row, %c0)",
+    """      %pr = arange() {start=0, end=64} : tile<64xi32>
+      %base = splat(%row) {shape=(64,)} : tile<64xi32>
+      %at = add(%pr, %base) : tile<64xi32>
+      %wide = splat(%c64) {shape=(64,)} : tile<64xi32>
+      %starts = mul(%at, %wide) : tile<64xi32>
+      %tall = expand_dims(%starts) {axis=1} : tile<64x1xi32>
+      %down = broadcast(%tall) {shape=(64, 64)} : tile<64x64xi32>
+      %pc = arange() {start=0, end=64} : tile<64xi32>
+      %flat = expand_dims(%pc) {axis=0} : tile<1x64xi32>
+      %along = broadcast(%flat) {shape=(64, 64)} : tile<64x64xi32>
+      %offsets = add(%down, %along) : tile<64x64xi32>
+      %xs = splat(%x_ptr) {shape=(64, 64)} : tile<64x64xptr<bf16>>
+      %pointers = addptr(%xs, %offsets) : tile<64x64xptr<bf16>>
+      %edge = splat(%c64) {shape=(64, 64)} : tile<64x64xi32>
+      %mask = lt(%along, %edge) : tile<64x64xi1>
+      cp_async(%pointers, %slot, %mask)""",
+)
 PUT = COPY.replace("COUNT", "4").replace("CONSUMER_FENCE", "").replace(
     "FILL",
     "%x = load_box(%x_view, %row, %c0) {shape=(64, 64)} : tile<64x64xbf16>\n      shared_store(%slot, %x)\n"
@@ -222,7 +241,9 @@ def copy(text: str, n: int, **options: object) -> bool:
     return np.array_equal(x, y)
 
 
-@pytest.mark.parametrize("text", [CP_ASYNC, PUT], ids=["cp_async", "registers"])
+@pytest.mark.parametrize(
+    "text", [CP_ASYNC, GATHERED, PUT], ids=["cp_async", "by pointers", "registers"]
+)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
 def test_rings_that_tma_does_not_fill(text: str, n: int) -> None:
     for order in ORDERS:
@@ -233,6 +254,9 @@ def test_rings_that_tma_does_not_fill(text: str, n: int) -> None:
 BROKEN_COPIES = [
     (CP_ASYNC, "      fence_async()\n      %slot", "      %slot", "proxy-fence", "cp_async of ring"),
     (CP_ASYNC, "count=128", "count=4", "over-arrival", "full["),
+    (GATHERED, "      fence_async()\n      %slot", "      %slot", "proxy-fence", "cp_async of ring"),
+    (GATHERED, "%edge = splat(%c64)", "%edge = splat(%c1)", "run", "runs of 8 along axis 1"),
+    (GATHERED, "mul(%at, %wide)", "add(%at, %wide)", "run", "runs of 8 along axis 1"),
     (PUT, '      fence_async()\n      mbarrier_arrive(%full', '      mbarrier_arrive(%full', "proxy-fence", "shared_store of ring"),
     (PUT, 'mbarrier_arrive(%full, %s) {by="warp"}', 'mbarrier_arrive(%full, %s) {by="one"}', "deadlock", "3 of 4 arrivals"),
     (PUT, "    fence_async()\n    group_sync", "    group_sync", "proxy-fence", "shared_store of eye"),

@@ -16,7 +16,7 @@ from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, words_of
-from warploom.codegen.registers import MEMORY_TYPES, affine, per_word
+from warploom.codegen.registers import MEMORY_TYPES, affine, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import hopper, tile
@@ -321,6 +321,9 @@ def _cp_async(e: Emitter, o: Op) -> None:
     """Every thread copies pieces of `bytes`; what lies out of bounds is filled with zeros."""
     v, dst, *offsets = o.operands
     t = dst.type
+    if isinstance(v.type, Tile):
+        _cp_async_pointers(e, o)
+        return
     assert isinstance(t, Shared) and e.frame is not None
     box = _box(e, v, offsets)
     size, item = o.attrs["bytes"], t.dtype.bytes
@@ -358,6 +361,28 @@ def _cp_async(e: Emitter, o: Op) -> None:
     e.line(f"#pragma unroll {max(1, UNROLLED // body)}")
     with e.block(f"for (int i = 0; i < {turns}; ++i)"):
         e.lines((0, text) for text in lines)
+
+
+def _cp_async_pointers(e: Emitter, o: Op) -> None:
+    """Every thread copies the pieces whose pointers it holds, zeros for those that are masked off."""
+    v, dst, *masks = o.operands
+    t, layout = dst.type, v.type.layout  # type: ignore[attr-defined]
+    assert isinstance(t, Shared) and isinstance(layout, Layout)
+    size = o.attrs["bytes"]
+    n = size // t.dtype.bytes
+    if layout.contiguous(t.inner) % n:
+        raise InternalError(f"codegen: cp_async of {size} bytes from pointers in {layout}")
+    pointers, mask = e.regs(v), e.regs(masks[0]) if masks else None
+    table, inside = thread_offsets(layout, geometry(t)), within(layout)
+    places = Places(e, e.shared(dst), table[..., 0], inside[..., 0], f"{dst.hint or 'slot'}_at")
+    holder = e.holder(layout)
+    assert isinstance(v.type, Tile)
+    for r in range(0, layout.registers, n):
+        into = places.at(table[..., r], inside[..., r])
+        kept = read(mask.elements[r], mask.elem) if mask else "true"
+        copy = f"cp_async_if<{size}>({into}, {read(pointers.elements[r], pointers.elem)}, {kept});"
+        test = " && ".join(x for x in (holder, e.inside(v.type, r)) if x)
+        e.line(f"if ({test}) {copy}" if test else copy)
 
 
 def _turn(

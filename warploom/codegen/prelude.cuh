@@ -162,6 +162,12 @@ template <int N> DEV void cp_async(u32 dst, const void* src, int valid) {
   else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(dst), "l"(src), "n"(N), "r"(valid) : "memory");
 }
 
+// Zeros where not `on`: the source is not read then (operand ignore-src).
+template <int N> DEV void cp_async_if(u32 dst, const void* src, bool on) {
+  if constexpr (N == 16) asm volatile("{ .reg .pred p; setp.eq.u32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p; }" :: "r"(dst), "l"(src), "r"((u32)on) : "memory");
+  else asm volatile("{ .reg .pred p; setp.eq.u32 p, %3, 0; cp.async.ca.shared.global [%0], [%1], %2, p; }" :: "r"(dst), "l"(src), "n"(N), "r"((u32)on) : "memory");
+}
+
 DEV void cp_async_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory"); }
 
 DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

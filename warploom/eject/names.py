@@ -134,7 +134,7 @@ class Namer:
         first = {
             tile.load_box: 1, tile.store_box: 2, hopper.cp_async: 2, hopper.tma_load: 4, hopper.tma_store: 2,
         }.get(u.kind)  # fmt: skip
-        if first is None or at < first:
+        if first is None or at < first or isinstance(u.operands[0].type, Tile):
             return None
         view = u.operands[0]
         while not isinstance(view.type, View):
@@ -217,7 +217,7 @@ def _filled_from(flow: Flow, o: Op) -> Iterator[str]:
             if u.kind is hopper.tma_load and u.operands[1] is v:
                 source = flow.made[u.operands[0]].operands[0]
             elif u.kind is hopper.cp_async and u.operands[1] is v:
-                source = u.operands[0]
+                source = u.operands[0] if isinstance(u.operands[0].type, View) else None
             elif u.kind is hopper.shared_store and u.operands[1] in flow.made:
                 loaded = flow.made[u.operands[1]]
                 source = loaded.operands[0] if loaded.kind is tile.load_box else None

@@ -24,7 +24,7 @@ from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.ir.core import Op, OpKind, Region, Value
 from warploom.ir.divisors import facts_of, of_view
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
-from warploom.ir.types import InFlight, Scalar, TensorMap, i32
+from warploom.ir.types import InFlight, Scalar, TensorMap, Tile, i32
 
 Writer = Callable[["Statements", Op], list[Node]]
 STATEMENTS: dict[OpKind, Writer] = {}
@@ -518,8 +518,13 @@ def _tma_wait(s: Statements, o: Op) -> list[Node]:
 
 @writes(hopper.cp_async, says="bytes")
 def _cp_async(s: Statements, o: Op) -> list[Node]:
-    view, to, *offsets = o.operands
-    parts = f"{s.x.text(view)}, {s.x.text(to)}, [{s.x.items(offsets)}], bytes={o.attrs['bytes']}"
+    source, to, *rest = o.operands
+    size = f"bytes={o.attrs['bytes']}"
+    if isinstance(source.type, Tile):
+        masks = [f"mask={s.x.tight(m).text}" for m in rest]
+        parts = ", ".join((s.x.tight(source).text, s.x.text(to), *masks, size))
+    else:
+        parts = f"{s.x.text(source)}, {s.x.text(to)}, [{s.x.items(rest)}], {size}"
     return [Line(f"self.cp_async.load({parts})", o.loc)]
 
 

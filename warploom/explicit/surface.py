@@ -51,6 +51,7 @@ from warploom.ir.types import (
 )
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
+from warploom.language.memory import mask_for
 
 WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous warps)
 
@@ -466,16 +467,38 @@ class NamedBarrier:
         _named(id, threads, index, n, True)
 
 
+def _none(x: Any, name: str, why: str) -> None:
+    if x is not None:
+        refuse(
+            "not-with-this-source", f"{name} does not go with this source: {why}", "leave it out"
+        )
+
+
 class CpAsync:
     """self.cp_async: copies by all threads of the group together, a few bytes each."""
 
     @builtin
-    def load(self, src: GlobalView, dst: Any, offsets: Any, bytes: Any = 16) -> None:
-        """The box of dst's shape at offsets, in pieces of 4, 8 or 16 bytes; out of bounds zeros."""
+    def load(
+        self, src: Any, dst: Any, offsets: Any = None, bytes: Any = 16, mask: Operand = None
+    ) -> None:
+        """Fills dst in pieces of 4, 8 or 16 bytes: from a view the box of dst's shape at offsets, zeros
+        out of bounds; from a tile of pointers what they point at, zeros where the mask is false.  Of these
+        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike."""
         whole_group("cp_async.load")
-        d = shared_of(dst)
-        at = box_offsets(offsets, src)
-        current().emit(hopper.cp_async, src.view, d, *at, bytes=static_int(bytes, "bytes"))
+        d, size = shared_of(dst), static_int(bytes, "bytes")
+        if isinstance(src, GlobalView):
+            _none(mask, "mask", "a view's box ends at its bounds")
+            current().emit(hopper.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
+            return
+        _none(offsets, "offsets", "pointers say where they point")
+        if not isinstance(src, Value) or not isinstance(src.type, Tile):
+            refuse(
+                "not-a-view",
+                f"expected a global view or a tile of pointers, found {describe(src)}",
+                "use self.global_view, or ptr + offsets",
+            )
+        rest = [] if mask is None else [mask_for(mask, src.type.shape, "cp_async.load")]
+        current().emit(hopper.cp_async, src, d, *rest, bytes=size)
 
     @builtin
     def arrive(self, barrier: Any) -> None:

@@ -56,7 +56,7 @@ def _pointer(x: Operand, what: str) -> DType:
     )
 
 
-def _mask(mask: Operand, shape: tuple[int, ...], what: str) -> Value:
+def mask_for(mask: Operand, shape: tuple[int, ...], what: str) -> Value:
     """The mask as i1 at the pointer's shape."""
     emitter = current()
     if emitter.dtype(mask) != i1:
@@ -117,7 +117,7 @@ def load(
         shape = emitter.common_shape(pointer, mask, code="mask-shape")
     p = emitter.expand_to(pointer, shape)
     if mask is not None:
-        rest.append(_mask(mask, shape, "load"))
+        rest.append(mask_for(mask, shape, "load"))
     if other is not None:
         if mask is None:
             refuse("other-without-mask", "load's other has no mask to stand in for", "pass mask=")
@@ -148,7 +148,7 @@ def store(
     d = _pointer(pointer, "store")
     shape = emitter.shape(pointer)
     written = _fit(emitter.cast(value, d), shape, "store-shape", "the stored value")
-    masks = () if mask is None else (_mask(mask, shape, "store"),)
+    masks = () if mask is None else (mask_for(mask, shape, "store"),)
     emitter.emit(tile.store, emitter.value(pointer), written, *masks, **_policy(eviction_policy))
 
 
@@ -356,7 +356,7 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
             refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
         shape = emitter.shape(pointer)
         value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
-        masks = () if mask is None else (_mask(mask, shape, name),)
+        masks = () if mask is None else (mask_for(mask, shape, name),)
         return cast(Value, emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn))
 
     atomic.__name__ = atomic.__qualname__ = name

@@ -40,7 +40,7 @@ from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.ir.types import InFlight, Pointer, Shared, Tile
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc, whole
 from warploom.layout.choose import sector_ratio
 from warploom.schedule.access import Accesses
@@ -295,6 +295,9 @@ class _Task:
             case hopper.shared_load:
                 inner, size = o.operands[0].type.inner, _itemsize(o.result.type)  # type: ignore[attr-defined]
                 self._anchor(3, o.result, _Memory(inner, 16, size))
+            case hopper.cp_async:
+                self._equal(*tiles)
+                self._anchor(2, o.operands[0], _pieces(o))
             case hopper.no_acc | hopper.in_flight | hopper.wgmma_wait:
                 self._equal(*tiles)
                 for v in tiles:
@@ -534,6 +537,9 @@ class _Task:
                 operands, results = (self._layout(o.operands[0]),), (o.attrs["layout"],)
             case tile.load | tile.atomic:
                 operands = tuple(results[0] if _tile(v.type) else None for v in o.operands)
+            case hopper.cp_async:  # a thread copies whole pieces
+                pieces = _pieces(o).layout(_shape(o.operands[0]), self.warps)
+                operands = tuple(pieces if _tile(v.type) else None for v in o.operands)
             case tile.store:
                 at = self._stored(o)
                 operands = tuple(at if _tile(v.type) else None for v in o.operands)
@@ -672,6 +678,13 @@ def _touches(o: Op) -> bool:
     return any(_tile(v.type) for v in (*o.operands, *o.results)) or any(
         _touches(i) for r in o.regions for i in r.ops
     )
+
+
+def _pieces(o: Op) -> _Memory:
+    """What a cp_async by pointers reads."""
+    dst = o.operands[1].type
+    assert isinstance(dst, Shared)
+    return _Memory(dst.inner, o.attrs["bytes"], dst.dtype.bytes)
 
 
 def _cutter(offset: tuple[int, ...], shape: tuple[int, ...]) -> Flow:

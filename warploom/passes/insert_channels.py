@@ -199,7 +199,11 @@ class _Inserter:
                     b.append(o.with_(tasks=b.tasks))
                     task.put(b, r.channel, slot, o.result, item=n)
                 else:
-                    ends = (r.channel, slot, *o.operands)
+                    ends = (
+                        r.channel,
+                        slot,
+                        *o.operands,
+                    )  # a load_box's, or a load's without `other`
                     b.append(Op(task.produce, ends, {"item": n}, (), (), b.tasks, o.loc, o.id))
             task.producer_commit(b, r.channel, slot)
 

@@ -98,7 +98,6 @@ def _declare(
         via = plan.via[n]
         fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
         takes = [u.result for u in users if u.kind is task.take and u.attrs["item"] == n]
-        view = structure.maker(fills[0].operands[2]) if via != "registers" else None
         memory_inner = _memory_inner(accesses, fills[0], len(t.shape))
         inner, swizzle = rings.item_layout(structure, takes[0], memory_inner)
         hint = takes[0].hint or f"{plan.name}{n}"
@@ -117,14 +116,13 @@ def _declare(
         maps.append(None)
         pieces.append(0)
         if via == "tma":
-            assert view is not None
             if inner != memory_inner:
                 raise InternalError(f"TMA can't turn item {n} of channel {plan.name}")
             walks = _walks_rows(accesses, fills[0], t, inner)
             narrow: dict[str, Any] = {} if walks else {"promote": 128}
             maps[n] = hopper.tensor_map(
                 top,
-                view.result,
+                fills[0].operands[2],
                 box=_part(t.shape, multicast[n], ctas),
                 inner=inner,
                 swizzle=swizzle,
@@ -132,9 +130,7 @@ def _declare(
                 **narrow,
             )
         elif via == "cp_async":
-            fill = fills[0]
-            box = fill.with_(operands=(fill.operands[2], *fill.operands[3:]))
-            pieces[n] = accesses.piece_bytes(box, t.shape)
+            pieces[n] = _piece_bytes(accesses, fills[0], t)
             if not pieces[n]:
                 raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
     producer = plans[plan.producer]
@@ -184,12 +180,23 @@ def _walks_rows(accesses: Accesses, fill: Op, t: Tile, inner: int) -> bool:
 def _memory_inner(accesses: Accesses, fill: Op, rank: int) -> int | None:
     """The axis of an item that is adjacent in memory, where it comes from a view."""
     if fill.kind is task.produce:
-        view = accesses.structure.maker(fill.operands[2])
+        source, *masks = fill.operands[2:]
+        if isinstance(source.type, Tile):
+            return rings.pointer_pieces(accesses, source, masks)[0]
+        view = accesses.structure.maker(source)
     else:
         load = accesses.structure.maker(fill.operands[2])
         boxed = load is not None and load.kind is tile.load_box
         view = accesses.view(load) if load is not None and boxed else None
     return accesses.inner_axis(view, rank) if view is not None else None
+
+
+def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
+    """Bytes of one cp.async of an item."""
+    source, *rest = fill.operands[2:]
+    if isinstance(source.type, Tile):
+        return rings.pointer_pieces(accesses, source, rest)[1]
+    return accesses.piece_bytes(fill.with_(operands=(source, *rest)), t.shape)
 
 
 def _unique(name: str, names: set[str]) -> str:
@@ -220,7 +227,8 @@ def needs_registers(structure: Structure, v: Value) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What fills one item: a box of a view, or (by pointers) a tile that `load` puts in registers."""
+    """What fills one item: a box of a view, pointers and perhaps their mask, or a tile that `load` puts in
+    registers."""
 
     box: tuple[Value, ...] = ()
     load: Callable[[Builder], Value] | None = None
@@ -274,8 +282,8 @@ def fill(
     for n, via in enumerate(ring.via):
         if via == "cp_async":
             place = hopper.shared_slot(b, ring.items[n], slot)
-            view, *offsets = sources[n].box
-            hopper.cp_async(b, view, place, *offsets, bytes=ring.pieces[n])
+            source, *rest = sources[n].box
+            hopper.cp_async(b, source, place, *rest, bytes=ring.pieces[n])
     if "cp_async" in ring.via:
         hopper.cp_async_arrive(b, ring.full, slot)
     for n, via in enumerate(ring.via):

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import hopper, task
-from warploom.ir.types import Shared
+from warploom.ir.types import Shared, Tile
 from warploom.passes.cutting import Cutter
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
@@ -110,6 +110,8 @@ class _Copies(Cutter):
         operands[at] = hopper.shared_slice(b, operands[at], *blocks, shape=shape)
         if o.kind is hopper.shared_store:
             operands[1] = self.get(b, operands[1], axis)
+        elif isinstance(operands[0].type, Tile):
+            operands = [self.get(b, v, axis) if isinstance(v.type, Tile) else v for v in operands]
         else:
             offset = len(operands) - len(shape) + axis
             operands[offset] = self.start(b, operands[offset], shape[axis])

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from warploom.ir.core import Op, Region, Value
 from warploom.ir.ops import task, tile
-from warploom.ir.types import DType, shape_of
+from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
+from warploom.schedule.runs import Runs
 
 VIEWS = frozenset({tile.transpose, task.slice_block})  # read an item in place
 
@@ -117,7 +118,7 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
 def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, str]:
     """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it."""
     if o.kind is not tile.load_box:
-        return "registers", "it is no box of a strided array"
+        return _by_pointers(accesses, o, parts)
     shape = shape_of(o.result.type)
     view = accesses.view(o)
     inner = accesses.inner_axis(view, len(shape)) if view is not None else None
@@ -136,6 +137,34 @@ def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, s
     if pieces:
         return "cp_async", f"{why}; runs of {pieces} bytes are aligned"
     return "registers", f"{why}; runs of 4 bytes are not known to be aligned"
+
+
+def _by_pointers(accesses: Accesses, o: Op, parts: Parts) -> tuple[str, str]:
+    """`choose_via` for a load by pointers."""
+    no_box = "it is no box of a strided array"
+    if len(o.operands) > 2:
+        return "registers", f"{no_box}, and masked-off elements are not zero"
+    inner, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:])
+    if not pieces:
+        return "registers", f"{no_box}; runs of 4 bytes are not known to be adjacent and aligned"
+    wanted = wanted_inner(accesses.structure, o.result, parts)
+    if wanted is not None and wanted != inner:
+        return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
+    return "cp_async", f"{no_box}, but each row's; runs of {pieces} bytes are aligned"
+
+
+def pointer_pieces(
+    accesses: Accesses, pointers: Value, masks: Sequence[Value]
+) -> tuple[int | None, int]:
+    """Of a tile of pointers (and its mask, if any) the axis along which elements are adjacent, None where
+    there is none, and the bytes of the aligned runs that cp.async can copy: 16, 8 or 4, or 0."""
+    found = Runs(accesses).groups(pointers, masks)
+    if found is None:
+        return None, 0
+    e = elem_of(pointers.type)
+    assert isinstance(e, Pointer)
+    pieces = found[1] * e.dtype.bytes
+    return found[0], pieces if pieces in (4, 8, 16) else 0
 
 
 def slot_bytes(v: Value) -> int:

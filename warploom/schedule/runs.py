@@ -11,6 +11,7 @@ comparison of such a line with a constant one that n divides has one outcome in 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from warploom.ir.core import Op, Value
@@ -46,9 +47,13 @@ class Runs:
 
     def of(self, o: Op) -> tuple[int, int] | None:
         """(axis, n): groups of n > 1 elements that a load or store by pointers may move at once."""
-        pointers = o.operands[0]
-        masks = o.operands[1 if o.kind is tile.load else 2 :][:1]
-        if not isinstance(pointers.type, Tile) or o.attrs.get("volatile"):
+        if o.attrs.get("volatile"):
+            return None
+        return self.groups(o.operands[0], o.operands[1 if o.kind is tile.load else 2 :][:1])
+
+    def groups(self, pointers: Value, masks: Sequence[Value]) -> tuple[int, int] | None:
+        """The same of pointers and the masks of an access (none, or one)."""
+        if not isinstance(pointers.type, Tile):
             return None
         size = _size(pointers)
         for axis, extent in reversed(tuple(enumerate(pointers.type.shape))):

@@ -344,11 +344,14 @@ def _acquire(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
 
 
 @_effect(task.produce)
-def _produce(p: _Program, o: Op, ring: _Ring, slot: Any, view: ViewValue, *offsets: Any) -> None:
+def _produce(p: _Program, o: Op, ring: _Ring, slot: Any, source: Any, *rest: Any) -> None:
     channel = o.operands[0].type
     assert isinstance(channel, Channel)
     item: Tile = channel.items[o.attrs["item"]]
-    value = p.memory.load_box(item.dtype, view, [int(n) for n in offsets], item.shape, o.loc)
+    if isinstance(source, ViewValue):
+        value = p.memory.load_box(item.dtype, source, [int(n) for n in rest], item.shape, o.loc)
+    else:
+        value = p.memory.load(item.dtype, source, rest[0] if rest else None, None, o.loc)
     ring.put(o, int(slot), o.attrs["item"], value)
 
 

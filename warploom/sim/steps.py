@@ -10,7 +10,7 @@ import numpy as np
 from warploom.ir import format
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
-from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
+from warploom.ir.types import Shared, TensorMap, Tile, View, dtype_of
 from warploom.sim.agent import Agent, Block, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Waiter
 from warploom.sim.cluster import Reach
@@ -174,16 +174,16 @@ def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
     if _skips(a, o, p):
         return None
     a.touch(o, "read", p)
-    _check_run(a, o, p, mask)
+    _check_run(a, o, p, mask, o.attrs.get("run"))
     return a.cta.memory.load(dtype_of(o.result.type), p, mask, other, o.loc)
 
 
-def _check_run(a: Agent, o: Op, p: Any, mask: Any) -> None:
+def _check_run(a: Agent, o: Op, p: Any, mask: Any, run: tuple[int, int] | None) -> None:
     """The elements that are promised to be adjacent, aligned and masked alike are (pointers count elements
     here, of buffers that start at 0)."""
-    if not o.attrs.get("run"):
+    if not run:
         return
-    axis, n = o.attrs["run"]
+    axis, n = run
     on = np.ones(p.shape, bool) if mask is None else mask
     groups, masks = (np.moveaxis(x, axis, -1).reshape(-1, n) for x in (p, on))
     wrong = (groups[:, :1] % n != 0) | (groups != groups[:, :1] + np.arange(n))
@@ -195,7 +195,7 @@ def _check_run(a: Agent, o: Op, p: Any, mask: Any) -> None:
 def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
     if not _skips(a, o, p, value):
         a.touch(o, "write", p)
-        _check_run(a, o, p, mask)
+        _check_run(a, o, p, mask, o.attrs.get("run"))
         a.cta.memory.store(p, value, mask, o.loc)
 
 
@@ -744,20 +744,31 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
 
 
 @step(hopper.cp_async)
-def _cp_async(a: Agent, o: Op, view: ViewValue, dst: Place, *offsets: Any) -> Steps:
-    cta, at, n = a.cta, a.offsets(offsets), len(a.rows)
+def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
+    cta, n = a.cta, len(a.rows)
+    at: list[int] = []
+    pointers = not isinstance(o.operands[0].type, View)
+    if not pointers:
+        at = a.offsets(rest)
+    elif cta.has_data:
+        run = dst.type.inner, o.attrs["bytes"] // dst.type.dtype.bytes
+        _check_run(a, o, source, rest[0] if rest else None, run)
     a.copies += 1
     epochs = np.full(n, a.copies)
     cta.write(a, o, _what(o, dst), dst, a.copy_order[:n], epochs, False, True)
     end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
     a.copied = max(a.copied, end)
 
-    def run() -> None:
-        if cta.has_data:
-            data = cta.memory.load_box(dst.type.dtype, view, at, dst.type.shape, o.loc)
-            cta.shared.write(dst.addresses, data, dst.type.dtype, False)
+    def copy() -> None:
+        if not cta.has_data:
+            return
+        if pointers:
+            data = cta.memory.load(dst.type.dtype, source, rest[0] if rest else None, None, o.loc)
+        else:
+            data = cta.memory.load_box(dst.type.dtype, source, at, dst.type.shape, o.loc)
+        cta.shared.write(dst.addresses, data, dst.type.dtype, False)
 
-    cta.engine.issue("cp_async", run, end, a.lane("cp_async"))
+    cta.engine.issue("cp_async", copy, end, a.lane("cp_async"))
     yield None
     return ()
 

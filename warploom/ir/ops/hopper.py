@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from warploom.ir.core import HARDWARE, Effect, Level, RuleError, Type, op, require
-from warploom.ir.ops.tile import check_policy
+from warploom.ir.ops.tile import check_policy, is_source
 from warploom.ir.types import (
     Barriers,
     DType,
@@ -341,14 +341,19 @@ def tma_store_wait(*, pending: int, read: bool = True) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
-def cp_async(v: View, dst: Shared, *offsets: Scalar, bytes: int) -> None:
-    """The box of dst's shape at offsets, in pieces of `bytes` (4, 8 or 16); out of bounds zero-filled.
+def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
+    """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16).
+
+    From a view: the box of dst's shape at offsets `rest`; out of bounds zeros.  From a tile of pointers of
+    dst's shape: the elements at them, zeros where the mask (`rest`, may be left out) is false.  Then along
+    dst's inner axis each aligned group of `bytes` is adjacent in memory, starts at a multiple of its size,
+    and is masked alike.
 
     There is no cache policy: ptxas (of CUDA 13.1 to 13.5) gives the policy of cp.async a wrong register
     where the address has a uniform part, which is an illegal instruction on the card (seen on an H200)."""
     require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
-    fits = not dst.lead and not dst.peer and len(dst.shape) <= v.rank == len(offsets)
-    require(fits, f"cp_async of {v} into {dst}")
+    fits = not dst.lead and not dst.peer and is_source(source, rest, dst.shape, dst.dtype)
+    require(fits, f"cp_async of {source} into {dst}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)

@@ -19,7 +19,8 @@ from warploom.ir.core import (
     op,
     require,
 )
-from warploom.ir.types import Channel, Scalar, Tile, View, i32
+from warploom.ir.ops.tile import is_source
+from warploom.ir.types import Channel, Scalar, Tile, i32
 
 _CURSOR = frozenset({Level.CHANNEL, Level.WARP, Level.PLACED})
 
@@ -48,9 +49,11 @@ def producer_acquire(c: Channel, slot: Scalar, phase: Scalar) -> None:
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
-def produce(c: Channel, slot: Scalar, v: View, *offsets: Type, item: int) -> None:
-    """load_box of the item's shape at offsets, into the slot, asynchronously (TMA or cp.async)."""
-    require(len(offsets) == v.rank >= len(c.items[item].shape), f"produce from {v} into {c}")
+def produce(c: Channel, slot: Scalar, source: Type, *rest: Type, item: int) -> None:
+    """Loads the item into the slot asynchronously (TMA or cp.async): from a view at offsets `rest`
+    (load_box), or from a tile of pointers where the mask `rest`, if any, is true (load)."""
+    t = c.items[item]
+    require(is_source(source, rest, t.shape, t.dtype), f"produce from {source} into {c}")
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.WRITE)

@@ -14,6 +14,7 @@ from warploom.ir.core import (
     require,
 )
 from warploom.ir.types import (
+    DType,
     Pointer,
     Scalar,
     Tile,
@@ -299,6 +300,15 @@ def load_box(
         len(offsets) == v.rank >= len(shape), f"load_box of rank {len(shape)} from {v}", "view-rank"
     )
     return Tile(shape, v.dtype, layout)
+
+
+def is_source(source: Type, rest: tuple[Type, ...], shape: tuple[int, ...], dtype: DType) -> bool:
+    """May a copy read a tile of this shape from a view at offsets `rest`, or from a tile of pointers under a
+    mask (perhaps none) `rest`?"""
+    if isinstance(source, View):
+        return source.dtype == dtype and len(rest) == source.rank >= len(shape)
+    tiles = isinstance(source, Tile) and source.elem == Pointer(dtype) and source.shape == shape
+    return tiles and rest in ((), (like(source, i1),))
 
 
 @op(effect=Effect.WRITE)
