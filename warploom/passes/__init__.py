@@ -4,6 +4,7 @@ from warploom.ir.core import Level
 from warploom.passes.defer_sums import defer_sums
 from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
+from warploom.passes.join_dots import join_dots
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
@@ -15,6 +16,7 @@ from warploom.passes.share_copies import share_copies
 PASSES = (
     ("partition_tasks", partition_tasks, Level.TASK),
     ("partition_data", partition_data, Level.TASK),
+    ("join_dots", join_dots, Level.TASK),
     ("insert_channels", insert_channels, Level.CHANNEL),
     ("partition_code", partition_code, Level.WARP),
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),

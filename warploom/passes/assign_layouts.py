@@ -299,7 +299,8 @@ class _Task:
                 self._equal(*tiles)
                 self._anchor(2, o.operands[0], _pieces(o))
             case hopper.no_acc | hopper.in_flight | hopper.wgmma_wait:
-                self._equal(*tiles)
+                for same in zip(o.operands, o.results, strict=False):
+                    self._equal(*same)
                 for v in tiles:
                     needed = self._wgmma(wgmma_acc, _shape(v))
                     self._agrees(o, v, needed)

@@ -15,7 +15,7 @@ after:   producer_acquire(%ring, %slot, %phase) @{producer}
 All of a channel's ops stand in the block of its loads, so every task that runs the block counts alike;
 a use deeper inside (in an `if`, a loop) waits and releases around the op that contains it.  The cursor
 (slot, phase) is threaded through every enclosing loop and both arms of every `if`.  Ops that only view
-an item (transpose, slice_block) move to where it is used.
+an item (transpose, slice_block, concat) move to where it is used.
 """
 
 from __future__ import annotations
@@ -181,9 +181,8 @@ class _Inserter:
         o = self.structure.maker(v)
         if o is None or o not in self.views:
             return v
-        source = self.operand(o.operands[0], b)
+        operands = self.operands(o.operands, b)
         with b.at(o):
-            operands = (source, *o.operands[1:])
             new = Value(v.type, v.hint)
             b.append(o.with_(operands=operands, results=(new,)))
         return new

@@ -11,6 +11,8 @@ In a cluster, an item that all CTAs need is loaded once: each CTA multicasts its
 barrier still expects all bytes; a slot is free when the consumers of all CTAs have released it, each at all
 CTAs.
 
+Items that are read as one (`concat`) lie side by side in one slot, and each is filled as a part of it.
+
 Full barriers expect one arrival for TMA (with the bytes of all its items), one of every thread for
 cp.async, one of every warp for ordinary stores.  Empty ones expect every warp of every consumer replica.
 """
@@ -34,14 +36,26 @@ from warploom.schedule.model import Schedule, TaskPlan
 from warploom.target import Target
 
 
+@dataclass(frozen=True)
+class Part:
+    """An item's place among those with which it shares slots: number `index` of `count` along `axis`."""
+
+    index: int
+    count: int
+    axis: int
+
+
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """A channel's declarations.  maps[i] is item i's tensor map, pieces[i] the bytes of its cp.async
-    copies; generic: does any consumer read it by ordinary loads?  multicast[i]: the axis of item i that the
-    CTAs divide; rank and everyone: this CTA's and the mask of all, where some item is multicast."""
+    """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] is
+    item i's tensor map, pieces[i] the bytes of its cp.async copies; generic: does any consumer read it by
+    ordinary loads?  multicast[i]: the axis of item i that the CTAs divide; rank and everyone: this CTA's and
+    the mask of all, where some item is multicast."""
 
     via: tuple[str, ...]
+    tiles: tuple[Tile, ...]
     items: tuple[Value, ...]
+    parts: tuple[Part | None, ...]
     maps: tuple[Value | None, ...]
     pieces: tuple[int, ...]
     full: Value
@@ -54,8 +68,8 @@ class Ring:
     @property
     def expect_bytes(self) -> int:
         """Bytes that TMA brings to one slot."""
-        types = [v.type for v, via in zip(self.items, self.via, strict=True) if via == "tma"]
-        return sum(t.tile_bytes for t in types if isinstance(t, Shared))
+        tiles = (t for t, via in zip(self.tiles, self.via, strict=True) if via == "tma")
+        return sum(t.size * t.dtype.bytes for t in tiles)
 
     @property
     def only_tma(self) -> bool:
@@ -91,28 +105,40 @@ def _declare(
     ctas = math.prod(cluster.cluster_of(accesses.func)) if plan.multicast else 1
     multicast = plan.multicast or (None,) * len(channel.items)
     users = structure.users.get(o.result, [])
+    takes = {u.attrs["item"]: u.result for u in reversed(users) if u.kind is task.take}
+    shared: dict[Op, Value] = {}  # concat -> slots of its parts
     items: list[Value] = []
+    parts: list[Part | None] = []
     maps: list[Value | None] = []
     pieces: list[int] = []
     for n, t in enumerate(channel.items):
         via = plan.via[n]
         fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
-        takes = [u.result for u in users if u.kind is task.take and u.attrs["item"] == n]
         memory_inner = _memory_inner(accesses, fills[0], len(t.shape))
-        inner, swizzle = rings.item_layout(structure, takes[0], memory_inner)
-        hint = takes[0].hint or f"{plan.name}{n}"
-        items.append(
-            hopper.shared_alloc(
+        inner, swizzle = rings.item_layout(structure, takes[n], memory_inner)
+        hint = takes[n].hint or f"{plan.name}{n}"
+        shape, slots_hint, place = t.shape, hint, None
+        joined = rings.joined(structure, takes[n])
+        parts.append(None)
+        if joined is not None:
+            concat, index, axis = joined
+            part = parts[-1] = Part(index, len(concat.operands), axis)
+            shape = tuple(n * part.count if a == axis else n for a, n in enumerate(shape))
+            slots_hint, place = concat.result.hint or hint, shared.get(concat)
+        if place is None:
+            place = hopper.shared_alloc(
                 top,
-                name=_unique(hint, names),
+                name=_unique(slots_hint, names),
                 lead=(plan.depth,),
-                shape=t.shape,
+                shape=shape,
                 dtype=t.dtype,
                 inner=inner,
                 swizzle=swizzle,
-                hint=f"{hint}_smem",
+                hint=f"{slots_hint}_smem",
             )
-        )
+        if joined is not None:
+            shared[joined[0]] = place
+        items.append(place)
         maps.append(None)
         pieces.append(0)
         if via == "tma":
@@ -144,7 +170,9 @@ def _declare(
     full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))
     return Ring(
         via=plan.via,
+        tiles=channel.items,
         items=tuple(items),
+        parts=tuple(parts),
         maps=tuple(maps),
         pieces=tuple(pieces),
         full=hopper.mbarrier_alloc(top, name=full_name, n=plan.depth, count=count, hint=full_name),
@@ -210,7 +238,7 @@ def _unique(name: str, names: set[str]) -> str:
 
 def in_place(o: Op, v: Value) -> bool:
     """Does `o` read the item (or view of one) v where it lies, as a dot reads its operands?"""
-    views = o.kind in rings.VIEWS and o.operands[0] is v
+    views = o.kind in rings.VIEWS and v in o.operands
     return views or (o.kind is tile.dot and v is not o.operands[2])
 
 
@@ -220,6 +248,19 @@ def needs_registers(structure: Structure, v: Value) -> bool:
         needs_registers(structure, o.result) if o.kind in rings.VIEWS else not in_place(o, v)
         for o in structure.users.get(v, ())
     )
+
+
+def place_of(b: Builder, ring: Ring, item: int, slot: Value, hint: str = "") -> Value:
+    """Where an item lies in a slot."""
+    place: Value = hopper.shared_slot(b, ring.items[item], slot, hint=hint)
+    part = ring.parts[item]
+    if part is None:
+        return place
+    zero = build.const(b, 0)
+    at = [zero] * len(ring.tiles[item].shape)
+    at[part.axis] = build.const(b, part.index)
+    place = hopper.shared_slice(b, place, *at, shape=ring.tiles[item].shape, hint=hint)
+    return place
 
 
 # ---- what the ops become.  `b` stands in the task; values are those of the task.
@@ -258,7 +299,7 @@ def fill(
         for n, (item, tensor_map) in enumerate(zip(ring.items, ring.maps, strict=True)):
             if tensor_map is None:
                 continue
-            place = hopper.shared_slot(b, item, slot, hint=item.hint.replace("_smem", "_slot"))
+            place = place_of(b, ring, n, slot, hint=item.hint.replace("_smem", "_slot"))
             offsets = sources[n].box[1:]
             if ring.multicast[n] is not None:
                 _load_part(b, ring, n, tensor_map, place, slot, offsets)
@@ -281,14 +322,14 @@ def fill(
         build.elect(b, copies)
     for n, via in enumerate(ring.via):
         if via == "cp_async":
-            place = hopper.shared_slot(b, ring.items[n], slot)
+            place = place_of(b, ring, n, slot)
             source, *rest = sources[n].box
             hopper.cp_async(b, source, place, *rest, bytes=ring.pieces[n])
     if "cp_async" in ring.via:
         hopper.cp_async_arrive(b, ring.full, slot)
     for n, via in enumerate(ring.via):
         if via == "registers":
-            place = hopper.shared_slot(b, ring.items[n], slot)
+            place = place_of(b, ring, n, slot)
             if n in loaded:
                 hopper.shared_store(b, place, loaded[n])
             else:
@@ -379,12 +420,14 @@ def release(b: Builder, ring: Ring, slot: Value) -> None:
 
 
 def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
-    """A transpose or slice_block of an item, as a view of its slot."""
+    """A transpose, slice_block or concat of an item, as a view of its slot."""
     t = o.result.type
     assert isinstance(t, Tile)
     if o.kind is tile.transpose:
         turned: Value = hopper.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
         return turned
+    if o.kind is tile.concat:  # each part stands for the whole already
+        return place
     if o.kind is not task.slice_block:
         raise InternalError(f"{o.kind.name} is no view")
     part: Value = hopper.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)

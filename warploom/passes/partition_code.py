@@ -231,12 +231,9 @@ class _Writer:
             lower_channels.wait(b, ring, *(self.get(v) for v in o.operands[1:]))
         elif kind is task.take:
             ring = self.shared.rings[o.operands[0]]
-            place = hopper.shared_slot(
-                b, ring.items[o.attrs["item"]], self.get(o.operands[1]), hint=o.result.hint
-            )
-            self.place(o.result, place, b)
+            self.place(o.result, self.slot_of(o, ring, b), b)
         elif o.operands and o.operands[0] in self.places and kind in rings.VIEWS:
-            blocks = [self.get(v) for v in o.operands[1:]]
+            blocks = [self.get(v) for v in o.operands[1:] if v not in self.places]
             place = lower_channels.view(b, o, self.places[o.operands[0]], blocks)
             self.place(o.result, place, b)
         elif kind is task.consumer_release:
@@ -254,6 +251,17 @@ class _Writer:
         operands = tuple(self.get(v) for v in o.operands)
         results = tuple(self.fresh(v) for v in o.results)
         b.append(o.with_(operands=operands, results=results, tasks=frozenset()))
+
+    def slot_of(self, o: Op, ring: lower_channels.Ring, b: Builder) -> Value:
+        """Where a taken item lies; of items that are read as one, each stands for the whole."""
+        item, slot = o.attrs["item"], self.get(o.operands[1])
+        slots = ring.items[item]
+        for other in b.ops[-len(ring.items) :]:
+            if other.kind is hopper.shared_slot and other.operands == (slots, slot):
+                return other.result
+        hint = o.result.hint if ring.parts[item] is None else slots.hint.removesuffix("_smem")
+        place: Value = hopper.shared_slot(b, slots, slot, hint=hint)
+        return place
 
     def place(self, v: Value, place: Value, b: Builder) -> None:
         """An item in its slot; where it is used other than in place, in registers as well."""

@@ -21,7 +21,7 @@ from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.printer import print_func
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import clusters, linear, overlap, rings
+from warploom.schedule import clusters, joining, linear, overlap, rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
@@ -139,7 +139,12 @@ class _Chooser:
         main, side = ("consumer", "producer") if specialized else ("main", "loads")
         axis, replicas = self.split(demand, loads, specialized)
         vias = self.vias(loads)
-        groups = rings.group(self.structure, loads, lambda o: "use" in demand.tasks.get(o, ()))
+        joins = self.joins(vias, replicas, specialized)
+
+        def mine(o: Op) -> bool:
+            return "use" in demand.tasks.get(o, ())
+
+        groups = rings.group(self.structure, loads, mine, joins.stands)
         kept = {o for g in groups for o in g}
         loads = [o for o in loads if o in kept]
         channels, stores = self.memory(groups, vias, main, side, replicas, specialized)
@@ -172,6 +177,7 @@ class _Chooser:
             reasons=tuple(self.reasons),
             overlaps=overlaps,
             deferred=self.deferred(overlaps),
+            joined=joins.ids(),
         )
 
     def overlaps(
@@ -612,6 +618,29 @@ class _Chooser:
             via, fact = rings.choose_via(self.accesses, o, self.parts)
             self.because(o.id, f"filled by {via}", fact)
             found[o] = via
+        return found
+
+    def joins(self, vias: dict[Op, str], replicas: int, specialized: bool) -> joining.Joins:
+        """Dots that multiply the same left operand, as one."""
+        groups = replicas + specialized
+        most = self.target.wgmma_max_n
+        if groups > 1:  # what one instruction may take of the registers: see why_cramped
+            entry = entry_registers(groups * WARP_GROUP, self.target)
+            most = min(most, 2 * (entry - INSTRUCTION_RESERVE))
+
+        def columns(dot: Op) -> int:
+            return shape_of(dot.result.type)[1] if self.parts(dot)[1] == 1 else 0
+
+        found = joining.find(self.structure, vias.get, columns, most)
+        for g in found.groups:
+            n = sum(map(columns, g))
+            self.because(
+                _ids(list(g)),
+                f"one product of {n} columns",
+                "they multiply the same tile, their right operands lie side by side in a slot",
+            )
+        for o, why in found.refused:
+            self.because(o.id, "a product of its own", why)
         return found
 
     def memory(

@@ -144,6 +144,7 @@ class Schedule:
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     overlaps: tuple[OverlapPlan, ...] = ()
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
+    joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -166,6 +167,7 @@ class Schedule:
                 cluster=ClusterPlan(**d.get("cluster", {})),
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
+                joined=tuple(map(tuple, d["joined"])),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

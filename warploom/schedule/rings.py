@@ -12,39 +12,51 @@ from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
 from warploom.schedule.runs import Runs
 
-VIEWS = frozenset({tile.transpose, task.slice_block})  # read an item in place
+VIEWS = frozenset({tile.transpose, task.slice_block, tile.concat})  # read an item in place
 
 
 def real_users(structure: Structure, v: Value) -> Iterable[tuple[Op, Value]]:
     """(op, operand) of the ops that read the item v, looking through ops that only view it."""
     for o in structure.users.get(v, ()):
-        if o.kind in VIEWS and o.operands[0] is v:
+        if o.kind in VIEWS and v in o.operands:
             yield from real_users(structure, o.result)
         else:
             yield o, v
 
 
+def _where_it_is(o: Op) -> Op:
+    return o
+
+
 def span(
-    structure: Structure, v: Value, block: Region, mine: Callable[[Op], bool]
+    structure: Structure,
+    v: Value,
+    block: Region,
+    mine: Callable[[Op], bool],
+    stands: Callable[[Op], Op] = _where_it_is,
 ) -> tuple[int, int] | None:
-    """Indices in `block` of the first and the last op that reads item v (or contains such an op)."""
+    """Indices in `block` of the first and the last op that reads item v (or contains such an op).  stands: in
+    whose place an op is going to be."""
     at = {o: i for i, o in enumerate(block.ops)}
     found = []
     for user, _ in real_users(structure, v):
-        outer = structure.within(user, block)
+        outer = structure.within(stands(user), block)
         if outer is not None and (mine(user) or user is block.ops[-1]):
             found.append(at[outer])
     return (min(found), max(found)) if found else None
 
 
 def group(
-    structure: Structure, loads: Sequence[Op], mine: Callable[[Op], bool]
+    structure: Structure,
+    loads: Sequence[Op],
+    mine: Callable[[Op], bool],
+    stands: Callable[[Op], Op] = _where_it_is,
 ) -> list[tuple[Op, ...]]:
     """Loads that share a channel: in one block, read first by the same op, and all before that op."""
     groups: dict[tuple[Region, int], list[Op]] = {}
     for o in loads:
         block = structure.block[o]
-        uses = span(structure, o.result, block, mine)
+        uses = span(structure, o.result, block, mine, stands)
         if uses is not None:
             groups.setdefault((block, uses[0]), []).append(o)
     return [tuple(g) for g in groups.values()]
@@ -81,13 +93,36 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
 
 def _trace(structure: Structure, at: Value, v: Value, axis: int) -> int:
     """The axis of item v that is `axis` of its view `at`."""
-    while at is not v:
-        o = structure.maker(at)
-        assert o is not None
+    for o in _views(structure, v, at) or ():
         if o.kind is tile.transpose:
             axis = o.attrs["perm"][axis]
-        at = o.operands[0]
     return axis
+
+
+def _views(structure: Structure, v: Value, at: Value) -> list[Op] | None:
+    """The ops that make `at` a view of item v, the last first; None where it is none."""
+    if at is v:
+        return []
+    o = structure.maker(at)
+    for x in o.operands if o is not None and o.kind in VIEWS else ():
+        found = _views(structure, v, x)
+        if o is not None and found is not None:
+            return [o, *found]
+    return None
+
+
+def joined(structure: Structure, v: Value) -> tuple[Op, int, int] | None:
+    """(concat through which item v is read, which of its parts v is, axis of v along which they lie); None
+    where v is read alone."""
+    for o in structure.users.get(v, ()):
+        if o.kind is tile.concat:
+            return o, o.operands.index(v), o.attrs["axis"]
+        if o.kind is tile.transpose:
+            found = joined(structure, o.result)
+            if found is not None:
+                concat, part, axis = found
+                return concat, part, o.attrs["perm"][axis]
+    return None
 
 
 def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tuple[int, int]:
@@ -98,13 +133,9 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
     inner = len(shape) - 1 if inner is None else inner
     extents = [shape[inner]]
     for _, operand in real_users(structure, v):
-        chain = operand
-        while chain is not v:
-            o = structure.maker(chain)
-            assert o is not None
+        for o in _views(structure, v, operand) or ():
             if o.kind is task.slice_block:
-                extents.append(shape_of(chain.type)[_untranspose(structure, o, v, inner)])
-            chain = o.operands[0]
+                extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = _dtype(v).bytes
     return inner, min(swizzle_for(n * size) for n in extents)
 

@@ -8,6 +8,7 @@ from warploom.ir.core import (
     HARDWARE,
     SEQUENTIAL,
     Effect,
+    Level,
     Op,
     Type,
     op,
@@ -116,9 +117,10 @@ def slice_tile(
     return Tile(shape, x.elem, layout)
 
 
-@op(levels=HARDWARE)
+@op(levels=HARDWARE | {Level.TASK, Level.CHANNEL})
 def concat(*parts: Tile, axis: int, layout: object = None) -> Tile:
-    """The parts one after the other along an axis.  At PLACED a part's registers are some of the whole's."""
+    """The parts one after the other along an axis.  At PLACED a part's registers are some of the whole's.  On
+    items of a channel it becomes one place in shared memory: they lie side by side in a slot."""
     first = parts[0]
     require(all(isinstance(t, Tile) for t in parts), "concat takes tiles")
     require(0 <= axis < len(first.shape), f"axis {axis} is outside {first}", "axis")
