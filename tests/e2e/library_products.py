@@ -74,5 +74,5 @@ PRODUCTS = [
     *(_dual("dual", config, "bf16", False) for config in DUAL_CONFIGS),
     *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_CONFIGS),
     *(_fp8("fp8", config) for config in FP8_CONFIGS),
-    *(_fp8("promoted", config) for config in FP8_PROMOTED_CONFIGS),
+    *(_fp8(f"promoted-{c.kwargs['BLOCK_N']}", c) for c in FP8_PROMOTED_CONFIGS),
 ]

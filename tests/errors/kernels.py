@@ -9,7 +9,7 @@ import warploom.language as tl
 
 
 @wl.jit
-def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> None:  # fmt: skip
+def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr = None) -> None:  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
@@ -20,7 +20,7 @@ def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.co
         left = K - step * BK
         a = tl.load(a_ptrs, mask=(m[:, None] < M) & (k[None, :] < left), other=0.0)
         b = tl.load(b_ptrs, mask=(k[:, None] < left) & (n[None, :] < N), other=0.0)
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, max_num_imprecise_acc=EACH)
         a_ptrs += BK
         b_ptrs += BK
     c_ptrs = c_ptr + m[:, None] * N + n[None, :]

@@ -21,7 +21,7 @@ from warploom.runtime.args import Array, Field
 
 SIGNATURE = ["*bf16:16", "*bf16:16", "*bf16:16", "i32", "i32:16", "i32:16"]
 TILE = {"BM": 128, "BN": 128, "BK": 64}
-DOT, DEF = "acc = tl.dot(a, b, acc)", "def matmul("
+DOT, DEF = "acc = tl.dot(a, b, acc, max", "def matmul("
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,14 @@ def test_dots_of_unsupported_types() -> None:
             compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])
         assert caught.value.code == code and caught.value.loc
         assert caught.value.help is not None and advice in caught.value.help
+
+
+def test_sums_promoted_within_a_panel() -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(["*fp8e4nv:16", "*fp8e4nv:16", *SIGNATURE[2:]], {"BK": 128, "EACH": 64})
+    assert caught.value.code == "dot-promotion" and caught.value.loc
+    assert caught.value.help is not None and "a BLOCK_K of at most 64" in caught.value.help
+    assert compiled(None, {"EACH": 64}).resources.problems() == ()  # bf16 has nothing to promote
 
 
 # ---- mistakes in the call of the compiler, which no line of a kernel is to blame for

@@ -38,7 +38,8 @@ def dot(
 
     Sums are made in f32.  input_precision and allow_tf32 permit less than f32 for f32 operands; the
     permission need not be used.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at
-    least every so many elements of K.  out_dtype: of the result (f32 or f16) where there is no acc.
+    least every so many elements of K (0: as None, not before the end).  out_dtype: of the result (f32 or
+    f16) where there is no acc.
     """
     emitter = current()
     if input_precision not in PRECISIONS:
@@ -65,8 +66,11 @@ def dot(
         else emitter.value(acc)
     )
     attrs: dict[str, Any] = {}
+    limit = None
     if max_num_imprecise_acc is not None:
-        attrs["max_imprecise"] = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
+        limit = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
+    if limit and emitter.number(input).is_fp8:  # sums of wider products lose nothing
+        attrs["max_imprecise"] = limit
     out = emitter.emit(tile.dot, input, other, wide, **attrs)
     return emitter.cast(out, f16) if result == f16 else cast(Value, out)
 

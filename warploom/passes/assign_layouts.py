@@ -269,8 +269,11 @@ class _Task:
                 offset, shape = o.attrs["offset"], o.attrs["shape"]
                 self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
             case tile.concat:
+                equal = len({_shape(v) for v in o.operands}) == 1
                 for v, offset in zip(o.operands, tile.concat_offsets(o), strict=True):
                     self._flow(o.result, v, _cutter(offset, _shape(v)))
+                    if equal:
+                        self._flow(v, o.result, _repeater(o.attrs["axis"], len(o.operands)))
             case control.for_:
                 (body,) = o.regions
                 self._carried(o.operands[3:], body.params[1:], body.yielded, o.results)
@@ -690,6 +693,16 @@ def _pieces(o: Op) -> _Memory:
 
 def _cutter(offset: tuple[int, ...], shape: tuple[int, ...]) -> Flow:
     return lambda x: _part(x, offset, shape)
+
+
+def _repeater(axis: int, count: int) -> Flow:
+    """From a part's layout to that of `count` such parts along an axis."""
+
+    def whole(x: Layout) -> Layout | None:
+        counts = [count if a == axis else 1 for a in range(len(x.shape))]
+        return None if x.overhangs else x.product(counts)
+
+    return whole
 
 
 def _part(x: Layout, offset: tuple[int, ...], shape: tuple[int, ...]) -> Layout | None:

@@ -64,6 +64,7 @@ class _Partition:
             names = ", ".join(v.hint or "a value" for v in self.demand.crossings)
             raise InternalError(f"{names} crosses tasks without a channel")
         self.stores = {s.op: s for s in self.schedule.stores}
+        self.promoted = {p.dot: p.columns for p in self.schedule.promotions}
 
     def function(self) -> Func:
         common = self.common()
@@ -311,7 +312,10 @@ class _Writer:
             replica = self.replica_id(b)
             right_place = select_instructions.stage_operand(b, staging, replica, value)
         zero = is_zero(self.shared.structure, acc)
-        self.env[o.result] = select_instructions.dot(b, o, a, right_place, self.get(acc), zero)
+        columns = self.shared.promoted.get(o.id)
+        self.env[o.result] = select_instructions.dot(
+            b, o, a, right_place, self.get(acc), zero, columns
+        )
 
     def readable(self, v: Value, is_a: bool) -> Value | None:
         """Where wgmma can read operand v in place."""

@@ -28,11 +28,14 @@ def readable(t: Shared, is_a: bool) -> bool:
     return bool(t.swizzle) and (t.dtype.bits > 8 or t.inner == k_axis)
 
 
-def dot(b: Builder, o: Op, a: Value, right: Value, acc: Value, zero: bool) -> Value:
-    """acc + a @ right, waited for.  a: Shared or Tile; right: Shared; zero: acc is known to be zero."""
+def dot(
+    b: Builder, o: Op, a: Value, right: Value, acc: Value, zero: bool, columns: int | None = None
+) -> Value:
+    """acc + a @ right, waited for.  a: Shared or Tile; right: Shared; zero: acc is known to be zero.
+    columns: that a promoting dot computes at a time."""
     limit = o.attrs.get("max_imprecise")
     if limit:
-        return _promoted(b, a, right, acc, limit)
+        return _promoted(b, a, right, acc, limit, columns)
     if zero:
         start = hopper.no_acc(b, shape=shape_of(acc.type))
         return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
@@ -52,29 +55,50 @@ def _wgmma(
     return done
 
 
-def _promoted(b: Builder, a: Value, right: Value, acc: Value, limit: int) -> Value:
-    """fp8: wgmma keeps fewer bits than float32, so partial sums over at most `limit` of K are added to
-    acc by ordinary additions."""
+def _promoted(
+    b: Builder, a: Value, right: Value, acc: Value, limit: int, columns: int | None
+) -> Value:
+    """fp8: wgmma keeps fewer bits than float32, so partial sums over at most `limit` of K are added to acc by
+    ordinary additions, a piece of the columns at a time.  Each is waited for: the tensor core is another
+    group's meanwhile."""
     assert isinstance(right.type, Shared) and isinstance(a.type, (Shared, Tile))
     m, k = a.type.shape
-    n = right.type.shape[1]
-    unit = 32 // right.type.dtype.bytes
-    if right.type.swizzle and right.type.inner == 0:  # K is cut at whole panels
-        unit = max(unit, right.type.swizzle // right.type.dtype.bytes)
-    step = max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
-    if not isinstance(a.type, Shared):
-        step = k
+    width = columns or right.type.shape[1]
+    pieces = right.type.shape[1] // width
+    step = _promotion_step(a, right, limit)
+    totals = [acc]
+    if pieces > 1:
+        totals = [
+            tile.slice_tile(b, acc, offset=(0, j * width), shape=(m, width), hint=acc.hint)
+            for j in range(pieces)
+        ]
     zero = build.const(b, 0)
     for i in range(k // step):
         at = build.const(b, i)
-        part_a, part_b = a, right
+        part_a = a
         if step < k:
             part_a = hopper.shared_slice(b, a, zero, at, shape=(m, step))
-            part_b = hopper.shared_slice(b, right, at, zero, shape=(step, n))
-        start = hopper.no_acc(b, shape=(m, n))
-        part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
-        acc = arith.add(b, acc, part, hint=acc.hint)
-    return acc
+        for j in range(pieces):
+            part_b = right
+            if step < k or pieces > 1:
+                column = build.const(b, j)
+                part_b = hopper.shared_slice(b, right, at, column, shape=(step, width))
+            start = hopper.no_acc(b, shape=(m, width))
+            part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
+            totals[j] = arith.add(b, totals[j], part, hint=acc.hint)
+    return totals[0] if pieces == 1 else tile.concat(b, *totals, axis=1, hint=acc.hint)
+
+
+def _promotion_step(a: Value, right: Value, limit: int) -> int:
+    """How much of K is summed before it is promoted: the most up to `limit` that operands can be cut at."""
+    assert isinstance(right.type, Shared) and isinstance(a.type, (Shared, Tile))
+    k = a.type.shape[1]
+    if not isinstance(a.type, Shared):
+        return k
+    unit = 32 // right.type.dtype.bytes
+    if right.type.swizzle and right.type.inner == 0:  # K is cut at whole panels
+        unit = max(unit, right.type.swizzle // right.type.dtype.bytes)
+    return max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from warploom.schedule.model import (
     ChannelPlan,
     Knobs,
     OverlapPlan,
+    PromotionPlan,
     Reason,
     Schedule,
     SplitPlan,
@@ -55,6 +56,7 @@ from warploom.target import Target
 
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 STAGING_CHUNK = 64  # rows of a store's staging chunk
 _WORKS = {
@@ -90,6 +92,7 @@ class _Chooser:
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
+    pieces: int = 1  # of the columns of promoting dots, with that split
     reasons: list[Reason] = field(default_factory=list)
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
 
@@ -136,6 +139,8 @@ class _Chooser:
         specialized = self.specialized(loads)
         if specialized and any(self.hints.keeps(o) for o in loads):
             demand, loads = self.demand([o for o in loads if not self.kept(o)])
+        if specialized and (vectors := self.vectors(loads)):
+            demand, loads = self.demand([o for o in self.ops if o in loads or o in vectors])
         main, side = ("consumer", "producer") if specialized else ("main", "loads")
         axis, replicas = self.split(demand, loads, specialized)
         vias = self.vias(loads)
@@ -151,6 +156,7 @@ class _Chooser:
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
+        deferred, promotions = self.deferred(overlaps), self.promotions()
         names = {"use": main, "load": side}
         assign = {
             o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o])
@@ -176,8 +182,9 @@ class _Chooser:
             wgmma_in_flight=int(late),
             reasons=tuple(self.reasons),
             overlaps=overlaps,
-            deferred=self.deferred(overlaps),
+            deferred=deferred,
             joined=joins.ids(),
+            promotions=promotions,
         )
 
     def overlaps(
@@ -220,6 +227,18 @@ class _Chooser:
                 "the loop only scales the sum and adds to it",
             )
         return tuple(o.id for o in found)
+
+    def promotions(self) -> tuple[PromotionPlan, ...]:
+        """How the promoting dots add up their partial sums."""
+        plans = []
+        for o in (o for o in self.dots if o.attrs.get("max_imprecise")):
+            columns = shape_of(o.result.type)[1] // self.parts(o)[1] // self.pieces
+            plans.append(PromotionPlan(o.id, columns))
+            each = o.attrs["max_imprecise"]
+            said = f"promoted each {each} of K, {columns} columns at a time"
+            why = "a partial sum and the total fit the registers"
+            self.because(o.id, said, why)
+        return tuple(plans)
 
     def check_limits(self) -> None:
         """Knobs that no CTA can have."""
@@ -308,10 +327,13 @@ class _Chooser:
 
     def why_not_movable(self, o: Op) -> str | None:
         shape = shape_of(o.result.type)
-        if o.attrs.get("volatile"):
-            return "it is volatile"
         if len(shape) != 2 or shape[0] * shape[1] < WARP_GROUP:
             return f"a ring carries matrices of {WARP_GROUP} elements and more"
+        return self.why_not_ahead(o)
+
+    def why_not_ahead(self, o: Op) -> str | None:
+        if o.attrs.get("volatile"):
+            return "it is volatile"
         if o in self.aliased:
             base = self.accesses.base(o.operands[0])
             name = "an unknown pointer" if base is None else self.func.params[base].hint
@@ -322,6 +344,21 @@ class _Chooser:
         ):
             return "it decides whether a loop goes on"
         return None
+
+    def vectors(self, loads: list[Op]) -> list[Op]:
+        """Rows of numbers that the consumer reads in a loop: the producer brings them where TMA can, so that
+        no tile's end waits for memory."""
+        return [
+            o
+            for o in self.ops
+            if o.kind is tile.load_box
+            and rings.is_vector(o)
+            and o not in loads
+            and any(p.kind is not control.if_ for p in self.structure.enclosing(o))
+            and self.why_not_ahead(o) is None
+            and self.hints.keeps(o) is None
+            and self.accesses.why_not_tma(o, shape_of(o.result.type)) is None
+        ]
 
     def stays(self, o: Op, why: str) -> None:
         """Load o is not given to a producer, though it might have been."""
@@ -532,22 +569,44 @@ class _Chooser:
                 )
         reserve = self.reserve + self.room.consumer
         work = self.work(loads)
-        if specialized:
-            found = budgets(count, work, self.target, tiles.registers + reserve, self.room)
-            most = budgets(count, work, self.target, 0, self.room)
-            have = self.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
-        else:
-            if work in ("holds", "loads") and self.reserve == RESERVE:
-                reserve += RESERVE_OF_PIECES
+        if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
+            reserve += RESERVE_OF_PIECES
+        have = 0
+        for pieces in self.piece_counts():
+            need = tiles.registers + self.partial(pieces) + reserve
             have = entry_registers(groups * WARP_GROUP, self.target)
-        if tiles.registers + reserve <= have:
-            self.need = tiles.registers + reserve
-            return None
+            if specialized:
+                found = budgets(count, work, self.target, need, self.room)
+                most = budgets(count, work, self.target, 0, self.room)
+                have = self.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
+            if need <= have:
+                self.need, self.pieces = need, pieces
+                return None
         names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         return (
             f"{names} {'need' if len(tiles.values) > 1 else 'needs'} {tiles.registers} registers a thread, "
             f"of the {have} that a thread has {reserve} are for the rest"
         )
+
+    def promoted(self) -> list[tuple[int, int]]:
+        """Shapes of the promoting dots' results, after the split that `cut` says."""
+        found = []
+        for o in self.dots:
+            if o.attrs.get("max_imprecise"):
+                (m, n), (rows, columns) = shape_of(o.result.type), self.parts(o)
+                found.append((m // rows, n // columns))
+        return found
+
+    def piece_counts(self) -> list[int]:
+        """Into how many pieces the columns of promoting dots may be cut, fewest first: wide products are the
+        fastest."""
+        columns = [n for _, n in self.promoted()]
+        counts = range(1, max(columns, default=0) // MIN_COLUMNS + 1)
+        return [p for p in counts if all(n % (8 * p) == 0 for n in columns)] or [1]
+
+    def partial(self, pieces: int) -> int:
+        """Registers a thread of a partial sum before it is promoted."""
+        return max((m * n // pieces // WARP_GROUP for m, n in self.promoted()), default=0)
 
     def naming(self, v: Value) -> str:
         """The op that a tile comes from, or the name of one that a loop carries."""
@@ -576,6 +635,15 @@ class _Chooser:
                 f"dot over K = {k}: wgmma takes multiples of {unit} for {a}",
                 o.loc,
                 help=f"use a BLOCK_K that is a multiple of {unit}",
+            )
+        limit = o.attrs.get("max_imprecise")
+        if limit and limit < min(k, swizzle_for(k)):
+            raise CompileError(
+                "dot-promotion",
+                f"max_num_imprecise_acc={limit}: operands with {k} of K are cut at multiples of "
+                f"{swizzle_for(k)}",
+                o.loc,
+                help=f"use max_num_imprecise_acc={swizzle_for(k)}, or a BLOCK_K of at most {limit}",
             )
 
     def dot_error(self) -> CompileError:
@@ -747,6 +815,8 @@ class _Chooser:
                 return _Wish(asked, "num_stages of its loop", specialized, loop.loc)
             why = "in a uniform kernel only innermost loops run ahead"
             self.unmet(loop, f"one stage instead of {asked}", why)
+        if not inner and all(map(rings.is_vector, g)):
+            return _Wish(VECTOR_DEPTH)
         if not inner or loop is not None:
             return _Wish(1)
         knob = _depth_knob(specialized)

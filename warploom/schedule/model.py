@@ -114,6 +114,15 @@ class OverlapPlan:
 
 
 @dataclass(frozen=True)
+class PromotionPlan:
+    """A dot whose partial sums are added up in f32: so many columns at a time, one piece after the other, so
+    that a piece and the totals fit a thread's registers."""
+
+    dot: str
+    columns: int
+
+
+@dataclass(frozen=True)
 class Reason:
     """Why: `subject` is an op id, a task or channel name, or 'kernel'.
 
@@ -145,6 +154,7 @@ class Schedule:
     overlaps: tuple[OverlapPlan, ...] = ()
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
+    promotions: tuple[PromotionPlan, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -168,6 +178,7 @@ class Schedule:
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
                 joined=tuple(map(tuple, d["joined"])),
+                promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from warploom.ir.core import Op, Region, Value
+from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import task, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
@@ -52,14 +52,38 @@ def group(
     mine: Callable[[Op], bool],
     stands: Callable[[Op], Op] = _where_it_is,
 ) -> list[tuple[Op, ...]]:
-    """Loads that share a channel: in one block, read first by the same op, and all before that op."""
+    """Loads that share a channel: in one block, read first by the same op, and all before that op.  Vectors
+    need not be read by the same op: nothing may stand between their first readers that takes time."""
     groups: dict[tuple[Region, int], list[Op]] = {}
+    waiting: dict[tuple[Region, int], int] = {}  # of a group of vectors, when it is first read
     for o in loads:
         block = structure.block[o]
         uses = span(structure, o.result, block, mine, stands)
-        if uses is not None:
-            groups.setdefault((block, uses[0]), []).append(o)
+        if uses is None:
+            continue
+        key = block, uses[0]
+        if is_vector(o):
+            near = (k for k, n in waiting.items() if _together(structure, o, k, n, uses[0]))
+            key = next(near, key)
+            waiting[key] = min(waiting.get(key, uses[0]), uses[0])
+        groups.setdefault(key, []).append(o)
     return [tuple(g) for g in groups.values()]
+
+
+def is_vector(o: Op) -> bool:
+    """Does load o bring one row of numbers?  No dot reads it as it is."""
+    return len(shape_of(o.result.type)) == 1
+
+
+def _together(structure: Structure, o: Op, key: tuple[Region, int], first: int, use: int) -> bool:
+    """May vector o, first read at `use`, wait with the group `key`, which is first read at `first`?"""
+    block, _ = key
+    if structure.block[o] is not block or block.ops.index(o) >= min(first, use):
+        return False
+    between = block.ops[min(first, use) : max(first, use)]
+    return not any(
+        x.regions or x.kind is tile.dot or x.kind.effect is not Effect.NONE for x in between
+    )
 
 
 Parts = Callable[[Op], tuple[int, int]]  # into how many parts M and N of a dot are going to be cut
@@ -137,6 +161,10 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
             if o.kind is task.slice_block:
                 extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = _dtype(v).bytes
+    if (
+        len(shape) == 1
+    ):  # TMA swizzles rows of at most 128 bytes, and ordinary loads need no swizzle here
+        return inner, 0
     return inner, min(swizzle_for(n * size) for n in extents)
 
 
