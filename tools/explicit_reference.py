@@ -45,7 +45,7 @@ DEVIATIONS = {
     "mbarrier.wait": "races of relaxed waits with ordinary accesses are found by the checker",
     "print_tensor": "each element in a line of its own",
     "register_tensor": "only accumulators may be without `init`",
-    "setmaxnreg": "not in Tilus",
+    "setmaxnreg": "`action` may be left out, and the pool is checked",
     "thread_group": "`replicas` and `name` are not in Tilus; any group of whole warps, at any depth",
     "tma.global_to_shared": "the copy does not raise the expected bytes: `arrive_and_expect_tx` does",
     "tma.shared_to_global": "`reduce` is not in Tilus",

@@ -25,6 +25,12 @@ class Target:
     wgmma_max_n: int
     max_grid: tuple[int, int, int]  # CTAs along each axis
 
+    def entry_registers(self, threads: int, limit: int | None = None) -> int:
+        """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
+        multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `limit`."""
+        most = min(self.max_registers_per_thread, limit or self.max_registers_per_thread)
+        return min(self.registers_per_sm // threads, most) // 8 * 8
+
 
 SM_90A = Target(
     name="sm_90a",

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from tests.explicit.broken.cluster import Exchange, Multicast
+from tests.explicit.broken.pool import Pool
 from tests.explicit.broken.refused import Groups, Products
 from tests.explicit.broken.registers import Registers
 from tests.explicit.broken.ring import Ring
 from tests.explicit.broken.store import Store
 from tests.explicit.broken.turns import Turns
-from warploom.check import CheckReport, check, replay
+from warploom.check import Case, CheckReport, check, replay
+from warploom.check.explore import explore, simulation
 from warploom.errors import CompileError
 
 # bug: (code of the first finding, part of the line that it points at)
@@ -98,6 +100,34 @@ REGISTERS = {
     "operand in shared memory not fenced": "proxy-fence",
     "one warp's part not awaited": "race",
 }
+POOL = {  # bug: (code, words of the report)
+    "gives nothing up": (
+        "setmaxnreg",
+        ("pool.py:33", "first (_=0) waits for setmaxnreg to 232", "third has 168"),
+    ),
+    "gives up too late": (
+        "setmaxnreg",
+        ("first (_=0) waits for setmaxnreg", "third waits for phase 0 of taken"),
+    ),
+    "keeps them": ("setmaxnreg", ("second (_=0) waits for setmaxnreg", "first has 232")),
+    "keeps them until the other is done": (
+        "setmaxnreg",
+        ("first (_=0) waits for phase 0 of back", "first has 232"),
+    ),
+    "asks for more than is there": (
+        "setmaxnreg",
+        ("asks for 2304 more, the pool has 1280 of 384 × 168",),
+    ),
+    "asks without waiting": (
+        "setmaxnreg",
+        ("some of its warps got theirs", "each group gets a part", "warps of first: 168 → 232"),
+    ),
+    "two without a sync": ("setmaxnreg-sync", ("self.sync()",)),
+}
+POOL_REFUSED = {
+    "a lower budget by one path": ("setmaxnreg-action", "168 or 200"),
+    "dec to more": ("setmaxnreg-action", "have 168"),
+}
 GROUPS = {
     "registers over the pool": "setmaxnreg-pool",
     "setmaxnreg in a partial group": "setmaxnreg-group",
@@ -163,7 +193,13 @@ def registers_report(bug: str) -> CheckReport:
     return check(placed(Registers(bug), [x, x, x, 128]))
 
 
+@functools.cache
+def pool_report(bug: str) -> CheckReport:
+    return check(placed(Pool(bug), [np.zeros(64, np.float32), 64]))
+
+
 def test_the_originals_are_right() -> None:
+    assert pool_report("").ok, str(pool_report(""))
     assert turns_report("").ok, str(turns_report(""))
     assert registers_report("").ok, str(registers_report(""))
     assert multicast_report("").ok, str(multicast_report(""))
@@ -239,10 +275,43 @@ def test_registers(bug: str) -> None:
     _judge(registers_report(bug), REGISTERS[bug])
 
 
-@pytest.mark.parametrize("bug", sorted({*RING, *TURNS} - {"two in flight"}))
+@pytest.mark.parametrize("bug", POOL)
+def test_pool(bug: str) -> None:
+    """Registers that run dry: who asks, who has what, where, and why."""
+    code, words = POOL[bug]
+    report = pool_report(bug)
+    _judge(report, code)
+    assert all(w in str(report) for w in words), str(report)
+
+
+@pytest.mark.parametrize("bug", POOL)
+def test_pool_where_all_orders_are_explored(bug: str) -> None:
+    func = placed(Pool(bug), [np.zeros(64, np.float32), 64])
+    found = explore(simulation(func, Case((np.zeros(64, np.float32), 16), (1,)), 0, False))
+    assert {f.error.code for f in found.failures} == {POOL[bug][0]}
+
+
+@pytest.mark.parametrize("bug", POOL_REFUSED)
+def test_refused_changes_of_registers(bug: str) -> None:
+    code, words = POOL_REFUSED[bug]
+    with pytest.raises(CompileError) as e:
+        pool_report(bug)
+    assert e.value.code == code and words in str(e.value) and e.value.help
+    assert e.value.loc is not None and e.value.loc.file.endswith("pool.py")
+
+
+def test_registers_taken_in_turns() -> None:
+    """In a loop of any length: the pool's state recurs, too."""
+    report = pool_report("takes turns in a loop")
+    assert report.ok, str(report)
+    assert {2} == set(report.recurring.values()) and not report.not_recurring
+
+
+@pytest.mark.parametrize("bug", sorted({*RING, *TURNS, *POOL} - {"two in flight"}))
 def test_what_fails_is_repeated(bug: str, tmp_path: Path) -> None:
     """The interleaving that is kept fails again, in another process's words the same."""
-    report = ring_report(bug) if bug in RING else turns_report(bug)
+    made = ring_report if bug in RING else turns_report if bug in TURNS else pool_report
+    report = made(bug)
     (failure, *_) = report.failures
     assert failure.interleaving is not None
     failure.save(tmp_path / "kept")

@@ -64,6 +64,7 @@ class Machinery(Script):
             self.cp_async.load(g_x, x, offsets=[0, 0])
             self.cp_async.arrive(full)
             self.mbarrier.wait(full, 0)
+            self.setmaxnreg(240)
             value = self.load_shared(x) + self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
             self.store_global(g_y, value, offsets=[0, 0])
 

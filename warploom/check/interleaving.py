@@ -17,6 +17,7 @@ import base64
 import itertools
 import json
 import linecache
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.sim.barriers import Touch
+from warploom.sim.cuts import Exchange
 from warploom.sim.report import Deadlock, SimError, SimReport
 
 _FORMAT = "warploom interleaving 1"
@@ -63,7 +65,10 @@ class Interleaving:
     error: SimError
 
     def __str__(self) -> str:
-        """The actions of the parties concerned, in order, each with its source line and iteration."""
+        """The actions of the parties concerned, in order, each with its source line and iteration; where
+        registers run dry in some orders, who takes them in one."""
+        if isinstance(self.error, Deadlock) and self.error.order:
+            return "\n".join(_exchanges(self.error.order, self.case.describe(self.func)))
         parties = self._parties()
         lines = [(step, t) for step in self.steps for t in step.touches if step.agent in parties]
         shown = _merged([_action(step, t) for step, t in lines])
@@ -156,6 +161,16 @@ def _from_json(a: Any) -> Any:
     return made
 
 
+def _exchanges(order: Sequence[Exchange], case: str) -> Iterator[str]:
+    """The setmaxnregs of an order that gets stuck."""
+    yield f"an order of setmaxnregs that gets stuck, {case}:"
+    rows = [(e.label, e.before, e.after, e.op.loc) for e in order]
+    for (label, before, after, loc), same in itertools.groupby(rows):
+        where = f"  {Path(loc.file).name}:{loc.line}" if loc else ""
+        yield f"  {len(list(same))} warps of {label}: {before} → {after} registers a thread{where}"
+    yield "  then no warp gets what it asks for"
+
+
 def _action(step: Step, t: Touch) -> tuple[str, str, str]:
     """Who, what, and the source line."""
     who = f"a copy of {t.party.who}" if "tma_load" in step.process else t.party.who
@@ -168,6 +183,8 @@ def _action(step: Step, t: Touch) -> tuple[str, str, str]:
             what = f"passes {t.thing}, {t.phase} phases complete"
         case "pass":
             what = f"passes {t.thing}, generation {t.phase}"
+        case "setmaxnreg":
+            what = f"has {t.phase} registers a thread"
         case mode:
             what = f"{mode}s {t.thing}"
     loc = t.party.op.loc

@@ -40,6 +40,7 @@ PROTOCOL: frozenset[OpKind] = frozenset(
         hopper.fence_async,
         hopper.group_sync,
         hopper.named_barrier,
+        hopper.setmaxnreg,
         hopper.wgmma_fence,
         hopper.wgmma_commit,
         hopper.wgmma_wait,

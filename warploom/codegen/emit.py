@@ -225,7 +225,7 @@ class _Kernel(Emitter):
     def _budget(self, name: str, registers: int | None) -> None:
         if registers is None:
             return
-        entry = self.target.registers_per_sm // self.threads // 8 * 8
+        entry = self.target.entry_registers(self.threads)
         change = "dec" if registers < entry else "inc"
         constant = self.constant(f"{upper(name)}_REGISTERS", registers)
         self.line(f"registers_{change}<{constant}>();")

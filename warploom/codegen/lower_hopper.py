@@ -21,6 +21,7 @@ from warploom.codegen.registers import Regs, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import cluster, hopper
+from warploom.ir.registers import action, counts_before
 from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, u32
 from warploom.layout import wgmma_a, wgmma_acc
 from warploom.layout.shared import Geometry, byte_offset
@@ -131,6 +132,13 @@ def _group_sync(e: Emitter, o: Op) -> None:
         e.sync_replica()
     else:
         e.line(f"named_sync({e.named_barrier('task')}, {32 * frame.warps * frame.replicas});")
+
+
+def _setmaxnreg(e: Emitter, o: Op) -> None:
+    change = action(o, counts_before(e.func, e.target)[o])
+    if not change:
+        raise InternalError("codegen: a setmaxnreg that may be an increase or a decrease")
+    e.line(f"registers_{change}<{o.attrs['registers']}>();")
 
 
 def _named_barrier(e: Emitter, o: Op) -> None:
@@ -468,6 +476,7 @@ LOWER: dict[OpKind, Lowering] = {
     hopper.fence_async: _fence_async,
     hopper.group_sync: _group_sync,
     hopper.named_barrier: _named_barrier,
+    hopper.setmaxnreg: _setmaxnreg,
     hopper.mbarrier_wait: _mbarrier_wait,
     hopper.mbarrier_arrive: _mbarrier_arrive,
     hopper.mbarrier_expect: _mbarrier_expect,

@@ -612,3 +612,9 @@ def _hold(s: Statements, o: Op) -> list[Node]:
 @writes(hopper.wgmma_wait, says="pending")
 def _wgmma_wait(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.wgmma.wait_group({o.attrs['pending']})", o.loc)]
+
+
+@writes(hopper.setmaxnreg, says="registers action")
+def _setmaxnreg(s: Statements, o: Op) -> list[Node]:
+    action = f', action="{o.attrs["action"]}"' if o.attrs.get("action") else ""
+    return [Line(f"self.setmaxnreg({o.attrs['registers']}{action})", o.loc)]

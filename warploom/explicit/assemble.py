@@ -13,6 +13,7 @@ from typing import Any
 
 from warploom.codegen import host
 from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
 from warploom.explicit.program import Group, Program, Threads
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
@@ -59,9 +60,7 @@ def assemble(
         for i in range(o.attrs.get("n", 1))
     }
     divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
-    last = len(phases) - 1
-    made = [_tasks(ph, divider, loc, i == last, names) for i, ph in enumerate(phases)]
-    made = made or [_tasks(_Phase(), divider, loc, True, names)]
+    made = [_tasks(ph, divider, loc, names) for ph in phases or [_Phase()]]
     _check_scopes(params, entry, made)
     _check_one_thread(made)
     _check_divisors(params, [*entry, *made])
@@ -70,7 +69,7 @@ def assemble(
     attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
     if p.cluster != (1, 1, 1):
         attrs["cluster"] = p.cluster
-    return Func(name, body, Level.WARP, attrs, loc)
+    return with_budgets(Func(name, body, Level.WARP, attrs, loc))
 
 
 # ---- splitting
@@ -243,13 +242,13 @@ def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
     return max(ends)
 
 
-def _tasks(phase: _Phase, divider: Divider, loc: Loc, is_last: bool, names: set[str]) -> Op:
+def _tasks(phase: _Phase, divider: Divider, loc: Loc, names: set[str]) -> Op:
     """One phase: its groups beside each other, or code of all threads; unused warps are idle."""
     parts: list[Part] = []
     warps = len(divider.threads)
     if not phase.groups:
         ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
-        everyone = Group("", Threads(0, warps, 1, "all", loc), None)
+        everyone = Group("", Threads(0, warps, 1, "all", loc))
         region = Region((), (*phase.code, ending))
         parts = divider.parts(everyone, region, _unused("main", names))
     for o, g in phase.groups:
@@ -263,52 +262,24 @@ def _tasks(phase: _Phase, divider: Divider, loc: Loc, is_last: bool, names: set[
             )
         names.add(name)
         parts += divider.parts(g, o.regions[0], name)
-    if not is_last and any(part.registers is not None for part in parts):
-        raise CompileError(
-            "setmaxnreg-place",
-            "setmaxnreg in groups that other code follows: the budgets would stay",
-            phase.groups[0][0].loc,
-            help="leave it out, or make these groups the kernel's last code",
-        )
     at = 0
     rows: list[Part] = []
     for part in (*sorted(parts, key=lambda part: part.first), None):
         start = warps if part is None else part.first
         if start > at:
-            rows.append(Part(_unused(f"idle{at}", names), at, start - at, 1, None, _empty(loc)))
+            rows.append(Part(_unused(f"idle{at}", names), at, start - at, 1, _empty(loc)))
         if part is not None:
             rows.append(part)
             at = part.first + part.warps * part.replicas
-    _registers([(r.name, r.warps, r.replicas, r.registers, r.region) for r in rows], phase, warps)
     attrs = {
         "names": tuple(r.name for r in rows),
         "warps": tuple(r.warps for r in rows),
         "replicas": tuple(r.replicas for r in rows),
-        "registers": tuple(r.registers for r in rows),
+        "registers": (None,) * len(rows),
     }
     first = [*(o for o, _ in phase.groups), *phase.code]
     where = first[0].loc if first else loc
     return Op(task.tasks, (), attrs, (), tuple(r.region for r in rows), frozenset(), where)
-
-
-def _registers(parts: list[Any], phase: _Phase, warps: int) -> None:
-    """The pool that setmaxnreg moves registers in: threads × registers at entry (PTX ISA, setmaxnreg)."""
-    if all(budget is None for _, _, _, budget, _ in parts):
-        return
-    entry = min(65_536 // (32 * warps), 255) // 8 * 8
-    asked = sum(32 * w * n * (budget or entry) for _, w, n, budget, _ in parts)
-    if asked > 32 * warps * entry:
-        words = ", ".join(
-            f"{name} {32 * w * n} threads of {budget or entry}" for name, w, n, budget, _ in parts
-        )
-        raise CompileError(
-            "setmaxnreg-pool",
-            f"the groups ask for {asked} registers, the launch has {32 * warps * entry} "
-            f"({32 * warps} threads of {entry}): setmaxnreg would wait for ever",
-            phase.groups[0][0].loc,
-            tuple(Note(f"asks for {g.registers}", o.loc) for o, g in phase.groups if g.registers),
-            f"lower a budget ({words})",
-        )
 
 
 def _unused(name: str, names: set[str]) -> str:

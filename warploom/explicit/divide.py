@@ -18,7 +18,7 @@ on registers can't be divided and is refused: it belongs into a group of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from warploom.errors import CompileError, Note
@@ -40,19 +40,17 @@ class Part:
     first: int
     warps: int
     replicas: int
-    registers: int | None
     region: Region
 
 
 @dataclass(frozen=True)
 class _Owner:
-    """Whose code it is: warps of the replica that runs it, of all its replicas, its number among these (None:
-    it is one of one), and what it asks of setmaxnreg."""
+    """Whose code it is: warps of the replica that runs it, of all its replicas, and its number among these
+    (None: it is one of one)."""
 
     warps: range
     all: range
     replica: int | None
-    registers: int | None
 
 
 @dataclass
@@ -73,7 +71,7 @@ class Divider:
         t = group.threads
         assert t.warps is not None
         if not any(o.kind is task.tasks for o in walk(region)):
-            return [Part(name, t.first, t.warps, t.replicas, group.registers, region)]
+            return [Part(name, t.first, t.warps, t.replicas, region)]
         out = []
         for owner, offset in self._replicas(group, 0):
             edges = {owner.warps.start, owner.warps.stop, *self._edges(region, offset)}
@@ -83,7 +81,7 @@ class Divider:
                 ending = region.ops[-1].with_(operands=())
                 body = clone_region(Region((), (*ops, ending)), {})
                 fresh = self.name(cut.name or f"{name}_{start}")
-                out.append(Part(fresh, start, stop - start, 1, cut.registers, body))
+                out.append(Part(fresh, start, stop - start, 1, body))
         return out
 
     def _replicas(self, group: Group, offset: int) -> Iterator[tuple[_Owner, int]]:
@@ -96,7 +94,7 @@ class Divider:
             start = first + r * t.warps
             own = range(start, start + t.warps)
             number = r if t.replicas > 1 else None
-            yield _Owner(own, whole, number, group.registers), offset + r * t.warps
+            yield _Owner(own, whole, number), offset + r * t.warps
 
     def _edges(self, region: Region, offset: int) -> Iterator[int]:
         """Where the groups inside begin and end."""
@@ -137,25 +135,11 @@ class _Cut:
 
     divider: Divider
     warps: range
-    registers: int | None = None
     name: str = ""  # of a group that is this range
 
     def ops(self, region: Region, owner: _Owner, offset: int) -> list[Op]:
         """What the range runs of a region of its owner's code, without the yield at its end."""
-        self._budget(region, owner)
         return [new for o in region.ops[:-1] for new in self._op(o, owner, offset)]
-
-    def _budget(self, region: Region, owner: _Owner) -> None:
-        if owner.registers is None:
-            return
-        if self.registers is not None:
-            raise CompileError(
-                "setmaxnreg",
-                "setmaxnreg in a group and in a group inside it",
-                region.ops[-1].loc,
-                help="one budget for each thread: ask for it in the inner group only",
-            )
-        self.registers = owner.registers
 
     def _op(self, o: Op, owner: _Owner, offset: int) -> Sequence[Op]:
         if o.kind is task.tasks:
@@ -177,10 +161,8 @@ class _Cut:
         if any(_holds_registers(v.type) for v in _values(o)):
             raise self._collective(o, owner)
         if o.kind in (control.for_, control.while_, control.if_):
-            self._no_budget_inside(o)
             regions = tuple(
-                Region(r.params, (*self.ops(r, _without_budget(owner), offset), r.ops[-1]))
-                for r in o.regions
+                Region(r.params, (*self.ops(r, owner, offset), r.ops[-1])) for r in o.regions
             )
             return [o.with_(regions=regions)]
         is_first = self.warps.start == owner.warps.start
@@ -190,18 +172,6 @@ class _Cut:
         if o.kind in _BY_ALL or is_pure(o):
             return [o]
         raise self._collective(o, owner)
-
-    def _no_budget_inside(self, o: Op) -> None:
-        markers = (i for r in o.regions for i in walk(r) if i.kind is task.tasks)
-        for marker in markers:
-            if self.divider.of(marker).registers is not None:
-                raise CompileError(
-                    "setmaxnreg-place",
-                    "setmaxnreg inside control flow",
-                    marker.loc,
-                    (Note("the loop or if around it", o.loc),),
-                    "put it into a group outside of loops and ifs",
-                )
 
     def _collective(self, o: Op, owner: _Owner) -> CompileError:
         return CompileError(
@@ -231,6 +201,7 @@ _BY_ALL = frozenset(
         hopper.mbarrier_wait,
         hopper.mbarrier_arrive,
         hopper.named_barrier,
+        hopper.setmaxnreg,
         hopper.fence_async,
         hopper.shared_get,
         cluster.cluster_arrive,
@@ -251,8 +222,3 @@ def _values(o: Op) -> Iterator[Value]:
     yield from (*o.operands, *o.results)
     for r in o.regions:
         yield from r.params
-
-
-def _without_budget(owner: _Owner) -> _Owner:
-    """The owner inside control flow, where the budget has been asked for already."""
-    return replace(owner, registers=None)

@@ -51,7 +51,6 @@ class Group:
 
     name: str
     threads: Threads
-    registers: int | None
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ class State:
     flight: dict[Value, int] = field(default_factory=dict)  # accumulator -> groups committed since
     count: int = 0  # of shared_tensor calls
     objects: int = 0
-    registers: tuple[int, Loc | None] | None = None  # of the group being translated
     layouts: list[tuple[Value, Any, Loc | None]] = field(default_factory=list)
 
     def copy(self) -> State:

@@ -309,20 +309,18 @@ class Instructions:
         emitter.emit(hopper.hold, *held)
 
     @builtin
-    def setmaxnreg(self, registers: Any) -> None:
-        """The registers that each thread of the group may use from here on: at the start of a group of
-        whole warp groups (128 threads), a multiple of 8 from 24 to 256."""
-        p, emitter = program(), current()
+    def setmaxnreg(self, nregs: Any, action: Any = None) -> None:
+        """The registers that each thread of the group may use from here on, a multiple of 8 from 24 to 256.
+        Whole warp groups (128 threads) run it, whose warps synchronise between two of them.  What a thread no
+        longer has goes back to the CTA's pool; for more than before each warp waits until the pool has it.
+        action: 'dec' or 'inc', where it is to be said; what it can't be is refused."""
         here = whole_group("setmaxnreg")
-        n = static_int(registers, "the number of registers")
-        if here.kind != "group" or emitter.builder is not p.body:
-            refuse(
-                "setmaxnreg-place",
-                "setmaxnreg inside control flow",
-                "put it at the start of a thread group",
-            )
-        if here.warps is None or here.warps * here.replicas % 4 or here.first % 4:
-            threads = 32 * (here.warps or 0) * here.replicas
+        n = static_int(nregs, "the number of registers")
+        said = "" if action is None else known(action)
+        if said not in ("", "dec", "inc"):
+            refuse("setmaxnreg", f"setmaxnreg with action {said!r}", "use 'dec', 'inc' or none")
+        if here.warps is None or here.warps % 4 or here.first % 4:
+            threads = 32 * (here.warps or 0)
             padded = -(-threads // 128) * 128
             refuse(
                 "setmaxnreg-group",
@@ -335,9 +333,7 @@ class Instructions:
         if n % unit or not low <= n <= high:
             limits = f"setmaxnreg takes multiples of {unit} from {low} to {high}"
             refuse("setmaxnreg", f"{n} registers", limits)
-        if p.state.registers is not None:
-            refuse("setmaxnreg", "a second setmaxnreg in one group", "one budget a group")
-        p.state.registers = n, emitter.loc
+        current().emit(hopper.setmaxnreg, registers=n, action=said)
 
     @builtin
     def ring_next(self, slot: Operand, phase: Operand, depth: Any) -> Any:

@@ -698,7 +698,6 @@ class ScriptStatements(Statements):
         """A thread group: its code becomes the region of a marker, which assemble() places."""
         emitter, p = self.emitter, self.program
         p.threads.append(threads)
-        outer_registers, p.state.registers = p.state.registers, None
         with emitter.inside(emitter.builder.nested()) as builder:
             outer, p.body = p.body, builder
             if item.optional_vars is not None:
@@ -710,16 +709,14 @@ class ScriptStatements(Statements):
             emitter.emit(control.yield_)
             p.body = outer
         p.threads.pop()
-        budget = p.state.registers[0] if p.state.registers is not None else None
-        p.state.registers = outer_registers
         assert threads.warps is not None
         key = str(len(p.state.groups))
         with self.at(item.context_expr):
             emitter.append(
                 task.tasks, (), [], names=(key,), warps=(threads.warps,), replicas=(e.replicas,),
-                registers=(budget,), regions=(Region((), tuple(builder.ops)),),
+                registers=(None,), regions=(Region((), tuple(builder.ops)),),
             )  # fmt: skip
-        p.state.groups[key] = Group(e.name, threads, budget)
+        p.state.groups[key] = Group(e.name, threads)
 
     def _forget(self, saved: Scope, node: ast.With, why: str) -> None:
         """Variables as they were before a group; what the group assigned has no value after it."""

@@ -30,6 +30,7 @@ from warploom.ir.core import (
 )
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.printer import print_op
+from warploom.ir.registers import action, counts_before
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import SM_90A, Target
@@ -189,6 +190,10 @@ def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
             yield Violation(o, "all phases have the same number of warps")
         if any(budget is not None for budget in o.attrs["registers"]):
             yield Violation(o, "only the last phase has register budgets")
+    budgets = found and any(budget is not None for budget in found[-1].attrs["registers"])
+    for o in (i for phase in found[:-1] for r in phase.regions for i in walk(r)):
+        if budgets and o.kind is hopper.setmaxnreg:
+            yield Violation(o, "the last phase has register budgets: no setmaxnreg before it")
 
 
 def _warps(o: Op) -> int:
@@ -248,6 +253,7 @@ _ALL_THREADS = frozenset(
         hopper.cp_async_arrive,
         hopper.group_sync,
         hopper.named_barrier,
+        hopper.setmaxnreg,
         cluster.cluster_arrive,
         cluster.cluster_wait,
         task.elect,
@@ -312,10 +318,21 @@ def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
 
 
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
-    """Warps and registers.  The pool that setmaxnreg moves registers in is what the launch gives:
-    threads × entry registers, a multiple of 8 (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
+    """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
+    gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
     for o in task.phases(func):
         yield from _resources_of(o, target)
+    for o, before in counts_before(func, target).items():
+        yield from _budget(o, o.attrs["registers"], target)
+        if not action(o, before):
+            yield Violation(o, f"setmaxnreg of threads that may have {sorted(before)} registers")
+
+
+def _budget(o: Op, budget: int, target: Target) -> Iterator[Violation]:
+    low, high, unit = target.setmaxnreg
+    if budget % unit or not low <= budget <= high:
+        limits = f"setmaxnreg takes multiples of {unit}, {low} to {high}"
+        yield Violation(o, f"{budget} registers: {limits}")
 
 
 def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
@@ -323,15 +340,19 @@ def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
     warps = sum(w * n for w, n, _ in plan)
     if warps > target.max_warps:
         yield Violation(o, f"{warps} warps are more than {target.max_warps}")
-    first = 0
+    first, is_final = 0, True
     for region, (w, n, budget) in zip(o.regions, plan, strict=True):
         whole = w % WARPS_OF_GROUP == 0 and first % WARPS_OF_GROUP == 0
         if any(i.kind is hopper.wgmma for i in walk(region)) and (w != WARPS_OF_GROUP or not whole):
             yield Violation(
                 o, "a replica with wgmma is one warp group: 4 warps from a multiple of 4"
             )
-        if budget is not None and (budget % 8 or not 24 <= budget <= 256):
-            yield Violation(o, f"{budget} registers: setmaxnreg takes multiples of 8, 24 to 256")
+        changes = any(i.kind is hopper.setmaxnreg for i in walk(region))
+        if changes and not whole:
+            yield Violation(o, "setmaxnreg takes whole warp groups")
+        if budget is not None:
+            yield from _budget(o, budget, target)
+        is_final = is_final and not changes
         first += w * n
     for rows in task.sharing(o):
         together = [plan[i] for i in rows]
@@ -339,10 +360,8 @@ def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
         whole = sum(w * n for w, n, _ in together) % WARPS_OF_GROUP == 0
         if budgets != {None} and (len(budgets) > 1 or not whole):
             yield Violation(o, "setmaxnreg takes whole warp groups, and one budget for each")
-    if any(budget is not None for *_, budget in plan):
-        entry = (
-            min(target.registers_per_sm // (32 * warps), target.max_registers_per_thread) // 8 * 8
-        )
+    if is_final and any(budget is not None for *_, budget in plan):
+        entry = target.entry_registers(32 * warps)
         asked = sum(32 * w * n * (budget or entry) for w, n, budget in plan)
         if asked > 32 * warps * entry:
             has = 32 * warps * entry

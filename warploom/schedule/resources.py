@@ -44,10 +44,8 @@ _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a
 
 
 def entry_registers(threads: int, target: Target, limit: int | None = None) -> int:
-    """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
-    multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `limit`."""
-    most = min(target.max_registers_per_thread, limit or target.max_registers_per_thread)
-    return min(target.registers_per_sm // threads, most) // 8 * 8
+    """What `Target.entry_registers` says, at most `limit`."""
+    return target.entry_registers(threads, limit)
 
 
 def budgets(

@@ -18,6 +18,7 @@ from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Party, Touch
 from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
 from warploom.sim.order import Access, Array
+from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
 
@@ -40,6 +41,7 @@ class Block:
     what: str  # "full[1], phase 3 (parity 1)"
     found: Callable[[], str]
     cause: Callable[[], str]
+    code: str = "deadlock"  # of the report
 
 
 class Agent:
@@ -60,6 +62,7 @@ class Agent:
         self.warps, self.index = warps, cta.first_agent + index
         self.label = (f"{name}[{replica}]" if replicas > 1 else name) + cta.of
         own, numbers = np.arange(first_warp, first_warp + warps), cta.numbers
+        self.warps_of_cta = range(first_warp, first_warp + warps)
         self.own_warps = own + cta.rank * cta.warps  # of the cluster
         self.program_order = own + numbers.warps.start
         self.access_order = own + numbers.accesses.start
@@ -186,7 +189,10 @@ class Agent:
 
     # ---- running
 
-    def run(self, region: Region) -> Steps:
+    def run(self, region: Region, budget: Op | None) -> Steps:
+        """A task's region, after the setmaxnreg that it begins with."""
+        if budget is not None:
+            yield from STEPS[budget.kind](self, budget)
         yield from self.region(region)
         yield from self.settle(region.ops[-1])
         self.finish(region)

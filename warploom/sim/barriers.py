@@ -38,8 +38,9 @@ class Touch(NamedTuple):
     """What one step did to something that several parties share.
 
     thing: a barrier's name, or an address of global memory.  mode: "arrive" (a copy that lands, too), "wait"
-    (a parity wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory).  phase: an
-    arrival's, and of a wait how many phases are complete.  completes: the arrival completed its phase."""
+    (a parity wait that passes), "pass" (of a counted barrier), "read" or "write" (global memory), or
+    "setmaxnreg" (which orders nothing).  phase: an arrival's; of a wait how many phases are complete; of a
+    setmaxnreg the registers.  completes: the arrival completed its phase."""
 
     thing: str
     mode: str

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-import warploom.sim.steps  # noqa: F401  (registers what agents do for each op)
+import warploom.sim.steps  # noqa: F401  (what agents do for each op)
 from warploom.errors import InternalError, Note
-from warploom.ir.core import HARDWARE, Effect, Func, Op, Value, walk
+from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import hopper
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
@@ -36,12 +36,12 @@ from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints
 from warploom.sim.outline import outline_of
+from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimError, SimReport
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
 from warploom.target import SM_90A as TARGET
 
-REGISTER_FILE = 65_536  # 32-bit registers of an SM
 _PARTS = (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, peer)
 
 
@@ -159,7 +159,7 @@ class Machine:
     def deadlock(self) -> Deadlock:
         """No agent can go on: who waits for what."""
         agents = [a for program in self.programs for cta in program.ctas for a in cta.agents]
-        notes, causes = [], []
+        notes = []
         for a in agents:
             if a.is_done:
                 notes.append(Note(f"{a.label} has ended"))
@@ -167,13 +167,15 @@ class Machine:
                 notes.append(
                     Note(f"{a.who} waits for {a.block.what}: {a.block.found()}", a.block.op.loc)
                 )
-                causes.append(f"{a.block.what}: {a.block.cause()}")
-        first = next(a for a in agents if not a.is_done and a.block is not None)
-        assert first.block is not None
+        blocked = [(a, a.block) for a in agents if not a.is_done and a.block is not None]
+        for_registers = [(a, b) for a, b in blocked if b.code == "setmaxnreg"]
+        blocked = for_registers or blocked  # what waits for them needs no reason of its own
+        causes = [f"{b.what}: {b.cause()}" for _, b in blocked]
+        first, block = blocked[0]
         return Deadlock(
-            "deadlock",
+            block.code,
             f"no task of program {first.cta.ids} can go on",
-            first.block.op.loc,
+            block.op.loc,
             tuple(notes),
             help="likely cause: " + "; ".join(dict.fromkeys(causes)),
         )
@@ -261,6 +263,7 @@ class Cta:
         }
         _, size = outline.shared
         readers = 4 * outline.agents * outline.ctas
+        self.pool = RegisterPool(self, TARGET.entry_registers(32 * self.warps))
         self.shared = SharedMemory(size)  # of skeleton runs the numbers only
         self.footprints = Footprints(size, outline.granule, readers, self.width // 2)
 
@@ -419,7 +422,6 @@ class Cta:
         """Runs the prologue and starts the first phase."""
         self.has_begun = True
         self._prologue()
-        self._check_registers()
         self._advance()
 
     def _advance(self) -> None:
@@ -444,20 +446,23 @@ class Cta:
     def finish(self) -> None:
         """Checks the end of the CTA, when the whole program has ended."""
         self.check_exit()
+        self.pool.prove()
         self.cycles = max(*(agent.time for agent in self.agents), *self.free.values())
 
     def _start(self, o: Op) -> list[tuple[Agent, Steps]]:
         """The agents of a phase; a barrier stands between them and those of the phase before."""
         running: list[tuple[Agent, Steps]] = []
         before, first_warp, a = self.agents, 0, o.attrs
-        per_task = zip(a["names"], a["warps"], a["replicas"], o.regions, strict=True)
-        for name, warps, replicas, region in per_task:
+        keys = ("names", "warps", "replicas", "registers")
+        per_task = zip(*(a[key] for key in keys), o.regions, strict=True)
+        for name, warps, replicas, registers, region in per_task:
+            budget = None if registers is None else _budget(o, region, registers)
             for r in range(replicas):
                 index = self.started + len(running)
                 agent = Agent(self, name, r, replicas, warps, first_warp, index)
                 agent.follow(before)
                 first_warp += warps
-                running.append((agent, agent.run(region)))
+                running.append((agent, agent.run(region, budget)))
         self.started += len(running)
         self.agents = [agent for agent, _ in running]
         return running
@@ -469,45 +474,6 @@ class Cta:
             if block is not None:
                 raise ProtocolError("blocks", "nothing before `tasks` may wait", block.op.loc)
         self.env = entry.env
-
-    def _check_registers(self) -> None:
-        """setmaxnreg's pool: threads × entry registers; asking for more blocks for ever."""
-        a = self.tasks.attrs
-        if all(r is None for r in a["registers"]):
-            return
-        threads = 32 * self.warps
-        entry = min(REGISTER_FILE // threads // 8 * 8, 256)
-        asked = 0
-        for name, warps, replicas, registers in zip(
-            a["names"], a["warps"], a["replicas"], a["registers"], strict=True
-        ):
-            n = entry if registers is None else registers
-            low, high, unit = TARGET.setmaxnreg
-            if registers is not None and (n % unit or not low <= n <= high):
-                raise ProtocolError(
-                    "setmaxnreg",
-                    f"{name} asks for {n} registers: a multiple of {unit}, {low} to {high}",
-                    self.tasks.loc,
-                )
-            asked += 32 * warps * replicas * n
-        for rows in task.sharing(self.tasks):
-            warps = sum(a["warps"][i] * a["replicas"][i] for i in rows)
-            budgets = {a["registers"][i] for i in rows}
-            if budgets != {None} and (len(budgets) > 1 or warps % 4):
-                raise ProtocolError(
-                    "setmaxnreg",
-                    f"{' and '.join(a['names'][i] for i in rows)} have {warps} warps: setmaxnreg takes "
-                    "whole warp groups, and one budget for each",
-                    self.tasks.loc,
-                )
-        if asked > threads * entry:
-            raise Deadlock(
-                "setmaxnreg",
-                f"the tasks ask for {asked} registers, {asked - threads * entry} more than the "
-                f"{threads} × {entry} that the launch holds: setmaxnreg blocks for ever",
-                self.tasks.loc,
-                help="lower a task's registers",
-            )
 
     def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""
@@ -524,3 +490,10 @@ class Cta:
         for reach in self.reached.values():
             if self.is_tracked and not reach.is_over(known):
                 raise self._after_exit(reach)
+
+
+def _budget(phase: Op, region: Region, registers: int) -> Op:
+    """The setmaxnreg that a task begins with."""
+    loc = region.ops[-1].loc or phase.loc
+    attrs = {"registers": registers, "action": ""}
+    return Op(hopper.setmaxnreg, (), attrs, (), (), frozenset(), loc)

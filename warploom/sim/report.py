@@ -7,9 +7,13 @@ party, one line of help.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from warploom.errors import ReportedError
 from warploom.ir.core import Op
+
+if TYPE_CHECKING:
+    from warploom.sim.cuts import Exchange
 
 
 @dataclass(eq=False)
@@ -36,8 +40,13 @@ class ProtocolError(SimError):
     """A barrier, group or register rule of the PTX ISA is broken."""
 
 
+@dataclass(eq=False)
 class Deadlock(SimError):
-    """No agent can go on.  Notes tell task by task what is waited for and what is outstanding."""
+    """No agent can go on.  Notes tell task by task what is waited for and what is outstanding.
+
+    order: where registers run dry in some orders only, the setmaxnregs of one of them until then."""
+
+    order: tuple[Exchange, ...] = ()
 
 
 class StepLimit(SimError):

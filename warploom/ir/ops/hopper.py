@@ -443,6 +443,19 @@ def hold(*values: Type) -> None:
         require(dtype_of(v).bits <= 32, f"hold takes values of at most 32 bits, not {v}")
 
 
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def setmaxnreg(*, registers: int, action: str = "") -> None:
+    """From here on each thread of the replica may use so many registers: all of it executes it together.
+
+    Less than it has goes back to the CTA's pool ("dec"); for more ("inc") each warp waits until the pool has
+    enough.  The pool is empty at first: all that the CTA was launched with is its warps' own, and what a warp
+    has when it ends is nobody's.  Between two of them the warps of a warp group synchronise; otherwise
+    setmaxnreg orders nothing.  action: "inc" or "dec" where the source says which it is ("" else).
+    (PTX ISA, "setmaxnreg".)
+    """
+    require(action in ("", "inc", "dec"), f"setmaxnreg is inc or dec, not {action}", "action")
+
+
 # ---- measuring
 
 

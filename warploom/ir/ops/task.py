@@ -109,11 +109,12 @@ def tasks(
 
     Tasks take consecutive warps in the order given, the replicas of one task after each other.  A
     region is run by all the threads of a replica together; `replica_id` tells replicas apart.
-    registers[i] is the task's setmaxnreg budget a thread, None for no reallocation; tasks that share a warp
-    group have the same one, which all its threads take before they part.  Ends when all end.
+    registers[i] is the task's budget a thread: it begins with this setmaxnreg (None: without); tasks that
+    share a warp group have the same one, which all its threads take before they part.  Ends when all end.
     A function ends in one, or in several *phases* of the same number of warps: between two stands a barrier
-    of the CTA.  Names are unique among all phases; only the last may have register budgets.  Ops before are
-    run by every thread (scalars), or declare shared memory, barriers and tensor maps.
+    of the CTA.  Names are unique among all phases; only the last may have register budgets, where no other
+    has a setmaxnreg.  Ops before are run by every thread (scalars), or declare shared memory, barriers and
+    tensor maps.
     """
     n = len(regions)
     require(len(names) == len(warps) == len(replicas) == len(registers) == n, "one entry a region")

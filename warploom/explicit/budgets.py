@@ -1,0 +1,112 @@
+"""setmaxnreg in a script: whether each can be, and which of them are budgets that tasks begin with."""
+
+from __future__ import annotations
+
+from warploom.errors import CompileError, Loc, Note
+from warploom.ir.analysis import is_pure
+from warploom.ir.core import Func, Op, Region, walk
+from warploom.ir.ops import hopper, task
+from warploom.ir.registers import action, counts_before, threads_of
+from warploom.target import SM_90A
+
+
+def with_budgets(func: Func) -> Func:
+    """The function with a setmaxnreg that a task of the last phase begins with as the task's budget, where no
+    other phase has any.  Raises CompileError where one may be an increase or a decrease, where a part of a
+    warp group is alone with it, and where budgets that never change are more than the launch gives."""
+    for o, before in counts_before(func, SM_90A).items():
+        if not action(o, before):
+            raise _wrong_way(o, sorted(before))
+    *earlier, last = task.phases(func)
+    changed = last if any(_changes(r) for phase in earlier for r in phase.regions) else _begun(last)
+    for phase in (*earlier, changed):
+        _check_whole(phase)
+    ops = tuple(changed if o is last else o for o in func.body.ops)
+    return func.with_(body=Region(func.body.params, ops))
+
+
+def _changes(region: Region) -> list[Op]:
+    return [o for o in walk(region) if o.kind is hopper.setmaxnreg]
+
+
+def _begun(phase: Op) -> Op:
+    """The phase with what its tasks begin with as their budgets; those that share a warp group have one."""
+    first = [next(o for o in r.ops if not is_pure(o)) for r in phase.regions]
+    begun = [o if o.kind is hopper.setmaxnreg else None for o in first]
+    for rows in task.sharing(phase):
+        if len({o.attrs["registers"] if (o := begun[i]) else None for i in rows}) > 1:
+            for i in rows:
+                begun[i] = None
+    budgets = tuple(o.attrs["registers"] if o else None for o in begun)
+    regions = tuple(
+        Region((), tuple(i for i in r.ops if i is not o))
+        for r, o in zip(phase.regions, begun, strict=True)
+    )
+    if not any(_changes(r) for r in regions):
+        _check_pool(phase, budgets, [o.loc if o else None for o in begun])
+    return phase.with_(attrs={**phase.attrs, "registers": budgets}, regions=regions)
+
+
+def _check_whole(phase: Op) -> None:
+    """All warps of a warp group come to a setmaxnreg together."""
+    first = 0
+    for warps, n, region in zip(
+        phase.attrs["warps"], phase.attrs["replicas"], phase.regions, strict=True
+    ):
+        if (warps % 4 or first % 4) and (found := _changes(region)):
+            raise CompileError(
+                "setmaxnreg-group",
+                f"setmaxnreg of {32 * warps} threads from thread {32 * first}, which other groups part from "
+                "the rest of their warp group: all its 128 run it together",
+                found[0].loc,
+                help="put it at the start of the group around them, before they part, or let single_thread() "
+                "do the work of one warp",
+            )
+        first += warps * n
+
+
+def _wrong_way(o: Op, before: list[int]) -> CompileError:
+    n, said = o.attrs["registers"], o.attrs["action"]
+    have = " or ".join(map(str, before))
+    if said:
+        return CompileError(
+            "setmaxnreg-action",
+            f"setmaxnreg({n}, action={said!r}) of threads that have {have} registers",
+            o.loc,
+            help="'dec' gives registers back, 'inc' asks for more",
+        )
+    return CompileError(
+        "setmaxnreg-action",
+        f"setmaxnreg({n}) gives registers back or asks for more: the threads have {have} here, by the path "
+        "that they came",
+        o.loc,
+        help="PTX has an instruction for each: put it where the number before is on one side of it",
+    )
+
+
+def _check_pool(last: Op, budgets: tuple[int | None, ...], locs: list[Loc | None]) -> None:
+    """Budgets that stay: threads × registers at entry hold them all (PTX ISA, setmaxnreg)."""
+    if all(budget is None for budget in budgets):
+        return
+    a, threads = last.attrs, threads_of(last)
+    entry = SM_90A.entry_registers(threads)
+    rows = [
+        (name, 32 * w * n, budget or entry)
+        for name, w, n, budget in zip(a["names"], a["warps"], a["replicas"], budgets, strict=True)
+    ]
+    asked = sum(n * budget for _, n, budget in rows)
+    if asked > threads * entry:
+        raise CompileError(
+            "setmaxnreg-pool",
+            f"the groups ask for {asked} registers, the launch has {threads * entry} "
+            f"({threads} threads of {entry}): setmaxnreg would wait for ever",
+            next((loc for loc in locs if loc is not None), last.loc),
+            tuple(
+                Note(f"{name} asks for {budget}", loc)
+                for (name, _, budget), loc in zip(rows, locs, strict=True)
+                if loc is not None
+            ),
+            "lower a budget ("
+            + ", ".join(f"{name} {n} threads of {budget}" for name, n, budget in rows)
+            + ")",
+        )
