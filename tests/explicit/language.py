@@ -398,3 +398,40 @@ def elementwise(x: Any, n: int) -> Any:
             rows.clip(-1, 1), rows**2, 2 * x.max(axis=1), rows, 0 * rows, n * (rows + 3), rows**2 + 1,
         ]
     )  # fmt: skip
+
+
+class Lent(tilus.Script):
+    """Registers change again and again: in a loop, in a branch, in a group inside a group, after a phase."""
+
+    def __call__(self, x_ptr: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        lent, back = self.mbarrier.alloc(128), self.mbarrier.alloc(128)
+        with self.thread_group(0, 128, name="lends"):
+            phase: int32 = 0
+            for _ in range(n):
+                self.setmaxnreg(232)
+                self.mbarrier.arrive(lent)
+                self.mbarrier.wait(back, phase)
+                self.setmaxnreg(248)
+                self.sync()
+                phase = phase ^ 1
+            if n > 2:
+                self.setmaxnreg(240)
+                self.sync()
+                self.setmaxnreg(248, action="inc")
+        with self.thread_group(128, 128, name="borrows"):
+            phase: int32 = 0
+            for _ in range(n):
+                self.mbarrier.wait(lent, phase)
+                self.setmaxnreg(256, "inc")
+                self.sync()
+                self.setmaxnreg(248)
+                self.mbarrier.arrive(back)
+                phase = phase ^ 1
+        self.sync()
+        self.setmaxnreg(200)
+        self.sync()
+        with self.thread_group(0, 128):
+            x = self.load(x_ptr + self.arange(0, 128))
+            self.store(x_ptr + self.arange(0, 128), x + float(7))

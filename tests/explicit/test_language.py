@@ -26,6 +26,7 @@ from tests.explicit.language import (
     Elementwise,
     Handed,
     Hinted,
+    Lent,
     Nested,
     Passed,
     Printed,
@@ -372,53 +373,16 @@ def test_warps_of_a_group_take_its_budget_before_they_part() -> None:
     assert budgeted(64, True)().check(x).ok
 
 
-class Phases(tilus.Script):
-    """Registers change again and again: in a loop, in a branch, in a group inside a group, after a phase."""
-
-    def __call__(self, x_ptr: ~float32, n: int32):
-        self.attrs.blocks = 1
-        self.attrs.warps = 8
-        lent, back = self.mbarrier.alloc(128), self.mbarrier.alloc(128)
-        with self.thread_group(0, 128, name="lends"):
-            phase: int32 = 0
-            for _ in range(n):
-                self.setmaxnreg(232)
-                self.mbarrier.arrive(lent)
-                self.mbarrier.wait(back, phase)
-                self.setmaxnreg(248)
-                self.sync()
-                phase = phase ^ 1
-            if n > 2:
-                self.setmaxnreg(240)
-                self.sync()
-                self.setmaxnreg(248, action="inc")
-        with self.thread_group(128, 128, name="borrows"):
-            phase: int32 = 0
-            for _ in range(n):
-                self.mbarrier.wait(lent, phase)
-                self.setmaxnreg(256, "inc")
-                self.sync()
-                self.setmaxnreg(248)
-                self.mbarrier.arrive(back)
-                phase = phase ^ 1
-        self.sync()
-        self.setmaxnreg(200)
-        self.sync()
-        with self.thread_group(0, 128):
-            x = self.load(x_ptr + self.arange(0, 128))
-            self.store(x_ptr + self.arange(0, 128), x + float(7))
-
-
 def test_setmaxnreg_anywhere(tmp_path: Path) -> None:
-    built = Phases().compile(["*fp32:16", "i32"])
+    built = Lent().compile(["*fp32:16", "i32"])
     text = built.cuda
     for change in ("dec<232", "inc<248", "dec<240", "inc<256", "dec<248", "dec<200"):
         assert f"registers_{change}>();" in text, text
     assert built.resources.spill_bytes == 0 and not built.resources.advisories
     x = np.arange(128, dtype=np.float32)
-    report = Phases().check(x, 3)
+    report = Lent().check(x, 3)
     assert report.ok, str(report)
-    Phases()(x, 3)
+    Lent()(x, 3)
     assert np.array_equal(x, np.arange(7, 135))
     again, signature = owned(built.eject(), tmp_path, 1)
     same_program(again.compile(signature), built)

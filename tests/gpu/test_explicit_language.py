@@ -19,6 +19,7 @@ from tests.explicit.language import (
     Elementwise,
     Handed,
     Hinted,
+    Lent,
     Nested,
     Passed,
     Printed,
@@ -144,3 +145,11 @@ def test_a_product_computed_in_an_annotated_layout() -> None:
     on_gpu = Upload(np.zeros_like(x))
     Annotated("wgmma_acc(64x64)")(Upload(x).tensor, on_gpu.tensor)
     assert np.array_equal(on_gpu.back(), x * dtype(2))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 1000])
+def test_registers_that_groups_lend_each_other(n: int) -> None:
+    """setmaxnreg in loops and branches, and the same threads' after them."""
+    x = torch.arange(128, device="cuda", dtype=torch.float32)
+    Lent()(x, n)
+    assert torch.equal(x, torch.arange(7, 135, device="cuda", dtype=torch.float32))
