@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.explicit.broken.cluster import Exchange, Multicast
+from tests.explicit.broken.counts import Counted
 from tests.explicit.broken.pool import Pool
 from tests.explicit.broken.refused import Groups, Products
 from tests.explicit.broken.registers import Registers
@@ -37,7 +38,7 @@ RING = {
     "consumer ring too short": "deadlock",
     "phase never flips": "late-wait",
     "last product never waited for": "exit-wgmma",
-    "empty count short": "unbound-arrival",
+    "empty count short": "split-arrival",
     "empty count over": "deadlock",
     "full count is two": "deadlock",
     "too few bytes": "uninitialised",
@@ -227,6 +228,24 @@ def test_an_accumulator_that_no_group_holds_is_refused() -> None:
     with pytest.raises(CompileError) as e:
         ring_report("no commit")
     assert e.value.code == "in-flight" and "commit_group" in str(e.value)
+
+
+ARRIVALS = {"thread": 128, "warp": 4, "one": 1}  # of a group of 128 threads
+FORMS = [(form, by) for form in ("local", "remote", "multicast") for by in ARRIVALS]
+
+
+@pytest.mark.parametrize(("form", "by"), FORMS)
+def test_counts_of_arrivals(form: str, by: str) -> None:
+    """Only the right one passes; where some threads of the group complete the phase, that is what is said."""
+    arrivals = ARRIVALS[by]
+    right = arrivals * (1 + (form == "multicast"))
+    x = np.zeros(1024, np.float32)
+    case = [((x, 3), 1)]
+    for count in sorted({right - 1, right, right + 1, 127, 129, 1, 2, 4, 32, 64, 128} - {0}):
+        report = check(placed(Counted(form, by, count), [x, 3]), case)
+        assert report.ok == (count == right), f"{count}: {report}"
+        if count != right:
+            _judge(report, "split-arrival" if count % arrivals and count < right else "")
 
 
 @pytest.mark.parametrize("bug", STORE)

@@ -49,6 +49,16 @@ class Touch(NamedTuple):
     party: Party
 
 
+@dataclass(eq=False)
+class Together:
+    """The arrivals of all threads of a replica by one op: how many there are, and for each barrier how many
+    were made so far, and in which phase."""
+
+    all: int
+    done: dict[MBarrier, int] = field(default_factory=dict)
+    phases: dict[MBarrier, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Waiter:
     """A wait that passed: the components and epochs that prove it is over."""
@@ -106,12 +116,17 @@ class MBarrier:
         time: float,
         rows: Array | None = None,
         wide: Array | None = None,
+        n: int = 1,
+        others: Together | None = None,
     ) -> None:
-        """One arrival.  `rows`: what the arriving threads know, to prove which phase it counts in.  `stamp`:
-        what it releases in the CTA, `wide` in the cluster (where that is more)."""
+        """n arrivals.  `rows`: what the arriving threads know, to prove which phase they count in.  `stamp`:
+        what they release in the CTA, `wide` in the cluster (where that is more).  others: which they are
+        part of."""
+        if self.tracked and others is not None:
+            self._count_together(party, n, others)
         if rows is not None:
             self.bind(party, rows, "arrives")
-        phase = self.phases
+        phase, now = self.phases, min(n, max(self.pending, 1))
         if self.pending == 0:
             raise ProtocolError(
                 "over-arrival",
@@ -121,13 +136,32 @@ class MBarrier:
                 self._arrival_notes(),
                 help=f"the barrier was made for {self.count} arrivals a phase",
             )
-        self.pending -= 1
+        self.pending -= now
         np.maximum(self.stamp, stamp, out=self.stamp)
         np.maximum(self.wide_stamp, stamp if wide is None else wide, out=self.wide_stamp)
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
         self.touch("arrive", phase, party)
+        if n > now:
+            self.arrive(party, stamp, time, rows, wide, n - now)
+
+    def _count_together(self, party: Party, n: int, others: Together) -> None:
+        """Threads that arrive together count in one phase: else it ends when some of them have come, and what
+        the rest did before is not behind it."""
+        first = others.phases.setdefault(self, self.phases)
+        before = others.done.get(self, 0)
+        others.done[self] = before + n
+        if first != self.phases or n > self.pending > 0:
+            came = before + (self.pending if first == self.phases else 0)
+            raise ProtocolError(
+                "split-arrival",
+                f"{party.who} arrives at {self.name} {others.all} times together; phase {first} is complete "
+                f"after {came} of them, the others count in phase {first + 1}",
+                party.op.loc,
+                () if self.made is None else (Note("the barrier's count", self.made.loc),),
+                help=f"the barrier was made for {self.count} arrivals a phase",
+            )
 
     def touch(self, mode: str, phase: int, party: Party) -> None:
         if self.touched is not None:

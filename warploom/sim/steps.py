@@ -12,7 +12,7 @@ from warploom.ir.core import Op, Type
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, TensorMap, Tile, View, dtype_of
 from warploom.sim.agent import Agent, Block, Steps, name_of
-from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Waiter
+from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Together, Waiter
 from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.evaluate import multiply
@@ -505,22 +505,30 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
 
 
 def _arrive(
-    a: Agent, o: Op, b: MBarrier, party: Party, row: Array, order: tuple[Array, Array]
+    a: Agent,
+    o: Op,
+    b: MBarrier,
+    party: Party,
+    row: Array,
+    order: tuple[Array, Array],
+    n: int = 1,
+    others: Together | None = None,
 ) -> None:
-    """One arrival with what `row` knows; `order`: components and epochs of the arriving warps."""
+    """n arrivals with what `row` knows; `order`: components and epochs of the arriving warps; others: of the
+    same op."""
     program = a.cta.program
     there, stamp = program.ctas[b.rank], row
     rows = row[None] if a.cta.is_tracked else None
     if _is_relaxed(o):
         stamp = program.relaxed(row)
     if there is a.cta:
-        b.arrive(party, stamp, a.time, rows)
+        b.arrive(party, stamp, a.time, rows, None, n, others)
         return
     what = f"an arrival at {b.name.partition(' of ')[0]}"
     there.reach(a, o, what, b.made)
     proofs = ((np.array([b.component]), np.array([b.phases + 1])), order)
     there.reached[a, b] = Reach(party, what, proofs)
-    b.arrive(party, program.relaxed(row), a.time, rows, stamp)
+    b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
 
 
 @step(hopper.mbarrier_arrive)
@@ -533,13 +541,13 @@ def _mbarrier_arrive(
     targets = [b] if mask is None else [_same(a, b, r) for r in _ranks(a, o, a.number(mask))]
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = 32 if by == "thread" and not a.is_solo else 1
-    order = a.access_order[: len(a.rows)], a.epochs()
+    order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
     for w in range(warps):
         row = a.clock[w].copy()
 
         def run(row: Array = row) -> None:
-            for target in targets * times:
-                _arrive(a, o, target, party, row, order)
+            for target in targets:
+                _arrive(a, o, target, party, row, order, times, together)
 
         a.lag(w, run)
     a.released()
@@ -779,12 +787,12 @@ def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     stamps = a.rows.copy()
     stamps[np.arange(n), a.copy_order[:n]] = a.copies
     threads = 1 if a.is_solo else 32
-    time = max(a.time, a.copied)
+    time, together = max(a.time, a.copied), Together(threads * n)
 
     def run() -> None:
         for row in stamps:
-            for _ in range(threads):
-                b.arrive(party, row, time, row[None] if a.cta.is_tracked else None)
+            rows = row[None] if a.cta.is_tracked else None
+            b.arrive(party, row, time, rows, None, threads, together)
 
     a.cta.engine.issue("cp_async", run, time, a.lane("cp_async"))
     a.released()
