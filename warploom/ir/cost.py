@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warploom.ir.core import Op, Type
+from warploom.ir.core import Effect, Op, Type
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import Tile
 
@@ -76,6 +76,12 @@ class CostTable:
     def transfer(self, size: int) -> float:
         """Cycles that TMA (or cp.async) takes to move `size` bytes, without the latency."""
         return size / self.tma_bytes
+
+
+def computes_tile(o: Op) -> bool:
+    """Does o compute a tile by arithmetic alone?  Then `CostTable.elementwise` tells what it takes."""
+    whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
+    return whole and o.kind.effect is Effect.NONE
 
 
 def _size(t: Type) -> int:

@@ -2,6 +2,7 @@
 
 from warploom.ir.core import Level
 from warploom.passes.defer_sums import defer_sums
+from warploom.passes.end_tiles_in_turns import end_tiles_in_turns
 from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.join_dots import join_dots
@@ -22,6 +23,7 @@ PASSES = (
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),
     ("defer_sums", defer_sums, Level.WARP),
     ("pipeline_consumer", pipeline_consumer, Level.WARP),
+    ("end_tiles_in_turns", end_tiles_in_turns, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
     ("merge_elects", merge_elects, Level.WARP),

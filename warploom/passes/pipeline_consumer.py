@@ -40,14 +40,12 @@ from warploom.ir.analysis import definitions, effects, free_values
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.rewrite import Env, clone_op
-from warploom.ir.types import Scalar, Shared, Tile, i32
+from warploom.ir.types import Scalar, Shared, Tile
+from warploom.passes.turns import ISSUE, Turns
 from warploom.passes.wait_place import place_wait
 from warploom.schedule.model import OverlapPlan, Schedule
 from warploom.schedule.overlap import TurningPoint, turning_point
 from warploom.target import Target
-
-TURNS = 8  # the first of the named barriers that pass the turn
-_GROUP = 128  # threads
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.
 _REMADE = frozenset(
@@ -81,22 +79,10 @@ class _Consumer:
     def __init__(self, region: Region, replicas: int, plans: dict[str, OverlapPlan]) -> None:
         self.old = region
         self.plans = plans
-        self.replicas = replicas
-        own = [o for o in region.ops if o.kind is task.replica_id]
-        self.replica = own[0].result if own else Value(Scalar(i32), "replica")
-        self.is_new = not own
-        self.turns = _Turns(self.replica, replicas)
+        self.turns = Turns.of(region, replicas, ISSUE)
 
     def region(self) -> Region:
-        body = self.rewritten(self.old)
-        if not self.turns.used:
-            return body
-        b = Builder()
-        rest = [o for o in body.ops if o.kind is not task.replica_id]
-        b.append(Op(task.replica_id, results=(self.replica,)))
-        last = build.const(b, self.replicas - 1)
-        build.if_(b, arith.eq(b, self.replica, last), self.turns.pass_on)
-        return Region((), (*b.ops, *rest))
+        return self.turns.begin(self.rewritten(self.old))
 
     def rewritten(self, r: Region) -> Region:
         b = Builder()
@@ -113,29 +99,6 @@ class _Consumer:
 
 
 @dataclass(eq=False)
-class _Turns:
-    """The turn to issue dots, passed from group to group."""
-
-    replica: Value
-    groups: int
-    used: bool = False
-
-    def take(self, b: Builder) -> None:
-        self.used = True
-        self.barrier(b, self.replica, arrive=False)
-
-    def pass_on(self, b: Builder) -> None:
-        one, zero = build.const(b, 1), build.const(b, 0)
-        is_last = arith.eq(b, self.replica, build.const(b, self.groups - 1))
-        following = arith.select(b, is_last, zero, arith.add(b, self.replica, one))
-        self.barrier(b, following, arrive=True)
-
-    def barrier(self, b: Builder, group: Value, arrive: bool) -> None:
-        """Complete with those who take the turn and those who pass it."""
-        hopper.named_barrier(b, group, id=TURNS, arrive=arrive, threads=2 * _GROUP, n=self.groups)
-
-
-@dataclass(eq=False)
 class _Ring:
     """What the body does with one slot: by the value that is its index."""
 
@@ -148,7 +111,7 @@ class _Ring:
 class _Loop:
     """One loop in two stages."""
 
-    def __init__(self, o: Op, plan: OverlapPlan, turns: _Turns | None) -> None:
+    def __init__(self, o: Op, plan: OverlapPlan, turns: Turns | None) -> None:
         self.loop, self.plan, self.turns = o, plan, turns
         (self.old,) = o.regions
         self.made = definitions(Region((), self.old.ops))
@@ -422,7 +385,7 @@ class _Copy:
     ) -> None:
         self.loop, self.b, self.env, self.arms = loop, b, dict(env), arms or {}
         self.flights: list[Value] = []
-        self.turns: _Turns | None = None
+        self.turns: Turns | None = None
 
     def get(self, v: Value) -> Value:
         """v in the copy, made again where it has to be."""

@@ -51,6 +51,7 @@ class Config:
     reg_inc_consumer: int | None = None
     consumer_stages: int | None = None
     ping_pong: bool | None = None
+    end_turns: bool | None = None
     wait_eighths: int | None = None
 
     @functools.cached_property

@@ -21,7 +21,7 @@ from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.printer import print_func
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import clusters, joining, linear, overlap, rings
+from warploom.schedule import clusters, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
@@ -152,11 +152,14 @@ class _Chooser:
         groups = rings.group(self.structure, loads, mine, joins.stands)
         kept = {o for g in groups for o in g}
         loads = [o for o in loads if o in kept]
-        channels, stores = self.memory(groups, vias, main, side, replicas, specialized)
+        ends = tile_ends.find(self.structure, mine, replicas) if specialized else []
+        wanted = tile_ends.wanted_depth(ends, self.knobs)
+        channels, stores = self.memory(groups, vias, main, side, replicas, specialized, wanted)
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
         deferred, promotions = self.deferred(overlaps), self.promotions()
+        turns = self.turns(ends, channels)
         names = {"use": main, "load": side}
         assign = {
             o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o])
@@ -185,6 +188,7 @@ class _Chooser:
             deferred=deferred,
             joined=joins.ids(),
             promotions=promotions,
+            turns=turns,
         )
 
     def overlaps(
@@ -209,12 +213,34 @@ class _Chooser:
             lambda o: "use" in demand.tasks.get(o, ()),
             in_place,
         )
-        for r in reasons:
-            if r.warn and self.knobs.strict:
-                loop = next(o for o in self.ops if o.id == r.subject)
-                self.unmet(loop, r.decision, r.because)
-            self.reasons.append(r)
+        self.tell(reasons)
         return tuple(chosen)
+
+    def turns(
+        self,
+        ends: list[tile_ends.TileEnd],
+        channels: tuple[ChannelPlan, ...],
+    ) -> tuple[str, ...]:
+        """The main loops behind which the groups take turns."""
+
+        def depth(loop: Op) -> int:
+            inside = {o.id for o in self.structure.ops if loop in self.structure.enclosing(o)}
+            return min((c.depth for c in channels if inside.intersection(c.items)), default=0)
+
+        chosen, reasons = tile_ends.plans(ends, self.knobs, depth)
+        self.tell(reasons)
+        if self.knobs.end_turns and not ends:
+            why = "no loop over tiles, shared by several groups, goes on behind it"
+            self.unmet(self.dots[0], "groups don't finish their tiles in turns", why)
+        return chosen
+
+    def tell(self, reasons: list[Reason]) -> None:
+        """Records decisions; one against a request is a warning, an error where strict."""
+        for r in reasons:
+            if r.warn:
+                self.unmet(next(o for o in self.ops if o.id == r.subject), r.decision, r.because)
+            else:
+                self.reasons.append(r)
 
     def deferred(self, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
         """Row sums that cross lanes behind their loop."""
@@ -719,8 +745,10 @@ class _Chooser:
         side: str,
         replicas: int,
         specialized: bool,
+        wanted: int,
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
-        """Depths and staging that fit together."""
+        """Depths and staging that fit together: rings of `wanted` slots come before more than one buffer of
+        staging, two slots before any."""
         slot = [sum(rings.slot_bytes(o.result) for o in g) for g in groups]
         other = self.operand_staging(vias, replicas)
         self.check_depth(specialized)
@@ -738,9 +766,9 @@ class _Chooser:
 
         most = max((w.most for w in wishes if not w.exact), default=1)
         common = buffers = 0
-        for buffers in (4, 2, 1, 0):
+        for buffers, enough in (*((n, wanted) for n in (4, 2, 1)), *((n, 2) for n in (4, 2, 1, 0))):
             common = deepest(self.staging_bytes(buffers, replicas))
-            if common >= min(2, most):
+            if common >= min(enough, most):
                 break
         if not common:
             raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)

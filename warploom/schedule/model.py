@@ -29,6 +29,7 @@ class Knobs:
     enable_fp_fusion: bool = True  # a·b + c may be one instruction, rounded once
     consumer_stages: int | None = None  # 1: no overlap of a consumer's iterations
     ping_pong: bool | None = None  # consumer groups take turns at issuing dots
+    end_turns: bool | None = None  # consumer groups finish their tiles one after the other
     wait_eighths: int | None = (
         None  # of the arithmetic under late dots, what comes before their wait
     )
@@ -155,6 +156,7 @@ class Schedule:
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
+    turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -179,6 +181,7 @@ class Schedule:
                 deferred=tuple(d["deferred"]),
                 joined=tuple(map(tuple, d["joined"])),
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
+                turns=tuple(d["turns"]),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import effects, free_values
 from warploom.ir.core import Effect, Op, Region, Value, walk
-from warploom.ir.cost import SM_90A
+from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.demand import Structure
@@ -178,14 +178,9 @@ def phase_cycles(body: Region, share: float) -> tuple[float, float]:
         if o.kind is tile.dot:
             (m, k), (_, n) = shape_of(o.operands[0].type), shape_of(o.operands[1].type)
             tensor += SM_90A.wgmma(m, n, k, dtype_of(o.operands[0].type).bits) * share
-        elif _computes_tile(o):
+        elif computes_tile(o):
             other += SM_90A.elementwise(o)[1] * share
     return tensor, other
-
-
-def _computes_tile(o: Op) -> bool:
-    whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
-    return whole and o.kind.effect is Effect.NONE
 
 
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile: a part of theirs.

@@ -1,0 +1,64 @@
+"""Consumer groups finish their tiles one after the other.
+
+Order: after pipeline_wgmma and pipeline_consumer.  `Schedule.turns` names the main loops before these ends.
+
+before:  for … (tiles) {                   after:  for … (tiles) {
+           %f = for … (main loop)                    %f = for … (main loop)
+                                                     named_barrier(%replica)              take the turn
+           %sum = wgmma_wait(%f)                     %sum = wgmma_wait(%f)
+           %out = arithmetic(%sum)                   %out = arithmetic(%sum)
+           shared_store(%staging, %out)              shared_store(%staging, %out)
+                                                     named_barrier(%next) {arrive=true}   pass it on
+           tma_store(…)                              tma_store(…)
+         }                                         }
+
+The turn is taken before the wait: the assembler keeps arithmetic behind a wait, not behind a named barrier.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Builder, Func, Op, Region, walk
+from warploom.ir.ops import hopper
+from warploom.ir.types import Tile
+from warploom.passes.turns import END, Turns
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def end_tiles_in_turns(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    if not schedule.turns:
+        return func
+    *before, tasks, end = func.body.ops
+    regions = []
+    for region, groups in zip(tasks.regions, tasks.attrs["replicas"], strict=True):
+        consumes = groups > 1 and any(o.kind is hopper.wgmma for o in walk(region))
+        regions.append(_region(region, groups, schedule.turns) if consumes else region)
+    ops = (*before, tasks.with_(regions=tuple(regions)), end)
+    return func.with_(body=Region(func.body.params, ops))
+
+
+def _region(region: Region, groups: int, loops: tuple[str, ...]) -> Region:
+    turns = Turns.of(region, groups, END)
+    return turns.begin(_rewritten(region, turns, loops))
+
+
+def _rewritten(r: Region, turns: Turns, loops: tuple[str, ...]) -> Region:
+    b = Builder()
+    last = None
+    for i, o in enumerate(r.ops):
+        b.append(o.with_(regions=tuple(_rewritten(x, turns, loops) for x in o.regions)))
+        if o.id in loops and o.regions:
+            with b.at(o):
+                turns.take(b)
+            last = max((n for n, x in enumerate(r.ops) if n > i and _handles_tiles(x)), default=i)
+        if i == last:
+            with b.at(o):
+                turns.pass_on(b)
+    return b.region(r.params)
+
+
+def _handles_tiles(o: Op) -> bool:
+    """Does o compute or store tiles?"""
+    inside = (x for r in o.regions for x in walk(r))
+    return any(isinstance(v.type, Tile) for x in (o, *inside) for v in (*x.operands, *x.results))

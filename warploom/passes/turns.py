@@ -1,0 +1,65 @@
+"""A turn that consumer groups pass on: who has it does what the others wait for.  The part that
+pipeline_consumer (to issue dots) and end_tiles_in_turns (to finish tiles) have in common.
+
+Group g waits at named barrier first + g, and arrives at the next group's when it passes the turn on.  Group 0
+begins: the last group passes the turn on once, before all else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.ir import build
+from warploom.ir.core import Builder, Op, Region, Value
+from warploom.ir.ops import arith, hopper, task
+from warploom.ir.types import Scalar, i32
+
+ISSUE, END = (
+    8,
+    12,
+)  # the first of the named barriers for each kind of turn; below are the groups' own
+_GROUP = 128  # threads
+
+
+@dataclass(eq=False)
+class Turns:
+    """replica: the id of the group that executes.  first: of the named barriers."""
+
+    replica: Value
+    groups: int
+    first: int
+    used: bool = False
+
+    @staticmethod
+    def of(region: Region, groups: int, first: int) -> Turns:
+        """For the region of a task of so many groups."""
+        own = [o.result for o in region.ops if o.kind is task.replica_id]
+        return Turns(own[0] if own else Value(Scalar(i32), "replica"), groups, first)
+
+    def take(self, b: Builder) -> None:
+        """Waits for the turn."""
+        self.used = True
+        self._barrier(b, self.replica, arrive=False)
+
+    def pass_on(self, b: Builder) -> None:
+        one, zero = build.const(b, 1), build.const(b, 0)
+        is_last = arith.eq(b, self.replica, build.const(b, self.groups - 1))
+        following = arith.select(b, is_last, zero, arith.add(b, self.replica, one))
+        self._barrier(b, following, arrive=True)
+
+    def begin(self, region: Region) -> Region:
+        """The task's region, where turns are taken, with the first one passed on in front."""
+        if not self.used:
+            return region
+        b = Builder()
+        b.append(Op(task.replica_id, results=(self.replica,)))
+        last = build.const(b, self.groups - 1)
+        build.if_(b, arith.eq(b, self.replica, last), self.pass_on)
+        rest = [o for o in region.ops if o.kind is not task.replica_id]
+        return Region(region.params, (*b.ops, *rest))
+
+    def _barrier(self, b: Builder, group: Value, arrive: bool) -> None:
+        """Complete with those who take the turn and those who pass it."""
+        hopper.named_barrier(
+            b, group, id=self.first, arrive=arrive, threads=2 * _GROUP, n=self.groups
+        )
