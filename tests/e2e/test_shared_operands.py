@@ -102,7 +102,7 @@ def test_chains_of_sums() -> None:
     check(arguments(False, 0), {**TILES, **TWO, "WAY": "twice"}, [64] * 4)
 
 
-@pytest.mark.parametrize("promote", [None, 32])
+@pytest.mark.parametrize("promote", [None, 64])
 def test_8_bit_descriptors(promote: int | None) -> None:
     m, n, k = 160, 80, 160
     a, b1, b2 = (integers(rows, k, dtype=E4M3) for rows in (m, n, n))
