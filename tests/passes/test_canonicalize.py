@@ -99,6 +99,10 @@ CASES = {
              "%r = reduce(%c) {axis=0, fn=\"add\"}",
              ["%c = add(%x, %y) : i32", "%c_1 = splat(%c) {shape=(4,)} : tile<4xi32>",
               '%r = reduce(%c_1) {axis=0, fn="add"} : i32', KEEP]),
+    "reduced splats": ("%a = splat(%x) {shape=(4,)}\n%m = reduce(%a) {axis=0, fn=\"max\"}\n"
+             "%z = const() {value=0, dtype=i32}\n%b = splat(%z) {shape=(4,)}\n"
+             "%s = reduce(%b) {axis=0, fn=\"add\"}\n%n = add(%m, %s)\n%r = add(%n, %y)",
+             ["%r = add(%x, %y) : i32", KEEP]),
     "mask that holds": ("%c = const() {value=true, dtype=i1}\n%r = load(%p, %c, %x)",
              ["%r = load(%p) : i32", KEEP]),
     "other is zero": ("%z = const() {value=0, dtype=i32}\n%r = load(%p, %q, %z)",

@@ -415,6 +415,12 @@ def test_stores_whose_order_matters_are_direct() -> None:
     a, b = road.integers(rng, (64, 128), BF16), road.integers(rng, (128, 64), BF16)
     args = [a, b, np.zeros((64, 64), BF16), 64, 64, 128, 128, 64, 64]
     road.check_equal(road.tile(again), args, 1)
+    stored = "  store_box(%c_view, %out, %row, %c0)\n"
+    for turns, via in (("%c1", "tma"), ("%c64", "direct")):
+        text = f"  for(%c0, {turns}, %c1) do (%once: i32) {{\n  {stored}    yield()\n  }}\n"
+        looped = kernels.TWO_DOTS.replace(stored, text)
+        assert looped != kernels.TWO_DOTS
+        assert [s.via for s in chosen(whole_rows(looped)).stores] == [via]
     halves = kernels.TWO_DOTS.replace(
         "  store_box(%c_view, %out, %row, %c0)\n",
         "  store_box(%c_view, %s, %row, %c0)\n  store_box(%c_view, %r, %row, %c64)\n",

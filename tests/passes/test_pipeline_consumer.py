@@ -11,7 +11,7 @@ import pytest
 
 from tests.passes import kernels, road
 from warploom.ir.core import Op, walk
-from warploom.ir.ops import control, hopper, tile
+from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.schedule.model import Knobs, OverlapPlan, Schedule
 
 BF16 = ml_dtypes.bfloat16
@@ -100,6 +100,44 @@ def test_groups_take_turns() -> None:
     ]  # fmt: skip
 
 
+def loads(ops: tuple[Op, ...]) -> list[str]:
+    """The rings that ops fill, in order."""
+    return [o.operands[1].hint.removesuffix("t_slot") for o in ops if o.kind is hopper.tma_load]
+
+
+def test_loads_come_in_the_order_in_which_they_are_waited_for() -> None:
+    """k of the next iteration before v of this one; the consumer's first k and last v stand outside."""
+    _, steps = road.lower(road.tile(CHAIN), TWO)
+    (tasks,) = [o for o in walk(steps[-1][1].body) if o.kind is task.tasks]
+    arms = [
+        o.regions[0]
+        for o in walk(tasks.regions[1])
+        if o.kind is control.if_ and any(x.kind is hopper.tma_load for x in o.regions[0].ops)
+    ]
+    ((first, loop, last),) = [
+        [x for x in r.ops if x.kind in (hopper.tma_load, control.for_)] for r in arms
+    ]
+    assert loads((first,)) == ["k"] and loads((last,)) == ["v"]
+    assert loads(loop.regions[0].ops) == ["k", "v"]
+    *_, late = [o for o in loop.regions[0].ops if o.kind is hopper.tma_load]
+    assert late.operands[4] is not loop.regions[0].params[0]  # the row of the iteration before
+
+
+def test_what_need_not_wait_runs_under_the_last_dots() -> None:
+    """q is given back before them, and the sums' lanes are added up before their end."""
+    _, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, wait_eighths=3))
+    (arm,) = [
+        o.regions[0].ops
+        for o in walk(steps[-1][1].body)
+        if o.kind is control.if_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+    ]
+    behind = arm[max(i for i, o in enumerate(arm) if o.kind is control.for_) :]
+    kinds = [o.kind for o in behind]
+    release, dot, wait = map(kinds.index, (hopper.mbarrier_arrive, hopper.wgmma, hopper.wgmma_wait))
+    assert release < dot < kinds.index(tile.reduce) < kinds.index(hopper.hold) < wait
+    assert behind[release].operands[0].hint == "empty_qt"
+
+
 def test_the_wait_stands_amid_the_powers() -> None:
     schedule, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, wait_eighths=3))
     assert schedule.deferred == ("loop0.0/reduce0",)
@@ -107,8 +145,13 @@ def test_the_wait_stands_amid_the_powers() -> None:
     assert protocol(loop)[4:] == ["pending 1", "arrive", "hold", "pending 0", "arrive"]
     powers = [o.result.type.shape for o in loop.regions[0].ops if o.kind.name == "exp2"]
     assert powers == [(64, 24), (64, 40)]
-    sums = [o.result.type.shape for o in loop.regions[0].ops if o.kind is tile.reduce]
-    assert sums == [(64, 8), (64, 8)]
+    kinds = [o.kind for o in loop.regions[0].ops]
+    sums = [o.operands[1] for o in loop.regions[0].ops if o.kind is arith.add]
+    made = {v: o for o in loop.regions[0].ops for v in o.results}
+    slices = [made[v].attrs["offset"][1] for v in sums if made.get(v, loop).kind is tile.slice_tile]
+    assert slices == [0, 8, 16, 0, 8, 16, 24, 32]  # of the first part, then of the second
+    early = kinds[: kinds.index(hopper.hold)]
+    assert early.count(arith.add) == 3 and kinds.count(tile.reduce) == 0
 
 
 def test_a_sum_that_the_loop_reads_is_added_up_in_each_iteration() -> None:

@@ -114,6 +114,11 @@ def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
     return found
 
 
+def reads(o: Op) -> tuple[Value, ...]:
+    """What o takes from outside: its operands, and what stands in its regions."""
+    return (*o.operands, *(v for r in o.regions for v in free_values(r)))
+
+
 def backward_slice(
     roots: Iterable[Value],
     sources: dict[Value, tuple[Value, ...]],

@@ -84,7 +84,9 @@ def _fold_int(kind: OpKind, values: Sequence[int], dtype: DType) -> int | None:
 
 def _fold_float(kind: OpKind, values: Sequence[float], dtype: DType) -> float | None:
     if kind is arith.div and values[1] == 0:
-        return None
+        x, y = values
+        finite = x != 0 and math.isfinite(x)
+        return math.copysign(math.inf, x) * math.copysign(1.0, y) if finite else None
     if kind not in _FLOAT or any(math.isnan(v) or math.isinf(v) for v in values):
         return None
     try:

@@ -96,6 +96,8 @@ class Simplifier:
             return self._fold(o, b) or self._scalarize(o, b) or self._identity(o, b)
         if o.kind in _SHAPE:
             return self._shape(o, b)
+        if o.kind is tile.reduce:
+            return self._reduce(o, b)
         if o.kind in (tile.load, tile.store):
             return self._access(o, b)
         if o.kind is control.if_:
@@ -230,6 +232,16 @@ class Simplifier:
             return None
         moves = o.kind is tile.transpose and o.attrs["perm"] != tuple(range(len(o.attrs["perm"])))
         return None if moves else (x,)
+
+    def _reduce(self, o: Op, b: Builder) -> Replacement:
+        """Of equal elements: the greatest and the least are that element, the sum of zeros is zero."""
+        (x,) = o.operands
+        splat, t = self.maker(x, tile.splat), o.result.type
+        same = o.attrs["fn"] in ("max", "min") or (o.attrs["fn"] == "add" and self.number(x) == 0)
+        if splat is None or not same:
+            return None
+        value = splat.operands[0]
+        return (self.splat(b, value, t, o.result.hint) if isinstance(t, Tile) else value,)
 
     def _access(self, o: Op, b: Builder) -> Replacement:
         """Masks that are known, and an `other` that is what masked-off elements get anyway."""

@@ -7,21 +7,27 @@ A row of a wgmma result lies in four lanes, two adjacent columns of each eight i
 by row and added to can be kept in eight columns, which need none, until the loop is over:
 
 before (in a loop):                        after:
-  %r = reduce(%p) {axis=1, fn="add"}         %x = reshape(%p) {shape=(64, 16, 8)}
-  %a = mul(%l, %alpha)                       %r = reduce(%x) {axis=1, fn="add"} : tile<64x8xf32>
-  %n = add(%a, %r)                           %a = mul(%l, broadcast(expand_dims(%alpha)))
-  yield(%n)                                  %n = add(%a, %r)
+  %r = reduce(%p) {axis=1, fn="add"}         %a = mul(%l, broadcast(expand_dims(%alpha))) : tile<64x8xf32>
+  %a = mul(%l, %alpha)                       %p0 = slice_tile(%p) {offset=(0, 0), shape=(64, 8)}
+  %n = add(%a, %r)                           %a0 = add(%a, %p0)
+  yield(%n)                                  %p1 = slice_tile(%p) {offset=(0, 8), shape=(64, 8)}
+                                             %a1 = add(%a0, %p1);  …;  %n = add(…)
                                              yield(%n);  behind the loop: reduce(%sum) {axis=1, fn="add"}
+
+One after the other, so that sums keep pace with what they add up: of a tree the assembler computes the leaves
+first, and nothing stays behind the wait that is to stand amid them (wait_place).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.linear import SUM_COLUMNS, chain
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -30,27 +36,28 @@ from warploom.target import Target
 def defer_sums(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.deferred)
-    return func.with_(body=_region(func.body, wanted)) if wanted else func
+    made = definitions(func.body)
+    return func.with_(body=_region(func.body, wanted, made)) if wanted else func
 
 
-def _region(r: Region, wanted: frozenset[str]) -> Region:
+def _region(r: Region, wanted: frozenset[str], made: Mapping[Value, Op]) -> Region:
     b = Builder()
     for o in r.ops:
         if o.regions:
-            o = o.with_(regions=tuple(_region(x, wanted) for x in o.regions))
+            o = o.with_(regions=tuple(_region(x, wanted, made) for x in o.regions))
         if o.kind is control.for_ and any(x.id in wanted for x in o.regions[0].ops):
             with b.at(o):
-                _Loop(o, wanted, r).write(b)
+                _Loop(o, wanted, made).write(b)
         else:
             b.append(o)
     return Region(r.params, tuple(b.ops))
 
 
 class _Loop:
-    def __init__(self, o: Op, wanted: frozenset[str], around: Region) -> None:
+    def __init__(self, o: Op, wanted: frozenset[str], made: Mapping[Value, Op]) -> None:
         self.loop = o
         (self.body,) = o.regions
-        self.made = definitions(around)
+        self.made = made
         users = uses(self.body)
         self.chains: dict[Value, tuple[Op, ...]] = {}  # carried value -> what it goes through
         for i, p in enumerate(self.body.params[1:]):
@@ -69,6 +76,7 @@ class _Loop:
                 results[i] = Value(operands[3 + i].type, p.hint)
         inner = b.nested()
         changed = {x for c in self.chains.values() for x in c}
+        self.sums = {x.result: x.operands[0] for x in changed if x.kind is tile.reduce}
         for x in self.body.ops[:-1]:
             with inner.at(x):
                 if x in changed:
@@ -105,12 +113,16 @@ class _Loop:
     def op(self, b: Builder, o: Op, wide: dict[Value, Value]) -> None:
         """An op of a chain, on columns."""
         if o.kind is tile.reduce:
-            (x,) = o.operands
-            t = x.type
-            assert isinstance(t, Tile)
-            rows, n = t.shape
-            parts = tile.reshape(b, x, shape=(rows, n // SUM_COLUMNS, SUM_COLUMNS))
-            wide[o.result] = tile.reduce(b, parts, axis=1, fn="add", hint=o.result.hint)
+            return  # the addition takes it apart
+        if o.kind is arith.add and any(v in self.sums for v in o.operands):
+            (total,) = (wide[v] for v in o.operands if v not in self.sums)
+            (x,) = (self.sums[v] for v in o.operands if v in self.sums)
+            rows, n = shape_of(x.type)
+            for at in range(0, n, SUM_COLUMNS):
+                shape = (rows, SUM_COLUMNS)
+                part = tile.slice_tile(b, x, offset=(0, at), shape=shape, hint=x.hint)
+                total = arith.add(b, total, part, hint=o.result.hint)
+            wide[o.result] = total
             return
         operands = [wide.get(v) or _columns(b, v) for v in o.operands]
         result = o.kind(b, *operands, hint=o.result.hint, **o.attrs)

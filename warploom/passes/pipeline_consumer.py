@@ -15,11 +15,11 @@ before (in a loop):                    after:
   release v                              the rest of p;  acc = acc·α
 
 The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.  Where
-the plan names a branch that turns once (`split`), there are two such loops, one for each arm.
+the plan names a branch that turns once (`split`), there are two such loops, one for each arm.  The producer's
+loop is cut in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
-  slot, or any value of stage 0 that stage 1 reads, is carried to the next turn.  Views, constants and splats
-  are made again where they are read.
+  slot that stage 1 reads, too, is carried to the next turn.
 - What the late dots read from registers stays untouched until their wait, so its next value is made behind
   it.
 - The place of the wait (`eighths`) counts columns of the largest tile that goes through the special function
@@ -31,27 +31,23 @@ the plan names a branch that turns once (`split`), there are two such loops, one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
-from warploom.ir import build
-from warploom.ir.analysis import definitions, effects, free_values
+from warploom.ir.analysis import definitions, effects, reads
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
-from warploom.ir.rewrite import Env, clone_op
-from warploom.ir.types import Scalar, Shared, Tile
+from warploom.ir.ops import control, hopper, task
+from warploom.ir.rewrite import Env, clone_op, rewrite
+from warploom.ir.simplify import Simplifier
+from warploom.ir.types import Tile
 from warploom.passes.turns import ISSUE, Turns
+from warploom.passes.two_stages import Arms, Copy, TwoStages
 from warploom.passes.wait_place import place_wait
 from warploom.schedule.model import OverlapPlan, Schedule
 from warploom.schedule.overlap import TurningPoint, turning_point
 from warploom.target import Target
-
-# Made again where they are read: they take no instruction, or no register that another place could spare.
-_REMADE = frozenset(
-    (arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, hopper.no_acc)
-) | frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose))
-_AROUND_WGMMA = (hopper.wgmma_fence, hopper.wgmma_commit)
 
 
 def pipeline_consumer(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -60,42 +56,71 @@ def pipeline_consumer(func: Func, schedule: Schedule, target: Target) -> Func:
     if not plans:
         return func
     ops = tuple(_tasks(o, plans) if o.kind is task.tasks else o for o in func.body.ops)
-    return func.with_(body=Region(func.body.params, ops))
+    # arms without an iteration hold what is known now: sums of zeros
+    return rewrite(func.with_(body=Region(func.body.params, ops)), Simplifier())
 
 
 def _tasks(o: Op, plans: dict[str, OverlapPlan]) -> Op:
-    regions = []
-    for region, replicas in zip(o.regions, o.attrs["replicas"], strict=True):
-        late = {d for p in plans.values() for d in p.late}
-        if any(x.kind is hopper.wgmma and x.id in late for x in walk(region)):
-            region = _Consumer(region, replicas, plans).region()
-        regions.append(region)
-    return o.with_(regions=tuple(regions))
+    late = {d for p in plans.values() for d in p.late}
+    consumers = {
+        i: _Consumer(region, replicas, plans)
+        for i, (region, replicas) in enumerate(zip(o.regions, o.attrs["replicas"], strict=True))
+        if any(x.kind is hopper.wgmma and x.id in late for x in walk(region))
+    }
+    regions = {i: c.region() for i, c in consumers.items()}
+    rings = {loop: full for c in consumers.values() for loop, full in c.late_rings.items()}
+    for i, region in enumerate(o.regions):
+        if i not in regions:
+            regions[i] = _in_order(region, rings)
+    return o.with_(regions=tuple(regions[i] for i in range(len(o.regions))))
 
 
 class _Consumer:
-    """The region of one task."""
+    """The region of one task.  late_rings: loop -> full barriers that its stage 1 waits for."""
 
     def __init__(self, region: Region, replicas: int, plans: dict[str, OverlapPlan]) -> None:
         self.old = region
+        self.made = definitions(region)
         self.plans = plans
         self.turns = Turns.of(region, replicas, ISSUE)
+        self.late_rings: dict[str, set[Value]] = {}
 
     def region(self) -> Region:
         return self.turns.begin(self.rewritten(self.old))
 
     def rewritten(self, r: Region) -> Region:
         b = Builder()
-        for o in r.ops:
+        ops = deque(r.ops)
+        while ops:
+            o = ops.popleft()
             if o.regions:
                 o = o.with_(regions=tuple(map(self.rewritten, o.regions)))
             plan = self.plans.get(o.id) if o.kind is control.for_ else None
             if plan is None:
                 b.append(o)
             else:
+                turns = self.turns if plan.ping_pong else None
+                loop = _Loop(o, plan, turns, self.made, tuple(ops))
+                self.late_rings[o.id] = loop.late_rings()
                 with b.at(o):
-                    _Loop(o, plan, self.turns if plan.ping_pong else None).write(b)
+                    loop.write(b)
+                ops = deque(loop.tail.rest)
         return Region(r.params, tuple(b.ops))
+
+
+def _in_order(r: Region, late: dict[str, set[Value]]) -> Region:
+    """A producer's region whose loads come in the order in which consumers now wait for them."""
+    b = Builder()
+    for o in r.ops:
+        if o.regions:
+            o = o.with_(regions=tuple(_in_order(x, late) for x in o.regions))
+        loads = _Loads(o, late[o.id]) if o.kind is control.for_ and late.get(o.id) else None
+        if loads is None or loads.tangled:
+            b.append(o)
+        else:
+            with b.at(o):
+                loads.write(b)
+    return Region(r.params, tuple(b.ops))
 
 
 @dataclass(eq=False)
@@ -108,47 +133,24 @@ class _Ring:
     steps: list[Op] = field(default_factory=list)
 
 
-class _Loop:
-    """One loop in two stages."""
+class _Loop(TwoStages):
+    """One loop of the consumer."""
 
-    def __init__(self, o: Op, plan: OverlapPlan, turns: Turns | None) -> None:
-        self.loop, self.plan, self.turns = o, plan, turns
-        (self.old,) = o.regions
-        self.made = definitions(Region((), self.old.ops))
-        # A wgmma stands for its fence and commit as well; what is made again stands nowhere.
-        self.ops = [
-            x for x in self.old.ops[:-1] if x.kind not in _REMADE and x.kind not in _AROUND_WGMMA
-        ]
-        self.index = {x: i for i, x in enumerate(self.ops)}
-        self.after = self.order_of_effects()
-        self.stage = self.stages()
-        carried = zip(self.old.params[1:], self.old.yielded, strict=True)
-        self.ends = dict(carried)
-        self.late_params = {p for p, v in self.ends.items() if self.stage_of(v) == 1}
-        late = [v for o in self.ops if self.stage[o] == 1 for v in self.needs(o)]
-        params = self.old.params[1:]
-        self.kept = [p for p in params if p not in self.late_params]
-        self.carried_late = [p for p in params if p in self.late_params and p in late]
-        # Values of stage 0 that stage 1 reads a turn later.
-        self.delayed = [
-            v for v in dict.fromkeys(late) if v not in self.late_params and self.stage_of(v) == 0
-        ]
+    def __init__(
+        self,
+        o: Op,
+        plan: OverlapPlan,
+        turns: Turns | None,
+        outer: Mapping[Value, Op],
+        behind: Sequence[Op],
+    ) -> None:
+        self.plan, self.turns = plan, turns
+        super().__init__(o, outer, behind)
+
+    def copy(self, b: Builder, env: Env, arms: Arms | None = None) -> _Copy:
+        return _Copy(self, b, env, arms or {})
 
     # ---- dependences
-
-    def needs(self, o: Op) -> list[Value]:
-        """What o reads of the body, through what is made again: results of `ops` and parameters."""
-        found: dict[Value, None] = {}
-        work = [*o.operands, *(v for r in o.regions for v in free_values(r))]
-        params = set(self.old.params)
-        while work:
-            v = work.pop()
-            maker = self.made.get(v)
-            if maker is not None and maker.kind in _REMADE:
-                work.extend(maker.operands)
-            elif v in params or maker in self.index:
-                found[v] = None
-        return list(found)
 
     def before(self, o: Op) -> set[Op]:
         """The ops of the same iteration that o waits for directly."""
@@ -197,22 +199,10 @@ class _Loop:
         if o.kind not in known and effects(o) & (Effect.WRITE | Effect.SYNC):
             raise InternalError(f"{o.kind.name} in {self.loop.id}, which is to overlap iterations")
 
-    def slots(self, o: Op) -> Iterable[Value]:
-        """Indices of the slots that o reads."""
-        read = (*o.operands, *(v for r in o.regions for v in free_values(r)))
-        work = [v for v in read if isinstance(v.type, Shared)]
-        while work:
-            maker = self.made.get(work.pop())
-            if maker is None:
-                continue
-            if maker.kind is hopper.shared_slot:
-                yield maker.operands[1]
-            else:
-                work += [v for v in maker.operands if isinstance(v.type, Shared)]
-
     # ---- stages
 
     def stages(self) -> dict[Op, int]:
+        self.after = self.order_of_effects()
         late = {o for o in self.ops if o.kind is hopper.wgmma and o.id in self.plan.late}
         starts = {o.operands[2] for o in late}
         stage: dict[Op, int] = {}
@@ -231,9 +221,10 @@ class _Loop:
                 raise InternalError(f"a ring of one slot feeds both stages of {self.loop.id}")
         return stage
 
-    def stage_of(self, v: Value) -> int:
-        maker = self.made.get(v)
-        return self.stage.get(maker, 0) if maker is not None else 0
+    def late_rings(self) -> set[Value]:
+        """The full barriers that stage 1 waits for."""
+        waits = [x for r in self.rings.values() for x in r.waits if x.kind is hopper.mbarrier_wait]
+        return {x.operands[0] for x in waits if self.stage[x] == 1}
 
     def closure(self, roots: Iterable[Op]) -> set[Op]:
         """The roots and all that they wait for in their own iteration."""
@@ -269,44 +260,16 @@ class _Loop:
             [o for o in by_stage[0] if o not in first and o in behind],
         )
 
-    # ---- the new code
-
-    def write(self, b: Builder) -> None:
-        o = self.loop
-        lo, hi = o.operands[:2]
-        init = o.operands[3:]
-        runs = arith.lt(b, lo, hi, hint="runs")
-        build.if_(b, runs, self.some, lambda _: init)
-        b.ops[-1] = b.ops[-1].with_(results=o.results)
-
-    def some(self, b: Builder) -> Sequence[Value]:
-        """At least one iteration."""
-        o = self.loop
-        lo, hi, step = o.operands[:3]
-        early = [x for x in self.ops if self.stage[x] == 0]
-        late = [x for x in self.ops if self.stage[x] == 1]
-        params = self.old.params
-        first = _Copy(self, b, dict(zip(params, (lo, *o.operands[3:]), strict=True)))
-        first.write(early)
-        init = [
-            *(first.get(self.ends[p]) for p in self.kept),
-            *(first.env[p] for p in self.carried_late),
-            *(first.get(v) for v in self.delayed),
-        ]
-        second = arith.add(b, lo, step, hint="second")
-        cut = self.cut()
-        if cut is None:
-            results = self.turns_of(b, (second, hi, step), init, {})
-        else:
-            branch, point = cut
-            end = arith.minimum(b, hi, first.bound(point), hint="turn")
-            before, after = {branch: point.before}, {branch: 1 - point.before}
-            init = [*self.turns_of(b, (second, end, step), init, before)]
-            results = self.turns_of(b, (_following(b, second, end, step), hi, step), init, after)
-        finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), results, strict=True))
-        last = _Copy(self, b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
-        last.write(late)
-        return [last.get(self.ends[p]) if p in self.late_params else finals[p] for p in params[1:]]
+    def finish(self, last: Copy, late: Sequence[Op], env: Env) -> None:
+        """The tail runs under the last dots."""
+        wait = next(i for i, o in enumerate(late) if o.kind is hopper.wgmma_wait)
+        self.tail.release(last.b, env)
+        last.write(late[:wait])
+        self.tail.run(last.b, env)
+        held = [env[v] for v in self.tail.gives if isinstance(v.type, Tile)]
+        if held and self.plan.eighths > 0:
+            hopper.hold(last.b, *held)
+        last.write(late[wait:])
 
     def cut(self) -> tuple[Op, TurningPoint] | None:
         """The branch of stage 0 at whose turning point the loop is cut in two."""
@@ -316,129 +279,97 @@ class _Loop:
                 return (o, point) if point is not None else None
         return None
 
-    def turns_of(
-        self,
-        b: Builder,
-        bounds: tuple[Value, Value, Value],
-        init: Sequence[Value],
-        arms: dict[Op, int],
-    ) -> tuple[Value, ...]:
-        """A loop of turns.  arms: branches that always go one way."""
-        names = (*self.kept, *self.carried_late, *self.delayed)
-        index = self.old.params[0]
-
-        def turn(inner: Builder, i: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
-            now = {index: i, **dict(zip(self.kept, carried, strict=False))}
-            past = dict(zip(names[len(self.kept) :], carried[len(self.kept) :], strict=True))
-            return self.turn(inner, now, past, arms)
-
-        place = len(b.ops)
-        hints = [v.hint for v in names]
-        results = build.for_(b, bounds, init, turn, iv=index.hint, hints=hints)
-        b.ops[place] = b.ops[place].with_(id=self.loop.id, attrs=dict(self.loop.attrs))
-        return results
-
-    def turn(self, b: Builder, now: Env, past: Env, arms: dict[Op, int]) -> list[Value]:
-        """Stage 0 of this iteration and stage 1 of the one before."""
+    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
+        assert isinstance(new, _Copy) and isinstance(old, _Copy)
         issue_early, issue_late, under, end, behind = self.sections()
-        new, old = _Copy(self, b, now, arms), _Copy(self, b, past, arms)
+        new.flights = old.flights = []
         new.turns = self.turns
-        new.write(issue_early, in_flight=True)
+        new.write(issue_early)
         new.turns = None
-        old.flights = new.flights
-        old.write(issue_late, in_flight=True)
+        old.write(issue_late)
         if self.turns:
             self.turns.pass_on(b)
         start = len(b.ops)
-        new.write(under, in_flight=True)
+        new.write(under)
         split = len(b.ops)
-        old.write(end, in_flight=True)
+        old.write(end)
         rest = len(b.ops)
         new.env |= {p: old.get(self.ends[p]) for p in self.late_params}
-        new.write(behind, in_flight=True)
+        new.write(behind)
         if self.plan.eighths > 0:
             place_wait(b, start, split, rest, self.plan.eighths)
-        return [
-            *(new.get(self.ends[p]) for p in self.kept),
-            *(new.get(p) for p in self.carried_late),
-            *(new.get(v) for v in self.delayed),
-        ]
 
 
-def _following(b: Builder, lo: Value, hi: Value, step: Value) -> Value:
-    """The first of lo, lo + step, … that is not below hi."""
-    t = lo.type
-    assert isinstance(t, Scalar)
-    left = arith.maximum(b, arith.sub(b, hi, lo), build.const(b, 0, t.dtype))
-    up = arith.sub(b, arith.add(b, left, step), build.const(b, 1, t.dtype))
-    whole = arith.mul(b, arith.idiv(b, up, step), step)
-    following: Value = arith.add(b, lo, whole, hint="following")
-    return following
+class _Copy(Copy):
+    """A copy with wgmmas.  flights: those in flight, in order; None: each is waited for.  turns: to be
+    taken before the next one."""
 
+    flights: list[Value] | None = None
+    turns: Turns | None = None
 
-class _Copy:
-    """Copies ops of the body into a builder; `env`: values of the body -> of the copy.  flights: dots in
-    flight, in order."""
-
-    def __init__(
-        self, loop: _Loop, b: Builder, env: Env, arms: dict[Op, int] | None = None
-    ) -> None:
-        self.loop, self.b, self.env, self.arms = loop, b, dict(env), arms or {}
-        self.flights: list[Value] = []
-        self.turns: Turns | None = None
-
-    def get(self, v: Value) -> Value:
-        """v in the copy, made again where it has to be."""
-        if v not in self.env:
-            maker = self.loop.made.get(v)
-            if maker is None and v not in self.loop.old.params:
-                return v  # from outside of the loop
-            if maker is None:
-                raise InternalError(f"{v.hint or 'a value'} of {self.loop.loop.id} comes too late")
-            if maker.kind not in _REMADE:
-                raise InternalError(f"{v.hint or 'a value'} of {self.loop.loop.id} comes too late")
-            for x in maker.operands:
-                self.env[x] = self.get(x)
-            self.b.append(clone_op(maker, self.env))
-        return self.env[v]
-
-    def write(self, ops: Iterable[Op], in_flight: bool = False) -> None:
-        for o in ops:
-            for v in (*o.operands, *(v for r in o.regions for v in free_values(r))):
-                self.env[v] = self.get(v)
-            with self.b.at(o):
-                self.op(o, in_flight)
-
-    def bound(self, point: TurningPoint) -> Value:
-        """The first index at which the branch has turned."""
-        at = self.get(point.limit)
-        if point.offset is not None:
-            at = arith.sub(self.b, at, self.get(point.offset))
-        if point.inclusive:
-            assert isinstance(at.type, Scalar)
-            at = arith.add(self.b, at, build.const(self.b, 1, at.type.dtype))
-        return at
-
-    def op(self, o: Op, in_flight: bool) -> None:
-        if o in self.arms:
-            arm = o.regions[self.arms[o]]
-            self.write(arm.ops[:-1])
-            for v, y in zip(o.results, arm.yielded, strict=True):
-                self.env[v] = self.get(y)
-        elif o.kind is hopper.wgmma:
+    def op(self, o: Op) -> None:
+        if o.kind is hopper.wgmma:
             if self.turns is not None:
                 self.turns.take(self.b)
                 self.turns = None
             hopper.wgmma_fence(self.b)
             self.b.append(clone_op(o, self.env))
             hopper.wgmma_commit(self.b)
-            self.flights.append(self.env[o.result])
+            if self.flights is not None:
+                self.flights.append(self.env[o.result])
         elif o.kind is hopper.wgmma_wait:
             pending = 0
-            if in_flight and o.operands:
+            if self.flights is not None and o.operands:
                 newest = max(self.flights.index(self.env[v]) for v in o.operands)
                 pending = len(self.flights) - 1 - newest
             copy = clone_op(o, self.env)
             self.b.append(copy.with_(attrs={**copy.attrs, "pending": pending}))
         else:
-            self.b.append(clone_op(o, self.env))
+            super().op(o)
+
+
+class _Loads(TwoStages):
+    """The producer's side of a consumer's loop.  What the consumer waits for in stage 1 (`late`: the full
+    barriers) is asked for a turn later.
+
+    tangled: an op fills slots for both stages, or the slot of a late one is not the loop's own: the loop has
+    to stay as it is."""
+
+    def __init__(self, o: Op, late: set[Value]) -> None:
+        self.late = late
+        self.tangled = False
+        super().__init__(o)
+
+    def stages(self) -> dict[Op, int]:
+        late = self.late_slots()
+        early = {o.operands[0] for o in self.ops if o.kind is task.ring_next} - late
+        self.tangled = not late <= set(self.old.params) or not early
+        readers: dict[Value, list[Op]] = {}
+        for o in self.ops:
+            for v in self.needs(o):
+                readers.setdefault(v, []).append(o)
+        stage: dict[Op, int] = {}
+        behind = 0  # stage of the op behind that fills something
+        for o in reversed(self.ops):
+            touched = {*reads(o), *self.slots(o)}
+            if touched & (late | early):
+                self.tangled |= bool(touched & late and touched & early)
+                behind = stage[o] = int(bool(touched & late))
+            elif effects(o) & (Effect.WRITE | Effect.SYNC):
+                stage[o] = behind
+            else:
+                users = [x for v in o.results for x in readers.get(v, ())]
+                passed_on = not set(o.results).isdisjoint(self.old.yielded)
+                stage[o] = int(bool(users) and not passed_on and all(stage[x] for x in users))
+        return stage
+
+    def late_slots(self) -> set[Value]:
+        """Slots that are filled for stage 1."""
+        inside = [x for o in self.ops for x in (o, *(y for r in o.regions for y in walk(r)))]
+        return {
+            x.operands[i + 1] for x in inside for i, v in enumerate(x.operands) if v in self.late
+        }
+
+    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
+        new.write(o for o in self.ops if self.stage[o] == 0)
+        old.write(o for o in self.ops if self.stage[o] == 1)

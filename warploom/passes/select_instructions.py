@@ -162,11 +162,12 @@ def store(
     staging: Staging,
     replica: Value,
 ) -> None:
-    """A tile through its staging chunks.
+    """A tile through its staging chunks, in rounds of as many as there are buffers.
 
-    With n buffers, the wait in chunk j leaves n - 2 of the latest stores unread, so that the buffer of
+    With n > 2 buffers, the wait in chunk j leaves n - 2 of the latest stores unread, so that the buffer of
     chunk j + 1 (last used by chunk j + 1 - n) is free when the barrier is over.  Chunks of one store use
-    the buffers in turn and are a multiple of them, so this holds across tiles as well.
+    the buffers in turn and are a multiple of them, so this holds across tiles as well.  With fewer, that
+    wait would be for the store just issued: a round is filled together, behind a wait for the one before.
     """
     shape = shape_of(value.type)
     chunk = staging.place.type
@@ -176,29 +177,50 @@ def store(
         raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
     corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
     n = staging.buffers
-    for j, corner in enumerate(corners):
+
+    def buffer(j: int) -> Value:
+        place: Value = hopper.shared_slot(
+            b, staging.place, replica, build.const(b, j % n), hint="staging"
+        )
+        return place
+
+    def fill(corner: tuple[int, int], place: Value) -> None:
         part = value
         if len(corners) > 1:
             part = tile.slice_tile(b, value, offset=corner, shape=(rows, columns), hint="chunk")
-        place = hopper.shared_slot(b, staging.place, replica, build.const(b, j % n), hint="staging")
-        if n == 1:
-            _wait_read(b, 0)
-            hopper.group_sync(b, scope="replica")
         hopper.shared_store(b, place, part)
-        hopper.fence_async(b)
-        if n > 1:
-            _wait_read(b, n - 2)
-        hopper.group_sync(b, scope="replica")
+
+    def issue(corner: tuple[int, int], place: Value) -> None:
         at = [
             arith.add(b, offset, build.const(b, c)) if c else offset
             for offset, c in zip(offsets, (*(0,) * (len(offsets) - 2), *corner), strict=True)
         ]
 
-        def issue(inner: Builder, place: Value = place, at: list[Value] = at) -> None:
+        def body(inner: Builder) -> None:
             hopper.tma_store(inner, tensor_map, place, *at)
             hopper.tma_store_commit(inner)
 
-        build.elect(b, issue)
+        build.elect(b, body)
+
+    if n > 2:
+        for j, corner in enumerate(corners):
+            place = buffer(j)
+            fill(corner, place)
+            hopper.fence_async(b)
+            _wait_read(b, n - 2)
+            hopper.group_sync(b, scope="replica")
+            issue(corner, place)
+        return
+    for first in range(0, len(corners), n):
+        filled = [(corner, buffer(j)) for j, corner in enumerate(corners[first : first + n])]
+        _wait_read(b, 0)
+        hopper.group_sync(b, scope="replica")
+        for corner, place in filled:
+            fill(corner, place)
+        hopper.fence_async(b)
+        hopper.group_sync(b, scope="replica")
+        for corner, place in filled:
+            issue(corner, place)
 
 
 def _wait_read(b: Builder, pending: int) -> None:

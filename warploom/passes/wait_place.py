@@ -1,28 +1,23 @@
 """Where the wait for late dots stands amid the arithmetic that hides them (part of pipeline_consumer).
 
-The largest tile that goes through the special function units is cut into columns: the first are computed,
-and summed up where the tile is reduced, before the wait; the others, and all that reads the tile, behind it.
+The largest tile that goes through the special function units is cut into columns: the first, and what reads
+no others (sums that go from column to column), are computed before the wait; the rest behind it.
 
-before:                              after:
-  %x = sub(%s, %max);  %p = exp2(%x)    %x0 = sub(slice(%s), %max0);  %p0 = exp2(%x0);  %r0 = reduce(%p0)
-  %r = reduce(%p)                       hold(%r0)
-  wgmma_wait                            wgmma_wait
-                                        %x1 = …;  %p1 = exp2(%x1);  %p = concat(%p0, %p1)
-                                        %r = add(%r0, reduce(%p1))
+before:                               after:
+  %x = sub(%s, %max);  %p = exp2(%x)    %x0 = sub(slice(%s), %max0);  %p0 = exp2(%x0)
+  %a0 = add(%a, slice(%p))              %a0 = add(%a, slice(%p0))
+  %a1 = add(%a0, slice(%p))             hold(%a0)
+  %r = reduce(%p)                       wgmma_wait
+  wgmma_wait                            %x1 = …;  %p1 = exp2(%x1);  %p = concat(%p0, %p1)
+                                        %a1 = add(%a0, slice(%p1));  %r = reduce(%p)
 """
 
 from __future__ import annotations
 
-from warploom.ir.core import Builder, Op, OpKind, Value
+from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.types import Tile
 
-_COMBINE: dict[str, OpKind] = {
-    "add": arith.add,
-    "mul": arith.mul,
-    "max": arith.maximum,
-    "min": arith.minimum,
-}
 _UNIT = 8  # columns of a wgmma result that lie in whole registers of every lane
 
 
@@ -80,29 +75,44 @@ class _Cut:
         return plain and _shape(o.result) == (self.rows, self.n)
 
     def write(self, b: Builder, end: list[Op]) -> None:
-        parts = (0, self.columns), (self.columns, self.n - self.columns)
         b.ops += [o for o in self.under if o not in self.ops and o not in self.moved]
         chain = [o for o in self.under if o in self.ops]
-        sums = [o for o in self.under if o in self.moved and self.reduces(o)]
-        first = self.part(b, chain, *parts[0])
-        totals = {o: self.reduced(b, o, first) for o in sums}
-        hopper.hold(b, *(totals.values() or (first,)))
+        moved = [o for o in self.under if o in self.moved]
+        first = self.part(b, chain, 0, self.columns)
+        early: dict[Value, None] = {}  # what follows from the first columns alone
+        late = []
+        for o in moved:
+            mine = [v for v in o.operands if self.made.get(v) in self.moved or v is self.x.result]
+            if self.reads(o, 0, self.columns):
+                b.append(o.with_(operands=(first,)))
+            elif all(v in early for v in mine):
+                b.append(o)
+            else:
+                late.append(o)
+                continue
+            early.update(dict.fromkeys(o.results))
+        read = {v for o in late for v in o.operands}
+        hopper.hold(b, *([v for v in early if v in read] or [first]))
         b.ops += end
-        second = self.part(b, chain, *parts[1])
+        second = self.part(b, chain, self.columns, self.n - self.columns)
         with b.at(self.x):
             whole = Op(
                 tile.concat, (first, second), {"axis": 1}, self.x.results, (), b.tasks, b.loc
             )
         b.append(whole)
-        for o in self.under:
-            if o in totals:
-                with b.at(o):
-                    last = self.reduced(b, o, second)
-                    kind = _COMBINE[o.attrs["fn"]]
-                    both = (totals[o], last)
-                    b.append(Op(kind, both, {}, o.results, (), b.tasks, b.loc))
-            elif o in self.moved:
-                b.append(o)
+        for o in late:
+            if self.reads(o, self.columns, self.n):
+                row, column = o.attrs["offset"]
+                offset = row, column - self.columns
+                o = o.with_(operands=(second,), attrs={**o.attrs, "offset": offset})
+            b.append(o)
+
+    def reads(self, o: Op, start: int, end: int) -> bool:
+        """Is o a slice of x that lies within columns start … end?"""
+        if o.kind is not tile.slice_tile or o.operands[0] is not self.x.result:
+            return False
+        at = o.attrs["offset"][1]
+        return bool(start <= at and at + o.attrs["shape"][1] <= end)
 
     def part(self, b: Builder, chain: list[Op], at: int, n: int) -> Value:
         """Columns at … at + n of x."""
@@ -124,31 +134,6 @@ class _Cut:
                 env[o.result] = o.kind(b, *operands, hint=o.result.hint, **attrs)
                 b.ops[-1] = b.ops[-1].with_(id=o.id)
         return env[self.x.result]
-
-    def reduces(self, o: Op) -> bool:
-        """Is o a reduction of x along its columns, or along eights of columns?"""
-        if o.kind is not tile.reduce or o.attrs["fn"] not in _COMBINE or o.attrs["axis"] != 1:
-            return False
-        (v,) = o.operands
-        if v is self.x.result:
-            return True
-        maker = self.made.get(v)
-        eights = (self.rows, self.n // _UNIT, _UNIT)
-        return (
-            maker is not None
-            and maker.kind is tile.reshape
-            and maker.operands[0] is self.x.result
-            and _shape(v) == eights
-        )
-
-    def reduced(self, b: Builder, o: Op, part: Value) -> Value:
-        """Reduction o of some columns of x."""
-        with b.at(o):
-            if o.operands[0] is not self.x.result:
-                rows, n = _shape(part)
-                part = tile.reshape(b, part, shape=(rows, n // _UNIT, _UNIT))
-            total: Value = tile.reduce(b, part, hint=o.result.hint, **o.attrs)
-        return total
 
 
 def _shape(v: Value) -> tuple[int, ...]:

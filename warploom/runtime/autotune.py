@@ -27,9 +27,11 @@ from warploom.runtime.jit import HITS_KEPT, Call, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.worker import TimingError, Worker, snapshot
 
-FINALISTS = 4  # candidates that are timed again, taking turns
-ROUNDS = 5  # turns of the finalists
-CLOSE = 1.10  # a finalist is at most this much slower than the fastest of the first round
+# After each round of the race so many candidates go on at most, and only those whose median so far is at most
+# so many times the fastest's: timings of one kernel differ by several percent with the clock that the card
+# has just then (docs/performance.md), so what is known of a candidate grows round by round.
+HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
+ROUNDS = len(HEATS) + 1
 
 
 @dataclass(frozen=True)
@@ -355,8 +357,10 @@ def _spills(c: Candidate) -> int:
 
 
 def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
-    """Time all once, then let the fastest few take turns; the smallest median wins.
+    """A race in rounds, in each of which those still in it are timed once, and the slower drop out.
 
+    Rounds go through the candidates to and fro, so that a card that grows slower is no one's disadvantage,
+    and begin behind one timing that does not count.  Of those that stay to the end the smallest median wins.
     A candidate that fails is skipped with its reason.  Raises LaunchError where none is left.
     """
 
@@ -367,21 +371,32 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
         except TimingError as e:
             c.skipped = str(e)
 
-    def running() -> list[Candidate]:
-        left = [c for c in candidates if not c.skipped]
+    def running(of: Sequence[Candidate]) -> list[Candidate]:
+        left = [c for c in of if not c.skipped]
         return sorted(left, key=lambda c: statistics.median(c.times))
 
-    for c in candidates:
+    for c in candidates:  # the first launches find a card that sleeps
         if not c.skipped:
             turn(c)
-    fastest = running()[:FINALISTS]
-    finalists = [c for c in fastest if c.times[0] <= CLOSE * fastest[0].times[0]]
-    for _ in range(ROUNDS - 1 if len(finalists) > 1 else 0):
-        for c in finalists:
+            c.times.clear()
+            if not c.skipped:
+                break
+    racing = list(candidates)
+    for n in range(ROUNDS):
+        for c in racing if n % 2 == 0 else racing[::-1]:
             if not c.skipped:
                 turn(c)
+        fastest = running(racing)
+        if n < len(HEATS) and fastest:
+            most, close = HEATS[n]
+            limit = close * statistics.median(fastest[0].times)
+            fastest = [c for c in fastest[:most] if statistics.median(c.times) <= limit]
+            if len(fastest) == 1:
+                racing = fastest
+                break
+        racing = [c for c in racing if c in fastest]
+    left = running(racing) or running(candidates)
     skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
-    left = [c for c in running() if c in finalists] or running()
     if not left:
         reasons = "".join(f"\n  {config}: {why}" for config, why in skipped.items())
         raise LaunchError(

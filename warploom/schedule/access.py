@@ -229,13 +229,20 @@ class Accesses:
         Asynchronous stores keep no order among themselves."""
         offsets = o.operands[2:]
         for loop in self.structure.enclosing(o):
-            if loop.kind is not control.if_ and not any(self._varies(v, loop) for v in offsets):
+            if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
                 return True
         base = self.base(o.operands[0])
         others = [x for x in self.memory_ops() if x is not o and Effect.WRITE in x.kind.effect]
         return any(
             self.base(x.operands[0]) in (base, None) and not self._apart(o, x) for x in others
         )
+
+    def _repeats(self, o: Op) -> bool:
+        """May the regions of op o run more than once?"""
+        if o.kind is not control.for_:
+            return o.kind is not control.if_
+        lo, hi, step = (self.constant(v) for v in o.operands[:3])
+        return lo is None or hi is None or step is None or lo + step < hi
 
     def _varies(self, v: Value, loop: Op) -> bool:
         """Does v depend on what changes from iteration to iteration of `loop`?"""

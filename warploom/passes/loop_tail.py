@@ -1,0 +1,110 @@
+"""What stands behind an overlapped loop and need not wait for the end of its last stage (part of
+pipeline_consumer).
+
+    before:  acc, total = if(runs) { …; acc = wgmma(…); wgmma_wait; yield }
+             mbarrier_arrive(%empty_q, …)         what only stage 0 has read
+             %r = div(1, reduce(total))           arithmetic on what stage 0 carried
+             tma_store_wait; group_sync           staging of the store before is free
+             shared_store(acc * %r)
+    after:   acc, %r = if(runs) {
+               …; mbarrier_arrive(%empty_q, …); acc = wgmma(…); %r = …; tma_store_wait; group_sync; wgmma_wait
+             }
+             shared_store(acc * %r)               the other arm does all but the dots as well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from warploom.ir.analysis import effects, is_pure, reads
+from warploom.ir.core import Builder, Effect, Op, Value
+from warploom.ir.ops import hopper, task
+from warploom.ir.rewrite import Env, clone_op
+
+
+@dataclass(frozen=True)
+class Tail:
+    """releases: what moves in front of the last late dots; under: what moves in front of their end, both in
+    order; gives: results of those that others read; rest: what stays behind the loop."""
+
+    releases: tuple[Op, ...] = ()
+    under: tuple[Op, ...] = ()
+    gives: tuple[Value, ...] = ()
+    rest: tuple[Op, ...] = ()
+
+    @staticmethod
+    def find(
+        behind: Sequence[Op],
+        early: Iterable[Value],
+        late: Iterable[Value],
+        is_done: Callable[[Value], bool],
+        is_cheap: Callable[[Op], bool],
+    ) -> Tail:
+        """behind: the rest of the loop's block.  early, late: the loop's results, by the stage that makes
+        them.  is_done: is the slot of that index read by stage 0 alone?  is_cheap: is it better to make
+        the op's result twice than to hand it on?"""
+        waits, follows = (
+            set(late),
+            set(early),
+        )  # values that wait for stage 1; that follow from the loop
+        made: dict[Value, Op] = {}
+        releases: list[Op] = []
+        roots: list[Op] = []
+        in_order = True
+        last: Op | None = None
+        for o in behind[:-1]:
+            if o.kind is hopper.mbarrier_arrive and in_order and is_done(o.operands[1]):
+                releases.append(o)
+            elif in_order and (_waits_for_stores(o) or (_is_sync(o) and _waits_for_stores(last))):
+                roots.append(o)
+                last = o
+            elif is_pure(o) and not o.regions and waits.isdisjoint(o.operands):
+                made.update(dict.fromkeys(o.results, o))
+                if not follows.isdisjoint(o.operands):
+                    follows.update(o.results)
+                    roots += [] if is_cheap(o) else [o]
+            else:
+                waits.update(o.results)
+                in_order = in_order and not effects(o) & (Effect.WRITE | Effect.SYNC)
+        needed: set[Op] = set()
+        work = list(roots)
+        while work:
+            o = work.pop()
+            if o not in needed:
+                needed.add(o)
+                work += [made[v] for v in o.operands if v in made]
+        moved = {*releases, *roots}
+        rest = [o for o in behind if o not in moved]
+        read = {v for o in rest for v in reads(o)}
+        rest = [o for o in rest if o not in needed or not read.isdisjoint(o.results)]
+        return Tail(
+            tuple(releases),
+            tuple(o for o in behind if o in needed),
+            tuple(v for o in roots for v in o.results if v in read),
+            tuple(rest),
+        )
+
+    def release(self, b: Builder, env: Env) -> None:
+        _write(b, self.releases, env)
+
+    def run(self, b: Builder, env: Env) -> None:
+        """What runs under the dots; env: the loop's results, and learns those of the tail."""
+        _write(b, self.under, env)
+
+
+def _waits_for_stores(o: Op | None) -> bool:
+    """Is o the wait for staging buffers that stores still read?"""
+    if o is None or o.kind is not task.elect:
+        return False
+    return all(x.kind is hopper.tma_store_wait for x in o.regions[0].ops[:-1])
+
+
+def _is_sync(o: Op) -> bool:
+    return o.kind is hopper.group_sync and bool(o.attrs["scope"] == "replica")
+
+
+def _write(b: Builder, ops: Iterable[Op], env: Env) -> None:
+    for o in ops:
+        with b.at(o):
+            b.append(clone_op(o, env))
