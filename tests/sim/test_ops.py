@@ -253,7 +253,7 @@ def test_rings_that_tma_does_not_fill(text: str, n: int) -> None:
 
 BROKEN_COPIES = [
     (CP_ASYNC, "      fence_async()\n      %slot", "      %slot", "proxy-fence", "cp_async of ring"),
-    (CP_ASYNC, "count=128", "count=4", "over-arrival", "full["),
+    (CP_ASYNC, "count=128", "count=4", "split-arrival", "full["),
     (GATHERED, "      fence_async()\n      %slot", "      %slot", "proxy-fence", "cp_async of ring"),
     (GATHERED, "%edge = splat(%c64)", "%edge = splat(%c1)", "run", "runs of 8 along axis 1"),
     (GATHERED, "mul(%at, %wide)", "add(%at, %wide)", "run", "runs of 8 along axis 1"),

@@ -69,14 +69,53 @@ def ring_depth(func: Func) -> int:
     return max((o.attrs["depth"] for o in walk(func.body) if o.kind is task.ring_next), default=1)
 
 
-def find_cases(func: Func) -> list[Case]:
+class Runs:
+    """Tracked runs of a function without data, in one order; each program of each input is run once."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
+
+    def __call__(self, case: Case, program: int) -> SimReport:
+        """Raises what the run does: SimError, NeedsData."""
+        numbers = (id(a) if isinstance(a, np.ndarray) else a for a in case.args)
+        key = *numbers, case.grid, program
+        if key not in self._found:
+            try:
+                self._found[key] = case, self._run(case, program, True)
+            except (SimError, NeedsData) as e:
+                self._found[key] = case, e
+        _, found = self._found[key]  # with the case its arrays stay, and their ids
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _run(self, case: Case, program: int, confluent: bool) -> SimReport:
+        args = case.args if is_reading(self.func) else case.copied().args
+        return simulate(
+            self.func, args, case.grid, order="early", data=False, max_steps=MAX_STEPS,
+            confluent=confluent, program=program,
+        )  # fmt: skip
+
+    def trips(self, case: Case, program: int) -> SimReport:
+        """The same; of a program that is not confluent as it happens to go."""
+        try:
+            return self(case, program)
+        except SimError as e:
+            if e.code not in NOT_CONFLUENT:
+                raise
+        return self._run(case, program, False)
+
+
+def find_cases(func: Func, runs: Runs | None = None) -> list[Case]:
     """Inputs that make the function's loops run for the trip counts that matter.
 
     Whatever a loop's bounds or a branch are computed from (integer parameters; the grid, where it is not the
     kernel's own) is tried at multiples of the constants that they are computed with; what brings a loop to a
-    trip count not seen yet is kept, then combined.  Where one goes wrong on the way, it is the only one."""
+    trip count not seen yet is kept, then combined.  Where one goes wrong on the way, it is the only one.
+    runs: keeps those that it takes."""
     try:
-        return _search(func)
+        return _search(func, runs or Runs(func))
     except _Wrong as wrong:
         return [wrong.case]
 
@@ -89,14 +128,13 @@ class _Wrong(Exception):
         self.case = case
 
 
-def _search(func: Func) -> list[Case]:
+def _search(func: Func, runs: Runs) -> list[Case]:
     depth = ring_depth(func)
     wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
     steering = Steering(func)
     base = steering.case(_smallest(func))
-    _trips(func, base)
+    seen = _trips(runs, base)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
-    seen: set[tuple[Op, int]] = set()
     for i in steering.variables:
         tried: set[int] = set()
         for unit in steering.units(i):
@@ -104,14 +142,14 @@ def _search(func: Func) -> list[Case]:
                 if unit * t in tried:
                     continue
                 tried.add(unit * t)
-                reached = _trips(func, steering.case(base.values, {i: unit * t}))
+                reached = _trips(runs, steering.case(base.values, {i: unit * t}))
                 if any(n > wanted[-1] for _, n in reached):
                     break  # further multiples only run longer
                 new = {(o, n) for o, n in reached if n in wanted} - seen
                 if new:
                     seen |= new
                     kept.setdefault(i, {})[unit * t] = new
-    base = _widest(func, steering, base, kept)
+    base = _widest(runs, steering, base, kept)
     values = base.values
     choices = [sorted({*kept[i], values[i]}) if i in kept else [a] for i, a in enumerate(values)]
     combined = itertools.product(*(list(enumerate(c)) for c in choices))
@@ -120,6 +158,14 @@ def _search(func: Func) -> list[Case]:
         for picked in combined
         if sum(rank > 3 for rank, _ in picked) <= 1  # no two loops long at once
     ]
+    loops = {i: {o for good in found.values() for o, _ in good} for i, found in kept.items()}
+
+    def steers_twice(c: Case) -> bool:
+        """Two numbers that count in the same loops are both out of the ordinary: one is enough."""
+        changed = [loops[i] for i in kept if c.values[i] != values[i]]
+        return any(changed.count(one) > 1 for one in changed)
+
+    cases = [c for c in cases if not steers_twice(c)]
 
     def volume(c: Case) -> int:
         reached = (found.get(c.values[i], ()) for i, found in kept.items())
@@ -218,16 +264,17 @@ def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
     return ON_INTEGERS[KINDS[kind]](*(number(_evaluated(x, args)) for x in operands))
 
 
-def _widest(func: Func, steering: Steering, base: Case, kept: Collection[int]) -> Case:
+def _widest(runs: Runs, steering: Steering, base: Case, kept: Collection[int]) -> Case:
     """The numbers that steer no loop as large as one tile allows, so that data fills it."""
-    trips = _trips(func, base)
+    func = runs.func
+    trips = _trips(runs, base)
     for i, param in enumerate(func.params):
         is_free = isinstance(param.type, Scalar) and param.type.dtype.is_int and i not in kept
         if not is_free or _fact(func, i).value is not None:
             continue
         for unit in steering.units(i):
             wide = steering.case(base.values, {i: unit})
-            if unit > base.args[i] and wide.grid == base.grid and _trips(func, wide) == trips:
+            if unit > base.args[i] and wide.grid == base.grid and _trips(runs, wide) == trips:
                 base = wide
                 break
     return base
@@ -253,26 +300,14 @@ def _smallest(func: Func) -> list[Any]:
     return args
 
 
-def _run(func: Func, case: Case, program: int) -> SimReport:
-    """One run; only where something is wrong in any order the error goes on."""
-    args = case.args if is_reading(func) else case.copied().args
-    how: dict[str, Any] = {"order": "early", "data": False, "max_steps": MAX_STEPS}
-    try:
-        return simulate(func, args, case.grid, program=program, **how)
-    except SimError as e:
-        if e.code not in NOT_CONFLUENT:
-            raise
-    return simulate(func, args, case.grid, program=program, confluent=False, **how)
-
-
-def _trips(func: Func, case: Case) -> set[tuple[Op, int]]:
+def _trips(runs: Runs, case: Case) -> set[tuple[Op, int]]:
     """(loop, trip count) of the task loops in one run, of the first and the last program (which have the
     most and the least to do); empty where the input does not fit."""
     programs = math.prod(case.grid)
     found: set[tuple[Op, int]] = set()
     for program in sorted({0, programs - 1}) if programs else ():
         try:
-            result = _run(func, case, program)
+            result = runs.trips(case, program)
         except (StepLimit, NeedsData):
             return set()
         except SimError as e:

@@ -16,7 +16,6 @@ that makes a difference: all of them are right, or there is one that fails.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from warploom.check.cases import (
-    MAX_STEPS,
     NOT_CONFLUENT,
     Case,
+    Runs,
     Steering,
     find_cases,
     is_reading,
@@ -46,7 +45,6 @@ from warploom.ir.core import Func, Op
 from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
 from warploom.sim.report import SimError, SimReport, StepLimit
-from warploom.sim.scheduler import Ordered
 
 JOINT_STATES = 8_000  # in explorations of several programs together
 JOINT_PROGRAMS = 3  # so many at most
@@ -175,12 +173,13 @@ def check(
     exhaustive: explores what is confluent, too.  max_states: of all explorations together; what they leave
     out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
+    runs = Runs(func)
     found = (
-        find_cases(func)
+        find_cases(func, runs)
         if cases is None
         else [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
     )
-    checker = _Checker(func, exhaustive or not is_reading(func), max_states)
+    checker = _Checker(func, runs, exhaustive or not is_reading(func), max_states)
     for case in found:
         checker.run(case)
     if cases is None:
@@ -194,8 +193,8 @@ def check(
 
 
 class _Checker:
-    def __init__(self, func: Func, explores: bool, max_states: int) -> None:
-        self.func, self.explores, self.states_left = func, explores, max_states
+    def __init__(self, func: Func, runs: Runs, explores: bool, max_states: int) -> None:
+        self.func, self.runs, self.explores, self.states_left = func, runs, explores, max_states
         self.report = CheckReport(func.name)
         self.joint_states_left = JOINT_STATES
         self.recurrences = Recurrences(ring_depth(func))
@@ -261,8 +260,13 @@ class _Checker:
 
     def _program(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
-        run = simulation(self.func, case, program, True)
-        result = attempt(run, Ordered("early", random.Random(0), MAX_STEPS))
+        result: SimReport | SimError
+        try:
+            result = self.runs(case, program)
+        except StepLimit:
+            raise
+        except SimError as error:
+            result = error
         if isinstance(result, SimError) and self._is_known(result):
             return None
         if isinstance(result, SimError) and result.code not in NOT_CONFLUENT:

@@ -86,7 +86,19 @@ class _Search:
         """For each warp what its first i exchanges take from the pool, not counting what they give back."""
         return [np.cumsum([0, *(max(0, e.asks) for e in s)]) for s in self.sequences]
 
+    def is_plenty(self) -> bool:
+        """Whether what is given back at once, by warps that wait for nobody, is enough for all that is asked
+        for: so it is where tasks begin with their budgets."""
+        firsts = np.array([s[0].epoch if s else np.iinfo(np.int64).max for s in self.sequences])
+        free = 0
+        for w, s in enumerate(self.sequences):
+            if s and s[0].asks < 0 and (np.delete(s[0].known < firsts, w)).all():
+                free -= s[0].asks
+        return free >= sum(max(0, e.asks) for s in self.sequences for e in s)
+
     def run(self, max_states: int) -> Stuck | None:
+        if self.is_plenty():
+            return None
         start = ((0,) * len(self.sequences), 0)
         todo, seen = [(start, list[Exchange]())], set()
         while todo:
