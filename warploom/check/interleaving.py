@@ -207,26 +207,35 @@ def _merged(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 
 def shortened(run: Simulation, found: Failing) -> Failing:
-    """The same failure with fewer steps: every process is stopped as early as it still comes about.  A
-    deadlock needs all of them."""
+    """The same failure with fewer steps.  No process of the result can be stopped one step earlier, the
+    others going on in the same order as far as they can: it would fail otherwise or not at all.  (That no
+    other order fails sooner is not said.)  A deadlock needs all steps."""
     if isinstance(found.error, Deadlock):
         return found
-    best = found
-    for process in dict.fromkeys(s.process for s in reversed(found.steps[:-1])):
+    best, before = found, None
+    while before is not best:
+        before = best
+        for process in dict.fromkeys(s.process for s in reversed(best.steps[:-1])):
+            best = _stopped(run, best, process)
+    return best
+
+
+def _stopped(run: Simulation, best: Failing, process: str) -> Failing:
+    """The same failure with one process stopped as early as it still comes about, as far as halving tells."""
+    own = [i for i, s in enumerate(best.steps[:-1]) if s.process == process]
+    few, many = 0, len(own)  # so many of its steps: too few perhaps, enough surely
+    kept = many - 1  # where nothing is to be gained, one try says so
+    while few < many:
         history = History(best.steps)
-        own = [i for i, s in enumerate(best.steps[:-1]) if s.process == process]
-        few, many = 0, len(own)  # so many of its steps: too few perhaps, enough surely
-        while few < many:
-            kept = (few + many) // 2
-            dropped = sum(1 << i for i in own[kept:])
-            path = [s.process for i, s in enumerate(best.steps) if not history.full[i] & dropped]
-            shorter = _same(run, path, found.error)
-            if shorter is None:
-                few = kept + 1
-            else:
-                many, best = kept, shorter
-                history = History(best.steps)
-                own = [i for i, s in enumerate(best.steps[:-1]) if s.process == process]
+        dropped = sum(1 << i for i in own[kept:])
+        path = [s.process for i, s in enumerate(best.steps) if not history.full[i] & dropped]
+        shorter = _same(run, path, best.error)
+        if shorter is None:
+            few = kept + 1
+        else:
+            many, best = kept, shorter
+            own = [i for i, s in enumerate(best.steps[:-1]) if s.process == process]
+        kept = (few + many) // 2
     return best
 
 
