@@ -41,7 +41,7 @@ Beside the functions below there are
 DEVIATIONS = {
     "atomic_add": "on pointers; the scatter forms into shared memory are not there",
     "fast_divmod": "the divisor follows from kernel arguments",
-    "mbarrier.arrive": "`by` says whose arrivals are counted; `count` is 1",
+    "mbarrier.arrive": "`by` says whose arrivals are counted",
     "mbarrier.wait": "races of relaxed waits with ordinary accesses are found by the checker",
     "print_tensor": "each element in a line of its own",
     "register_tensor": "only accumulators may be without `init`",

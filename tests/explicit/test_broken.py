@@ -248,6 +248,18 @@ def test_counts_of_arrivals(form: str, by: str) -> None:
             _judge(report, "split-arrival" if count % arrivals and count < right else "")
 
 
+@pytest.mark.parametrize(("form", "by"), FORMS)
+def test_arrivals_that_count_several_times(form: str, by: str) -> None:
+    x, times = np.zeros(1024, np.float32), 3
+    right = times * ARRIVALS[by] * (1 + (form == "multicast"))
+    for count in (right - 1, right, right + 1, right // times):
+        kernel = Counted(form, by, count, times)
+        report = check(placed(kernel, [x, 3]), [((x, 3), 1)])
+        assert report.ok == (count == right), f"{count}: {report}"
+    built = Counted(form, by, right, times).compile(["*fp32:16", "i32"])
+    assert "_many(" in built.cuda and ", 3);" in built.cuda
+
+
 @pytest.mark.parametrize("bug", STORE)
 def test_store(bug: str) -> None:
     _judge(store_report(bug), STORE[bug])

@@ -171,11 +171,11 @@ def _mbarrier_wait(e: Emitter, o: Op) -> None:
 
 
 def _mbarrier_arrive(e: Emitter, o: Op) -> None:
-    arrive = f"mbarrier_arrive{_variant(o)}({barrier(e, o)});"
-    by = o.attrs.get("by", "warp")
+    by, count = o.attrs.get("by", "warp"), o.attrs.get("count", 1)
     if len(o.operands) > 2:
-        _arrive_at_all(e, o, by)
+        _arrive_at_all(e, o, by, count)
         return
+    arrive = f"{_arrival(_variant(o), barrier(e, o), count)};"
     if e.elected or by == "thread":
         e.line(arrive)
     elif by == "one":
@@ -186,28 +186,37 @@ def _mbarrier_arrive(e: Emitter, o: Op) -> None:
         e.line(f"if ({e.use('lane')} == 0) {arrive}")
 
 
-def _arrive_at_all(e: Emitter, o: Op, by: str) -> None:
+def _arrival(variant: str, at: str, count: int) -> str:
+    """One instruction, that counts `count` times."""
+    if count > 1:
+        return f"mbarrier_arrive{variant}_many({at}, {count})"
+    return f"mbarrier_arrive{variant}({at})"
+
+
+def _arrive_at_all(e: Emitter, o: Op, by: str, count: int) -> None:
     """Arrivals at the CTAs of a mask: a lane for each where a warp arrives, else one after the other."""
     ctas = math.prod(cluster.cluster_of(e.func))
     known, mask = e.const(o.operands[2]), e.scalar(o.operands[2])
     is_relaxed = bool(o.attrs.get("sem", "release") == "relaxed")
-    form = "mbarrier_arrive_peer" + "_relaxed" * is_relaxed
+
+    def arrive(rank: int | str) -> str:
+        at = f"peer_address({barrier(e, o)}, {rank})"
+        return f"{_arrival('_peer' + '_relaxed' * is_relaxed, at, count)};"
+
     if by == "warp" and not e.elected:
         if e.touches_shared:
             e.line("__syncwarp();")
         lane = e.use("lane")
         everyone = known == (1 << ctas) - 1
         test = f"{lane} < {ctas}" if everyone else f"{mask} >> {lane} & 1"
-        e.line(f"if ({test}) {form}(peer_address({barrier(e, o)}, {lane}));")
+        e.line(f"if ({test}) {arrive(lane)}")
         return
     guard = f"if ({e.use('leader')}) " if by == "one" and not e.elected else ""
     for rank in range(ctas):
         if known is None:
-            e.line(
-                f"if ({mask} >> {rank} & 1) {guard}{form}(peer_address({barrier(e, o)}, {rank}));"
-            )
+            e.line(f"if ({mask} >> {rank} & 1) {guard}{arrive(rank)}")
         elif known >> rank & 1:
-            e.line(f"{guard}{form}(peer_address({barrier(e, o)}, {rank}));")
+            e.line(f"{guard}{arrive(rank)}")
 
 
 def _mbarrier_expect(e: Emitter, o: Op) -> None:

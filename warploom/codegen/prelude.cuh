@@ -65,6 +65,21 @@ DEV void mbarrier_arrive_peer(u32 bar) { asm volatile("mbarrier.arrive.release.c
 
 DEV void mbarrier_arrive_peer_relaxed(u32 bar) { asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory"); }
 
+// As n arrivals.
+DEV void mbarrier_arrive_many(u32 bar, u32 n) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(n) : "memory"); }
+
+DEV void mbarrier_arrive_relaxed_many(u32 bar, u32 n) {
+  asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(n) : "memory");
+}
+
+DEV void mbarrier_arrive_peer_many(u32 bar, u32 n) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(bar), "r"(n) : "memory");
+}
+
+DEV void mbarrier_arrive_peer_relaxed_many(u32 bar, u32 n) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(bar), "r"(n) : "memory");
+}
+
 DEV void mbarrier_expect_peer(u32 bar, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
 }

@@ -426,11 +426,13 @@ def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
     return o.operands if o is not None and o.kind is cluster.peer else (array, None)  # type: ignore[return-value]
 
 
-@writes(hopper.mbarrier_arrive, says="by sem")
+@writes(hopper.mbarrier_arrive, says="by sem count")
 def _arrive(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
     by, how = o.attrs.get("by", "warp"), _sem(o)
     how += "" if by == "thread" else f', by="{by}"'
+    if (count := o.attrs.get("count", 1)) > 1:
+        how += f", count={count}"
     at = barrier(s.x, array, o.operands[1])
     if len(o.operands) > 2:
         mask = s.x.text(o.operands[2])

@@ -174,12 +174,11 @@ class Mbarrier:
         the warp's own __syncwarp), or one for the group (by='one': only where the group has
         synchronised before).  It releases, in the CTA or (at another CTA's barrier) in the cluster.
 
+        count: as how many arrivals each of them counts.  All of them together count in one phase.
         sem: 'relaxed' is enough where only asynchronous reads (wgmma's, after their wait) come before;
         ordinary loads and stores of shared memory need 'release'."""
         _scope(scope)
-        if static_int(count, "an arrival count") != 1:
-            refuse("arrival-count", f"{count} arrivals at once", "arrive once a thread or warp")
-        _arrive(barrier_of(barrier), by, sem)
+        _arrive(barrier_of(barrier), by, sem, count)
 
     @builtin
     def arrive_and_expect_tx(
@@ -198,10 +197,11 @@ class Mbarrier:
         sem: str = "release",
         scope: str = "cluster",
         by: str = "thread",
+        count: Any = 1,
     ) -> None:
-        """An arrival at the same barrier in the CTA of that rank of the cluster; sem as arrive's."""
+        """An arrival at the same barrier in the CTA of that rank of the cluster; sem, count as arrive's."""
         _scope(scope)
-        _arrive(_at(barrier_of(barrier), rank_of(target_rank)), by, sem)
+        _arrive(_at(barrier_of(barrier), rank_of(target_rank)), by, sem, count)
 
     @builtin
     def arrive_multicast(
@@ -211,10 +211,11 @@ class Mbarrier:
         sem: str = "release",
         scope: str = "cluster",
         by: str = "thread",
+        count: Any = 1,
     ) -> None:
         """An arrival at the same barrier in each CTA of the mask (bit r: rank r), as arrive_remote."""
         _scope(scope)
-        _arrive(barrier_of(barrier), by, sem, _mask(mask))
+        _arrive(barrier_of(barrier), by, sem, count, _mask(mask))
 
     @builtin
     def arrive_and_expect_tx_remote(
@@ -244,8 +245,12 @@ class Mbarrier:
         _each_cta(multicast_mask, lambda rank: _expect(_at(b, rank), transaction_bytes, sem))
 
 
-def _arrive(b: Barrier, by: str, sem: str, *mask: Value) -> None:
-    how = _sem(sem, "release")
+def _arrive(b: Barrier, by: str, sem: str, count: Any, *mask: Value) -> None:
+    how, n = _sem(sem, "release"), static_int(count, "an arrival count")
+    if not 1 <= n < 1 << 20:
+        refuse("arrival-count", f"an arrival that counts {n} times", "give 1 to 2**20 - 1")
+    if n > 1:
+        how["count"] = n
     current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **how)
 
 

@@ -540,7 +540,7 @@ def _mbarrier_arrive(
     a.log(o, b.name, b.phases)
     targets = [b] if mask is None else [_same(a, b, r) for r in _ranks(a, o, a.number(mask))]
     warps = 1 if a.is_solo or by == "one" else a.warps
-    times = 32 if by == "thread" and not a.is_solo else 1
+    times = (32 if by == "thread" and not a.is_solo else 1) * o.attrs.get("count", 1)
     order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
     for w in range(warps):
         row = a.clock[w].copy()

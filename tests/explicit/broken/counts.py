@@ -1,6 +1,6 @@
 """A group writes, arrives and is waited for, round after round; its barrier is made for `count` arrivals.
 
-by: whose arrivals count.  form: at its own barrier ("local"), at the peer's in a cluster of two ("remote"), or
+by: whose arrivals count, `times` each.  form: at its own barrier ("local"), at the peer's in a cluster of two ("remote"), or
 at both ("multicast")."""
 
 from warploom import Script
@@ -10,17 +10,19 @@ BOTH = 3  # CTAs of the cluster, as a mask
 
 
 class Counted(Script):
-    def __init__(self, form: str, by: str, count: int):
+    def __init__(self, form: str, by: str, count: int, times: int = 1):
         super().__init__()
-        self.form, self.by, self.count = form, by, count
+        self.form, self.by, self.count, self.times = form, by, count, times
 
     def arrive(self, done):
         if self.form == "local":
-            self.mbarrier.arrive(done, by=self.by)
+            self.mbarrier.arrive(done, by=self.by, count=self.times)
         elif self.form == "remote":
-            self.mbarrier.arrive_remote(done, self.cluster.blockRank ^ 1, by=self.by)
+            self.mbarrier.arrive_remote(
+                done, self.cluster.blockRank ^ 1, by=self.by, count=self.times
+            )
         else:
-            self.mbarrier.arrive_multicast(done, BOTH, by=self.by)
+            self.mbarrier.arrive_multicast(done, BOTH, by=self.by, count=self.times)
 
     def __call__(self, x_ptr: ~float32, n: int32):
         is_alone = self.form == "local"
