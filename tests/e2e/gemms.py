@@ -177,6 +177,12 @@ EIGHT_BIT = [
     _BASE.with_(dtype=d, out=out, k=k, blocks=(128, 64, 64))
     for d, out, k in [("e4m3", "bf16", 144), ("e5m2", "f16", 200), ("e4m3", "f32", 64)]
 ]
+# Bytes in orders that wgmma does not take: brought by TMA, by cp.async and through registers.
+TURNED = [
+    EIGHT_BIT[0].with_(orders=o, pads=p)
+    for o in ("rr", "cc", "cr")
+    for p in ((0, 0, 0), (4, 8, 1), (1, 4, 1))
+]
 DESCRIBED = [
     _BASE.with_(kernel=kernel, orders=o, dtype=d, out=d)
     for kernel, o, d in [

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e import gemms, road
-from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, WS, Gemm
+from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, WS, Gemm
+from tests.errors.kernels import matmul
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -152,15 +153,47 @@ def test_any_shape(
 
 
 @pytest.mark.parametrize("orders", ["rr", "cc", "cr"])
-def test_fp8_in_other_orders_goes_through_registers(orders: str) -> None:
-    """wgmma takes 8-bit operands with K adjacent only: the others are transposed on their way, and said so."""
-    compiled = check(EIGHT_BIT[0].with_(orders=orders), WS, ("seeded",))
-    (channel,) = compiled.schedule.channels
-    turned = tuple("tma" if ok else "registers" for ok in (orders[0] == "r", orders[1] == "c"))
-    assert channel.via == turned
-    because = {r.subject: r.because for r in compiled.schedule.reasons}
-    for item, via in zip(channel.items, channel.via, strict=True):
-        assert ("wgmma reads it" in because[item]) == (via == "registers")
+@pytest.mark.parametrize("case", EIGHT_BIT[:2], ids=str)
+def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> None:
+    """wgmma takes 8-bit operands with K adjacent only: a task of its own turns the others, and that is said."""
+    compiled = check(case.with_(orders=orders), WS, ("late", "seeded"))
+    wrong = [name for name, ok in (("a", orders[0] == "r"), ("b", orders[1] == "c")) if not ok]
+    rings = {c.name: c for c in compiled.schedule.channels}
+    assert [t.name for t in compiled.schedule.tasks] == ["consumer", "producer", "transposer"]
+    assert len(compiled.schedule.relays) == len(wrong)
+    for name in wrong:
+        landed, turned = rings[f"{name}_landed"], rings[name]
+        assert landed.via == ("tma",) and landed.consumers == ("transposer",)
+        assert turned.via == ("registers",) and turned.producer == "transposer"
+    told = [r for r in compiled.schedule.reasons if r.decision == "turned by a transposer"]
+    assert {r.subject for r in told} == set(compiled.schedule.relays)
+    assert all("wgmma reads it with axis" in r.because for r in told)
+    assert "ldmatrix4_trans" in compiled.cuda and "stmatrix4" in compiled.cuda
+
+
+@pytest.mark.parametrize(("case", "knobs"), paired(TURNED))
+def test_fp8_in_other_orders_whoever_brings_it(case: Gemm, knobs: dict[str, Any]) -> None:
+    check(case, knobs, ("seeded",))
+
+
+@pytest.mark.parametrize("types", [("e4m3", "e5m2"), ("e5m2", "e4m3")], ids="-".join)
+def test_two_kinds_of_bytes_in_one_product(types: tuple[str, str]) -> None:
+    case = EIGHT_BIT[0].with_(orders="cr")
+    a, b, c = case.arrays(np.random.default_rng(5))
+    a, b = (road.filled(x, gemms.DTYPES[t], o) for x, t, o in zip((a, b), types, "cr", strict=True))
+    meta = {**case.meta, **WS}
+    _, found = road.check_equal(case.jit, case.args(a, b, c), 2, meta, levels=True)
+    wanted = gemms.exact(a, b, case.out).astype(np.float32)
+    np.testing.assert_array_equal(found[2].astype(np.float32), wanted)
+
+
+def test_promotion_finer_than_a_row_of_the_swizzle() -> None:
+    """Operands lie in rows as narrow as the sums are to be short."""
+    signature = Gemm(256, 256, 256, dtype="e4m3").signature[:6]
+    found = matmul.compile(signature, {"BM": 128, "BN": 128, "BK": 128, "EACH": 32})
+    warp = found.ir["WARP"]
+    assert warp.count("wgmma(") == 4 and "swizzle=32" in warp
+    assert found.resources.problems() == ()
 
 
 # ---- the published kernel

@@ -84,11 +84,11 @@ def test_dots_of_unsupported_types() -> None:
         assert caught.value.help is not None and advice in caught.value.help
 
 
-def test_sums_promoted_within_a_panel() -> None:
+def test_sums_promoted_within_an_instruction() -> None:
     with pytest.raises(CompileError) as caught:
-        compiled(["*fp8e4nv:16", "*fp8e4nv:16", *SIGNATURE[2:]], {"BK": 128, "EACH": 64})
+        compiled(["*fp8e4nv:16", "*fp8e4nv:16", *SIGNATURE[2:]], {"BK": 128, "EACH": 16})
     assert caught.value.code == "dot-promotion" and caught.value.loc
-    assert caught.value.help is not None and "a BLOCK_K of at most 64" in caught.value.help
+    assert caught.value.help is not None and "acc=32" in caught.value.help
     assert compiled(None, {"EACH": 64}).resources.problems() == ()  # bf16 has nothing to promote
 
 

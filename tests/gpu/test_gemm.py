@@ -14,7 +14,17 @@ import pytest
 
 import warploom as wl
 from tests.e2e import gemms, road
-from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, UNIFORM, WS, Gemm
+from tests.e2e.gemms import (
+    DESCRIBED,
+    EIGHT_BIT,
+    KNOBS,
+    PRODUCERS,
+    SIXTEEN_BIT,
+    TURNED,
+    UNIFORM,
+    WS,
+    Gemm,
+)
 from warploom.errors import WarploomWarning
 
 pytestmark = pytest.mark.gpu
@@ -114,9 +124,17 @@ def test_producers(case: Gemm, knobs: dict[str, Any]) -> None:
     check(case, knobs)
 
 
+@pytest.mark.parametrize(("case", "knobs"), paired(TURNED))
+def test_fp8_in_other_orders(case: Gemm, knobs: dict[str, Any]) -> None:
+    check(case, knobs)
+
+
 @pytest.mark.parametrize("orders", ["rr", "cc", "cr"])
-def test_fp8_in_other_orders(orders: str) -> None:
-    check(EIGHT_BIT[0].with_(orders=orders), WS)
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+def test_large_fp8_in_other_orders(orders: str, dtype: str) -> None:
+    case = Gemm(1000, 784, 1040, dtype=dtype, orders=orders, blocks=(128, 192, 128), programs=7)
+    ran = check(case, {**WS, "num_buffers_warp_spec": 2})
+    assert "transposer" in [t.name for t in ran.schedule.tasks]
 
 
 @pytest.mark.parametrize("name", KNOBS)

@@ -28,8 +28,15 @@ from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import hopper, tile
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
 from warploom.layout import Layout
-from warploom.layout.choose import MatrixForm, matrix_form, thread_offsets, vector_elements
-from warploom.layout.shared import Geometry
+from warploom.layout.choose import (
+    MatrixForm,
+    TurningForm,
+    matrix_form,
+    thread_offsets,
+    turning_form,
+    vector_elements,
+)
+from warploom.layout.shared import UNIT_BYTES, Geometry
 
 # ---- 32-bit words of a tile
 
@@ -153,6 +160,10 @@ def load_tile(
             targets = ", ".join(f"{dst.name}[{first + i}]" for i in range(form.count))
             e.line(f"{call}, {targets});")
         return
+    turned = None if peer else turning_form(layout, g)
+    if turned is not None and is_packed(dst.elem):
+        _turn(e, at, g, layout, turned, dst, hint)
+        return
     n = vector_elements(layout, g)
     item = g.itemsize
     while n > 1 and n * item > 16:
@@ -197,6 +208,35 @@ def _matrix_calls(
     name = f"{name}{form.count}{'_trans' if form.trans else ''}"
     for start in range(0, layout.registers, form.count * form.elements):
         yield start, f"{name}({places.at(table(start), everywhere)}"
+
+
+def _turn(
+    e: Emitter, at: Address, g: Geometry, layout: Layout, form: TurningForm, dst: Array, hint: str
+) -> None:
+    """Bytes turned on their way from a slot: ldmatrix.trans, then two words of each pair of registers."""
+    units = thread_offsets(layout, g) // UNIT_BYTES * UNIT_BYTES
+
+    def table(start: int) -> Ints:
+        rows = [
+            [units[w, lane, start + reg] for reg, lane in form.rows] for w in range(layout.warps)
+        ]
+        return np.array(rows)
+
+    everywhere = np.ones((layout.warps, 32), np.bool_)
+    places = Places(e, at, table(0), everywhere, f"{hint}_row")
+    selectors = [
+        e.thread_value(np.array([words] * layout.warps), f"{hint}_bytes", everywhere)
+        for words in form.selectors
+    ]
+    names = [e.name("turned") for _ in range(form.count)]
+    e.line(f"u32 {', '.join(names)};")
+    for start in range(0, layout.registers, 4 * form.count):
+        where = places.at(table(start), everywhere)
+        e.line(f"ldmatrix{form.count}_trans({where}, {', '.join(names)});")
+        for i in range(form.count):
+            low = i // 2 * 2
+            text = f"__byte_perm({names[low]}, {names[low + 1]}, {selectors[i % 2]})"
+            e.line(f"{dst.name}[{start // 4 + i}] = {text};")
 
 
 def _shared_store(e: Emitter, o: Op) -> None:

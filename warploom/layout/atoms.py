@@ -124,6 +124,37 @@ def whole(shape: tuple[int, ...], warps: int) -> Layout:
     return Layout(shape, (), nowhere * LANE_BITS, nowhere * (warps.bit_length() - 1), repeats)
 
 
+@lru_cache(maxsize=256)
+def turning(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
+    """Matrices of bytes on their way from slots where the other axis is adjacent to slots where `inner` is.
+
+    A thread holds pairs of words, each 4 bytes along `inner`, of two neighbours on the other axis: what two
+    8×8 matrices of ldmatrix.trans bring together, as a 16-bit unit there is two bytes (layout.choose,
+    `turning_form`), and stmatrix takes.  In the upper half of the lanes the two neighbours change places, so
+    that the 8 rows that an stmatrix writes lie in 8 different units of a 128-byte row.  None where the
+    tile is not made of 16×16 blocks for every warp.
+    """
+    other = 1 - inner
+
+    def at(axis: int, n: int) -> Vector:
+        return tuple(n if a == axis else 0 for a in range(2))
+
+    covered = {inner: 16, other: 16}
+    if len(shape) != 2 or any(shape[a] % n for a, n in covered.items()):
+        return None
+    spread: list[Vector] = []
+    while 1 << len(spread) < warps:
+        fits = [a for a in (other, inner) if shape[a] % (2 * covered[a]) == 0]
+        if not fits:
+            return None
+        spread.append(at(fits[0], covered[fits[0]]))
+        covered[fits[0]] *= 2
+    lanes = (at(inner, 4), at(inner, 8), at(other, 2), at(other, 4), at(other, 8 + 1))
+    repeats = _repeats(*((a, shape[a] // covered[a], covered[a]) for a in (inner, other)))
+    reg = (at(inner, 1), at(inner, 2), at(other, 1))
+    return Layout(shape, reg, lanes, tuple(spread), repeats)
+
+
 # ---- short forms
 
 

@@ -230,6 +230,65 @@ def _fragment(form: MatrixForm, registers: int) -> tuple[Ints, Ints, Ints]:
     return np.broadcast_to(reg, shape), np.broadcast_to(lane, shape), e
 
 
+@dataclass(frozen=True)
+class TurningForm:
+    """How ldmatrix.trans and byte permutations bring bytes into a layout that has them turned.
+
+    A 16-bit unit is two bytes of a row: transposed, a lane holds two bytes of two rows each in one register,
+    in those of a pair of matrices 2×4 bytes.  Lane l gives the address of the 16-byte unit that holds the
+    element rows[l]: (register, counted from the instruction's first; lane).  selectors: for both words that
+    a pair becomes, lane by lane, which of the registers' bytes they take (PTX ISA, "prmt").
+    """
+
+    count: int  # matrices of one instruction
+    rows: tuple[tuple[int, int], ...]
+    selectors: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+_PAIR = 8  # bytes that a pair of matrices brings to a lane
+
+
+@lru_cache(maxsize=1024)
+def turning_form(layout: Layout, geometry: Geometry) -> TurningForm | None:
+    """The form in which a whole tile of bytes is turned on its way from the slot to registers; None where it
+    does not fit: pairs of words, each of 4 bytes across the slot's rows, of two neighbours along them."""
+    if geometry.itemsize != 1 or len(layout.shape) != 2 or geometry.row_bytes % UNIT_BYTES:
+        return None
+    if layout.overhangs or layout.is_replicated or layout.registers % _PAIR:
+        return None
+    by_pair = (layout.warps, 32, -1, 2, 4)  # warps, lanes, pairs, words of a pair, bytes of a word
+    along, across = (layout.table[a].reshape(by_pair) for a in (geometry.inner, 1 - geometry.inner))
+    quad, column = np.arange(32) % 4, np.arange(32) // 4
+    unit = along // UNIT_BYTES
+    side = along % UNIT_BYTES - 2 * column[:, None, None, None]  # which byte of its 16-bit unit
+    good = (unit == unit[:, :1, :, :1, :1]).all() and (side // 2 == 0).all()
+    good = (
+        good
+        and (side == side[:1, :, :1, :, :1]).all()
+        and (side[..., 0, :] != side[..., 1, :]).all()
+    )
+    if not good or (across != across[:, quad][:, :, :, :1]).any():
+        return None
+
+    def matrix(lane: Ints, byte: Ints) -> Ints:
+        """The one of a pair that brings a byte of its words to a lane.  In two lanes of four they change
+        places: then no two of a matrix's 8 rows of 128 bytes lie in the same banks."""
+        return (lane % 4 // 2) ^ (byte // 2)
+
+    count = 4 if layout.registers % (2 * _PAIR) == 0 else 2
+    rows = []
+    for lane in range(32):
+        m, i = lane // 8 % count, lane % 8
+        byte = next(b for b in (i % 2, i % 2 + 2) if matrix(np.array(i // 2), np.array(b)) == m % 2)
+        rows.append((m // 2 * _PAIR + byte, i // 2))
+    lanes, bytes_ = np.arange(32)[:, None], np.arange(4)[None, :]
+    words = []
+    for w in range(2):
+        source = 4 * matrix(lanes, bytes_) + 2 * (bytes_ % 2) + side[0, :, 0, w, :1]
+        words.append(tuple(map(int, (source << 4 * bytes_).sum(1))))
+    return TurningForm(count, tuple(rows), (words[0], words[1]))
+
+
 # ---- addresses
 
 

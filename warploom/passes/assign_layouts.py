@@ -41,7 +41,7 @@ from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import InFlight, Pointer, Shared, Tile
-from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc, whole
+from warploom.layout import Layout, blocked, coalesced, turning, wgmma_a, wgmma_acc, whole
 from warploom.layout.choose import sector_ratio
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
@@ -298,6 +298,8 @@ class _Task:
             case hopper.shared_load:
                 inner, size = o.operands[0].type.inner, _itemsize(o.result.type)  # type: ignore[attr-defined]
                 self._anchor(3, o.result, _Memory(inner, 16, size))
+            case hopper.shared_store:
+                self._turned(o)
             case hopper.cp_async:
                 self._equal(*tiles)
                 self._anchor(2, o.operands[0], _pieces(o))
@@ -315,6 +317,19 @@ class _Task:
                 if isinstance(a.type, Tile):
                     self._agrees(o, a, self._a_fragment(a))
                     self.anchors.append((1, 0, a, self._a_fragment(a)))
+
+    def _turned(self, o: Op) -> None:
+        """Bytes on their way between slots of different orders."""
+        place, v = o.operands
+        made = self.facts.definition.get(v)
+        if made is None or made.kind is not hopper.shared_load:
+            return
+        there, here = place.type, made.operands[0].type
+        assert isinstance(there, Shared) and isinstance(here, Shared)
+        if there.dtype.bits == 8 and there.inner != here.inner:
+            layout = turning(_shape(v), there.inner, self.warps)
+            if layout is not None:
+                self.anchors.append((1, 0, v, layout))
 
     def _agrees(self, o: Op, v: Value, needed: Layout) -> None:
         """Refuses an instruction that takes one layout only on a value that a line gives another."""

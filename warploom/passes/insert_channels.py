@@ -75,8 +75,8 @@ class _Inserter:
         self.items = {o.result for r in self.rings for o in r.loads}
 
     def load(self, item: str) -> Op:
-        """The load that a schedule calls `item`."""
-        loads = (tile.load, tile.load_box)
+        """The load (or relay) that a schedule calls `item`."""
+        loads = (tile.load, tile.load_box, task.relay)
         found = [o for o in self.structure.ops if o.id == item and o.kind in loads]
         if len(found) != 1:
             raise InternalError(f"a channel carries {item}, of which there are {len(found)}")
@@ -195,7 +195,7 @@ class _Inserter:
             for n, (o, via) in enumerate(zip(r.loads, r.plan.via, strict=True)):
                 b.loc = o.loc
                 if via == "registers":
-                    b.append(o.with_(tasks=b.tasks))
+                    b.append(o.with_(operands=self.operands(o.operands, b), tasks=b.tasks))
                     task.put(b, r.channel, slot, o.result, item=n)
                 else:
                     ends = (

@@ -279,22 +279,24 @@ class _Writer:
         ring = self.shared.rings[acquire.operands[0]]
         slot, phase = (self.get(v) for v in acquire.operands[1:])
         sources = [lower_channels.Source()] * len(ring.items)
-        loads = {o.result: o for o in unit if o.kind in (tile.load, tile.load_box)}
+        made = {o.result: o for o in unit if o.kind in (tile.load, tile.load_box, task.relay)}
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])
                 sources[o.attrs["item"]] = lower_channels.Source(box)
             elif o.kind is task.put:
-                sources[o.attrs["item"]] = self.source(loads[o.operands[2]])
+                sources[o.attrs["item"]] = self.source(made[o.operands[2]])
 
         inline = self.plan.role == "inline"
         sharing = self.shared.schedule.tasks[0].replicas if inline else 1
         lower_channels.fill(b, ring, slot, phase, sources, self.elected, sharing)
 
     def source(self, o: Op) -> lower_channels.Source:
-        """A load that goes through registers."""
+        """A load, or what a transposer relays, that goes through registers."""
         if o.kind is tile.load_box:
             return lower_channels.Source(tuple(self.get(v) for v in o.operands))
+        if o.kind is task.relay:
+            return lower_channels.Source(load=lambda b: self.get(o.operands[0]))
 
         def load(b: Builder) -> Value:
             self.copy(o, b)

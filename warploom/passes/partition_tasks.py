@@ -5,6 +5,10 @@ Order: first after the schedule was chosen; every later pass reads `Op.tasks`.
 before:  %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0
 after:   %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0 @{producer}
 
+What goes through a transposer is read from its relay:
+
+         %b1 = relay(%b) #loop0/load_box1.relayed @{transposer}
+
 A yield belongs to the tasks of the op around it.  The pairs of pointer parameters (stored, loaded) that
 the schedule takes to be disjoint, because a load runs ahead of a store, go to func.attrs["disjoint"];
 a launch compares their byte ranges.  func.attrs["warps"] is the number of warps of a consumer replica.
@@ -13,11 +17,11 @@ a launch compares their byte ranges.  func.attrs["warps"] is the number of warps
 from __future__ import annotations
 
 from warploom.errors import InternalError
-from warploom.ir.core import Func, Level, Op, Region
-from warploom.ir.ops import control
+from warploom.ir.core import Func, Level, Op, Region, Value
+from warploom.ir.ops import control, task
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
-from warploom.schedule.model import Schedule
+from warploom.schedule.model import Schedule, relayed
 from warploom.target import Target
 
 
@@ -26,13 +30,23 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     names = frozenset(t.name for t in schedule.tasks)
     tasks = _tasks(func, schedule)
 
+    instead: dict[Value, Value] = {}  # what its readers take for an item that is relayed
+
     def region(r: Region, around: frozenset[str]) -> Region:
-        return Region(r.params, tuple(op(o, around) for o in r.ops))
+        ops: list[Op] = []
+        for o in r.ops:
+            ops.append(op(o, around))
+            if o.id in schedule.relays:
+                ops.append(_relay(o, schedule))
+                instead[o.result] = ops[-1].result
+        return Region(r.params, tuple(ops))
 
     def op(o: Op, around: frozenset[str]) -> Op:
+        operands = tuple(instead.get(v, v) for v in o.operands)
         if o.kind is control.yield_:
-            return o.with_(tasks=around)
-        return o.with_(tasks=tasks[o], regions=tuple(region(r, tasks[o]) for r in o.regions))
+            return o.with_(operands=operands, tasks=around)
+        regions = tuple(region(r, tasks[o]) for r in o.regions)
+        return o.with_(operands=operands, tasks=tasks[o], regions=regions)
 
     attrs = {
         **func.attrs,
@@ -40,6 +54,13 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
         "disjoint": disjoint_pairs(func, schedule, target),
     }
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
+
+
+def _relay(load: Op, schedule: Schedule) -> Op:
+    name = next(t.name for t in schedule.tasks if t.role == "transposer")
+    made = Value(load.result.type, load.result.hint)
+    tasks = frozenset({name})
+    return Op(task.relay, (load.result,), {}, (made,), (), tasks, load.loc, relayed(load.id))
 
 
 def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:

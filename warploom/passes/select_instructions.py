@@ -19,6 +19,7 @@ from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.types import InFlight, Shared, Tile, i1, shape_of
 from warploom.layout.shared import swizzle_for
+from warploom.schedule import rings
 from warploom.schedule.model import StorePlan
 
 
@@ -33,9 +34,8 @@ def dot(
 ) -> Value:
     """acc + a @ right, waited for.  a: Shared or Tile; right: Shared; zero: acc is known to be zero.
     columns: that a promoting dot computes at a time."""
-    limit = o.attrs.get("max_imprecise")
-    if limit:
-        return _promoted(b, a, right, acc, limit, columns)
+    if o.attrs.get("max_imprecise"):
+        return _promoted(b, a, right, acc, rings.promotion_step(o), columns)
     if zero:
         start = hopper.no_acc(b, shape=shape_of(acc.type))
         return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
@@ -56,16 +56,15 @@ def _wgmma(
 
 
 def _promoted(
-    b: Builder, a: Value, right: Value, acc: Value, limit: int, columns: int | None
+    b: Builder, a: Value, right: Value, acc: Value, step: int, columns: int | None
 ) -> Value:
-    """fp8: wgmma keeps fewer bits than float32, so partial sums over at most `limit` of K are added to acc by
-    ordinary additions, a piece of the columns at a time.  Each is waited for: the tensor core is another
-    group's meanwhile."""
+    """fp8: wgmma keeps fewer bits than float32, so partial sums over `step` of K are added to acc by ordinary
+    additions, a piece of the columns at a time.  Each is waited for: the tensor core is another group's
+    meanwhile."""
     assert isinstance(right.type, Shared) and isinstance(a.type, (Shared, Tile))
     m, k = a.type.shape
     width = columns or right.type.shape[1]
     pieces = right.type.shape[1] // width
-    step = _promotion_step(a, right, limit)
     totals = [acc]
     if pieces > 1:
         totals = [
@@ -76,7 +75,9 @@ def _promoted(
     for i in range(k // step):
         at = build.const(b, i)
         part_a = a
-        if step < k:
+        if step < k and isinstance(a.type, Tile):
+            part_a = tile.slice_tile(b, a, offset=(0, i * step), shape=(m, step), hint=a.hint)
+        elif step < k:
             part_a = hopper.shared_slice(b, a, zero, at, shape=(m, step))
         for j in range(pieces):
             part_b = right
@@ -87,18 +88,6 @@ def _promoted(
             part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
             totals[j] = arith.add(b, totals[j], part, hint=acc.hint)
     return totals[0] if pieces == 1 else tile.concat(b, *totals, axis=1, hint=acc.hint)
-
-
-def _promotion_step(a: Value, right: Value, limit: int) -> int:
-    """How much of K is summed before it is promoted: the most up to `limit` that operands can be cut at."""
-    assert isinstance(right.type, Shared) and isinstance(a.type, (Shared, Tile))
-    k = a.type.shape[1]
-    if not isinstance(a.type, Shared):
-        return k
-    unit = 32 // right.type.dtype.bytes
-    if right.type.swizzle and right.type.inner == 0:  # K is cut at whole panels
-        unit = max(unit, right.type.swizzle // right.type.dtype.bytes)
-    return max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +103,7 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
     t = o.operands[1].type
     assert isinstance(t, Tile)
     inner = 0 if t.dtype.bits == 8 or t.shape[1] * t.dtype.bytes % 32 else 1
+    row = t.shape[1] if inner else rings.promotion_step(o)
     place = hopper.shared_alloc(
         top,
         name=f"operand_{o.id.replace('/', '_')}",
@@ -121,7 +111,7 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
         shape=t.shape,
         dtype=t.dtype,
         inner=inner,
-        swizzle=swizzle_for(t.shape[inner] * t.dtype.bytes),
+        swizzle=swizzle_for(row * t.dtype.bytes),
         hint="operand_smem",
     )
     return Staging(place, 1)

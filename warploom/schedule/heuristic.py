@@ -19,7 +19,8 @@ from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.printer import print_func
-from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.ir.types import DType, Tile, dtype_of, shape_of
+from warploom.layout import turning
 from warploom.layout.shared import swizzle_for
 from warploom.schedule import clusters, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.access import Accesses
@@ -36,12 +37,14 @@ from warploom.schedule.model import (
     SplitPlan,
     StorePlan,
     TaskPlan,
+    relayed,
 )
 from warploom.schedule.resources import (
     INSTRUCTION_RESERVE,
     LEAST_RESERVE,
     RESERVE,
     RESERVE_OF_PIECES,
+    TRANSPOSER_RESERVE,
     WARP_GROUP,
     WORK,
     Room,
@@ -56,6 +59,8 @@ from warploom.target import Target
 
 GROUP_WARPS = 4
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+TRANSPOSER = "transposer"
+LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is turned
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 STAGING_CHUNK = 64  # rows of a store's staging chunk
@@ -92,6 +97,7 @@ class _Chooser:
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
+    relays: frozenset[Op] = frozenset()  # loads whose items go through a transposer
     pieces: int = 1  # of the columns of promoting dots, with that split
     reasons: list[Reason] = field(default_factory=list)
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
@@ -142,6 +148,7 @@ class _Chooser:
         if specialized and (vectors := self.vectors(loads)):
             demand, loads = self.demand([o for o in self.ops if o in loads or o in vectors])
         main, side = ("consumer", "producer") if specialized else ("main", "loads")
+        self.relays = self.relayed(loads) if specialized else frozenset()
         axis, replicas = self.split(demand, loads, specialized)
         vias = self.vias(loads)
         joins = self.joins(vias, replicas, specialized)
@@ -160,11 +167,12 @@ class _Chooser:
         overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
         deferred, promotions = self.deferred(overlaps), self.promotions()
         turns = self.turns(ends, channels)
-        names = {"use": main, "load": side}
+        for o in self.relays:  # a transposer runs the control flow around what it turns
+            for outer in self.structure.enclosing(o):
+                demand.run(outer, "turn")
+        names = {"use": main, "load": side, "turn": TRANSPOSER}
         assign = {
-            o.id: tuple(names[t] for t in ("use", "load") if t in demand.tasks[o])
-            for o in self.ops
-            if o.id
+            o.id: tuple(names[t] for t in names if t in demand.tasks[o]) for o in self.ops if o.id
         }
         late = any(c.depth > 1 for c in channels)
         self.because(
@@ -189,6 +197,7 @@ class _Chooser:
             joined=joins.ids(),
             promotions=promotions,
             turns=turns,
+            relays=tuple(o.id for o in loads if o in self.relays),
         )
 
     def overlaps(
@@ -204,7 +213,7 @@ class _Chooser:
                 maker = self.structure.maker(v)
             return v in items
 
-        threads = (consumer.replicas + 1) * WARP_GROUP
+        threads = self.groups(consumer.replicas) * WARP_GROUP
         registers = consumer.registers or entry_registers(threads, self.target, self.knobs.maxnreg)
         chosen, reasons = overlap.plans(
             self.structure,
@@ -385,6 +394,22 @@ class _Chooser:
             and self.hints.keeps(o) is None
             and self.accesses.why_not_tma(o, shape_of(o.result.type)) is None
         ]
+
+    def relayed(self, loads: list[Op]) -> frozenset[Op]:
+        """Bytes that wgmma needs in another order than memory has them, and that can land as they are."""
+        found = set()
+        for o in loads:
+            t = o.result.type
+            assert isinstance(t, Tile)
+            if not isinstance(t.elem, DType) or t.elem.bits != 8 or rings.is_vector(o):
+                continue
+            wanted = rings.wanted_inner(self.structure, o.result)
+            if wanted is None or rings.misplaced(self.accesses, o) is None:
+                continue
+            lands = rings.choose_via(self.accesses, o, relayed=True)[0] != "registers"
+            if lands and turning(t.shape, wanted, GROUP_WARPS) is not None:
+                found.add(o)
+        return frozenset(found)
 
     def stays(self, o: Op, why: str) -> None:
         """Load o is not given to a producer, though it might have been."""
@@ -580,7 +605,8 @@ class _Chooser:
         self, tiles: Peak, loads: list[Op], specialized: bool, count: int
     ) -> str | None:
         """None where the registers of `count` groups hold what the dots keep there, else why not."""
-        groups = count + specialized
+        groups = self.groups(count) if specialized else count
+        turner = self.transposer_registers()
         if groups * GROUP_WARPS > self.target.max_warps:
             return None  # no CTA has so many warps: `tasks` says that
         limit = None if specialized else self.knobs.maxnreg
@@ -602,8 +628,8 @@ class _Chooser:
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry_registers(groups * WARP_GROUP, self.target)
             if specialized:
-                found = budgets(count, work, self.target, need, self.room)
-                most = budgets(count, work, self.target, 0, self.room)
+                found = budgets(count, work, self.target, need, self.room, turner)
+                most = budgets(count, work, self.target, 0, self.room, turner)
                 have = self.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces
@@ -613,6 +639,15 @@ class _Chooser:
             f"{names} {'need' if len(tiles.values) > 1 else 'needs'} {tiles.registers} registers a thread, "
             f"of the {have} that a thread has {reserve} are for the rest"
         )
+
+    def groups(self, replicas: int) -> int:
+        """Warp groups of a specialized kernel."""
+        return replicas + 1 + bool(self.relays)
+
+    def transposer_registers(self) -> int:
+        """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
+        items = [rings.slot_bytes(o.result) // (4 * WARP_GROUP) for o in self.relays]
+        return -(-(max(items) + TRANSPOSER_RESERVE) // 8) * 8 if items else 0
 
     def promoted(self) -> list[tuple[int, int]]:
         """Shapes of the promoting dots' results, after the split that `cut` says."""
@@ -641,7 +676,8 @@ class _Chooser:
 
     def work(self, loads: list[Op]) -> str:
         """The heaviest of what filling the rings asks of threads, after the split that `cut` says."""
-        found = (_work(o, rings.choose_via(self.accesses, o, self.parts)[0]) for o in loads)
+        vias = (rings.choose_via(self.accesses, o, self.parts, o in self.relays) for o in loads)
+        found = (_work(o, via) for o, (via, _) in zip(loads, vias, strict=True))
         return max(found, key=WORK.index, default=WORK[0])
 
     def check_dot_types(self, o: Op) -> None:
@@ -663,13 +699,12 @@ class _Chooser:
                 help=f"use a BLOCK_K that is a multiple of {unit}",
             )
         limit = o.attrs.get("max_imprecise")
-        if limit and limit < min(k, swizzle_for(k)):
+        if limit and limit < unit:
             raise CompileError(
                 "dot-promotion",
-                f"max_num_imprecise_acc={limit}: operands with {k} of K are cut at multiples of "
-                f"{swizzle_for(k)}",
+                f"max_num_imprecise_acc={limit}: an instruction sums {unit} of K",
                 o.loc,
-                help=f"use max_num_imprecise_acc={swizzle_for(k)}, or a BLOCK_K of at most {limit}",
+                help=f"use max_num_imprecise_acc={unit}",
             )
 
     def dot_error(self) -> CompileError:
@@ -709,14 +744,18 @@ class _Chooser:
     def vias(self, loads: list[Op]) -> dict[Op, str]:
         found = {}
         for o in loads:
-            via, fact = rings.choose_via(self.accesses, o, self.parts)
+            via, fact = rings.choose_via(self.accesses, o, self.parts, o in self.relays)
             self.because(o.id, f"filled by {via}", fact)
+            if o in self.relays:
+                why = rings.misplaced(self.accesses, o, self.parts)
+                assert why is not None
+                self.because(o.id, "turned by a transposer", why)
             found[o] = via
         return found
 
     def joins(self, vias: dict[Op, str], replicas: int, specialized: bool) -> joining.Joins:
         """Dots that multiply the same left operand, as one."""
-        groups = replicas + specialized
+        groups = self.groups(replicas) if specialized else replicas
         most = self.target.wgmma_max_n
         if groups > 1:  # what one instruction may take of the registers: see why_cramped
             entry = entry_registers(groups * WARP_GROUP, self.target)
@@ -725,7 +764,10 @@ class _Chooser:
         def columns(dot: Op) -> int:
             return shape_of(dot.result.type)[1] if self.parts(dot)[1] == 1 else 0
 
-        found = joining.find(self.structure, vias.get, columns, most)
+        def via(o: Op) -> str | None:  # what a transposer makes of them lies in rings of their own
+            return None if o in self.relays else vias.get(o)
+
+        found = joining.find(self.structure, via, columns, most)
         for g in found.groups:
             n = sum(map(columns, g))
             self.because(
@@ -749,10 +791,11 @@ class _Chooser:
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
         """Depths and staging that fit together: rings of `wanted` slots come before more than one buffer of
         staging, two slots before any."""
-        slot = [sum(rings.slot_bytes(o.result) for o in g) for g in groups]
+        links = [x for g in groups for x in self.links(g, groups, main, side, specialized)]
+        slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
         other = self.operand_staging(vias, replicas)
         self.check_depth(specialized)
-        wishes = [self.wish(g, groups, specialized) for g in groups]
+        wishes = [x.wish for x in links]
 
         def depths(common: int) -> list[int]:
             return [w.most if w.exact else min(w.most, common) for w in wishes]
@@ -774,23 +817,44 @@ class _Chooser:
             raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)
         channels = tuple(
             ChannelPlan(
-                name=_name(g),
-                items=tuple(o.id for o in g),
-                via=tuple(vias[o] for o in g),
-                producer=side,
-                consumers=(main,),
+                name=x.name,
+                items=tuple(relayed(o.id) if x.producer == TRANSPOSER else o.id for o in x.loads),
+                via=tuple("registers" if x.producer == TRANSPOSER else vias[o] for o in x.loads),
+                producer=x.producer,
+                consumers=(x.consumer,),
                 depth=d,
-                multicast=self.multicast(g, vias, specialized),
+                multicast=()
+                if TRANSPOSER in (x.producer, x.consumer)
+                else self.multicast(x.loads, vias, specialized),
             )
-            for g, d in zip(groups, depths(common), strict=True)
+            for x, d in zip(links, depths(common), strict=True)
         )
-        for g, c, n, w in zip(groups, channels, slot, wishes, strict=True):
+        for x, c, n, w in zip(links, channels, slot, wishes, strict=True):
             source = w.by if w.by and c.depth == w.most else "what fits"
             self.because(c.name, f"{c.depth} slots of {n} bytes", source)
             if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
-                self.unmet(g[0], f"{c.depth} stages instead of {w.most}", fewer)
+                self.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores(buffers, replicas)
+
+    def links(
+        self,
+        g: tuple[Op, ...],
+        groups: list[tuple[Op, ...]],
+        main: str,
+        side: str,
+        specialized: bool,
+    ) -> list[_Link]:
+        """The rings of loads that are read together: one, and two for each with a transposer between."""
+        wish = self.wish(g, groups, specialized)
+        direct = tuple(o for o in g if o not in self.relays)
+        found = [_Link(_name(direct), direct, side, main, wish)] if direct else []
+        for o in (o for o in g if o in self.relays):
+            name = _name((o,))
+            landing = _Wish(min(LANDING_DEPTH, wish.most))
+            found.append(_Link(f"{name}_landed", (o,), side, TRANSPOSER, landing))
+            found.append(_Link(name, (o,), TRANSPOSER, main, wish))
+        return found
 
     def multicast(
         self, g: tuple[Op, ...], vias: dict[Op, str], specialized: bool
@@ -990,23 +1054,27 @@ class _Chooser:
             tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
             return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if loads else tasks
         work = self.work(loads)
-        pair = budgets(replicas, work, self.target, self.need, self.room)
-        entry = entry_registers((replicas + 1) * WARP_GROUP, self.target)
+        turner = self.transposer_registers()
+        pair = budgets(replicas, work, self.target, self.need, self.room, turner)
+        entry = entry_registers(self.groups(replicas) * WARP_GROUP, self.target)
         dec, inc = self.knobs.reg_dec_producer, self.knobs.reg_inc_consumer
         if pair is None or pair[1] == entry:
             pair = None
         low = dec if dec else pair[0] if pair else None
         high = inc if inc else pair[1] if pair else None
-        plans = (
+        plans: tuple[TaskPlan, ...] = (
             TaskPlan(main, "consumer", GROUP_WARPS, replicas, high),
             TaskPlan(side, "producer", GROUP_WARPS, 1, low),
         )
+        if turner:
+            own = turner if pair or low or high else None
+            plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
         check_registers(plans, self.target, self.knobs.maxnreg, self.func.loc)
         total = sum(t.warps * t.replicas for t in plans)
         if total > self.target.max_warps:
             raise CompileError(
                 "warps",
-                f"{replicas} consumer groups and a producer are {total} warps, a CTA has at most "
+                f"{replicas} consumer groups and what fills their rings are {total} warps, a CTA has at most "
                 f"{self.target.max_warps}",
                 self.func.loc,
                 help="lower num_consumer_groups",
@@ -1017,6 +1085,17 @@ class _Chooser:
         for t in plans:
             self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
         return plans
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A ring between two tasks: of what these loads bring."""
+
+    name: str
+    loads: tuple[Op, ...]
+    producer: str
+    consumer: str
+    wish: _Wish
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,14 @@ class Knobs:
 class TaskPlan:
     """One task: its role, warps a replica, replicas (the data split's groups), registers a thread.
 
+    A "transposer" stands between producer and consumers: it moves items from the slots where they land to
+    others, where they lie as their readers need them.
     An "inline" task is a producer of a uniform kernel: it has no warps of its own (warps 0), its code is
     fused into the "main" task, some iterations ahead of it.
     """
 
     name: str
-    role: str  # "producer" | "consumer" | "main" (uniform) | "inline"
+    role: str  # "producer" | "consumer" | "transposer" | "main" (uniform) | "inline"
     warps: int
     replicas: int
     registers: int | None
@@ -54,7 +56,8 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.
+    """One ring.  `items` are the ids of the ops whose results it carries, `via` how each is filled.  What a
+    transposer hands on of load i has the id relayed(i).
 
     multicast[i]: the axis of item i that the CTAs of the cluster divide, each loading its part for all; None
     where every CTA loads its own."""
@@ -66,6 +69,11 @@ class ChannelPlan:
     consumers: tuple[str, ...]
     depth: int
     multicast: tuple[int | None, ...] = ()
+
+
+def relayed(load: str) -> str:
+    """The id of what a transposer makes of the item that `load` brings."""
+    return f"{load}.relayed"
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,7 @@ class Schedule:
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
+    relays: tuple[str, ...] = ()  # loads whose items go through the transposer
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -180,6 +189,7 @@ class Schedule:
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
                 joined=tuple(map(tuple, d["joined"])),
+                relays=tuple(d["relays"]),
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
                 turns=tuple(d["turns"]),
             )

@@ -20,6 +20,7 @@ _PRODUCER: dict[str, tuple[int, int]] = {
     "loads": (152, 104),  # whole tiles by pointers
 }
 WORK = tuple(_PRODUCER)  # lightest first
+TRANSPOSER_RESERVE = 40  # beside the item that a transposer holds
 
 # What a consumer takes beside the tiles that it holds: addresses, slots, phases, loops (NVRTC 13.5: 64 x 208
 # in 232 and 64 x 176 in 200 registers spill, 16 columns less don't); and a main task that holds pieces on
@@ -49,18 +50,24 @@ def entry_registers(threads: int, target: Target, limit: int | None = None) -> i
 
 
 def budgets(
-    replicas: int, work: str, target: Target, need: int = 0, room: Room | None = None
+    replicas: int,
+    work: str,
+    target: Target,
+    need: int = 0,
+    room: Room | None = None,
+    transposer: int = 0,
 ) -> tuple[int, int] | None:
     """(producer, consumer) registers that use up the pool of a producer and `replicas` consumer groups, for
     consumers that need so many; None where there are none.  Both are what a thread is launched with where
-    reallocation brings nothing: with one consumer group each thread has all that it can address."""
-    entry = entry_registers((replicas + 1) * WARP_GROUP, target)
-    pool = (replicas + 1) * entry
+    reallocation brings nothing: with one consumer group each thread has all that it can address.
+    transposer: registers of a transposer's threads, 0 where there is none."""
+    entry = entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP, target)
+    pool = (replicas + 1 + bool(transposer)) * entry - transposer
     usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
     for low in range(usual, least - 1, -8):
         high = min((pool - low) // replicas // 8 * 8, target.max_registers_per_thread // 8 * 8)
         if high <= entry:
-            return (entry, entry) if entry >= need else None
+            return (entry, entry) if entry >= max(need, transposer) else None
         if high >= need:
             return pool - replicas * high, high
     return None

@@ -155,17 +155,26 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
     wanted = wanted_inner(structure, v)
     inner = wanted if wanted is not None else memory_inner
     inner = len(shape) - 1 if inner is None else inner
+    if len(shape) == 1:  # of what wgmma does not read; TMA swizzles rows of at most 128 bytes
+        return inner, 0
     extents = [shape[inner]]
-    for _, operand in real_users(structure, v):
+    for user, operand in real_users(structure, v):
+        if user.kind is tile.dot and operand in user.operands[:2] and inner == wanted:
+            extents.append(promotion_step(user))
         for o in _views(structure, v, operand) or ():
             if o.kind is task.slice_block:
                 extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = _dtype(v).bytes
-    if (
-        len(shape) == 1
-    ):  # TMA swizzles rows of at most 128 bytes, and ordinary loads need no swizzle here
-        return inner, 0
     return inner, min(swizzle_for(n * size) for n in extents)
+
+
+def promotion_step(dot: Op) -> int:
+    """How much of K a dot leaves to the tensor core before it promotes the sum: whole instructions, of 32
+    bytes of K (PTX ISA, "wgmma.mma_async"), and all of K where it need not promote."""
+    k = shape_of(dot.operands[0].type)[1]
+    limit: int = dot.attrs.get("max_imprecise") or k
+    unit = 32 // _dtype(dot.operands[0]).bytes
+    return max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
 
 
 def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
@@ -174,16 +183,33 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
     return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
 
 
-def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, str]:
-    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it."""
+def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
+    """Why the dots that read load o can't read it as it lies in memory; None where they can."""
+    if o.kind is tile.load_box:
+        view = accesses.view(o)
+        rank = len(shape_of(o.result.type))
+        inner = accesses.inner_axis(view, rank) if view is not None else None
+    else:
+        inner, _ = pointer_pieces(accesses, o.operands[0], o.operands[1:])
+    wanted = wanted_inner(accesses.structure, o.result, parts)
+    if wanted is None or wanted == inner:
+        return None
+    return f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
+
+
+def choose_via(
+    accesses: Accesses, o: Op, parts: Parts = _uncut, relayed: bool = False
+) -> tuple[str, str]:
+    """How load `o` fills its item ('tma', 'cp_async', 'registers') and the fact behind it.  relayed: a
+    transposer is going to lay it out as its readers need it."""
     if o.kind is not tile.load_box:
-        return _by_pointers(accesses, o, parts)
+        return _by_pointers(accesses, o, parts, relayed)
     shape = shape_of(o.result.type)
     view = accesses.view(o)
     inner = accesses.inner_axis(view, len(shape)) if view is not None else None
-    wanted = wanted_inner(accesses.structure, o.result, parts)
-    if wanted is not None and wanted != inner:
-        return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
+    wrong = None if relayed else misplaced(accesses, o, parts)
+    if wrong is not None:
+        return "registers", wrong
     why = accesses.why_not_tma(o, shape)
     if why is None:
         fact = "base and outer strides are multiples of 16 bytes, the inner stride is 1"
@@ -198,17 +224,17 @@ def choose_via(accesses: Accesses, o: Op, parts: Parts = _uncut) -> tuple[str, s
     return "registers", f"{why}; runs of 4 bytes are not known to be aligned"
 
 
-def _by_pointers(accesses: Accesses, o: Op, parts: Parts) -> tuple[str, str]:
+def _by_pointers(accesses: Accesses, o: Op, parts: Parts, relayed: bool) -> tuple[str, str]:
     """`choose_via` for a load by pointers."""
     no_box = "it is no box of a strided array"
     if len(o.operands) > 2:
         return "registers", f"{no_box}, and masked-off elements are not zero"
-    inner, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:])
+    _, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:])
     if not pieces:
         return "registers", f"{no_box}; runs of 4 bytes are not known to be adjacent and aligned"
-    wanted = wanted_inner(accesses.structure, o.result, parts)
-    if wanted is not None and wanted != inner:
-        return "registers", f"wgmma reads it with axis {wanted} adjacent, in memory it is not"
+    wrong = None if relayed else misplaced(accesses, o, parts)
+    if wrong is not None:
+        return "registers", wrong
     return "cp_async", f"{no_box}, but each row's; runs of {pieces} bytes are aligned"
 
 
