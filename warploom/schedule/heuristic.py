@@ -165,7 +165,9 @@ class _Chooser:
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
-        deferred, promotions = self.deferred(overlaps), self.promotions()
+        deferred = self.deferred(overlaps)
+        entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, self.target)
+        promotions = self.promotions(joins, tasks[0].registers or entry)
         turns = self.turns(ends, channels)
         for o in self.relays:  # a transposer runs the control flow around what it turns
             for outer in self.structure.enclosing(o):
@@ -263,16 +265,26 @@ class _Chooser:
             )
         return tuple(o.id for o in found)
 
-    def promotions(self) -> tuple[PromotionPlan, ...]:
-        """How the promoting dots add up their partial sums."""
+    def promotions(self, joins: joining.Joins, registers: int) -> tuple[PromotionPlan, ...]:
+        """How the promoting dots add up their partial sums, dots that become one as one.  registers: that a
+        thread of the consumer has."""
+        rest = self.need - self.partial(self.pieces)
         plans = []
         for o in (o for o in self.dots if o.attrs.get("max_imprecise")):
-            columns = shape_of(o.result.type)[1] // self.parts(o)[1] // self.pieces
-            plans.append(PromotionPlan(o.id, columns))
-            each = o.attrs["max_imprecise"]
-            said = f"promoted each {each} of K, {columns} columns at a time"
-            why = "a partial sum and the total fit the registers"
-            self.because(o.id, said, why)
+            group = next((g for g in joins.groups if o in g), (o,))
+            rows, columns = (
+                n // parts for n, parts in zip(shape_of(o.result.type), self.parts(o), strict=True)
+            )
+            counts = _pieces([columns * len(group)])
+            fits = (
+                p
+                for p in counts
+                if rest + rows * columns * len(group) // p // WARP_GROUP <= registers
+            )
+            at_once = columns * len(group) // next(fits, counts[-1])
+            plans.append(PromotionPlan(o.id, at_once))
+            said = f"promoted each {o.attrs['max_imprecise']} of K, {at_once} columns at a time"
+            self.because(o.id, said, "a partial sum and the total fit the registers")
         return tuple(plans)
 
     def check_limits(self) -> None:
@@ -661,9 +673,7 @@ class _Chooser:
     def piece_counts(self) -> list[int]:
         """Into how many pieces the columns of promoting dots may be cut, fewest first: wide products are the
         fastest."""
-        columns = [n for _, n in self.promoted()]
-        counts = range(1, max(columns, default=0) // MIN_COLUMNS + 1)
-        return [p for p in counts if all(n % (8 * p) == 0 for n in columns)] or [1]
+        return _pieces([n for _, n in self.promoted()])
 
     def partial(self, pieces: int) -> int:
         """Registers a thread of a partial sum before it is promoted."""
@@ -1110,6 +1120,12 @@ class _Wish:
 
 def _depth_knob(specialized: bool) -> str:
     return "num_buffers_warp_spec" if specialized else "num_stages"
+
+
+def _pieces(columns: list[int]) -> list[int]:
+    """Into how many pieces all of these columns can be cut."""
+    counts = range(1, max(columns, default=0) // MIN_COLUMNS + 1)
+    return [p for p in counts if all(n % (8 * p) == 0 for n in columns)] or [1]
 
 
 def _buffers(chunks: int, wanted: int) -> int:
