@@ -21,6 +21,7 @@ def bind(data: AttentionData, persistent: bool = False, **meta: Any) -> Run:
     heads = case.batch * case.heads
     scale = case.d**-0.5 * math.log2(math.e)
     lse = torch.empty(1, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
     section = section_of(heads, case.seq, case.d)
     programs = torch.cuda.get_device_properties(0).multi_processor_count if persistent else None
     grid = grid_of(heads, case.seq, programs)
@@ -29,7 +30,7 @@ def bind(data: AttentionData, persistent: bool = False, **meta: Any) -> Run:
     meta = {"D": case.d, "CAUSAL": case.causal, **meta}
 
     def run(i: int) -> None:
-        attention_forward[grid](*sets[i], lse, heads, case.seq, section, scale, **meta)
+        attention_forward[grid](*sets[i], lse, counter, heads, case.seq, section, scale, **meta)
 
     return run
 
@@ -40,7 +41,7 @@ def candidates(data: AttentionData) -> list[Candidate]:
     case = data.case
     found = []
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
-        for persistent in (False, True):
+        for persistent in (True,) if c.kwargs["DRAWN"] else (False, True):
             options = {**c.all_kwargs, "persistent": persistent}
             label = ", ".join(f"{k}={v}" for k, v in options.items())
             found.append(Candidate(label, lambda options=options: bind(data, **options)))

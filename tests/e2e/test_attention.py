@@ -21,7 +21,7 @@ from warploom.runtime.compiled import CompiledKernel
 
 BF16 = ml_dtypes.bfloat16
 LOG2_E = 1.4426950408889634
-SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "i32", "i32", "i32", "fp32"]
+SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "i32", "fp32"]
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
 
 
@@ -33,7 +33,9 @@ def arguments(heads: int, seq: int, d: int, shared_by: int) -> list[Any]:
     )
     o, lse = road.array((heads, seq, d), BF16), road.array((heads * seq,), np.float32)
     scale = float(np.float32(LOG2_E * d**-0.5))
-    return [q, k, v, o, lse, heads, seq, section_of(heads, seq, d, shared_by, 1 << 15), scale]
+    counter = road.filled(np.zeros(2), np.int32)
+    section = section_of(heads, seq, d, shared_by, 1 << 15)
+    return [q, k, v, o, lse, counter, heads, seq, section, scale]
 
 
 def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
@@ -50,7 +52,8 @@ def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
 
 
 def close(found: list[Any], causal: bool) -> None:
-    q, k, v, o, lse = found[:5]
+    q, k, v, o, lse, counter = found[:6]
+    assert not counter.any()
     wanted, logs = expected(q, k, v, causal)
     error = o.astype(np.float64) - wanted
     assert np.linalg.norm(error) < 6e-3 * np.linalg.norm(wanted)
@@ -67,6 +70,9 @@ def close(found: list[Any], causal: bool) -> None:
         (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
         (2, 257, True, {"D": 64, "groups": 2, "BLOCK_N": 64, "ping_pong": False}),
         (2, 257, False, {"D": 64, "groups": 2, "BLOCK_N": 80, "num_buffers_warp_spec": 3}),
+        (4, 300, True, {"D": 64, "groups": 2, "DRAWN": True, "SHARED_BY": 2}),
+        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "Q_STAGES": 2}),
+        (2, 600, True, {"D": 64, "groups": 2, "DRAWN": True, "PAIRS": True}),
         (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
     ],
 )
@@ -187,11 +193,13 @@ def test_two_loops_both_overlap(seq: int) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-def test_it_ejects_and_compiles_back(tmp_path: Path) -> None:
-    meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": True, "PAIRS": True, "LSE": True}
+@pytest.mark.parametrize("drawn", [False, True])
+def test_it_ejects_and_compiles_back(drawn: bool, tmp_path: Path) -> None:
+    meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": True, "LSE": True}
+    meta["PAIRS"] = not drawn
     found = attention_forward.compile(
         signature=SIGNATURE,
-        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2},
+        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2, "DRAWN": drawn},
         num_consumer_groups=2,
     )
     script, signature = owned(found.eject(), tmp_path, 4)

@@ -39,13 +39,15 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
         grid = grid_of(heads, seq, 132 if index else None)
         section = section_of(heads, seq, d, shared_by)
         scale = d**-0.5 * math.log2(math.e)
+        counter = torch.zeros(2, device="cuda", dtype=torch.int32)
         for _ in range(3):
             o.fill_(math.nan)
             attention_forward[grid](
-                q, k, v, o, lse, heads, seq, section, scale,
+                q, k, v, o, lse, counter, heads, seq, section, scale,
                 D=d, CAUSAL=causal, SHARED_BY=shared_by, **meta,
             )  # fmt: skip
             torch.cuda.synchronize()
             assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
             assert float((lse.double() - logs).abs().max()) < 1e-4
+            assert not counter.any()
             assert bool((whole[:GUARD] == 7).all() and (whole[-GUARD:] == 7).all())

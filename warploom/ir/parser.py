@@ -133,8 +133,8 @@ def _shared(parts: list[str]) -> Shared:
 
 def _channel(parts: list[str]) -> Channel:
     items = tuple(_parse_type(part) for part in parts[1:])
-    if not all(isinstance(item, Tile) for item in items):
-        raise ValueError("a channel carries tiles")
+    if not all(isinstance(item, Tile | Scalar) for item in items):
+        raise ValueError("a channel carries tiles and numbers")
     return Channel(items, int(parts[0]))  # type: ignore[arg-type]
 
 

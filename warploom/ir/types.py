@@ -227,9 +227,9 @@ class InFlight(Type):
 
 @dataclass(frozen=True)
 class Channel(Type):
-    """A ring between tasks (CHANNEL level): `depth` slots, each holding one tile of every item."""
+    """A ring between tasks (CHANNEL level): `depth` slots, each with a tile or a number of every item."""
 
-    items: tuple[Tile, ...]
+    items: tuple[Tile | Scalar, ...]
     depth: int
 
     def __str__(self) -> str:

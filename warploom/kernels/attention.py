@@ -4,13 +4,13 @@ Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), contiguous; he
 CAUSAL: row i sees columns 0 … i.  Any sequence length; LSE: log Σ exp of each row's scores goes to lse
 (heads, seq) in float32.
 
-A program takes tiles of BLOCK_M rows in turn (`num_programs` apart) and walks along K and V in blocks of
-BLOCK_N.  Written as one would without thinking of the machine, but for two things: the scale is applied
-inside the exponent, where it costs nothing (one fused multiply-add), and only blocks that cross the diagonal
-or the end are masked.
+A program takes tiles of BLOCK_M rows, in turn (`num_programs` apart) or drawn from a counter, and walks
+along K and V in blocks of BLOCK_N.  Written as one would without thinking of the machine, but for two
+things: the scale is applied inside the exponent, where it costs nothing (one fused multiply-add), and only
+blocks that cross the diagonal or the end are masked.
 
-The compiler makes of it one task that loads and groups of 64 rows that compute; inside a group the next
-scores and this block's P·V are in flight together, and the groups take turns at issuing them.
+The compiler makes of it one task that draws and loads, and groups of 64 rows that compute; inside a group
+the next scores and this block's P·V are in flight together, and the groups take turns at issuing them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,32 @@ def place_of(
 
 
 @wl.jit
+def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
+    """The tile that a program takes after tile t.  DRAWN: whoever is done takes the next one that nobody has;
+    the first ones go by the programs' numbers."""
+    if DRAWN:
+        drawn = tl.atomic_add(counter_ptr, 1)
+        tl.assume(drawn >= 0)  # TMA takes no addresses before an array
+        return tl.num_programs(0) + drawn
+    return t + tl.num_programs(0)
+
+
+@wl.jit
+def leave(counter_ptr: Any) -> None:
+    """The last program to leave sets the counter back for the next launch: nobody draws any more."""
+    if tl.atomic_add(counter_ptr + 1, 1) == tl.num_programs(0) - 1:
+        tl.store(counter_ptr, 0)
+        tl.store(counter_ptr + 1, 0)
+
+
+@wl.jit
 def attention_forward(
     q_ptr: Any,
     k_ptr: Any,
     v_ptr: Any,
     o_ptr: Any,
     lse_ptr: Any,
+    counter_ptr: Any,
     heads: Any,
     seq: Any,
     section: Any,
@@ -67,12 +87,15 @@ def attention_forward(
     LSE: tl.constexpr = False,
     Q_STAGES: tl.constexpr = 1,
     PAIRS: tl.constexpr = False,
+    DRAWN: tl.constexpr = False,
 ) -> None:
     """Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
-    scale: the softmax scale times log2(e).  section: see `tile_at` and `section_of`."""
+    scale: the softmax scale times log2(e).  section: see `place_of` and `section_of`.  counter: two zeros,
+    which every launch leaves as it found them; launches that may run at the same time need two each."""
     tiles = tl.cdiv(seq, BLOCK_M)
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
-    for t in tl.range(tl.program_id(0), count * heads, tl.num_programs(0)):
+    t = tl.program_id(0)
+    while t < count * heads:
         # The tile in the middle of an odd number is a pair of its own.
         halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
@@ -116,6 +139,9 @@ def attention_forward(
                 at = lse_ptr + head.to(tl.int64) * seq + rows
                 tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
             o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
+        t = tile_after(t, counter_ptr, DRAWN)
+    if DRAWN:
+        leave(counter_ptr)
 
 
 def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 32 << 20) -> int:
@@ -137,9 +163,15 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
 
 
 def _config(
-    groups: int, q_stages: int, eighths: int, pairs: bool = False, n: int = 128
+    groups: int,
+    q_stages: int,
+    eighths: int,
+    pairs: bool = False,
+    n: int = 128,
+    drawn: bool = False,
 ) -> wl.Config:
     tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n, "Q_STAGES": q_stages, "PAIRS": pairs}
+    tile["DRAWN"] = drawn
     return wl.Config(
         tile, num_consumer_groups=groups, num_buffers_warp_spec=2, wait_eighths=eighths
     )
@@ -148,10 +180,15 @@ def _config(
 # Groups of 64 rows, tiles of Q in shared memory, and where the wait for P·V stands, by head size and
 # causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200.
 ATTENTION_CONFIGS = {
-    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 1, 3)],
-    (128, True): [_config(2, 1, 2), _config(2, 2, 2, pairs=True)],
-    (64, False): [_config(3, 1, 0), _config(3, 2, 0), _config(2, 2, 2)],
-    (64, True): [_config(3, 1, 0), _config(3, 2, 0, pairs=True), _config(2, 2, 2, pairs=True)],
+    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 1, 3, drawn=True)],
+    (128, True): [_config(2, 1, 2, drawn=True), _config(2, 2, 2, pairs=True)],
+    (64, False): [_config(3, 1, 0), _config(3, 2, 0, drawn=True), _config(2, 2, 2)],
+    (64, True): [
+        _config(3, 2, 0, drawn=True),
+        _config(3, 2, 0, pairs=True),
+        _config(2, 2, 2, pairs=True),
+        _config(2, 2, 2, drawn=True),
+    ],
 }
 
 
@@ -168,4 +205,4 @@ attention = wl.autotune(
     prune_configs_by={"early_config_prune": for_head},
 )(attention_forward)
 """`attention_forward`, tuned:
-`attention[grid_of(heads, seq, sms)](q, k, v, o, lse, heads, seq, section, scale, D=d, CAUSAL=causal)`."""
+`attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`."""

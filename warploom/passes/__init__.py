@@ -7,6 +7,7 @@ from warploom.passes.fuse_tasks import fuse_tasks
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.join_dots import join_dots
 from warploom.passes.merge_elects import merge_elects
+from warploom.passes.order_numbers import order_numbers
 from warploom.passes.partition_code import partition_code
 from warploom.passes.partition_data import partition_data
 from warploom.passes.partition_tasks import partition_tasks
@@ -18,6 +19,7 @@ PASSES = (
     ("partition_tasks", partition_tasks, Level.TASK),
     ("partition_data", partition_data, Level.TASK),
     ("join_dots", join_dots, Level.TASK),
+    ("order_numbers", order_numbers, Level.TASK),
     ("insert_channels", insert_channels, Level.CHANNEL),
     ("partition_code", partition_code, Level.WARP),
     ("pipeline_wgmma", pipeline_wgmma, Level.WARP),

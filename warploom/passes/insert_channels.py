@@ -12,6 +12,15 @@ after:   producer_acquire(%ring, %slot, %phase) @{producer}
          consumer_release(%ring, %slot) @{consumer}
          %slot1, %phase1 = ring_next(%slot, %phase) {depth=3} @{consumer, producer}
 
+A number that the producer gets (from an atomic, say) is handed on in front of its first reader, and all tasks
+go on with what they took:
+
+         %n = atomic(%p, %one) {fn="add"} @{producer}
+         …                                                         what comes before the first reader
+         producer_acquire; put(%ring, %slot, %n) {item=0}; producer_commit @{producer}
+         consumer_wait @{consumer};  %t = take(%ring, %slot) {item=0} @{consumer, producer}
+         consumer_release(%ring, %slot) @{consumer}
+
 All of a channel's ops stand in the block of its loads, so every task that runs the block counts alike;
 a use deeper inside (in an `if`, a loop) waits and releases around the op that contains it.  The cursor
 (slot, phase) is threaded through every enclosing loop and both arms of every `if`.  Ops that only view
@@ -54,6 +63,10 @@ class _Ring:
     tasks: frozenset[str]
     channel: Value
 
+    @property
+    def is_number(self) -> bool:
+        return self.plan.via == ("number",)
+
 
 @dataclass(eq=False)
 class _Inserter:
@@ -75,8 +88,8 @@ class _Inserter:
         self.items = {o.result for r in self.rings for o in r.loads}
 
     def load(self, item: str) -> Op:
-        """The load (or relay) that a schedule calls `item`."""
-        loads = (tile.load, tile.load_box, task.relay)
+        """The load (or relay), or what else gives a number, that a schedule calls `item`."""
+        loads = (tile.load, tile.load_box, tile.atomic, task.relay)
         found = [o for o in self.structure.ops if o.id == item and o.kind in loads]
         if len(found) != 1:
             raise InternalError(f"a channel carries {item}, of which there are {len(found)}")
@@ -104,7 +117,7 @@ class _Inserter:
         if not spans or min(s[0] for s in spans) <= at:
             raise InternalError(f"channel {plan.name} is not used after its last load")
         items = tuple(o.result.type for o in loads)
-        assert all(isinstance(t, Tile) for t in items)
+        assert all(isinstance(t, Tile | Scalar) for t in items)
         kind = task.channel.infer(
             (), {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
         )[0]
@@ -139,10 +152,12 @@ class _Inserter:
     def ops(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
         """Rebuilds all of a region but its yield; `cursors` moves on with the rings."""
         here = [r for r in self.rings if r.block is region]
-        producing = {o for r in here for o in r.loads}
+        producing = {o for r in here for o in r.loads if not r.is_number}
         for i, o in enumerate(region.ops):
             for r in here:
-                if r.first == i:
+                if r.first == i and r.is_number:
+                    self.hand_on(r, b, cursors)
+                elif r.first == i:
                     self.begin_use(r, b, cursors[r])
             if o in producing:
                 for r in here:
@@ -158,7 +173,7 @@ class _Inserter:
                 with b.at(o):
                     b.append(o.with_(operands=self.operands(o.operands, b)))
             for r in here:
-                if r.last == i:
+                if r.last == i and not r.is_number:
                     self.end_use(r, b, cursors)
 
     def end(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> tuple[Value, ...]:
@@ -167,7 +182,7 @@ class _Inserter:
         with b.at(end):
             values = self.operands(end.operands, b)
         for r in self.rings:
-            if r.block is region and r.last == len(region.ops) - 1:
+            if r.block is region and r.last == len(region.ops) - 1 and not r.is_number:
                 self.end_use(r, b, cursors)
         return values
 
@@ -205,6 +220,22 @@ class _Inserter:
                     )  # a load_box's, or a load's without `other`
                     b.append(Op(task.produce, ends, {"item": n}, (), (), b.tasks, o.loc, o.id))
             task.producer_commit(b, r.channel, slot)
+
+    def hand_on(self, r: _Ring, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+        """All of a number's way: its slot is free again as soon as it was read."""
+        slot, phase = cursors[r]
+        (o,) = r.loads
+        with b.at(o):
+            b.tasks = frozenset({r.plan.producer})
+            task.producer_acquire(b, r.channel, slot, phase)
+            task.put(b, r.channel, slot, o.result, item=0)
+            task.producer_commit(b, r.channel, slot)
+            b.tasks = frozenset(r.plan.consumers)
+            task.consumer_wait(b, r.channel, slot, phase)
+            b.tasks = r.tasks
+            taken = task.take(b, r.channel, slot, item=0, hint=o.result.hint)
+            self.taken[o.result] = taken
+        self.end_use(r, b, cursors)
 
     def begin_use(self, r: _Ring, b: Builder, cursor: Cursor) -> None:
         slot, phase = cursor

@@ -79,13 +79,13 @@ class Ring:
 def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
 ) -> dict[Value, Ring]:
-    """Declares every channel of the function in front of the tasks."""
+    """Declares every channel of tiles of the function in front of the tasks."""
     accesses = Accesses(func, structure, target)
     plans = {t.name: t for t in schedule.tasks}
     names: set[str] = set()
     found = {}
     for o in structure.ops:
-        if o.kind is task.channel:
+        if o.kind is task.channel and "number" not in o.attrs["via"]:
             found[o.result] = _declare(o, schedule, accesses, plans, names, top)
     return found
 
@@ -107,12 +107,15 @@ def _declare(
     users = structure.users.get(o.result, [])
     takes = {u.attrs["item"]: u.result for u in reversed(users) if u.kind is task.take}
     shared: dict[Op, Value] = {}  # concat -> slots of its parts
+    tiles: list[Tile] = []
     items: list[Value] = []
     parts: list[Part | None] = []
     maps: list[Value | None] = []
     pieces: list[int] = []
     for n, t in enumerate(channel.items):
         via = plan.via[n]
+        assert isinstance(t, Tile)
+        tiles.append(t)
         fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
         memory_inner = _memory_inner(accesses, fills[0], len(t.shape))
         inner, swizzle = rings.item_layout(structure, takes[n], memory_inner)
@@ -170,7 +173,7 @@ def _declare(
     full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))
     return Ring(
         via=plan.via,
-        tiles=channel.items,
+        tiles=tuple(tiles),
         items=tuple(items),
         parts=tuple(parts),
         maps=tuple(maps),

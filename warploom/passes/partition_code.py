@@ -10,8 +10,8 @@ after:   declarations (tensor maps, shared memory, mbarriers), scalars that all 
          tasks() {names=("consumer", "producer"), …} do { … } do { … }
 
 A task's copy of a loop or an if carries only the values which that task uses, and of the hints of a loop
-keeps `unroll` alone.  A producer that does
-nothing but TMA is one `elect` around its whole body.
+keeps `unroll` alone.  A producer that does nothing but TMA, and ops on numbers, is one `elect` around its
+whole body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes import lower_channels, select_instructions
+from warploom.passes import lower_channels, lower_numbers, select_instructions
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
@@ -72,6 +72,7 @@ class _Partition:
         self.rings = lower_channels.declare(
             self.func, self.schedule, self.target, self.structure, self.top
         )
+        self.numbers = lower_numbers.declare(self.schedule, self.structure, self.top)
         plans = self.schedule.tasks
         regions = tuple(self.region(plan, common) for plan in plans)
         b = self.top
@@ -177,7 +178,8 @@ class _Writer:
                 continue
             if any(isinstance(v.type, Tile) for v in o.results if self.lives(v)):
                 return False
-            if o.kind is task.producer_acquire and not self.shared.rings[o.operands[0]].only_tma:
+            ring = self.shared.rings.get(o.operands[0]) if o.operands else None
+            if ring is not None and not ring.only_tma:
                 return False
         return True
 
@@ -227,6 +229,8 @@ class _Writer:
             self.control(o, b)
         elif kind is task.replica_id:
             self.env[o.result] = self.replica_id(b)
+        elif o.operands and o.operands[0] in self.shared.numbers:
+            self.number(o, self.shared.numbers[o.operands[0]], b)
         elif kind is task.consumer_wait:
             ring = self.shared.rings[o.operands[0]]
             lower_channels.wait(b, ring, *(self.get(v) for v in o.operands[1:]))
@@ -244,9 +248,22 @@ class _Writer:
         elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
             self.store(o, b)
         else:
-            if o in self.shared.aliased:  # what other threads stored or still load
+            if o in self.shared.aliased and not self.elected:  # what others stored or still load
                 hopper.group_sync(b, scope="task")
             self.copy(o, b)
+
+    def number(self, o: Op, ring: lower_numbers.NumberRing, b: Builder) -> None:
+        """What a consumer does to a ring of numbers; whoever put the number knows it."""
+        slot = self.get(o.operands[1])
+        if o.kind is task.consumer_wait:
+            lower_numbers.wait(b, ring, slot, self.get(o.operands[2]))
+        elif o.kind is task.consumer_release:
+            lower_numbers.release(b, ring, slot)
+        else:
+            users = self.shared.structure.users[o.operands[0]]
+            (put,) = (u for u in users if u.kind is task.put)
+            known = self.get(put.operands[2]) if self.runs(put) else None
+            self.env[o.result] = known or lower_numbers.take(b, ring, slot, o.result.hint)
 
     def copy(self, o: Op, b: Builder) -> None:
         operands = tuple(self.get(v) for v in o.operands)
@@ -276,8 +293,13 @@ class _Writer:
         wait for the slot overlaps with it."""
         acquire = unit[0]
         b.loc = acquire.loc
-        ring = self.shared.rings[acquire.operands[0]]
         slot, phase = (self.get(v) for v in acquire.operands[1:])
+        if acquire.operands[0] in self.shared.numbers:
+            (number,) = (self.get(o.operands[2]) for o in unit if o.kind is task.put)
+            numbers = self.shared.numbers[acquire.operands[0]]
+            lower_numbers.put(b, numbers, slot, phase, number, self.elected)
+            return
+        ring = self.shared.rings[acquire.operands[0]]
         sources = [lower_channels.Source()] * len(ring.items)
         made = {o.result: o for o in unit if o.kind in (tile.load, tile.load_box, task.relay)}
         for o in unit:

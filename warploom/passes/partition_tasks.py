@@ -92,4 +92,4 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
         if o.id in ahead and (base := accesses.base(o.operands[0])) is not None
     }
     stored = {base for base in accesses.written() if base is not None}
-    return tuple(sorted((s, r) for s in stored for r in loaded))
+    return tuple(sorted((s, r) for s in stored for r in loaded if s != r))

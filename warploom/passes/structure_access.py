@@ -18,9 +18,10 @@ where all that is loaded beyond it is masked off by the same bound before it rea
 without a bound gets the largest extent.  An offset that varies and belongs to no axis of the tile, as a
 batch's `z·stride_z`, becomes a leading axis of the view; so does one in the base of a view that the
 program makes itself (a block pointer into a batch).  Anything else stays as it is;
-func.attrs["access_notes"], pairs of (op id, reason), says why.  A divisor in index arithmetic is taken to
-be positive.  Integer parameters taken to be non-negative are listed in func.attrs["nonnegative"]
-(indices): a launch with a negative one uses a variant compiled without this pass.
+func.attrs["access_notes"], pairs of (op id, reason), says why.  What a loop or an if passes on is not
+negative where all that it comes from is not; of a number from memory `tl.assume` can say so.  A divisor in
+index arithmetic is taken to be positive.  Integer parameters taken to be non-negative are listed in
+func.attrs["nonnegative"] (indices): a launch with a negative one uses a variant compiled without this pass.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
+from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
@@ -108,6 +110,13 @@ class _Analysis:
     parents: dict[Op, Op] = field(
         default_factory=dict
     )  # of each yield, the op whose region it ends
+    passed_on: dict[Value, tuple[Value, ...]] = field(
+        default_factory=dict
+    )  # by loops and ifs: what each may be
+    promised: set[Value] = field(default_factory=set)  # not to be negative, by tl.assume
+    proving: set[Value] = field(
+        default_factory=set
+    )  # passed-on values whose sign is being looked for
 
     def number(self, values: Iterable[Hashable]) -> None:
         for v in values:
@@ -175,7 +184,7 @@ class _Analysis:
             return self.masks[o.operands[0]] + self.masks[o.operands[1]]
         if kind in (tile.expand_dims, tile.broadcast, tile.transpose):
             return self._moved_mask(o)
-        if kind not in (arith.lt, arith.le, arith.gt, arith.ge):
+        if kind not in _ORDERS:
             return None
         x, y = (self.of(v) for v in o.operands)
         if x is None or y is None:
@@ -316,6 +325,7 @@ class _Analysis:
             and all(v in self.invariant for v in o.operands)
         ):
             self.invariant.update(o.results)
+        self.passed_on |= _passed_on(o)
         if o.kind is control.for_:
             self.enter_loop(o)
             self.walk(o.regions[0])
@@ -343,9 +353,17 @@ class _Analysis:
             return True
         if v in self.loops:
             return self._value_nonnegative(self.loops[v].operands[0])
+        if v in self.promised or v in self.proving:  # (by induction over the iterations)
+            return True
         known = self.affine.get(v)
         if known is not None and not known.coefs and Poly.atom(v) != known.start:
             return self.nonnegative(known.start)
+        if v in self.passed_on:
+            self.proving.add(v)
+            try:
+                return all(map(self._value_nonnegative, self.passed_on[v]))
+            finally:
+                self.proving.discard(v)
         o = self.makers.get(v)
         if o is None:
             return False
@@ -355,13 +373,49 @@ class _Analysis:
             return self._value_nonnegative(o.operands[0])
         if o.kind is arith.idiv:
             return self._value_nonnegative(o.operands[0])
-        if o.kind in (arith.minimum, arith.cast, arith.shr):
+        if o.kind in (arith.minimum, arith.cast, arith.shr, arith.add, arith.mul):
             return all(self._value_nonnegative(x) for x in o.operands)
         if o.kind is arith.maximum:
             return any(self._value_nonnegative(x) for x in o.operands)
         if o.kind is arith.select:
             return all(self._value_nonnegative(x) for x in o.operands[1:])
         return False
+
+
+def _passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:
+    """What each value that a loop or an if carries may be."""
+    if o.kind is control.for_:
+        (body,) = o.regions
+        rows = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
+        return {v: (init, end) for init, param, end, result in rows for v in (param, result)}
+    if o.kind is control.while_:
+        condition, body = o.regions
+        entry = zip(condition.params, zip(o.operands, body.yielded, strict=True), strict=True)
+        beyond = zip(body.params, o.results, condition.yielded[1:], strict=True)
+        return {**dict(entry), **{v: (end,) for *both, end in beyond for v in both}}
+    if o.kind is control.if_:
+        return dict(zip(o.results, zip(*(r.yielded for r in o.regions), strict=True), strict=True))
+    return {}
+
+
+def _promised(region: Region, makers: dict[Value, Op]) -> set[Value]:
+    """Numbers that tl.assume says are not negative, in the block that makes them."""
+    found: set[Value] = set()
+    own = {*region.params, *(v for o in region.ops for v in o.results)}
+    for o in region.ops:
+        for r in o.regions:
+            found |= _promised(r, makers)
+        test = makers.get(o.operands[0]) if o.kind is control.assume else None
+        if test is None or test.kind not in _ORDERS:
+            continue
+        low, high = test.operands if test.kind in (arith.lt, arith.le) else test.operands[::-1]
+        least = constant_of(makers.get(low))
+        if isinstance(least, int) and least >= -(test.kind in (arith.lt, arith.gt)) and high in own:
+            found.add(high)
+    return found
+
+
+_ORDERS = (arith.lt, arith.le, arith.gt, arith.ge)
 
 
 def _wrapped(x: Affine, modulus: Affine) -> Affine | None:
@@ -782,6 +836,7 @@ def structure_access(func: Func, schedule: Schedule | None, target: Target) -> F
         for i, v in enumerate(o.operands):
             an.uses.setdefault(v, []).append((o, i))
         an.parents.update({r.ops[-1]: o for r in o.regions})
+    an.promised = _promised(func.body, an.makers)
     rewriter = _Rewriter(an, outside=set(func.params))
     ops: list[Op] = []
     for o in func.body.ops:

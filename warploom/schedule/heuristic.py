@@ -39,6 +39,7 @@ from warploom.schedule.model import (
     TaskPlan,
     relayed,
 )
+from warploom.schedule.numbers import NUMBER_DEPTH, SLOT_BYTES, Numbers
 from warploom.schedule.resources import (
     INSTRUCTION_RESERVE,
     LEAST_RESERVE,
@@ -143,7 +144,9 @@ class _Chooser:
         loads = self.producer_loads()
         demand, loads = self.demand(loads)
         specialized = self.specialized(loads)
-        if specialized and any(self.hints.keeps(o) for o in loads):
+        if not specialized:
+            demand, loads = self.demand(loads, is_fused=True)
+        elif any(self.hints.keeps(o) for o in loads):
             demand, loads = self.demand([o for o in loads if not self.kept(o)])
         if specialized and (vectors := self.vectors(loads)):
             demand, loads = self.demand([o for o in self.ops if o in loads or o in vectors])
@@ -161,7 +164,14 @@ class _Chooser:
         loads = [o for o in loads if o in kept]
         ends = tile_ends.find(self.structure, mine, replicas) if specialized else []
         wanted = tile_ends.wanted_depth(ends, self.knobs)
-        channels, stores = self.memory(groups, vias, main, side, replicas, specialized, wanted)
+        for o in self.relays:  # a transposer runs the control flow around what it turns
+            for outer in self.structure.enclosing(o):
+                demand.run(outer, "turn")
+        names = {"use": main, "load": side, "turn": TRANSPOSER}
+        numbers = self.number_channels(demand, names)
+        channels, stores = self.memory(
+            groups, vias, main, side, replicas, specialized, wanted, numbers
+        )
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
         overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
@@ -169,10 +179,6 @@ class _Chooser:
         entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, self.target)
         promotions = self.promotions(joins, tasks[0].registers or entry)
         turns = self.turns(ends, channels)
-        for o in self.relays:  # a transposer runs the control flow around what it turns
-            for outer in self.structure.enclosing(o):
-                demand.run(outer, "turn")
-        names = {"use": main, "load": side, "turn": TRANSPOSER}
         assign = {
             o.id: tuple(names[t] for t in names if t in demand.tasks[o]) for o in self.ops if o.id
         }
@@ -190,7 +196,7 @@ class _Chooser:
             tasks=tasks,
             assign=assign,
             split=SplitPlan(axis, replicas),
-            channels=channels,
+            channels=(*channels, *numbers),
             stores=stores,
             wgmma_in_flight=int(late),
             reasons=tuple(self.reasons),
@@ -437,18 +443,25 @@ class _Chooser:
             self.because(o.id, "not moved ahead", why)
         return why is not None
 
-    def demand(self, loads: list[Op]) -> tuple[Demand, list[Op]]:
-        """Who runs what ('use', 'load'), and the loads that a producer can issue by itself."""
+    def demand(self, loads: list[Op], is_fused: bool = False) -> tuple[Demand, list[Op]]:
+        """Who runs what ('use', 'load'), and the loads that a producer can issue by itself.
+
+        is_fused: both are going to be one task, which runs once what gives numbers."""
         while True:
-            fixed = {o: frozenset({"load"}) for o in loads}
-            fixed |= {
-                o: frozenset({"use"}) for o in self.ops if o not in fixed and self.anchored(o)
-            }
+            numbers = Numbers(self.structure, self.accesses)
+            while True:
+                fixed = self.fixed(loads, numbers, is_fused)
+                stuck = self.stuck(numbers, fixed)
+                if stuck is None:
+                    break
+                numbers.drop(*stuck)
             demand = Demand(self.structure, fixed)
             for o in self.ops:
                 if o in fixed and not o.regions:
-                    demand.run(o, "load" if o in loads else "use")
-            blocked = self.blocked(demand, loads)
+                    for t in sorted(fixed[o]):
+                        if t == "use" or not is_fused or o in loads:
+                            demand.run(o, t)
+            blocked = self.blocked(demand, loads, numbers)
             if not blocked:
                 break
             loads = [o for o in loads if o not in blocked]
@@ -457,12 +470,34 @@ class _Chooser:
                 demand.run(o, "use")
         return demand, loads
 
+    def fixed(self, loads: list[Op], numbers: Numbers, is_fused: bool) -> dict[Op, frozenset[str]]:
+        """Where ops have to run that are not replicated."""
+        fixed = {o: frozenset({"use"}) for o in self.ops if self.anchored(o)}
+        fixed |= {o: frozenset({"load"}) for o in loads}
+        if is_fused:
+            return fixed | {o: frozenset({"use", "load"}) for o in numbers.given}
+        return fixed | {o: frozenset({"load"}) for o in numbers.ops}
+
+    def stuck(self, numbers: Numbers, fixed: dict[Op, frozenset[str]]) -> tuple[Op, str] | None:
+        """An op that gives numbers, and what of the consumers' it would have to wait for."""
+        for o in numbers.ops:
+            alone = Demand(self.structure, fixed)
+            alone.run(o, "load")
+            sent = next((v for v, tasks in alone.crossings.items() if "load" in tasks), None)
+            if sent is not None:
+                return o, f"it depends on {self.made_by(sent)}"
+        return None
+
+    def made_by(self, v: Value) -> str:
+        maker = self.structure.maker(v)
+        return maker.id if maker is not None else "a value"
+
     def anchored(self, o: Op) -> bool:
         effects = (Effect.WRITE | Effect.SYNC) & o.kind.effect
         fixed = o.kind is tile.dot or bool(effects) or bool(o.attrs.get("volatile"))
         return fixed or (o.kind in (tile.load, tile.load_box) and o in self.aliased)
 
-    def blocked(self, demand: Demand, loads: list[Op]) -> set[Op]:
+    def blocked(self, demand: Demand, loads: list[Op], numbers: Numbers) -> set[Op]:
         """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
         needed = [o for o in loads if (o.result, "load") in demand.live]
         for o in needed:
@@ -476,8 +511,9 @@ class _Chooser:
             sent = [v for v, tasks in alone.crossings.items() if "load" in tasks]
             if sent:
                 maker = self.structure.maker(sent[0])
-                what = maker.id if maker is not None else "a value"
-                self.stays(o, f"its address or condition depends on {what}")
+                because = numbers.why_not.get(maker, "") if maker is not None else ""
+                more = f", which stays with the consumers: {because}" if because else ""
+                self.stays(o, f"its address or condition depends on {self.made_by(sent[0])}{more}")
                 found.add(o)
         return found
 
@@ -798,12 +834,13 @@ class _Chooser:
         replicas: int,
         specialized: bool,
         wanted: int,
+        numbers: tuple[ChannelPlan, ...],
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
         """Depths and staging that fit together: rings of `wanted` slots come before more than one buffer of
         staging, two slots before any."""
         links = [x for g in groups for x in self.links(g, groups, main, side, specialized)]
         slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
-        other = self.operand_staging(vias, replicas)
+        other = self.operand_staging(vias, replicas) + sum(c.depth * SLOT_BYTES for c in numbers)
         self.check_depth(specialized)
         wishes = [x.wish for x in links]
 
@@ -865,6 +902,26 @@ class _Chooser:
             found.append(_Link(f"{name}_landed", (o,), side, TRANSPOSER, landing))
             found.append(_Link(name, (o,), TRANSPOSER, main, wish))
         return found
+
+    def number_channels(self, demand: Demand, names: dict[str, str]) -> tuple[ChannelPlan, ...]:
+        """A ring for each number that the producer alone gets to know."""
+        plans = []
+        for v, tasks in demand.crossings.items():
+            o = self.structure.maker(v)
+            assert o is not None
+            if isinstance(v.type, Tile):
+                continue
+            name = v.hint or o.id.rsplit("/", 1)[-1]
+            readers = tuple(names[t] for t in names if t in tasks)
+            plans.append(
+                ChannelPlan(name, (o.id,), ("number",), names["load"], readers, NUMBER_DEPTH)
+            )
+            self.because(
+                o.id,
+                f"done once, by the {names['load']}; the number crosses to the {readers[0]}",
+                "both need it, and it must not be done twice",
+            )
+        return tuple(plans)
 
     def multicast(
         self, g: tuple[Op, ...], vias: dict[Op, str], specialized: bool

@@ -74,6 +74,7 @@ class _Ring:
 
     def __init__(self, kind: Channel, name: str, consumers: frozenset[str]) -> None:
         self.name, self.depth, self.consumers = name, kind.depth, consumers
+        self.producer: frozenset[str] = frozenset()  # tasks
         self.slots = [_Slot([None] * len(kind.items)) for _ in range(kind.depth)]
         self.turns: dict[str, int] = {}
 
@@ -148,8 +149,8 @@ def _consumers(func: Func) -> dict[Value, frozenset[str]]:
     return {v: frozenset(names) for v, names in found.items()}
 
 
-def _who(o: Op) -> str:
-    return "+".join(sorted(o.tasks)) or "the consumer"
+def _who(o: Op, besides: frozenset[str] = frozenset()) -> str:
+    return "+".join(sorted(o.tasks - besides)) or "the consumer"
 
 
 class _Program:
@@ -340,6 +341,7 @@ def _channel(p: _Program, o: Op) -> _Ring:
 
 @_effect(task.producer_acquire)
 def _acquire(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
+    ring.producer = o.tasks
     ring.acquire(o, int(slot), int(phase))
 
 
@@ -347,7 +349,8 @@ def _acquire(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
 def _produce(p: _Program, o: Op, ring: _Ring, slot: Any, source: Any, *rest: Any) -> None:
     channel = o.operands[0].type
     assert isinstance(channel, Channel)
-    item: Tile = channel.items[o.attrs["item"]]
+    item = channel.items[o.attrs["item"]]
+    assert isinstance(item, Tile)
     if isinstance(source, ViewValue):
         value = p.memory.load_box(item.dtype, source, [int(n) for n in rest], item.shape, o.loc)
     else:
@@ -372,7 +375,7 @@ def _wait(p: _Program, o: Op, ring: _Ring, slot: Any, phase: Any) -> None:
 
 @_effect(task.take)
 def _take(p: _Program, o: Op, ring: _Ring, slot: Any) -> Any:
-    return ring.take(o, _who(o), int(slot), o.attrs["item"])
+    return ring.take(o, _who(o, ring.producer), int(slot), o.attrs["item"])
 
 
 @_effect(task.consumer_release)

@@ -26,8 +26,11 @@ _CURSOR = frozenset({Level.CHANNEL, Level.WARP, Level.PLACED})
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
-def channel(*, items: tuple[Tile, ...], depth: int, via: tuple[str, ...], name: str) -> Channel:
-    """A ring of `depth` slots.  via[i] says how item i is filled: 'tma', 'cp_async' or 'registers'."""
+def channel(
+    *, items: tuple[Tile | Scalar, ...], depth: int, via: tuple[str, ...], name: str
+) -> Channel:
+    """A ring of `depth` slots.  via[i] says how item i is filled: 'tma', 'cp_async' or 'registers', a number
+    by one thread ('number')."""
     require(depth >= 1, f"a channel has at least one slot, not {depth}")
     require(len(items) == len(via), "one `via` an item")
     return Channel(items, depth)
@@ -53,12 +56,13 @@ def produce(c: Channel, slot: Scalar, source: Type, *rest: Type, item: int) -> N
     """Loads the item into the slot asynchronously (TMA or cp.async): from a view at offsets `rest`
     (load_box), or from a tile of pointers where the mask `rest`, if any, is true (load)."""
     t = c.items[item]
-    require(is_source(source, rest, t.shape, t.dtype), f"produce from {source} into {c}")
+    fits = isinstance(t, Tile) and is_source(source, rest, t.shape, t.dtype)
+    require(fits, f"produce from {source} into {c}")
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.WRITE)
-def put(c: Channel, slot: Scalar, value: Tile, *, item: int) -> None:
-    """Writes a tile from registers into the slot."""
+def put(c: Channel, slot: Scalar, value: Type, *, item: int) -> None:
+    """Writes a tile, or a number, from registers into the slot."""
     require(c.items[item] == value, f"{c} carries {c.items[item]}, got {value}")
 
 
@@ -73,8 +77,10 @@ def consumer_wait(c: Channel, slot: Scalar, phase: Scalar) -> None:
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.READ)
-def take(c: Channel, slot: Scalar, *, item: int) -> Tile:
-    """The item in the slot.  A dot reads it in place; any other use copies it to registers."""
+def take(c: Channel, slot: Scalar, *, item: int) -> Type:
+    """The item in the slot.  A dot reads it in place; any other use copies it to registers.
+
+    A number is taken by the producer as well, which knows it already."""
     return c.items[item]
 
 

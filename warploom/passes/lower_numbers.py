@@ -1,0 +1,125 @@
+"""Rings of numbers as shared memory and mbarriers: the part of partition_code that knows them.
+
+    producer_acquire   mbarrier_wait(empty[slot], phase ^ 1)
+    put                shared_put(numbers[slot]) by one thread
+    producer_commit    mbarrier_arrive(full[slot]) by that thread
+    consumer_wait      mbarrier_wait(full[slot], phase)
+    take               shared_get(numbers[slot]); the producer knows the number
+    consumer_release   mbarrier_arrive(empty[slot]) by each warp
+
+A slot has one element of 32 or 64 bits; smaller numbers are widened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.ir import build
+from warploom.ir.core import Builder, Op, Value
+from warploom.ir.ops import arith, hopper, task
+from warploom.ir.types import Channel, DType, Scalar, f32, i32
+from warploom.schedule.demand import Structure
+from warploom.schedule.model import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class NumberRing:
+    """A channel's declarations: slots, their barriers, and what dtype the number has in its tasks."""
+
+    slots: Value
+    full: Value
+    empty: Value
+    dtype: DType
+
+
+def declare(schedule: Schedule, structure: Structure, top: Builder) -> dict[Value, NumberRing]:
+    """Declares every channel of numbers in front of the tasks, behind those of tiles."""
+    names = {o.attrs["name"] for o in top.ops if "name" in o.attrs}
+    channels = [o for o in structure.ops if o.kind is task.channel and "number" in o.attrs["via"]]
+    return {o.result: _declare(o, schedule, names, top) for o in channels}
+
+
+def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> NumberRing:
+    plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
+    channel = o.result.type
+    assert isinstance(channel, Channel)
+    (item,) = channel.items
+    assert isinstance(item, Scalar)
+    name, n = plan.name, 0
+    while names & {name, f"full_{name}", f"empty_{name}"}:
+        n += 1
+        name = f"{plan.name}{n}"
+    names |= {name, f"full_{name}", f"empty_{name}"}
+    tasks = [t for t in schedule.tasks if t.name in plan.consumers]
+    readers = sum(t.warps * t.replicas for t in tasks)
+    slots = hopper.shared_alloc(
+        top,
+        name=name,
+        lead=(plan.depth,),
+        shape=(1, 1),
+        dtype=_as_stored(item.dtype),
+        inner=1,
+        swizzle=0,
+        hint=f"{name}_smem",
+    )
+    full, empty = (
+        hopper.mbarrier_alloc(
+            top, name=f"{k}_{name}", n=plan.depth, count=count, hint=f"{k}_{name}"
+        )
+        for k, count in (("full", 1), ("empty", readers))
+    )
+    return NumberRing(slots, full, empty, item.dtype)
+
+
+def _as_stored(dtype: DType) -> DType:
+    """The dtype of at least 32 bits that holds all numbers of `dtype`."""
+    if dtype.bits >= 32:
+        return dtype
+    return f32 if dtype.is_float else i32
+
+
+# ---- what the ops become.  `b` stands in the task; values are those of the task.
+
+
+def put(
+    b: Builder, ring: NumberRing, slot: Value, phase: Value, number: Value, elected: bool
+) -> None:
+    """From acquire to commit.  elected: one thread runs this already."""
+
+    def store(b: Builder) -> None:
+        stored = _as_stored(ring.dtype)
+        wide = number if stored == ring.dtype else arith.cast(b, number, dtype=stored)
+        hopper.shared_put(b, _place(b, ring, slot), wide)
+        hopper.mbarrier_arrive(b, ring.full, slot, by="thread")
+
+    free = arith.xor(b, phase, build.const(b, 1), hint="free")
+    hopper.mbarrier_wait(b, ring.empty, slot, free)
+    if elected:
+        store(b)
+    else:
+        build.elect(b, store)
+
+
+def wait(b: Builder, ring: NumberRing, slot: Value, phase: Value) -> None:
+    """consumer_wait."""
+    hopper.mbarrier_wait(b, ring.full, slot, phase)
+
+
+def take(b: Builder, ring: NumberRing, slot: Value, hint: str) -> Value:
+    """The number that the producer put into the slot."""
+    number: Value = hopper.shared_get(b, _place(b, ring, slot), hint=hint)
+    if number.type != Scalar(ring.dtype):
+        number = arith.cast(b, number, dtype=ring.dtype, hint=hint)
+    return number
+
+
+def release(b: Builder, ring: NumberRing, slot: Value) -> None:
+    """consumer_release."""
+    hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+
+
+def _place(b: Builder, ring: NumberRing, slot: Value) -> Value:
+    place: Value = hopper.shared_slot(
+        b, ring.slots, slot, hint=ring.slots.hint.replace("_smem", "_slot")
+    )
+    return place
