@@ -1007,8 +1007,8 @@ class _Chooser:
                 total += rings.slot_bytes(v) * (replicas // self.parts(o)[1])
         return total
 
-    def staged(self, replicas: int) -> list[tuple[Op, tuple[int, int], int]]:
-        """(store, chunk, number of chunks a replica) of the stores that TMA may do."""
+    def staged(self, replicas: int) -> list[tuple[Op, tuple[int, int], tuple[int, int]]]:
+        """(store, chunk, what a replica stores) of the stores that TMA may do."""
         found = []
         for o in self.ops:
             if o.kind is not tile.store_box or len(shape_of(o.operands[1].type)) != 2:
@@ -1032,7 +1032,7 @@ class _Chooser:
                 (STAGING_CHUNK, swizzle // size) if inner == 1 else (swizzle // size, STAGING_CHUNK)
             )
             if self.accesses.why_not_tma(o, chunk) is None:
-                found.append((o, chunk, (m // chunk[0]) * (n // chunk[1])))
+                found.append((o, chunk, (m, n)))
         return found
 
     def from_dot(self, v: Value) -> bool:
@@ -1052,26 +1052,28 @@ class _Chooser:
 
     def staging_bytes(self, buffers: int, replicas: int) -> int:
         total = 0
-        for o, chunk, chunks in self.staged(replicas):
+        for o, chunk, shape in self.staged(replicas):
             size = dtype_of(o.operands[1].type).bytes
-            total += _buffers(chunks, buffers) * chunk[0] * chunk[1] * size * replicas
+            total += _buffers(_chunks(shape, chunk), buffers) * chunk[0] * chunk[1] * size * replicas
         return total
 
     def stores(self, buffers: int, replicas: int) -> tuple[StorePlan, ...]:
-        staged = {o: (chunk, n) for o, chunk, n in self.staged(replicas)}
+        staged = {o: (chunk, shape) for o, chunk, shape in self.staged(replicas)}
         plans = []
         for o in self.ops:
             if o.kind not in (tile.store, tile.store_box):
                 continue
             if o in staged and buffers:
-                chunk, n = staged[o]
+                chunk, shape = staged[o]
+                n = _chunks(shape, chunk)
                 count = _buffers(n, buffers)
+                why = "legal, and the result of a dot lies scattered over registers"
+                if n == count == 2:  # each would wait until the other has been read
+                    chunk, count, why = shape, 1, f"{why}; there is room for all of it"
                 plans.append(StorePlan(o.id, "tma", chunk, count))
-                self.because(
-                    o.id,
-                    f"stored by TMA through {count} chunks of {chunk[0]}x{chunk[1]}",
-                    "legal, and the result of a dot lies scattered over registers",
-                )
+                chunks = "one chunk" if count == 1 else f"{count} chunks"
+                said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
+                self.because(o.id, said, why)
             else:
                 plans.append(StorePlan(o.id, "direct"))
                 self.because(o.id, "stored directly", self.why_direct(o, o in staged))
@@ -1188,6 +1190,10 @@ def _pieces(columns: list[int]) -> list[int]:
 def _buffers(chunks: int, wanted: int) -> int:
     """Staging buffers for so many chunks: a divisor, so that each chunk always uses the same one."""
     return max((n for n in range(1, wanted + 1) if chunks % n == 0), default=0)
+
+
+def _chunks(shape: tuple[int, int], chunk: tuple[int, int]) -> int:
+    return (shape[0] // chunk[0]) * (shape[1] // chunk[1])
 
 
 def _work(o: Op, via: str) -> str:
