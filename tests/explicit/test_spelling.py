@@ -39,6 +39,7 @@ class Numbers(Script):
         w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v)
         w = w + self.rsqrt(v) + self.sin(v) + self.cos(v) + self.tanh(v) + self.erf(v)
         w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
+        w = self.div_rn(w, v)
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)

@@ -73,6 +73,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
     real, wide = elem.is_float, elem.bits == 64
     zero = "0ull" if wide else "0u"  # unsigned: its difference to anything is defined
     if kind in OPERATORS:
+        if kind is arith.div and not wide:
+            return f"div_full({x}, {y})"
         if kind is arith.rem and real:
             return f"{'fmod' if wide else 'fmodf'}({x}, {y})"
         text = f"{x} {OPERATORS[kind]} {y}"
@@ -81,6 +83,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
         if elem.name in WRAPS and kind in (arith.add, arith.sub, arith.mul, arith.shl):
             return f"({c_type(elem)})(({WRAPS[elem.name]}){x} {OPERATORS[kind]} {y})"
         return f"({c_type(elem)})({text})" if elem.bits < 32 and not real else text
+    if kind is arith.div_rn:
+        return f"{'__ddiv_rn' if wide else '__fdiv_rn'}({x}, {y})"
     if kind in (arith.minimum, arith.maximum):
         name = "min" if kind is arith.minimum else "max"
         if real:

@@ -297,6 +297,13 @@ def _fast_div(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.fast_divmod({a}, {b})[0]")
 
 
+@writes(arith.div_rn)
+def _div_rn(x: Expressions, o: Op) -> Expr:
+    shape = shape_of(o.result.type)
+    a, b = x.spread(shape, o.operands, strong=True)
+    return Expr(f"self.div_rn({a.text}, {b.text})", ATOM, shape)
+
+
 @writes(arith.minimum, arith.maximum)
 def _extreme(x: Expressions, o: Op) -> Expr:
     shape = shape_of(o.result.type)

@@ -485,6 +485,7 @@ class Instructions:
     sqrt = elementwise.sqrt
     rsqrt = elementwise.rsqrt
     rcp = elementwise.rcp
+    div_rn = elementwise.div_rn
     sin = elementwise.sin
     cos = elementwise.cos
     tanh = elementwise.tanh

@@ -88,7 +88,7 @@ def _size(t: Type) -> int:
     return t.size if isinstance(t, Tile) else 0
 
 
-_SFU = arith.SPECIAL | {arith.div}
+_SFU = arith.SPECIAL | {arith.div, arith.div_rn}
 _FREE = frozenset(
     (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
 ) | {tile.concat}

@@ -83,7 +83,7 @@ def _fold_int(kind: OpKind, values: Sequence[int], dtype: DType) -> int | None:
 
 
 def _fold_float(kind: OpKind, values: Sequence[float], dtype: DType) -> float | None:
-    if kind is arith.div and values[1] == 0:
+    if kind in (arith.div, arith.div_rn) and values[1] == 0:
         x, y = values
         finite = x != 0 and math.isfinite(x)
         return math.copysign(math.inf, x) * math.copysign(1.0, y) if finite else None
@@ -149,6 +149,7 @@ _FLOAT: dict[OpKind, Callable[..., float]] = {
     arith.sub: operator.sub,
     arith.mul: operator.mul,
     arith.div: operator.truediv,
+    arith.div_rn: operator.truediv,
     arith.neg: operator.neg,
     arith.abs_: abs,
 }

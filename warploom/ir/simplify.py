@@ -156,7 +156,7 @@ class Simplifier:
         if m is not None and n is None and o.kind in MIRRORED:
             return (MIRRORED[o.kind](b, y, x, hint=o.result.hint),)
         if dtype.is_float:
-            one = n == 1 and o.kind in (arith.mul, arith.div)
+            one = n == 1 and o.kind in (arith.mul, arith.div, arith.div_rn)
             zero = n == 0 and o.kind is arith.sub and math.copysign(1, n) == 1
             return (x,) if one or zero else None
         same = _on_same(o.kind, x, dtype) if x is y else None

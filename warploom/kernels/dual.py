@@ -21,13 +21,10 @@ import warploom as wl
 import warploom.language as tl
 from warploom.kernels.gemm import config, grouped_tile
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-
-
 @wl.jit
 def silu(x: Any) -> Any:
-    """x / (1 + e^-x).  By reciprocal: an exact division costs calls, and the registers around them."""
-    return x * tl.rcp(1.0 + tl.exp2(x * -LOG2_E))
+    """x / (1 + e^-x)."""
+    return x / (1.0 + tl.exp(-x))
 
 
 @wl.jit

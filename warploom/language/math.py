@@ -98,13 +98,24 @@ def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
 
 @builtin
 def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
-    """x / y of floats."""
+    """x / y of floats: of f32 as /, within 2 units in the last place, or (ieee_rounding) as div_rn."""
     emitter = current()
     if not (emitter.number(x).is_float and emitter.number(y).is_float):
         refuse(
             "math-dtype", f"fdiv of {describe(x)} and {describe(y)}", "fdiv divides floats; use /"
         )
-    return emitter.binary("/", x, y)
+    return _exact(x, y) if ieee_rounding else emitter.binary("/", x, y)
+
+
+@builtin
+def div_rn(x: Operand, y: Operand) -> Tensor:
+    """x / y, correctly rounded (f32, f64): slower than /, which is off by up to 2 units in the last place."""
+    return _exact(x, y)
+
+
+def _exact(x: Operand, y: Operand) -> Value:
+    emitter = current()
+    return cast(Value, emitter.emit(arith.div_rn, *emitter.unify(x, y)))
 
 
 @builtin

@@ -1054,7 +1054,9 @@ class _Chooser:
         total = 0
         for o, chunk, shape in self.staged(replicas):
             size = dtype_of(o.operands[1].type).bytes
-            total += _buffers(_chunks(shape, chunk), buffers) * chunk[0] * chunk[1] * size * replicas
+            total += (
+                _buffers(_chunks(shape, chunk), buffers) * chunk[0] * chunk[1] * size * replicas
+            )
         return total
 
     def stores(self, buffers: int, replicas: int) -> tuple[StorePlan, ...]:

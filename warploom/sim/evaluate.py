@@ -127,6 +127,7 @@ for _kind, _ints, _floats in (
     (arith.sub, np.subtract, None),
     (arith.mul, np.multiply, None),
     (arith.div, np.divide, None),
+    (arith.div_rn, np.divide, None),
     (arith.idiv, _quotient, None),
     (arith.rem, np.fmod, None),
     (arith.minimum, np.minimum, np.fmin),

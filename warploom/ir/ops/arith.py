@@ -66,9 +66,17 @@ def mul(x: Type, y: Type) -> Type:
 
 @op()
 def div(x: Type, y: Type) -> Type:
-    """Floating-point x / y, correctly rounded."""
+    """Floating-point x / y: f32 within 2 units in the last place (PTX div.full.f32), f64 correctly
+    rounded."""
     _float("div", x)
     return _same("div", x, y)
+
+
+@op()
+def div_rn(x: Type, y: Type) -> Type:
+    """x / y, correctly rounded (f32, f64).  Of f32 it is many instructions, and calls for some operands."""
+    require(dtype_of(x).name in ("f32", "f64"), f"div_rn divides f32 or f64, got {x}", "math-dtype")
+    return _same("div_rn", x, y)
 
 
 @op()
@@ -277,13 +285,13 @@ def addptr(p: Type, offset: Type) -> Type:
 UNARY: frozenset[OpKind] = frozenset(
     (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf, floor, ceil)
 )
-# What the special function unit computes, or most of it.  Not div, which is a dozen instructions beside one
+# What the special function unit computes, or most of it.  Not div, which is several instructions beside one
 # of these: who counts the unit's cycles counts it in, who places code by these leaves it out.
 SPECIAL: frozenset[OpKind] = frozenset(
     (exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf)
 )
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {
-    add, sub, mul, div, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
+    add, sub, mul, div, div_rn, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
 }  # fmt: skip
 ELEMENTWISE: frozenset[OpKind] = UNARY | BINARY | {select, cast, bitcast, addptr}
