@@ -21,6 +21,7 @@ import warploom as wl
 import warploom.language as tl
 from warploom.kernels.gemm import config, grouped_tile
 
+
 @wl.jit
 def silu(x: Any) -> Any:
     """x / (1 + e^-x)."""
