@@ -73,17 +73,19 @@ class Dual:
 
 @dataclass(frozen=True)
 class Fp8:
-    """C[M,N] = A·Bᵀ from e4m3 to bf16, with a float32 scale for each row of A and of B (stored N×K)."""
+    """C[M,N] = A·Bᵀ from e4m3 to bf16, with a float32 scale for each row of A and of B.  Layout TN: B is
+    stored N×K; NN: K×N."""
 
     m: int
     n: int
     k: int
+    layout: str = "TN"
 
     kind: ClassVar[str] = "fp8"
 
     @property
     def name(self) -> str:
-        return f"e4m3 rowwise TN {self.m}x{self.n}x{self.k}"
+        return f"e4m3 rowwise {self.layout} {self.m}x{self.n}x{self.k}"
 
     @property
     def flops(self) -> int:
@@ -144,6 +146,7 @@ ATTENTION = [
 DUAL = [Dual(4096, 14336, 4096), Dual(8192, 8192, 8192), Dual(512, 4096, 7168)]
 _FP8 = [(8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 4096), (16384, 4096, 4096)]
 FP8 = [Fp8(*shape) for shape in _FP8]
+FP8_NN = [Fp8(*shape, layout="NN") for shape in _FP8[:2]]
 
 _SHAPES = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 4096, 1024)]
 AWKWARD = [Awkward(*shape, gather=how) for shape in _SHAPES for how in (False, True)]
@@ -159,5 +162,6 @@ CASES: dict[str, Sequence[Case]] = {
     "attention64": ATTENTION[6:],
     "dual": DUAL,
     "fp8": FP8,
+    "fp8_nn": FP8_NN,
     "awkward": AWKWARD,
 }

@@ -65,8 +65,8 @@ class DualData:
 
 @dataclass
 class Fp8Data:
-    """a[i] is M×K, b[i] N×K, e4m3; scale_a[i], scale_b[i] are float32, one for each row; c[i] is M×N, bf16.
-    Rows are normally distributed, and scaled to use all of e4m3's range."""
+    """a[i] is M×K, b[i] N×K (NN: a view of what is stored K×N), e4m3; scale_a[i], scale_b[i] are float32, one
+    for each row; c[i] is M×N, bf16.  Rows are normally distributed, and scaled to use all of e4m3's range."""
 
     case: Fp8
     a: list[Any]
@@ -85,6 +85,8 @@ class Fp8Data:
         sets = range(input_sets(case.k * (case.m + case.n)))
         a, scale_a = zip(*(quantized(case.m) for _ in sets), strict=True)
         b, scale_b = zip(*(quantized(case.n) for _ in sets), strict=True)
+        if case.layout == "NN":
+            b = [x.t().contiguous().t() for x in b]
         c = [torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16) for _ in sets]
         return cls(case, list(a), list(b), list(scale_a), list(scale_b), c)
 

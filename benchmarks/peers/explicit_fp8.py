@@ -28,6 +28,8 @@ def variants(data: Fp8Data, tuned: Any) -> list[Candidate]:
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
+    if data.case.layout != "TN":
+        return []
     from warploom.kernels.explicit.fp8_gemm import TunedFp8Gemm
 
     return variants(data, TunedFp8Gemm(multiprocessors()))

@@ -12,6 +12,8 @@ KINDS = ("fp8",)
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
+    if data.case.layout != "TN":
+        return []
     from warploom.kernels.explicit.fp8_gemm import TunedFp8GemmPromoted
 
     return variants(data, TunedFp8GemmPromoted(multiprocessors()))

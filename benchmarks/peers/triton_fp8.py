@@ -20,7 +20,8 @@ KINDS = ("fp8",)
 def gemm(
     a, b, scale_a, scale_b, c, M, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr, PROGRAMS: tl.constexpr,
-    IMPRECISE: tl.constexpr, HALVES: tl.constexpr, FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
+    B_IS_NK: tl.constexpr, IMPRECISE: tl.constexpr, HALVES: tl.constexpr, FLATTEN: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     m_tiles, n_tiles = tl.cdiv(M, BM), tl.cdiv(N, BN)
     k_steps = tl.cdiv(K, BK)
@@ -36,7 +37,10 @@ def gemm(
         acc = tl.zeros((BM, BN), dtype=tl.float32)
         for step in range(k_steps):
             x = a.load([row, step * BK])
-            y = b.load([column, step * BK]).T
+            if B_IS_NK:  # noqa: SIM108 (a branch at compile time)
+                y = b.load([column, step * BK]).T
+            else:
+                y = b.load([step * BK, column])
             acc = tl.dot(x, y, acc, max_num_imprecise_acc=IMPRECISE)
 
         m, n = row + tl.arange(0, BM), column + tl.arange(0, BN)
@@ -76,10 +80,13 @@ def bind(
     case = data.case
     bm, bn, bk, band, warps, stages, halves = config
     columns = bn // 2 if halves else bn
+    b_is_nk = case.layout == "TN"
+    stored = data.b if b_is_nk else [b.t() for b in data.b]
+    b_block = [bn, bk] if b_is_nk else [bk, bn]
     arguments = [
         (
             TensorDescriptor.from_tensor(data.a[i], [bm, bk]),
-            TensorDescriptor.from_tensor(data.b[i], [bn, bk]),
+            TensorDescriptor.from_tensor(stored[i], b_block),
             data.scale_a[i],
             data.scale_b[i],
             TensorDescriptor.from_tensor(data.c[i], [bm, columns]),
@@ -93,7 +100,7 @@ def bind(
         gemm[(programs,)](
             *arguments[i], case.m, case.n, case.k,
             BM=bm, BN=bn, BK=bk, BAND=band, PROGRAMS=programs, IMPRECISE=imprecise,
-            HALVES=bool(halves), FLATTEN=flatten, SPECIALIZE=specialize, num_warps=warps,
+            B_IS_NK=b_is_nk, HALVES=bool(halves), FLATTEN=flatten, SPECIALIZE=specialize, num_warps=warps,
             num_stages=stages,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ KINDS = ("fp8",)
 
 @triton.jit
 def gemm(
-    a, b, scale_a, scale_b, c, M, N, K,
+    a, b, scale_a, scale_b, c, M, N, K, stride_bn, stride_bk,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
@@ -30,7 +30,7 @@ def gemm(
     n = (column + tl.arange(0, BN)) % N
     k = tl.arange(0, BK)
     a_at = a + m[:, None] * K + k[None, :]
-    b_at = b + k[:, None] + n[None, :] * K
+    b_at = b + k[:, None] * stride_bk + n[None, :] * stride_bn
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for step in range(tl.cdiv(K, BK)):
         left = K - step * BK
@@ -38,7 +38,7 @@ def gemm(
         y = tl.load(b_at, mask=k[:, None] < left, other=0.0)
         acc = tl.dot(x, y, acc)
         a_at += BK
-        b_at += BK
+        b_at += BK * stride_bk
 
     acc = acc * tl.load(scale_a + m)[:, None] * tl.load(scale_b + n)[None, :]
     m = row + tl.arange(0, BM)
@@ -67,7 +67,7 @@ def candidates(data: Fp8Data) -> list[Candidate]:
         def run(i: int) -> None:
             gemm[grid](
                 data.a[i], data.b[i], data.scale_a[i], data.scale_b[i], data.c[i],
-                case.m, case.n, case.k,
+                case.m, case.n, case.k, *data.b[i].stride(),
                 BM=bm, BN=bn, BK=bk, BAND=band, num_warps=warps, num_stages=stages,
             )  # fmt: skip
 

@@ -19,7 +19,8 @@ def bind(data: Fp8Data, config: Any) -> Run:
 
     case = data.case
     grid = persistent_grid(case.m, case.n, multiprocessors())(config.kwargs)
-    tensors = zip(data.a, data.b, data.scale_a, data.scale_b, data.c, strict=True)
+    stored = [b.t() for b in data.b] if case.layout == "NN" else data.b
+    tensors = zip(data.a, stored, data.scale_a, data.scale_b, data.c, strict=True)
     launches = [
         fp8_gemm_rowwise.prepare(
             *five, case.m, case.n, case.k, grid=grid, strict=True, **config.all_kwargs
@@ -37,6 +38,6 @@ def variants(data: Fp8Data, configs: list[Any]) -> list[Candidate]:
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
-    from warploom.kernels.fp8 import FP8_CONFIGS
+    from warploom.kernels.fp8 import FP8_CONFIGS, FP8_TURNED_CONFIGS
 
-    return variants(data, FP8_CONFIGS)
+    return variants(data, FP8_TURNED_CONFIGS if data.case.layout == "NN" else FP8_CONFIGS)

@@ -11,6 +11,8 @@ KINDS = ("fp8",)
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
+    if data.case.layout != "TN":
+        return []
     from warploom.kernels.fp8 import FP8_PROMOTED_CONFIGS
 
     return variants(data, FP8_PROMOTED_CONFIGS)

@@ -2,8 +2,9 @@
 
     c[i, j] = scale_a[i] · scale_b[j] · Σ a[i, k]·b[j, k]
 
-A is (M, K), B (N, K), both e4m3 or e5m2, C (M, N), all row-major and without gaps; the scales are f32, one
-for each row of A and of B.
+A is (M, K), B (N, K), each e4m3 or e5m2, C (M, N), all row-major and without gaps; the scales are f32, one
+for each row of A and of B.  With TURN_A A is stored as (K, M), with TURN_B B as (K, N): orders that wgmma
+does not take, so a task of its own turns them on their way.
 
 The tensor core sums 8-bit products with fewer bits than f32 has.  Without PROMOTE the sum is left to it (fast
 accumulation); with it, sums of 128 of K are added up in f32.
@@ -37,6 +38,8 @@ def fp8_gemm_rowwise(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PROMOTE: tl.constexpr = False,
+    TURN_A: tl.constexpr = False,
+    TURN_B: tl.constexpr = False,
 ) -> None:
     """C = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :]."""
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -50,8 +53,10 @@ def fp8_gemm_rowwise(
             k = step * BLOCK_K + tl.arange(0, BLOCK_K)
             a_mask = (m[:, None] < M) & (k[None, :] < K)
             b_mask = (k[:, None] < K) & (n[None, :] < N)
-            a = tl.load(a_ptr + m[:, None] * K + k[None, :], mask=a_mask, other=0.0)
-            b = tl.load(b_ptr + k[:, None] + n[None, :] * K, mask=b_mask, other=0.0)
+            a_at = m[:, None] + k[None, :] * M if TURN_A else m[:, None] * K + k[None, :]
+            b_at = k[:, None] * N + n[None, :] if TURN_B else k[:, None] + n[None, :] * K
+            a = tl.load(a_ptr + a_at, mask=a_mask, other=0.0)
+            b = tl.load(b_ptr + b_at, mask=b_mask, other=0.0)
             acc = tl.dot(a, b, acc, max_num_imprecise_acc=128 if PROMOTE else None)
         by_row = tl.load(scale_a_ptr + m, mask=m < M, other=0.0)
         by_column = tl.load(scale_b_ptr + n, mask=n < N, other=0.0)
@@ -68,6 +73,13 @@ FP8_CONFIGS = [config(128, 256, 128, band, 2, 3) for band in (16, 8, 4)]
 FP8_PROMOTED_CONFIGS = [
     config(128, columns, 128, band, 2, depth, PROMOTE=True)
     for columns, depth in ((192, 4), (256, 3))
+    for band in (16, 8)
+]
+
+# With an operand to turn there is a warp group more, and slots on both sides of it.
+FP8_TURNED_CONFIGS = [
+    config(rows, columns, 128, band, 2, depth, TURN_B=True)
+    for rows, columns, depth in ((256, 128, 3), (128, 192, 3), (128, 128, 4))
     for band in (16, 8)
 ]
 
