@@ -45,7 +45,6 @@ from warploom.schedule.resources import (
     LEAST_RESERVE,
     RESERVE,
     RESERVE_OF_PIECES,
-    TRANSPOSER_RESERVE,
     WARP_GROUP,
     WORK,
     Room,
@@ -54,6 +53,7 @@ from warploom.schedule.resources import (
     entry_registers,
     excess,
     fits,
+    transposer_registers,
 )
 from warploom.schedule.split import RefusalError, Split
 from warploom.target import Target
@@ -694,8 +694,8 @@ class _Chooser:
 
     def transposer_registers(self) -> int:
         """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
-        items = [rings.slot_bytes(o.result) // (4 * WARP_GROUP) for o in self.relays]
-        return -(-(max(items) + TRANSPOSER_RESERVE) // 8) * 8 if items else 0
+        items = (transposer_registers(rings.slot_bytes(o.result)) for o in self.relays)
+        return max(items, default=0)
 
     def promoted(self) -> list[tuple[int, int]]:
         """Shapes of the promoting dots' results, after the split that `cut` says."""

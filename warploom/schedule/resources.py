@@ -20,7 +20,6 @@ _PRODUCER: dict[str, tuple[int, int]] = {
     "loads": (152, 104),  # whole tiles by pointers
 }
 WORK = tuple(_PRODUCER)  # lightest first
-TRANSPOSER_RESERVE = 40  # beside the item that a transposer holds
 
 # What a consumer takes beside the tiles that it holds: addresses, slots, phases, loops (NVRTC 13.5: 64 x 208
 # in 232 and 64 x 176 in 200 registers spill, 16 columns less don't); and a main task that holds pieces on
@@ -31,6 +30,13 @@ LEAST_RESERVE = 16  # with less it certainly spills
 # The accumulators of one instruction must leave so many of the registers that a kernel is launched with, or
 # ptxas refuses it (C7602), however many setmaxnreg adds.
 INSTRUCTION_RESERVE = 28
+
+
+def transposer_registers(item_bytes: int) -> int:
+    """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: 32 and
+    48 words are turned with 24 registers beside them, 64 need more)."""
+    words = item_bytes // (4 * WARP_GROUP)
+    return -(-(words + (24 if words <= 48 else 40)) // 8) * 8
 
 
 @dataclass(frozen=True)
