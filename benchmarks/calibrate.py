@@ -15,6 +15,7 @@ import datetime
 import json
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
         "wake": wake,
         "barrier": turns["barrier"],
     }
-    return CostTable(**{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
+    return replace(SM_90A, **{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
 
 
 def predicted(table: CostTable) -> dict[str, float]:

@@ -22,84 +22,12 @@ from typing import Any
 
 import torch
 
-import warploom as wl
-import warploom.language as tl
+from benchmarks.choice_kernels import add, known_k, layernorm, one_tile, softmax
 from benchmarks.harness import Clock, input_sets, machine
 from warploom.kernels.attention import attention_forward, section_of
 from warploom.kernels.gemm import gemm_pointers
 
 BURSTS = 3
-
-
-@wl.jit
-def one_tile(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, stride_az: Any, stride_bz: Any,
-    stride_cz: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-) -> None:  # fmt: skip
-    """C[z] = A[z]·B[z]ᵀ, a program a tile; the batch is the grid's second axis."""
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    batch = tl.program_id(1)
-    m = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    a = a_ptr + batch * stride_az + m[:, None] * K + k[None, :]
-    b = b_ptr + batch * stride_bz + n[None, :] * K + k[:, None]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(0, tl.cdiv(K, BLOCK_K)):
-        left = K - step * BLOCK_K
-        x = tl.load(a, mask=(m[:, None] < M) & (k[None, :] < left), other=0.0)
-        y = tl.load(b, mask=(n[None, :] < N) & (k[:, None] < left), other=0.0)
-        acc = tl.dot(x, y, acc)
-        a += BLOCK_K
-        b += BLOCK_K
-    c = c_ptr + batch * stride_cz + m[:, None] * N + n[None, :]
-    tl.store(c, acc.to(c_ptr.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
-
-
-@wl.jit
-def known_k(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: tl.constexpr, stride_az: Any,
-    stride_bz: Any, stride_cz: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-) -> None:  # fmt: skip
-    """The same with K known while compiling."""
-    one_tile(
-        a_ptr, b_ptr, c_ptr, M, N, K, stride_az, stride_bz, stride_cz, BLOCK_M, BLOCK_N, BLOCK_K
-    )
-
-
-@wl.jit
-def add(x_ptr: Any, y_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(x_ptr + at, mask=at < n) + tl.load(y_ptr + at, mask=at < n)
-    tl.store(out_ptr + at, total, mask=at < n)
-
-
-@wl.jit
-def softmax(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
-    at = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
-    e = tl.exp(x - tl.max(x, axis=0))
-    y = (e / tl.sum(e, axis=0)).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * columns + at, y, mask=at < columns)
-
-
-@wl.jit
-def layernorm(
-    x_ptr: Any, w_ptr: Any, b_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr
-) -> None:
-    at = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    inside = at < columns
-    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(x, axis=0) / columns
-    centred = tl.where(inside, x - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + 1e-5)
-    w = tl.load(w_ptr + at, mask=inside).to(tl.float32)
-    b = tl.load(b_ptr + at, mask=inside).to(tl.float32)
-    y = (centred * scale * w + b).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * columns + at, y, mask=inside)
 
 
 @dataclass(frozen=True)
@@ -241,7 +169,24 @@ def vectors(n: int) -> Work:
     return Work(f"add {n}", launch, lambda i: _close(out[i], x[i] + y[i]), len(sets), (), 4, 6 * n)
 
 
-def cases() -> Iterator[Callable[[], Work]]:
+def held_out() -> Iterator[Callable[[], Work]]:
+    """Cases that the cost table was not fitted to."""
+    for k in (64, 192, 768, 3072):
+        yield lambda k=k: products(one_tile, 3072, 3072, k, (128, 64, 64))  # type: ignore[misc]
+        yield lambda k=k: products(one_tile, 1536, 4096, k, (64, 256, 64))  # type: ignore[misc]
+    for k in (32, 96, 640):
+        yield lambda k=k: products(one_tile, 640, 640, k, (64, 64, 32), batch=24)  # type: ignore[misc]
+        yield lambda k=k: products(known_k, 2560, 2560, k, (128, 128, 32), warps=8)  # type: ignore[misc]
+    for k in (128, 2048):
+        yield lambda k=k: products(gemm_pointers, 4096, 4096, k, (128, 128, 64), persistent=True)  # type: ignore[misc]
+        yield lambda k=k: products(gemm_pointers, 2048, 2048, k, (64, 64, 64), persistent=True)  # type: ignore[misc]
+        yield lambda k=k: products(one_tile, 192, 16384, k, (64, 128, 64))  # type: ignore[misc]
+    for seq in (192, 1024):
+        yield lambda seq=seq: short_attention(49152 // seq, seq, 64, True, 64)  # type: ignore[misc]
+        yield lambda seq=seq: short_attention(49152 // seq, seq, 128, False, 128)  # type: ignore[misc]
+
+
+def fitted() -> Iterator[Callable[[], Work]]:
     for k in (64, 128, 256, 512, 1024, 4096):
         yield lambda k=k: products(one_tile, 2048, 2048, k, (128, 128, 64))  # type: ignore[misc]
     for k in (64, 128, 256, 1024, 8192):
@@ -297,11 +242,8 @@ def measure(work: Work, clock: Clock, bursts: int) -> Record:
             record.resources[form] = [r.threads, r.registers, r.dynamic_shared + r.static_shared]
             if form == "chosen":
                 record.chosen = "specialized" if compiled.schedule.specialized else "uniform"
-                record.why = [
-                    f"{x.decision}: {x.because}"
-                    for x in compiled.schedule.reasons
-                    if x.subject == "kernel"
-                ]
+                reasons = compiled.schedule.reasons
+                record.why = [x.because for x in reasons if "predicted" in x.because]
             live[form] = run, clock.quick_ms(run, work.sets)
         except Exception as error:
             if "CUDA error" in str(error) or "illegal" in str(error):
@@ -320,10 +262,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bursts", type=int, default=BURSTS)
     parser.add_argument("--limit", type=float, default=math.inf, help="start no case after (s)")
     parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--held-out", action="store_true", help="cases that nothing was fitted to")
     args = parser.parse_args(argv)
     start, clock = time.monotonic(), Clock()
     report: dict[str, Any] = {"machine": machine(), "results": []}
-    for make in cases():
+    for make in held_out() if args.held_out else fitted():
         if time.monotonic() - start > args.limit:
             break
         work = make()

@@ -30,7 +30,15 @@ from warploom.passes.partition_ctas import partition_ctas
 from warploom.passes.structure_access import structure_access
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
-from warploom.schedule.model import ClusterPlan, Knobs, Reason, Schedule, SplitPlan, TaskPlan
+from warploom.schedule.model import (
+    ClusterPlan,
+    Knobs,
+    Launch,
+    Reason,
+    Schedule,
+    SplitPlan,
+    TaskPlan,
+)
 from warploom.schedule.resources import Room
 from warploom.target import Target
 
@@ -86,13 +94,15 @@ def lower(
     structured: bool = True,
     overlap: bool = False,
     room: Room | None = None,
+    launch: Launch | None = None,
 ) -> Lowered:
     """Take a TILE function down to PLACED.
 
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
     structure_access assumes).  overlap: True where pointer arguments may overlap: every access keeps
-    the program's order.  room: registers that the chooser leaves free beyond its estimate.  Raises
+    the program's order.  room: registers that the chooser leaves free beyond its estimate.  launch: what is
+    known of the launches.  Raises
     CompileError for the user's mistakes and unmeetable requests.
     """
     if overlap:
@@ -122,7 +132,7 @@ def lower(
     tile = steps[-1][1]
     if schedule is None:
         with _blame("choose", tile):
-            schedule = choose(tile, knobs, target, room)
+            schedule = choose(tile, knobs, target, room, launch)
         schedule = _clustered(schedule, cluster)
     elif schedule.tile_hash != tile_hash(tile):
         raise WarploomError(

@@ -16,6 +16,10 @@ class Target:
     name: str  # as NVRTC's -arch wants it: "sm_90a"
     shared_bytes: int  # dynamic shared memory one CTA may use
     registers_per_sm: int
+    shared_bytes_per_sm: int
+    shared_reserved: int  # of it for each resident CTA
+    threads_per_sm: int
+    multiprocessors: int
     max_registers_per_thread: int
     setmaxnreg: tuple[int, int, int]  # least, most, and what both are multiples of
     max_warps: int  # of one CTA
@@ -36,6 +40,10 @@ SM_90A = Target(
     name="sm_90a",
     shared_bytes=232_448,  # 227 KiB
     registers_per_sm=65_536,
+    shared_bytes_per_sm=233_472,  # 228 KiB
+    shared_reserved=1024,
+    threads_per_sm=2048,
+    multiprocessors=132,  # H100 SXM, H200 (NVIDIA H100 whitepaper)
     max_registers_per_thread=255,
     setmaxnreg=(24, 256, 8),  # PTX ISA, "setmaxnreg", operand imm-reg-count; both ends included
     max_warps=32,

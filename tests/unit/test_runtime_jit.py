@@ -184,6 +184,38 @@ def test_overlapping_arguments_take_the_uniform_variant(gpu: Gpu) -> None:
         kernel[(1,)](X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0, BLOCK=128)  # side by side
 
 
+def test_few_steps_take_a_variant_of_their_own(gpu: Gpu) -> None:
+    """On the first road, and on that of new addresses."""
+    gpu.plan = replace(gpu.plan, short=("a[2] // 8", 100))
+    kernel = wl.jit(scale_kernel)
+    for n, short in ((1000, False), (504, True), (1000, False), (504, True)):
+        x = GpuArray((1 << 22) + 4096 * len(gpu.driver.launches), (n,))
+        found = kernel[(1,)](x, OUT, n, 2.0, BLOCK=128)
+        assert found is not None and found.request.launch.short == short
+    assert [r.launch.short for r in gpu.requests] == [False, True]
+
+
+def test_a_first_call_of_few_steps(gpu: Gpu) -> None:
+    gpu.plan = replace(gpu.plan, short=("a[2] // 8", 100))
+    kernel = wl.jit(scale_kernel)
+    for at, n, short in ((0, 504, True), (4096, 504, True), (8192, 1000, False)):
+        found = kernel[(1,)](GpuArray((1 << 22) + at, (n,)), OUT, n, 2.0, BLOCK=128)
+        assert found is not None and found.request.launch.short == short
+    assert len(gpu.requests) == 2
+
+
+def test_grids_make_variants_only_where_it_matters(gpu: Gpu) -> None:
+    for matters, variants in ((False, 1), (True, 2)):
+        gpu.plan, gpu.requests = replace(gpu.plan, by_turns=matters), []
+        kernel = wl.jit(scale_kernel)
+        for i, grid in enumerate((1, 100, 132, 1000, 2000)):
+            x = GpuArray((1 << 22) + 4096 * i, (1000,))
+            found = kernel[(grid,)](x, OUT, 1000, 2.0, BLOCK=128)
+            turns = 1 if grid <= 132 else 4
+            assert found is not None and found.request.launch.turns == (turns if matters else 1)
+        assert len(gpu.requests) == variants
+
+
 def test_empty_extents_and_negative_sizes_never_reach_the_encoder(gpu: Gpu) -> None:
     kernel = wl.jit(scale_kernel)
     kernel[(1,)](X, OUT, 0, 2.0, BLOCK=128)

@@ -13,7 +13,9 @@ Sources, for sm_90:
 Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json):
 the floor and latency of wgmma, lanes, stores, arrivals and wake-ups, the latency of TMA.  Its rate was
 not: probes in which every SM reads boxes of its own get 30 bytes a cycle, but GEMMs, whose SMs share
-lines, need 48 and have them.  No result depends on these, only schedules and timelines.
+lines, need 48 and have them.  start, handover, turn and store_bytes were fitted to 43 pairs of launches,
+uniform and specialized (`python -m benchmarks.choice`, benchmarks/results/choice_fitted.json).  No
+result depends on these, only schedules and timelines.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ class CostTable:
     long after; store_read, store_written: how long after its bytes have gone a store has read its source,
     and written.  sync: an arrival, an issue, a wait that finds nothing to wait for.  wake: from what a wait
     waits for to the next instruction.  barrier: of a warp group.
+
+    What forms of a kernel are weighed by (schedule/forms.py): start, from a program's launch until its first
+    operands are there; handover, what tasks cost it more; turn, what a step takes a uniform program's group
+    beside arithmetic; store_bytes, how fast results leave.
     """
 
     tensor_macs_16bit: float
@@ -53,6 +59,10 @@ class CostTable:
     wake: float
     barrier: float
     scalar: float
+    start: float
+    handover: float
+    turn: float
+    store_bytes: float
 
     def elementwise(self, o: Op) -> tuple[str, float]:
         """(unit, cycles) of a pure op; no unit is held by ops that cost nothing (shape, registers)."""
@@ -109,4 +119,8 @@ SM_90A = CostTable(
     wake=16,
     barrier=21,
     scalar=1,
+    start=1000,
+    handover=450,
+    turn=400,
+    store_bytes=32,
 )

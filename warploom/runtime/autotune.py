@@ -336,7 +336,7 @@ class Autotuner(Decorated):
             try:
                 given = self._with(config, args, kwargs)
                 made.grid = kernel.sizes(grid, args, given)
-                made.kernel = kernel.variant_for(kernel.bind(args, given), device)
+                made.kernel = kernel.variant_for(kernel.bind(args, given), device, made.grid)
                 request = made.kernel.request
                 made.skipped = "; ".join(resources_fit(made.kernel.resources, request.machine()))
             except WarploomError as e:

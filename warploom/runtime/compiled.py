@@ -19,8 +19,8 @@ from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
-from warploom.runtime.plan import Binder, LaunchPlan, make_binder
-from warploom.schedule.model import Knobs, Schedule
+from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
+from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
 from warploom.target import TARGETS, Target
 
@@ -52,7 +52,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
-    room: what the chooser leaves of registers beyond its estimate.
+    room: what the chooser leaves of registers beyond its estimate.  launch: what it knows of the launches.
     """
 
     fn: Callable[..., Any]
@@ -64,6 +64,7 @@ class Request:
     overlap: bool = False
     schedule: Schedule | None = None
     room: Room = field(default_factory=Room)
+    launch: Launch = field(default_factory=Launch)
 
     @property
     def name(self) -> str:
@@ -85,6 +86,7 @@ class Request:
             self.overlap,
             None if self.schedule is None else self.schedule.to_json(),
             self.room,
+            self.launch,
         )
 
     @property
@@ -124,6 +126,7 @@ class Request:
             structured=self.structured,
             overlap=self.overlap,
             room=self.room,
+            launch=self.launch,
         )
 
 
@@ -231,6 +234,11 @@ class CompiledKernel:
     def binder(self) -> Binder:
         """Arguments to kernel parameters, as the launch plan says."""
         return make_binder(self.plan)
+
+    @cached_property
+    def is_short(self) -> Callable[[Sequence[Any]], bool]:
+        """Whether a launch with these arguments takes the variant `for_short`."""
+        return make_short_test(self.plan)
 
     def loaded(self) -> LoadedKernel:
         """The kernel in the process's driver.  Raises LaunchError where there is no GPU."""
@@ -403,10 +411,11 @@ def _least_harm(request: Request, disk: DiskCache) -> Built:
 def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     """Emitted and compiled, or from the cache's back part."""
     from warploom.codegen.emit import emit
-    from warploom.runtime.signature import plan_of
+    from warploom.runtime.signature import plan_of, short_of
 
     emitted = emit(lowered.placed, request.machine())
-    plan = plan_of(emitted, lowered.placed, request.knobs.pdl)
+    by_turns = lowered.schedule.by_turns
+    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:
@@ -539,6 +548,11 @@ def for_overlap(request: Request) -> Request:
 def for_negative(request: Request) -> Request:
     """The variant for negative sizes or strides: no boxes, every access by pointers."""
     return replace(request, structured=False, schedule=None)
+
+
+def for_short(request: Request) -> Request:
+    """The variant for launches whose main loop has few steps."""
+    return replace(request, launch=replace(request.launch, short=True))
 
 
 def for_empty(request: Request) -> Request:

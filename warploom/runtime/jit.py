@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import functools
 import inspect as python_inspect
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +42,12 @@ from warploom.runtime.compiled import (
     for_empty,
     for_negative,
     for_overlap,
+    for_short,
     is_cached,
 )
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
-from warploom.schedule.model import Knobs, Schedule
+from warploom.schedule.model import MANY_TURNS, Knobs, Launch, Schedule
+from warploom.target import SM_90A
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
@@ -94,6 +97,18 @@ class _Usual:
     kernel: CompiledKernel
     device: int
     item_bytes: tuple[int, ...]  # of each array argument's elements; 0 for numbers
+
+
+def _typed(request: Request) -> tuple[Request, tuple[type, ...]]:
+    """A request as a key: True is not 1."""
+    return request, tuple([type(value) for _, value in request.constexprs])
+
+
+def turns_of(sizes: tuple[int, int, int] | None) -> int:
+    """`Launch.turns` of a grid; 0 where it is not known."""
+    if sizes is None:
+        return 0
+    return min(MANY_TURNS, -(-math.prod(sizes) // SM_90A.multiprocessors))
 
 
 def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
@@ -194,7 +209,7 @@ class JITFunction:
                 self._interpret(call, sizes)
                 return None
             kernel, prepared = self._prepare(call, sizes)
-            self._remember_variant(args, kwargs, call, kernel)
+            self._remember_variant(args, kwargs, call, kernel, turns_of(sizes))
         else:
             kernel, prepared = found
         if len(self._hits) >= HITS_KEPT:
@@ -242,14 +257,19 @@ class JITFunction:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
     ) -> tuple[CompiledKernel, Prepared] | None:
         made = self._variant_key(args, kwargs)
+        turns = turns_of(sizes)
         try:
-            usual = None if made is None else self._usual.get(made[0])
+            usual = None if made is None else self._usual.get((turns, False, made[0]))
         except TypeError:  # something that can't be hashed: binding says what is wrong
             return None
         if made is None or usual is None:
             return None
         items = made[1]
         values = tuple([item if type(item) is int else item[1] for item in items])
+        if usual.kernel.is_short(values):
+            usual = self._usual.get((turns, True, made[0]))
+            if usual is None:
+                return None
         plan = usual.kernel.plan
         for i in plan.nonnegative:
             if values[i] < 0:
@@ -265,7 +285,12 @@ class JITFunction:
         return usual.kernel, prepared
 
     def _remember_variant(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], call: Call, kernel: CompiledKernel
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        call: Call,
+        kernel: CompiledKernel,
+        turns: int,
     ) -> None:
         made = self._variant_key(args, kwargs)
         request = kernel.request
@@ -281,7 +306,12 @@ class JITFunction:
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
         if len(self._usual) >= HITS_KEPT:
             self._usual.clear()
-        self._usual[made[0]] = _Usual(kernel, self.device_of(call), item_bytes)
+        device = self.device_of(call)
+        self._usual[turns, request.launch.short, made[0]] = _Usual(kernel, device, item_bytes)
+        if request.launch.short:  # whether a call is short the other variant tells
+            long = dataclasses.replace(request.launch, short=False)
+            usual = self._compiled(dataclasses.replace(request, launch=long), device)
+            self._usual[turns, False, made[0]] = _Usual(usual, device, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:
@@ -312,10 +342,12 @@ class JITFunction:
 
     def _prepare(self, call: Call, sizes: tuple[int, int, int]) -> tuple[CompiledKernel, Prepared]:
         device = self.device_of(call)
-        kernel = self.variant_for(call, device)
+        kernel = self.variant_for(call, device, sizes)
         return kernel, kernel.loaded().prepare(device, sizes, call.values())
 
-    def variant_for(self, call: Call, device: int) -> CompiledKernel:
+    def variant_for(
+        self, call: Call, device: int, sizes: tuple[int, int, int] | None = None
+    ) -> CompiledKernel:
         """The compiled kernel that a call on a GPU runs.  Raises LaunchError on another architecture."""
         capability = driver().architecture(device)
         if capability not in ARCHITECTURES:
@@ -325,7 +357,7 @@ class JITFunction:
                 help="warploom compiles for sm_90a (H100, H200); NumPy arrays and CPU tensors run "
                 "anywhere",
             )
-        return self._variant_for(call, ARCHITECTURES[capability], device)
+        return self._variant_for(call, ARCHITECTURES[capability], device, sizes)
 
     def device_of(self, call: Call) -> int:
         """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
@@ -345,12 +377,22 @@ class JITFunction:
 
     # ---- variants
 
-    def _variant_for(self, call: Call, target: str, device: int = CPU) -> CompiledKernel:
+    def _variant_for(
+        self,
+        call: Call,
+        target: str,
+        device: int = CPU,
+        sizes: tuple[int, int, int] | None = None,
+    ) -> CompiledKernel:
         """The variant that a call needs.  What the usual variant takes for granted is checked here: sizes
-        and strides are not negative, arguments don't overlap, boxes aren't empty."""
-        request = Request(self.fn, call.specs, call.constexprs, call.knobs, target)
+        and strides are not negative, arguments don't overlap, boxes aren't empty; and whether its main loop
+        is as long as was assumed."""
+        launch = Launch(0 if call.knobs.num_consumer_groups is not None else turns_of(sizes))
+        request = Request(self.fn, call.specs, call.constexprs, call.knobs, target, launch=launch)
         kernel = self._compiled(request, device)
         values = call.values()
+        if kernel.is_short(values):
+            kernel = self._compiled(request := for_short(request), device)
         if any(values[i] < 0 for i in kernel.plan.nonnegative):
             kernel = self._compiled(request := for_negative(request), device)
         if overlap := self._overlap(kernel, call):
@@ -384,11 +426,15 @@ class JITFunction:
         return ""
 
     def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
-        key = request, tuple([type(value) for _, value in request.constexprs])  # True is not 1
-        kernel = self._variants.get(key)
+        any_grid = dataclasses.replace(request, launch=dataclasses.replace(request.launch, turns=0))
+        kernel = self._variants.get(_typed(any_grid))
+        if kernel is not None and (request == any_grid or not kernel.plan.by_turns):
+            return kernel
+        kernel = self._variants.get(_typed(request))
         if kernel is None:
             self._refuse_under_capture(request, device)
-            kernel = self._variants[key] = compile_request(request)
+            kernel = compile_request(request)
+            self._variants[_typed(request if kernel.plan.by_turns else any_grid)] = kernel
         return kernel
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
@@ -485,9 +531,8 @@ class JITFunction:
         target = kwargs.pop("target", "sm_90a")
         call = self.bind(args, kwargs)
         self.device_of(call)
-        if grid is not None:
-            self.sizes(grid, args, kwargs)
-        return self._variant_for(call, target)
+        sizes = None if grid is None else self.sizes(grid, args, kwargs)
+        return self._variant_for(call, target, sizes=sizes)
 
     # ---- arguments
 

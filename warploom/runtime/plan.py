@@ -66,8 +66,9 @@ class LaunchPlan:
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
     memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
-    as Python text over `a`.  pdl: the launch need not wait for the kernel before it, because the kernel
-    itself does (programmatic dependent launch).
+    as Python text over `a`.  short: (steps of the main loop as Python text, n): a launch of fewer than n
+    takes another variant, too, as does one of a grid with other `turns` where by_turns.  pdl: the launch
+    need not wait for the kernel before it, because the kernel itself does (programmatic dependent launch).
     """
 
     name: str
@@ -79,6 +80,8 @@ class LaunchPlan:
     nonnegative: tuple[int, ...] = ()
     pdl: bool = True
     grid: tuple[str, ...] = ()
+    short: tuple[str, int] | None = None
+    by_turns: bool = False
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
         """Programs along each axis, where the kernel says so itself.  Raises LaunchError."""
@@ -150,6 +153,14 @@ def make_binder(plan: LaunchPlan) -> Binder:
     code = compile(text, f"<launch of {plan.name}>", "eval")
     binder: Binder = eval(code, dict(_NAMES))
     return binder
+
+
+def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
+    """Whether a launch with these arguments takes fewer steps than the plan's variant is meant for."""
+    text, fewest = plan.short or ("1", 0)
+    code = compile(f"lambda a: {text} < {fewest}", f"<steps of {plan.name}>", "eval")
+    test: Callable[[Sequence[Any]], bool] = eval(code, dict(_NAMES))
+    return test
 
 
 def evaluate_grid(

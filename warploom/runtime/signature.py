@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from warploom.codegen import host
 from warploom.codegen.emit import Emitted
+from warploom.compile import Lowered
 from warploom.frontend.signature import DescriptorType
-from warploom.ir.core import Fact, Func, Type
+from warploom.ir.analysis import definitions
+from warploom.ir.core import Fact, Func, Type, walk
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
 from warploom.runtime.args import NOTHING, Spec
@@ -71,7 +73,13 @@ CODES = {
 }
 
 
-def plan_of(emitted: Emitted, placed: Func, pdl: bool = True) -> LaunchPlan:
+def plan_of(
+    emitted: Emitted,
+    placed: Func,
+    pdl: bool = True,
+    short: tuple[str, int] | None = None,
+    by_turns: bool = False,
+) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
     return LaunchPlan(
         name=emitted.name,
@@ -83,7 +91,22 @@ def plan_of(emitted: Emitted, placed: Func, pdl: bool = True) -> LaunchPlan:
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         pdl=pdl,
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
+        short=short,
+        by_turns=by_turns,
     )
+
+
+def short_of(lowered: Lowered) -> tuple[str, int] | None:
+    """The steps of the loop that `Schedule.short` names, as Python text, and below how many of them a launch
+    takes another variant; None where none does."""
+    if lowered.schedule.short is None:
+        return None
+    named, fewest = lowered.schedule.short
+    tile = lowered.tile
+    loop = next(o for o in walk(tile.body) if o.id == named)
+    program = host.Program(tile.params, definitions(tile.body))
+    lo, hi, by = (host.python_text(program.expression(v)) for v in loop.operands[:3])
+    return f"-(({lo} - {hi}) // {by})", fewest
 
 
 def _param(p: host.Param) -> Param:

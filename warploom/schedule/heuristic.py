@@ -11,7 +11,7 @@ It knows ops, never kernels.  The result is deterministic: ops are visited in pr
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from warploom.errors import CompileError, Loc
@@ -22,14 +22,16 @@ from warploom.ir.printer import print_func
 from warploom.ir.types import DType, Tile, dtype_of, shape_of
 from warploom.layout import turning
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import clusters, joining, linear, overlap, rings, tile_ends
+from warploom.schedule import clusters, forms, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
 from warploom.schedule.liveness import Peak, peak
 from warploom.schedule.model import (
+    MANY_TURNS,
     ChannelPlan,
     Knobs,
+    Launch,
     OverlapPlan,
     PromotionPlan,
     Reason,
@@ -79,13 +81,50 @@ def tile_hash(func: Func) -> str:
     return hashlib.sha256(print_func(func).encode()).hexdigest()[:16]
 
 
-def choose(func: Func, knobs: Knobs, target: Target, room: Room | None = None) -> Schedule:
+def choose(
+    func: Func,
+    knobs: Knobs,
+    target: Target,
+    room: Room | None = None,
+    launch: Launch | None = None,
+) -> Schedule:
     """The schedule for a canonical, numbered TILE function.  room: registers to leave beyond the estimate.
+    launch: what is known of the launches; it counts where nobody says whether to specialize.
 
     Raises CompileError for a dot that wgmma can't take, for memory or registers over the limit and, where
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
-    return _Chooser(func, knobs, target, room or Room()).schedule()
+    chooser = _Chooser(func, knobs, target, room or Room())
+    schedule = chooser.schedule()
+    if not schedule.specialized or not chooser.free:
+        return schedule
+    return _faster(chooser, schedule, launch or Launch())
+
+
+def _faster(chooser: _Chooser, schedule: Schedule, launch: Launch) -> Schedule:
+    """A specialized kernel's schedule, or the uniform one's where that is predicted to be faster."""
+    plain = _Chooser(chooser.func, chooser.knobs, chooser.target, chooser.room, plainly=True)
+    work = forms.work_of(chooser.accesses, schedule)
+    try:
+        other = plain.schedule()
+    except CompileError:  # as uniform it doesn't fit
+        return schedule
+    if work is None or any(r.warn for r in other.reasons):
+        return schedule
+    tasks, uniform = (
+        forms.form_of(chooser.accesses, s, work, c.need, c.target)
+        for s, c in ((schedule, chooser), (other, plain))
+    )
+    verdict = forms.weigh(work, tasks, uniform, launch)
+    others = (replace(launch, turns=n) for n in range(1, MANY_TURNS + 1))
+    each = {(v.uniform, v.short) for v in (forms.weigh(work, tasks, uniform, x) for x in others)}
+    if verdict.uniform:
+        reason = Reason("kernel", "uniform", verdict.because)
+        return replace(other, reasons=(reason, *other.reasons), by_turns=len(each) > 1)
+    reason = Reason("kernel", "specialized rather than uniform", verdict.because)
+    short = (work.loop.id, verdict.short) if verdict.short else None
+    reasons = (*schedule.reasons, reason)
+    return replace(schedule, reasons=reasons, short=short, by_turns=len(each) > 1)
 
 
 @dataclass(eq=False)
@@ -94,6 +133,7 @@ class _Chooser:
     knobs: Knobs
     target: Target
     room: Room = field(default_factory=Room)
+    plainly: bool = False  # a uniform kernel, whatever could be had
     cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
@@ -517,7 +557,18 @@ class _Chooser:
                 found.add(o)
         return found
 
+    @property
+    def free(self) -> bool:
+        """Has nobody said whether to specialize, or asked for what only tasks have?"""
+        k = self.knobs
+        of_tasks = (k.num_consumer_groups, k.num_buffers_warp_spec, k.consumer_stages)
+        registers = (k.reg_dec_producer, k.reg_inc_consumer)
+        said = any(x is not None for x in (*of_tasks, *registers, k.ping_pong, k.wait_eighths))
+        return not said and k.num_ctas == 1 and not self.hints.for_tasks()
+
     def specialized(self, loads: list[Op]) -> bool:
+        if self.plainly:
+            return False
         if self.knobs.num_consumer_groups == 0:
             self.because("kernel", "uniform", "num_consumer_groups=0")
             for what, o in self.hints.for_tasks():

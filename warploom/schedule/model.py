@@ -37,6 +37,21 @@ class Knobs:
     debug: bool = False  # bounded waits that trap; device asserts on
 
 
+MANY_TURNS = 4  # programs of one multiprocessor: where there are more, it's as if there were these
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is known of the launches that a kernel is compiled for, as far as it decides on its form.
+
+    turns: programs that a multiprocessor gets, rounded up, at most MANY_TURNS; 0 where the grid is
+    not known.  short: the main loop has fewer steps than `Schedule.short` says.
+    """
+
+    turns: int = 0
+    short: bool = False
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """One task: its role, warps a replica, replicas (the data split's groups), registers a thread.
@@ -162,6 +177,8 @@ class Schedule:
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     overlaps: tuple[OverlapPlan, ...] = ()
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
+    short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
+    by_turns: bool = False  # would it be another one for other `Launch.turns`?
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
@@ -188,6 +205,8 @@ class Schedule:
                 cluster=ClusterPlan(**d.get("cluster", {})),
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
+                short=tuple(d["short"]) if d.get("short") else None,
+                by_turns=d.get("by_turns", False),
                 joined=tuple(map(tuple, d["joined"])),
                 relays=tuple(d["relays"]),
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),

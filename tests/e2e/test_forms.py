@@ -1,0 +1,183 @@
+"""Specialized or uniform, where nobody says: what the chooser weighs, what overrules it, and that its picks
+are the faster ones of those that were measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from benchmarks.choice_kernels import known_k, one_tile
+from tests.e2e import road
+from warploom.kernels.gemm import gemm_pointers
+from warploom.runtime.compiled import CompiledKernel
+from warploom.schedule import forms
+from warploom.schedule.model import Launch
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+BF16 = ml_dtypes.bfloat16
+MEASURED = json.loads(
+    (Path(__file__).parents[2] / "benchmarks/results/choice_fitted.json").read_text()
+)
+RECORDS = {r["case"]: r["ms"] for r in MEASURED["results"]}
+
+
+def product(
+    m: int, n: int, k: int, tile: tuple[int, int, int], batch: int = 1, kernel: Any = one_tile, **knobs: Any
+) -> CompiledKernel:  # fmt: skip
+    """The variant that a launch on matrices of this size takes; nothing is computed, so few elements do."""
+    a, b, c = (road.array((1, 16, 16), BF16) for _ in range(3))
+    blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
+    tiles = -(-m // tile[0]) * -(-n // tile[1])
+    args = (a, b, c, m, n, k, m * k, n * k, m * n)
+    found: CompiledKernel = kernel.compile_for(*args, grid=(tiles, batch), **blocks, **knobs)
+    return found
+
+
+SIZES = [
+    (2048, 2048, 64, (128, 128, 64), 1),
+    (2048, 2048, 1024, (128, 128, 64), 1),
+    (1024, 1024, 64, (64, 64, 64), 1),
+    (1024, 1024, 1024, (64, 64, 64), 1),
+    (4096, 4096, 128, (64, 64, 64), 1),
+    (4096, 4096, 1024, (64, 128, 64), 1),
+    (64, 8192, 64, (64, 64, 64), 1),
+    (64, 8192, 256, (64, 64, 64), 1),
+    (64, 8192, 8192, (64, 64, 64), 1),
+    (128, 128, 256, (64, 64, 64), 512),
+    (128, 128, 256, (128, 128, 64), 512),
+]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "tile", "batch"), SIZES)
+def test_the_pick_is_as_fast_as_what_was_measured(
+    m: int, n: int, k: int, tile: tuple[int, int, int], batch: int
+) -> None:
+    compiled = product(m, n, k, tile, batch)
+    name = f"one_tile {batch}x{m}x{n}x{k} tile {'x'.join(map(str, tile))} warps 4"
+    times = {form: median(ms) for form, ms in RECORDS[name].items()}
+    tasks = times["chosen"]  # when that was measured, whatever could be was specialized
+    mine = tasks if compiled.schedule.specialized else times["uniform"]
+    assert mine <= 1.02 * min(tasks, times["uniform"])
+
+
+def test_both_predictions_are_told() -> None:
+    compiled = product(4096, 4096, 64, (64, 64, 64))
+    (told,) = (r for r in compiled.schedule.reasons if "predicted" in r.because)
+    assert (told.subject, told.decision) == ("kernel", "uniform")
+    assert "cycles a program specialized (2 groups, 1 at once)" in told.because
+    assert "uniform (1 group, 3 at once)" in told.because and "4 or more programs" in told.because
+    assert told.because in compiled.explain()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "specialized"),
+    [({"num_consumer_groups": 2}, True), ({"num_buffers_warp_spec": 2}, True), ({"num_consumer_groups": 0}, False)],
+)  # fmt: skip
+def test_knobs_overrule(knobs: dict[str, int], specialized: bool) -> None:
+    for k, tile in ((64, (64, 64, 64)), (4096, (128, 128, 64))):
+        compiled = product(4096, 4096, k, tile, **knobs)
+        assert compiled.schedule.specialized == specialized
+        assert not any("predicted" in r.because for r in compiled.schedule.reasons)
+
+
+@wl.jit
+def hinted(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, K: Any, WS: tl.constexpr, TASKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    at = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in tl.range(0, K, BLOCK, warp_specialize=WS):
+        if TASKS:
+            with tl.async_task([0]):
+                a = tl.load(a_ptr + at[:, None] * K + k + at[None, :])
+                b = tl.load(b_ptr + at[None, :] * K + k + at[:, None])
+            with tl.async_task([1]):
+                acc = tl.dot(a, b, acc)
+        else:
+            a = tl.load(a_ptr + at[:, None] * K + k + at[None, :])
+            b = tl.load(b_ptr + at[None, :] * K + k + at[:, None])
+            acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + at[:, None] * BLOCK + at[None, :], acc)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ws", "tasks", "specialized"),
+    [
+        (1, None, False, False),
+        (1, True, False, True),
+        (1, None, True, True),
+        (64, None, False, True),
+        (64, False, False, False),
+    ],
+)
+def test_the_source_overrules(steps: int, ws: bool | None, tasks: bool, specialized: bool) -> None:
+    """Predictions alone: a single step is faster uniform, many are not."""
+    k = 64 * steps
+    rng = np.random.default_rng(steps)
+    a, b = (road.filled(rng.integers(-2, 3, (64, k)).astype(np.float32), BF16) for _ in range(2))
+    c = road.array((64, 64), np.float32)
+    meta = {"WS": ws, "TASKS": tasks, "BLOCK": 64}
+    compiled, found = road.check_equal(hinted, [a, b, c, k], 1, meta, orders=("late",))
+    np.testing.assert_array_equal(found[2], a.astype(np.float64) @ b.astype(np.float64).T)
+    assert compiled.schedule.specialized == specialized
+
+
+def test_programs_that_walk_tiles_stay_specialized() -> None:
+    a, b, c = (road.array((16, 16), BF16) for _ in range(3))
+    for k in (64, 8192):
+        strides = (k, 1, 1, k, 8192, 1)
+        meta = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8}
+        for grid in (132, None):
+            compiled = gemm_pointers.compile_for(
+                a, b, c, 8192, 8192, k, *strides, grid=grid, **meta
+            )
+            assert compiled.schedule.specialized
+
+
+def test_steps_that_only_the_launch_knows() -> None:
+    """Variants: one for many steps, which says below how many another one is taken."""
+    long, short = (product(2048, 2048, k, (128, 128, 64)) for k in (4096, 64))
+    assert long.schedule.specialized and not short.schedule.specialized
+    assert long.request.launch == Launch(2) and short.request.launch == Launch(2, short=True)
+    assert long.plan.short is not None and long.plan.short[1] == 2
+    values = [0] * 9
+    for k, few in ((0, True), (1, True), (64, True), (65, False), (4096, False)):
+        values[5] = k
+        assert long.is_short(values) == few
+    known = product(2048, 2048, 64, (128, 128, 64), kernel=known_k)
+    assert not known.schedule.specialized and known.plan.short is None
+
+
+def test_grids_of_another_class_share_a_variant_unless_it_matters() -> None:
+    big, small = (128, 128, 64), (64, 64, 64)
+    assert product(128, 128, 4096, big) is product(4096, 4096, 4096, big)
+    one, many = product(64, 8192, 4096, small), product(4096, 4096, 4096, small)
+    assert one.plan.by_turns and one.schedule.specialized and not many.schedule.specialized
+    assert one is product(64, 4096, 4096, small)
+
+
+def test_more_of_anything_takes_longer() -> None:
+    """The predictions are monotonous in steps, and a program that is alone pays for its latencies."""
+    compiled = product(4096, 4096, 4096, (64, 128, 64), num_consumer_groups=2)
+    from warploom.schedule.access import Accesses
+    from warploom.schedule.demand import Structure
+    from warploom.target import SM_90A
+
+    func = compiled.lowered.tile
+    accesses = Accesses(func, Structure(func.body), SM_90A)
+    work = forms.work_of(accesses, compiled.schedule)
+    assert work is not None and work.steps is None and work.at_launch and not work.walks
+    assert work.loaded == 2 * 64 * (64 + 128) and work.stored == 2 * 64 * 128
+    for form in (forms.Form(True, 2, 1, False), forms.Form(False, 1, 2, False)):
+        times = [forms.cycles(work, form, 4, n) for n in range(1, 20)]
+        assert times == sorted(times) and len(set(times)) == len(times)
+        assert forms.cycles(work, form, 1, 8) >= forms.cycles(work, form, 4, 8)

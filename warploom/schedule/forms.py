@@ -1,0 +1,192 @@
+"""Specialized or uniform: what either form of a kernel is predicted to take, from the cost table.
+
+A program starts, walks its main loop, and stores.  In a step of the loop each unit of the multiprocessor is
+busy for so long; the longest of them bounds the step in either form.  What differs:
+
+    specialized   loads are always there in time; the groups share the arithmetic, and a group whose
+                  iterations overlap hides it under its dots.  It fills a multiprocessor alone, or nearly:
+                  start and end of each program are paid for, and handing over to tasks.  A program that
+                  walks tiles loads the next one's operands under this one's end.
+    uniform       a group waits, issues, and computes one after the other.  Where a program is small, several
+                  share the multiprocessor, and one's start, end and waits lie under another's steps.
+
+Decides nothing: `schedule/heuristic.py` has both forms scheduled, and asks here.  docs/performance.md has
+what was predicted beside what was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.ir.core import Op, Region, walk
+from warploom.ir.cost import SM_90A as COST
+from warploom.ir.ops import control, tile
+from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule import rings
+from warploom.schedule.access import Accesses
+from warploom.schedule.model import MANY_TURNS, Launch, Schedule
+from warploom.schedule.resources import WARP_GROUP, entry_registers
+from warploom.target import Target
+
+MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
+
+
+@dataclass(frozen=True)
+class Work:
+    """One program, whatever its form.  loop: the main one.  tensor, alu, sfu: cycles that a step keeps these
+    units busy; loaded: bytes that it brings through rings.  stored: bytes at the end.  steps: how many, None
+    where that is not known while compiling; at_launch: but when launching.  walks: is there a loop around?"""
+
+    loop: Op
+    tensor: float
+    alu: float
+    sfu: float
+    loaded: float
+    stored: float
+    steps: int | None
+    at_launch: bool
+    walks: bool
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a program runs: by so many groups that compute, `resident` programs on a multiprocessor at once.
+    overlaps: a group's dots are in flight under its arithmetic."""
+
+    specialized: bool
+    groups: int
+    resident: int
+    overlaps: bool
+
+
+def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
+    """What a program does; None where no loop holds a dot."""
+    structure = accesses.structure
+    loops: dict[Op, float] = {}
+    for o in structure.ops:
+        if o.kind is tile.dot:
+            loop = next((p for p in structure.enclosing(o) if p.kind is control.for_), None)
+            if loop is not None:
+                loops[loop] = loops.get(loop, 0.0) + _tensor(o)
+    if not loops:
+        return None
+    loop = max(loops, key=loops.__getitem__)
+    (body,) = loop.regions
+    units = _units(body)
+    items = {i for c in schedule.channels for i in c.items}
+    loaded = sum(rings.slot_bytes(o.result) for o in walk(body) if o.id in items)
+    stored = 0
+    for o in structure.ops:
+        if o.kind in (tile.store, tile.store_box) and isinstance(o.operands[1].type, Tile):
+            stored += o.operands[1].type.size * dtype_of(o.operands[1].type).bytes
+    lo, hi, by = (accesses.constant(v) for v in loop.operands[:3])
+    steps = None
+    if lo is not None and hi is not None and by is not None:
+        steps = max(0, -((lo - hi) // by))
+    return Work(
+        loop,
+        loops[loop],
+        units.get("alu", 0.0),
+        units.get("sfu", 0.0),
+        loaded,
+        stored,
+        steps,
+        at_launch=all(accesses.invariant(v) for v in loop.operands[:3]),
+        walks=any(p.kind is control.for_ for p in structure.enclosing(loop)),
+    )
+
+
+def _tensor(dot: Op) -> float:
+    (m, k), (_, n) = (shape_of(v.type) for v in dot.operands[:2])
+    return COST.wgmma(m, n, k, dtype_of(dot.operands[0].type).bits)
+
+
+def _units(body: Region) -> dict[str, float]:
+    """Cycles of each unit for the elementwise ops of a loop's body."""
+    found: dict[str, float] = {}
+    for o in walk(body):
+        whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
+        if whole and o.kind.effect.value == 0 and o.kind is not tile.dot:
+            unit, cycles = COST.elementwise(o)
+            found[unit] = found.get(unit, 0.0) + cycles
+    return found
+
+
+def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, target: Target) -> Form:
+    """The form of a schedule whose computing threads need so many registers."""
+    structure = accesses.structure
+    slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.results
+             and o.kind in (tile.load, tile.load_box)}  # fmt: skip
+    barriers = 16  # bytes a slot, two of them
+    shared = sum(c.depth * (barriers + sum(slots[i] for i in c.items)) for c in schedule.channels)
+    main = schedule.tasks[0]
+    stores = {o.id: o for o in structure.ops if o.kind is tile.store_box}
+    for s in schedule.stores:
+        if s.via == "tma":
+            size = dtype_of(stores[s.op].operands[1].type).bytes
+            shared += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
+    threads = sum(32 * t.warps * t.replicas for t in schedule.tasks)
+    entry = entry_registers(threads, target)
+    given = any(t.registers is not None for t in schedule.tasks)
+    registers = entry if given else min(entry, -(-need // 8) * 8)
+    resident = min(
+        target.shared_bytes_per_sm // (shared + target.shared_reserved),
+        target.registers_per_sm // (threads * registers),
+        target.threads_per_sm // threads,
+    )
+    groups = max(1, 32 * main.warps * main.replicas // WARP_GROUP)
+    overlaps = any(p.loop == work.loop.id for p in schedule.overlaps)
+    return Form(schedule.specialized, groups, max(1, resident), overlaps)
+
+
+def cycles(work: Work, form: Form, turns: int, steps: int) -> float:
+    """Cycles of a multiprocessor that one program takes of it, `turns` of them being there to be run."""
+    bound = max(work.tensor, work.alu, work.sfu, work.loaded / COST.tma_bytes)
+    other = work.alu + work.sfu
+    end = work.stored / COST.store_bytes
+    if form.specialized:
+        own = max(work.tensor, other) if form.overlaps else work.tensor + other
+        step = max(bound, own / form.groups)
+        begin = COST.handover if work.walks and turns <= 1 else COST.start + COST.handover
+    else:
+        step = max(bound, (work.tensor + other) / form.groups) + COST.turn / form.groups
+        begin = COST.start
+    alone = begin + steps * step + end
+    return max(steps * bound, alone / min(turns, form.resident))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which form is predicted to be faster, and why.  short: below how many steps it would be the uniform one
+    (0: at no number; asked only where the steps will be known at launch)."""
+
+    uniform: bool
+    because: str
+    short: int
+
+
+def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdict:
+    """Both predictions."""
+    turns = launch.turns or (1 if work.walks else MANY_TURNS)
+    steps = 1 if launch.short else MANY_STEPS if work.steps is None else max(1, work.steps)
+
+    def predicted(n: int) -> tuple[float, float]:
+        return cycles(work, specialized, turns, n), cycles(work, uniform, turns, n)
+
+    tasks, plain = predicted(steps)
+    short = 0
+    if work.steps is None and work.at_launch and not launch.short and tasks <= plain:
+        few = [n for n in range(1, MANY_STEPS) if predicted(n)[1] < predicted(n)[0]]
+        short = max(few, default=-1) + 1
+    many = f"{steps} step{'s' * (steps != 1)}"
+    known = "assumed" if work.steps is None and not launch.short else "of its main loop"
+    crowd = "1 program" if turns == 1 else f"{turns}{' or more' * (turns >= MANY_TURNS)} programs"
+    because = (
+        f"predicted {tasks:.0f} cycles a program specialized ({_shown(specialized)}), "
+        f"{plain:.0f} uniform ({_shown(uniform)}): {many} {known}, {crowd} a multiprocessor"
+    )
+    return Verdict(plain < tasks, because, short)
+
+
+def _shown(form: Form) -> str:
+    return f"{form.groups} group{'s' * (form.groups > 1)}, {form.resident} at once"
