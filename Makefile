@@ -23,9 +23,8 @@ check: $(VENV)/.ready  ## style and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-mutants: $(VENV)/.ready  ## every mutant of the GEMM and of attention through the checker; rewrites the tables
-	$(PYTHON) -m warploom.check.mutants tests/golden/gemm_bf16_tn.warp.ir --out docs/mutants.md
-	$(PYTHON) tools/attention_mutants.py --out docs/mutants.md
+mutants: $(VENV)/.ready  ## every mutant of the library's programs through the checker; rewrites docs/mutants.md
+	$(PYTHON) tools/mutants.py
 
 spills: $(VENV)/.ready  ## every variant of the GEMM through ptxas: what spills, and what the user is told
 	$(PYTHON) -m tests.e2e.variants

@@ -1,4 +1,5 @@
-"""Mutants of the hand-written GEMM: a fixed sample; all of them by `make mutants`."""
+"""Mutants of the hand-written GEMM and of the library's kernels: a fixed sample; all of them by `make
+mutants`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.mutants import PROGRAMS, program
 from warploom.check.mutants import examine, mutants, table
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
@@ -38,3 +40,15 @@ def test_every_harmful_mutant_of_a_sample_is_found() -> None:
     text = table(func, verdicts)
     assert f"{len(verdicts)} mutants" in text and "misses 0" in text
     assert "not explained" not in text
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"gemm"}))
+def test_every_harmful_mutant_of_the_librarys_programs_is_found(name: str) -> None:
+    """Four of each, spread over the program, on its smallest and its largest input."""
+    func, cases = program(name)
+    n = len(list(mutants(func)))
+    picked = {n // 7, 2 * n // 5, 3 * n // 5, 6 * n // 7}
+    verdicts = examine(func, picked.__contains__, seeds=1, cases=[cases[1], cases[-1]])
+    assert len(verdicts) == len(picked)
+    assert not [v.mutant.what for v in verdicts if v.is_missed]
+    assert any(v.harm for v in verdicts)

@@ -249,7 +249,7 @@ def examine(
     cases: Sequence[Case] | None = None,
 ) -> list[Verdict]:
     """Judges and checks the mutants whose number `pick` accepts, on `cases` or on inputs that are found."""
-    inputs = trials(func, _few(func, find_cases(func)) if cases is None else cases)
+    inputs = trials(func, few(find_cases(func)) if cases is None else cases)
     cases = find_cases(func) if cases is None else cases
     out = []
     for i, mutant in enumerate(mutants(func)):
@@ -262,7 +262,7 @@ def examine(
     return out
 
 
-def _few(func: Func, cases: Sequence[Case]) -> list[Case]:
+def few(cases: Sequence[Case]) -> list[Case]:
     """Up to eight cases for data runs, from the smallest to those of medium size."""
     medium = cases[: max(8, len(cases) * 2 // 3)]
     count = min(8, len(medium))
@@ -291,7 +291,7 @@ _BENIGN: dict[tuple[str, OpKind], str] = {
 }
 
 
-def _reason(v: Verdict) -> str:
+def reason(v: Verdict) -> str:
     """Why a mutant that does no harm does none, or why it is refused all the same."""
     if v.harm:
         return ""
@@ -319,7 +319,7 @@ def table(func: Func, verdicts: Sequence[Verdict]) -> str:
         line = v.mutant.loc.line if v.mutant.loc else ""
         found = v.found or ("**missed**" if v.harm else "passes")
         harm = v.harm or "as the original"
-        lines.append(f"| {line} | {v.mutant.what} | {harm} | {found} | {_reason(v)} |")
+        lines.append(f"| {line} | {v.mutant.what} | {harm} | {found} | {reason(v)} |")
     return "\n".join(lines) + "\n"
 
 
