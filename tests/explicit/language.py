@@ -435,3 +435,34 @@ class Lent(tilus.Script):
         with self.thread_group(0, 128):
             x = self.load(x_ptr + self.arange(0, 128))
             self.store(x_ptr + self.arange(0, 128), x + float(7))
+
+
+class Reread(tilus.Script):
+    """Writes by ordinary stores what TMA reads after it: a fence of global memory.  And the spellings that no
+    other kernel here has: alias, promote, permute, static_assert, a typed parameter of a method."""
+
+    def twice(self, x: tilus.RegisterTensor):
+        return x * 2.0
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        self.static_assert(2 + 2 == 4, "arithmetic")
+        x = self.global_view(x_ptr, dtype=float32, shape=[n, 32, 64])
+        y = self.global_view(y_ptr, dtype=float32, shape=[n, 64, 32])
+        s = self.shared_tensor(dtype=float32, shape=[32, 64])
+        full = self.mbarrier.alloc(counts=1)
+        phase: int32 = self.mbarrier.consumer_initial_phase
+        for i in range(n):
+            tile = self.load_global(x, offsets=[i, 0, 0], shape=[32, 64])
+            self.store_global(x, self.twice(tile) + 1.0, offsets=[i, 0, 0])
+            self.fence.proxy_async(space="global")
+            self.sync()
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, s.nbytes)
+                self.tma.global_to_shared(x, s, [i, 0, 0], full, dims=[1, 2], promote=64)
+            self.mbarrier.wait(full, phase)
+            phase = phase ^ 1
+            turned = self.load_shared(s.permute(1, 0))
+            self.store_global(y, turned, offsets=[i, 0, 0])
+            self.sync()

@@ -30,6 +30,7 @@ from tests.explicit.language import (
     Nested,
     Passed,
     Printed,
+    Reread,
     dividends,
     elementwise,
     reached,
@@ -386,6 +387,40 @@ def test_setmaxnreg_anywhere(tmp_path: Path) -> None:
     assert np.array_equal(x, np.arange(7, 135))
     again, signature = owned(built.eject(), tmp_path, 1)
     same_program(again.compile(signature), built)
+
+
+def test_what_tma_reads_after_ordinary_stores() -> None:
+    x = RNG.normal(size=(3, 32, 64)).astype(np.float32)
+    y, wanted = np.zeros((3, 64, 32), np.float32), x * 2 + 1
+    kernel = Reread()
+    assert kernel.check(x, y, 3).ok
+    built = kernel.compile(["*fp32:16", "*fp32:16", "i32"])
+    assert "fence_async_global();" in built.cuda and "fence.proxy.async.global" in built.cuda
+    kernel(x, y, 3)
+    assert np.array_equal(x, wanted) and np.array_equal(y, wanted.transpose(0, 2, 1))
+
+
+def test_a_fence_of_no_memory() -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, x_ptr: ~float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            self.fence.proxy_async(space="local")
+
+    assert refused(Wrong(), np.zeros(1, np.float32)).code == "fence-space"
+
+
+def test_cp_async_has_no_policy() -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, x_ptr: ~float32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            x = self.global_view(x_ptr, dtype=float32, shape=[32, 32])
+            s = self.shared_tensor(dtype=float32, shape=[32, 32])
+            self.cp_async.load(x, s, [0, 0], cache_policy="evict_first")
+
+    e = refused(Wrong(), np.zeros(1024, np.float32))
+    assert e.code == "cache-policy" and "illegal instruction" in str(e) and "tma" in str(e.help)
 
 
 # ---- layouts that a line gives

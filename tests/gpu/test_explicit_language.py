@@ -23,6 +23,7 @@ from tests.explicit.language import (
     Nested,
     Passed,
     Printed,
+    Reread,
     dividends,
     elementwise,
     reached,
@@ -153,3 +154,12 @@ def test_registers_that_groups_lend_each_other(n: int) -> None:
     x = torch.arange(128, device="cuda", dtype=torch.float32)
     Lent()(x, n)
     assert torch.equal(x, torch.arange(7, 135, device="cuda", dtype=torch.float32))
+
+
+def test_what_tma_reads_after_ordinary_stores() -> None:
+    """Written by ordinary stores, read by TMA in the same kernel, many times over."""
+    n = 500
+    x = torch.randn(n, 32, 64, device="cuda")
+    y, wanted = torch.zeros(n, 64, 32, device="cuda"), x * 2 + 1
+    Reread()(x, y, n)
+    assert torch.equal(x, wanted) and torch.equal(y, wanted.transpose(1, 2))

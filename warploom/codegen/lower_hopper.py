@@ -115,6 +115,9 @@ def _shared_put(e: Emitter, o: Op) -> None:
 
 
 def _fence_async(e: Emitter, o: Op) -> None:
+    if o.attrs.get("space") == "global":
+        e.line("fence_async_global();")
+        return
     e.line("fence_async_cluster();" if reaches_peers(e) else "fence_async();")
 
 

@@ -159,6 +159,8 @@ template <int SIZE> DEV void stamp(u32* stamps, u32& at, u32 what) {
 
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+DEV void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
 
 DEV void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }

@@ -383,9 +383,10 @@ def _shared_store(s: Statements, o: Op) -> list[Node]:
 # ---- barriers
 
 
-@writes(hopper.fence_async)
+@writes(hopper.fence_async, says="space")
 def _fence(s: Statements, o: Op) -> list[Node]:
-    return [Line("self.fence.proxy_async()", o.loc)]
+    space = 'space="global"' if o.attrs.get("space") == "global" else ""
+    return [Line(f"self.fence.proxy_async({space})", o.loc)]
 
 
 @writes(hopper.group_sync, says="scope")

@@ -442,10 +442,12 @@ class Fence:
     @builtin
     def proxy_async(self, space: str = "shared") -> None:
         """This thread's ordinary accesses to shared memory so far come before later accesses of the async
-        proxy that a barrier orders after it."""
-        if space != "shared":
-            not_yet(f"fence.proxy_async of {space} memory", "fences of global memory")
-        current().emit(hopper.fence_async)
+        proxy that a barrier orders after it.  space: 'global' does the same for global memory, which TMA is
+        to read after ordinary stores."""
+        if space not in ("shared", "global"):
+            refuse("fence-space", f"a fence of {space!r} memory", "use 'shared' or 'global'")
+        how = {"space": "global"} if space == "global" else {}
+        current().emit(hopper.fence_async, **how)
 
     @builtin
     def proxy_async_release(self) -> None:
@@ -484,12 +486,25 @@ class CpAsync:
 
     @builtin
     def load(
-        self, src: Any, dst: Any, offsets: Any = None, bytes: Any = 16, mask: Operand = None
+        self,
+        src: Any,
+        dst: Any,
+        offsets: Any = None,
+        bytes: Any = 16,
+        mask: Operand = None,
+        cache_policy: Any = None,
     ) -> None:
         """Fills dst in pieces of 4, 8 or 16 bytes: from a view the box of dst's shape at offsets, zeros
         out of bounds; from a tile of pointers what they point at, zeros where the mask is false.  Of these
-        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike."""
+        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike.
+        cache_policy: none, so far: the assembler (NVRTC 13.5) makes an illegal instruction of it."""
         whole_group("cp_async.load")
+        if cache_policy is not None:
+            refuse(
+                "cache-policy",
+                "cp.async with a cache policy, of which NVRTC 13.5's assembler makes an illegal instruction",
+                "leave it out, or copy by self.tma.global_to_shared",
+            )
         d, size = shared_of(dst), static_int(bytes, "bytes")
         if isinstance(src, GlobalView):
             _none(mask, "mask", "a view's box ends at its bounds")

@@ -364,6 +364,8 @@ def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
 
 @step(hopper.fence_async)
 def _fence_async(a: Agent, o: Op) -> None:
+    if o.attrs.get("space") == "global":  # races there are not looked for
+        return
     rows, half = a.rows, a.cta.width // 2
     np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
     for w in range(len(rows) if a.cta.has_data else 0):

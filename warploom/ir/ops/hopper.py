@@ -178,9 +178,11 @@ def shared_put(s: Shared, value: Scalar) -> None:
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
-def fence_async() -> None:
-    """fence.proxy.async.shared::cta by every executing thread: its generic accesses to shared memory so
-    far (and those it has observed) are ordered with later accesses of the async proxy (TMA, wgmma)."""
+def fence_async(*, space: str = "shared") -> None:
+    """fence.proxy.async by every executing thread: its generic accesses to memory of this space ('shared' or
+    'global') so far, and those it has observed, are ordered with later accesses of the async proxy (TMA,
+    wgmma)."""
+    require(space in ("shared", "global"), f"a fence of shared or global memory, not {space}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
