@@ -154,6 +154,7 @@ AWKWARD += [Awkward(*_SHAPES[1], pad=n) for n in (4, 2, 1)]
 AWKWARD += [Awkward(*_SHAPES[1], inner=2), Awkward(4096, 4096, 4095)]
 
 CASES: dict[str, Sequence[Case]] = {
+    "depths": [Gemm(8192, 8192, k) for k in (512, 1024, 2048, 4096, 8192)],
     "core": CORE,
     "bars": BARS,
     "one": CORE[:1],

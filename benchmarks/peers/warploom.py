@@ -36,7 +36,13 @@ def multiprocessors() -> int:
 
 def candidates(data: Data, **more: Any) -> list[Candidate]:
     """The configs that the library's tuned GEMM would try.  `more`: knobs that all candidates share."""
-    from warploom.kernels.gemm import GEMM_CONFIGS, persistent_grid, worth_trying
+    from warploom.kernels.gemm import GEMM_CONFIGS, worth_trying
+
+    return candidates_of(data, worth_trying(GEMM_CONFIGS, {"M": data.case.m}), **more)
+
+
+def candidates_of(data: Data, configs: list[Any], **more: Any) -> list[Candidate]:
+    from warploom.kernels.gemm import persistent_grid
 
     case = data.case
     grid = persistent_grid(case.m, case.n, multiprocessors())
@@ -53,4 +59,4 @@ def candidates(data: Data, **more: Any) -> list[Candidate]:
 
         return Candidate(f"{config} on {programs}", make)
 
-    return [candidate(config) for config in worth_trying(GEMM_CONFIGS, {"M": case.m})]
+    return [candidate(config) for config in configs]

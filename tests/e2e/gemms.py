@@ -33,8 +33,10 @@ WS_SHALLOW = {"num_consumer_groups": 2, "num_buffers_warp_spec": 1}
 UNIFORM = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 3}
 UNIFORM_TWO = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
 UNIFORM_SHALLOW = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 1}
+IN_TURN = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "ping_pong": "tiles"}
 KNOBS = {
     "two-groups": WS,
+    "in-turn": IN_TURN,
     "one-group": WS_ONE,
     "depth-1": WS_SHALLOW,
     "uniform": UNIFORM,

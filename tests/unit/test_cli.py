@@ -106,6 +106,12 @@ def test_every_knob_is_an_option_and_only_given_ones_count() -> None:
     assert kernel.knobs(args) == {"num_consumer_groups": 0, "strict": True, "num_warps": 8}
 
 
+@pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True), ("tiles", "tiles")])
+def test_a_knob_may_be_a_word(text: str, value: object) -> None:
+    given = kernel.knobs(parser().parse_args(["explain", "k.py:f", "--ping-pong", text]))
+    assert given == {"ping_pong": value} and type(given["ping_pong"]) is type(value)
+
+
 def test_doctor_finds_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == EXIT.ok
     text = capsys.readouterr().out

@@ -45,7 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) ->
         if knob.type == "bool":
             knobs.add_argument(flag, action="store_true", default=None)
         else:
-            knobs.add_argument(flag, type=int, metavar="N")
+            is_number = "int" in str(knob.type)
+            knobs.add_argument(flag, type=_value, metavar="N" if is_number else "VALUE")
+
+
+def _value(text: str) -> int | bool | str:
+    """A knob's value: a number, true or false, or a word."""
+    return (
+        int(text) if text.lstrip("-").isdigit() else {"true": True, "false": False}.get(text, text)
+    )
 
 
 def load(name: str) -> Any:

@@ -63,15 +63,7 @@ def _carries_in_order_of_use(region: Region) -> Region:
         if o.kind is not control.for_:
             return o
         (body,) = o.regions
-        carried = body.params[1:]
-        kept = first_used(carried, _anchored_uses(body))
-        ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
-        params = (body.params[0], *(carried[i] for i in kept))
-        return o.with_(
-            operands=(*o.operands[:3], *(o.operands[3 + i] for i in kept)),
-            results=tuple(o.results[i] for i in kept),
-            regions=(Region(params, (*body.ops[:-1], ending)),),
-        )
+        return _carrying(o, first_used(body.params[1:], _anchored_uses(body)))
 
     def order_while(o: Op) -> Op:
         condition, body = o.regions
@@ -95,26 +87,51 @@ def _carries_in_order_of_use(region: Region) -> Region:
     return visit(region)
 
 
+def _carrying(o: Op, order: Sequence[int]) -> Op:
+    """A `for` that carries its values in another order."""
+    (body,) = o.regions
+    ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in order))
+    params = (body.params[0], *(body.params[1 + i] for i in order))
+    return o.with_(
+        operands=(*o.operands[:3], *(o.operands[3 + i] for i in order)),
+        results=tuple(o.results[i] for i in order),
+        regions=(Region(params, (*body.ops[:-1], ending)),),
+    )
+
+
 def _results_in_order_of_use(region: Region) -> Region:
-    """Every `if` with its results in the order of their uses: in what follows, then in the block's yield."""
+    """Every `if` with its results in the order of their uses: in what follows, then in the block's yield.  So
+    too what a `for` carries and its body uses for nothing but what it carries."""
     made = definitions(region)
 
     def visit(region: Region) -> Region:
         ops = []
         for i, o in enumerate(region.ops):
-            if o.kind is control.if_ and len(o.results) > 1:
+            if o.kind in (control.if_, control.for_) and len(o.results) > 1:
                 after = (*_anchored_uses(Region((), region.ops[i + 1 :])), *region.yielded)
-                o = order(o, after)
+                o = order(o, after) if o.kind is control.if_ else order_rest(o, after)
             ops.append(o.with_(regions=tuple(visit(r) for r in o.regions)) if o.regions else o)
         return Region(region.params, tuple(ops))
 
-    def order(o: Op, after: Iterable[Value]) -> Op:
+    def places(values: Sequence[Value], uses: Iterable[Value]) -> list[int]:
+        """Which use of each value is the first; those without one come last."""
         used: dict[Value, None] = {}
         seen: set[Value] = set()
-        for v in after:
-            _collect(v, made, set(o.results), used, seen)
+        for v in uses:
+            _collect(v, made, set(values), used, seen)
         at = {v: i for i, v in enumerate(used)}
-        kept = sorted(range(len(o.results)), key=lambda i: at.get(o.results[i], len(at)))
+        return [at.get(v, len(at)) for v in values]
+
+    def order_rest(o: Op, after: Iterable[Value]) -> Op:
+        (body,) = o.regions
+        inside = places(body.params[1:], _anchored_uses(body))
+        behind = places(o.results, after)
+        keys = list(zip(inside, behind, strict=True))
+        return _carrying(o, sorted(range(len(keys)), key=keys.__getitem__))
+
+    def order(o: Op, after: Iterable[Value]) -> Op:
+        at = places(o.results, after)
+        kept = sorted(range(len(at)), key=at.__getitem__)
         arms = []
         for r in o.regions:
             ending = r.ops[-1].with_(operands=tuple(r.yielded[i] for i in kept))

@@ -146,11 +146,18 @@ def gemm_device_descriptors(
     )
 
 
-def config(m: int, n: int, k: int, group: int, groups: int, depth: int, **more: Any) -> wl.Config:
+def config(
+    m: int, n: int, k: int, group: int, groups: int, depth: int, in_turn: bool = False, **more: Any
+) -> wl.Config:
     """A tile of m×n walked in steps of k, in bands of `group` rows of tiles; consumer groups and slots of the
-    ring.  more: further meta-parameters."""
+    ring.  in_turn: each group has tiles of its own.  more: further meta-parameters."""
     tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group, **more}
-    return wl.Config(tile, num_consumer_groups=groups, num_buffers_warp_spec=depth)
+    return wl.Config(
+        tile,
+        num_consumer_groups=groups,
+        num_buffers_warp_spec=depth,
+        ping_pong="tiles" if in_turn else None,
+    )
 
 
 # What was fastest somewhere among the shapes of docs/performance.md, on an H200.
@@ -159,13 +166,15 @@ GEMM_CONFIGS = [
     config(128, 256, 64, 8, 2, 3),
     config(128, 256, 64, 4, 2, 3),
     config(128, 256, 64, 4, 2, 4),
-    config(128, 192, 64, 16, 2, 4),
+    config(128, 192, 64, 16, 2, 4, in_turn=True),
     config(128, 128, 64, 16, 2, 5),
     config(128, 128, 64, 4, 2, 6),
     config(64, 128, 64, 8, 1, 7),
     config(64, 64, 128, 8, 1, 6),
     config(64, 64, 64, 8, 1, 10),
     config(64, 64, 64, 8, 1, 12),
+    config(128, 192, 64, 4, 2, 4, in_turn=True),
+    config(128, 128, 64, 4, 2, 5, in_turn=True),
 ]
 
 

@@ -1,6 +1,7 @@
 """One pass a file, one function of the same name: (func, schedule, target) -> func."""
 
 from warploom.ir.core import Level
+from warploom.passes.deal_iterations import deal_iterations
 from warploom.passes.defer_sums import defer_sums
 from warploom.passes.end_tiles_in_turns import end_tiles_in_turns
 from warploom.passes.fuse_tasks import fuse_tasks
@@ -26,6 +27,7 @@ PASSES = (
     ("defer_sums", defer_sums, Level.WARP),
     ("pipeline_consumer", pipeline_consumer, Level.WARP),
     ("end_tiles_in_turns", end_tiles_in_turns, Level.WARP),
+    ("deal_iterations", deal_iterations, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
     ("merge_elects", merge_elects, Level.WARP),

@@ -167,7 +167,12 @@ def _declare(
     filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
     count = int("tma" in plan.via) + ("cp_async" in plan.via) * 32 * filling
     count += ("registers" in plan.via) * filling
-    empty = sum(plans[c].warps * plans[c].replicas for c in plan.consumers) * ctas
+    # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
+    alone = bool(schedule.dealt) and any(
+        p.id == schedule.dealt for p in structure.enclosing(users[0])
+    )
+    readers = sum(plans[c].warps * (1 if alone else plans[c].replicas) for c in plan.consumers)
+    empty = readers * ctas
     everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
     suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
     full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))

@@ -27,7 +27,7 @@ from warploom.target import Target
 def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring.  The split was tried when it was chosen: a refusal is a RefusalError."""
     main = schedule.tasks[0]
-    if main.replicas == 1:
+    if schedule.split.count == 1:
         return func
     structure = Structure(func.body)
     carried = {i for c in schedule.channels for i in c.items}

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.source import dependencies
@@ -52,7 +52,7 @@ class Config:
     reg_dec_producer: int | None = None
     reg_inc_consumer: int | None = None
     consumer_stages: int | None = None
-    ping_pong: bool | None = None
+    ping_pong: bool | Literal["tiles"] | None = None
     end_turns: bool | None = None
     wait_eighths: int | None = None
 

@@ -13,6 +13,7 @@ import difflib
 import functools
 import inspect as python_inspect
 import math
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -661,10 +662,15 @@ def make_knobs(given: Mapping[str, Any]) -> Knobs:
                 help=f"knobs: {', '.join(KNOBS)}",
             )
         default = KNOBS[name].default
-        is_flag = "bool" in str(KNOBS[name].type)  # annotations are text: "bool", "bool | None"
+        kinds = str(
+            KNOBS[name].type
+        )  # annotations are text: "bool", "bool | Literal["tiles"] | None"
+        is_flag, words = "bool" in kinds, re.findall(r"'(\w+)'", kinds)
         ok = isinstance(value, bool) if is_flag else type(value) is int and value >= 0
-        if not (ok or (value is None and default is None)):
-            kind = "True or False" if is_flag else "a whole number"
+        if not (ok or (value is None and default is None) or value in words):
+            kind = " or ".join(
+                ["True", "False", *map(repr, words)] if is_flag else ["a whole number"]
+            )
             raise CompileError(
                 "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
             )

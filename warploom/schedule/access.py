@@ -225,9 +225,9 @@ class Accesses:
         return found
 
     def rewrites(self, o: Op) -> bool:
-        """May the place that store_box o writes be written again, by another iteration or another op?
+        """May the place that a store writes be written again, by another iteration or another op?
         Asynchronous stores keep no order among themselves."""
-        offsets = o.operands[2:]
+        offsets = o.operands[2:] if o.kind is tile.store_box else o.operands[:1]
         for loop in self.structure.enclosing(o):
             if self._repeats(loop) and not any(self._varies(v, loop) for v in offsets):
                 return True

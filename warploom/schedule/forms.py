@@ -118,7 +118,9 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.results
              and o.kind in (tile.load, tile.load_box)}  # fmt: skip
     barriers = 16  # bytes a slot, two of them
-    shared = sum(c.depth * (barriers + sum(slots.get(i, 0) for i in c.items)) for c in schedule.channels)
+    shared = sum(
+        c.depth * (barriers + sum(slots.get(i, 0) for i in c.items)) for c in schedule.channels
+    )
     main = schedule.tasks[0]
     stores = {o.id: o for o in structure.ops if o.kind is tile.store_box}
     for s in schedule.stores:

@@ -22,7 +22,7 @@ from warploom.ir.printer import print_func
 from warploom.ir.types import DType, Tile, dtype_of, shape_of
 from warploom.layout import turning
 from warploom.layout.shared import swizzle_for
-from warploom.schedule import clusters, forms, joining, linear, overlap, rings, tile_ends
+from warploom.schedule import clusters, dealing, forms, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.hints import Hints, ids, spelled
@@ -74,6 +74,9 @@ _WORKS = {
     "loads": "loads tiles by pointers",
 }
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
+# Registers left beside the tiles, and whether only the largest result of a dot counts: what is surely enough,
+# then what may be just enough, at last what holds each result alone.  ptxas will tell.
+_WAYS = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
 
 
 def tile_hash(func: Func) -> str:
@@ -192,7 +195,10 @@ class _Chooser:
             demand, loads = self.demand([o for o in self.ops if o in loads or o in vectors])
         main, side = ("consumer", "producer") if specialized else ("main", "loads")
         self.relays = self.relayed(loads) if specialized else frozenset()
-        axis, replicas = self.split(demand, loads, specialized)
+        dealt = self.deal(demand, loads, specialized)
+        axis, replicas = (
+            (None, self.groups_in_turn()) if dealt else self.split(demand, loads, specialized)
+        )
         vias = self.vias(loads)
         joins = self.joins(vias, replicas, specialized)
 
@@ -202,7 +208,8 @@ class _Chooser:
         groups = rings.group(self.structure, loads, mine, joins.stands)
         kept = {o for g in groups for o in g}
         loads = [o for o in loads if o in kept]
-        ends = tile_ends.find(self.structure, mine, replicas) if specialized else []
+        shared = specialized and not dealt
+        ends = tile_ends.find(self.structure, mine, replicas) if shared else []
         wanted = tile_ends.wanted_depth(ends, self.knobs)
         for o in self.relays:  # a transposer runs the control flow around what it turns
             for outer in self.structure.enclosing(o):
@@ -214,7 +221,7 @@ class _Chooser:
         )
         self.tell_hints(specialized, channels)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized)
-        overlaps = self.overlaps(demand, loads, tasks[0]) if specialized else ()
+        overlaps = self.overlaps(demand, loads, tasks[0]) if shared else ()
         deferred = self.deferred(overlaps)
         entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, self.target)
         promotions = self.promotions(joins, tasks[0].registers or entry)
@@ -235,7 +242,7 @@ class _Chooser:
             specialized=specialized,
             tasks=tasks,
             assign=assign,
-            split=SplitPlan(axis, replicas),
+            split=SplitPlan(axis, 1 if dealt else replicas),
             channels=(*channels, *numbers),
             stores=stores,
             wgmma_in_flight=int(late),
@@ -246,6 +253,7 @@ class _Chooser:
             promotions=promotions,
             turns=turns,
             relays=tuple(o.id for o in loads if o in self.relays),
+            dealt=dealt,
         )
 
     def overlaps(
@@ -597,6 +605,52 @@ class _Chooser:
         self.uniform(why, first.loc, first.id)
         return False
 
+    # ---- tiles in turn
+
+    def groups_in_turn(self) -> int:
+        """Consumer groups where each takes tiles of its own."""
+        return self.knobs.num_consumer_groups or self.asked_groups() or 2
+
+    def deal(self, demand: Demand, loads: list[Op], specialized: bool) -> str:
+        """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
+        if self.knobs.ping_pong != "tiles":
+            return ""
+        loop = dealing.loop_of(self.structure, self.dots)
+        why = self.why_not_dealt(loop, demand, loads, specialized)
+        if why or loop is None:
+            self.unmet(loop or self.dots[0], "groups share a tile, against ping_pong='tiles'", why)
+            return ""
+        self.because(
+            loop.id,
+            f"{self.groups_in_turn()} groups take its iterations in turn, each a tile of its own",
+            "its iterations need nothing of each other: one group's epilogue runs under another's dots",
+        )
+        return loop.id
+
+    def why_not_dealt(
+        self, loop: Op | None, demand: Demand, loads: list[Op], specialized: bool
+    ) -> str:
+        if not specialized:
+            return "the kernel is uniform"
+        if loop is None:
+            return "its dots stand in no loop over tiles"
+        if self.groups_in_turn() < 2:
+            return "there is one group"
+        if self.knobs.num_ctas > 1:
+            return "not yet in clusters, whose CTAs release each other's slots"
+
+        def mine(o: Op) -> bool:
+            return "use" in demand.tasks.get(o, ())
+
+        why: str | None = dealing.why_not(loop, self.accesses, demand, mine)
+        if why:
+            return why
+        for self.reserve, self.alone in _WAYS:
+            why = self.try_split(demand, loads, True, 0, 1, self.groups_in_turn())
+            if why is None:
+                return ""
+        return str(why)
+
     # ---- data split
 
     def split(self, demand: Demand, loads: list[Op], specialized: bool) -> tuple[str | None, int]:
@@ -616,9 +670,7 @@ class _Chooser:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
-        # Then what may be just enough, at last what holds each result alone: ptxas will tell.
-        ways = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
-        for self.reserve, self.alone in ways:
+        for self.reserve, self.alone in _WAYS:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
                 name = "MN"[axis]
                 why = self.try_split(demand, loads, specialized, axis, count)
@@ -660,9 +712,16 @@ class _Chooser:
         self.because(self.dots[0].id if warn else "kernel", decision, reason, warn)
 
     def try_split(
-        self, demand: Demand, loads: list[Op], specialized: bool, axis: int, count: int
+        self,
+        demand: Demand,
+        loads: list[Op],
+        specialized: bool,
+        axis: int,
+        count: int,
+        groups: int = 0,
     ) -> str | None:
-        """None where the dots' axis can be cut into `count` parts, else why not."""
+        """None where the dots' axis can be cut into `count` parts, else why not.  groups: where each has a
+        tile of its own, how many there are."""
 
         def mine(o: Op) -> bool:
             return "use" in demand.tasks.get(o, ())
@@ -695,7 +754,7 @@ class _Chooser:
             tiles = Peak(registers(worst), (worst,))
         else:
             tiles = peak(self.structure, mine, items, registers)
-        why = self.why_cramped(tiles, loads, specialized, count)
+        why = self.why_cramped(tiles, loads, specialized, groups or count)
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
         return why

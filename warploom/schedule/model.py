@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Knobs:
     strict: bool = False  # a specialization that can't happen is an error instead of a warning
     enable_fp_fusion: bool = True  # a·b + c may be one instruction, rounded once
     consumer_stages: int | None = None  # 1: no overlap of a consumer's iterations
-    ping_pong: bool | None = None  # consumer groups take turns at issuing dots
+    # Consumer groups take turns at issuing dots; "tiles": each with a tile of its own.
+    ping_pong: bool | Literal["tiles"] | None = None
     end_turns: bool | None = None  # consumer groups finish their tiles one after the other
     wait_eighths: int | None = (
         None  # of the arithmetic under late dots, what comes before their wait
@@ -54,7 +55,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """One task: its role, warps a replica, replicas (the data split's groups), registers a thread.
+    """One task: its role, warps a replica, replicas (groups that share a tile, by the data split, or that
+    take tiles in turn, see Schedule.dealt), registers a thread.
 
     A "transposer" stands between producer and consumers: it moves items from the slots where they land to
     others, where they lie as their readers need them.
@@ -183,6 +185,7 @@ class Schedule:
     promotions: tuple[PromotionPlan, ...] = ()
     turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
+    dealt: str = ""  # the loop whose iterations the consumer's replicas take in turn, each its own
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -211,6 +214,7 @@ class Schedule:
                 relays=tuple(d["relays"]),
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
                 turns=tuple(d["turns"]),
+                dealt=d.get("dealt", ""),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

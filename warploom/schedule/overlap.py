@@ -215,9 +215,8 @@ def plans(
             continue
         why = found.why_not or _why_not_chosen(found, knobs, groups, in_place)
         if why:
-            asked = bool(knobs.consumer_stages and knobs.consumer_stages > 1) or bool(
-                knobs.ping_pong
-            )
+            asked = bool(knobs.consumer_stages and knobs.consumer_stages > 1)
+            asked = asked or knobs.ping_pong is True
             reasons.append(Reason(o.id, "iterations don't overlap", why, warn=asked))
             continue
         early, late = (tuple(d.id for d in dots) for dots in (found.early, found.late))
@@ -273,8 +272,8 @@ def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups) -> tuple[bool, Reas
         return yes, Reason(found.loop.id, decision, why, warn)
 
     if groups.count < 2:
-        return told(False, "there is one group", warn=bool(knobs.ping_pong))
-    if knobs.ping_pong is not None:
+        return told(False, "there is one group", warn=knobs.ping_pong is True)
+    if isinstance(knobs.ping_pong, bool):
         return told(knobs.ping_pong, f"ping_pong={knobs.ping_pong}")
     tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count)
     cycles = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"

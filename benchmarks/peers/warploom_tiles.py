@@ -1,0 +1,21 @@
+"""Warploom's GEMM with a tile a consumer group: they take tiles in turn."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Candidate, Data
+from benchmarks.peers.warploom import candidates_of
+from warploom.kernels.gemm import config
+
+NAME = "warploom, tiles in turn"
+
+CONFIGS = [
+    *(config(128, 192, 64, band, 2, 4, in_turn=True) for band in (16, 8, 4)),
+    *(config(128, 128, 64, band, 2, 5, in_turn=True) for band in (16, 4)),
+    config(64, 256, 64, 16, 2, 4, in_turn=True),
+    config(192, 128, 64, 8, 2, 4, in_turn=True),
+    config(128, 176, 64, 8, 2, 5, in_turn=True),
+]
+
+
+def candidates(data: Data) -> list[Candidate]:
+    return candidates_of(data, CONFIGS)
