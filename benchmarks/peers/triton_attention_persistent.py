@@ -1,0 +1,13 @@
+"""Triton's attention with tensor descriptors and persistent programs."""
+
+from __future__ import annotations
+
+from benchmarks.harness import AttentionData, Candidate
+from benchmarks.peers.triton_attention_tma import CONFIGS, variants
+
+NAME = "Triton attention, persistent TMA"
+KINDS = ("attention",)
+
+
+def candidates(data: AttentionData) -> list[Candidate]:
+    return variants(data, CONFIGS, persistent=True)
