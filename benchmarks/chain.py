@@ -14,9 +14,10 @@ import statistics
 
 import torch
 
-from benchmarks.cases import BARS
-from benchmarks.harness import Candidate, Data, Run, make_data
-from benchmarks.peers import warploom
+from warploom.bench.cases import BARS
+from warploom.bench.data import Data, make_data
+from warploom.bench.measure import Candidate, Run
+from warploom.bench.peers import warploom
 
 LAUNCHES, ROUNDS = 48, 15
 

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from benchmarks.choice_kernels import add, known_k, layernorm, one_tile, softmax
-from benchmarks.harness import Clock, input_sets, machine
+from warploom.bench.data import input_sets
+from warploom.bench.measure import Clock, machine
 from warploom.kernels.attention import attention_forward, section_of
 from warploom.kernels.gemm import gemm_pointers
 

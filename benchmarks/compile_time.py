@@ -41,9 +41,9 @@ print(time.perf_counter() - start)
 TRITON = """
 import time
 import torch
-from benchmarks.cases import Gemm
-from benchmarks.harness import Data
-from benchmarks.peers.triton_tma import bind
+from warploom.bench.cases import Gemm
+from warploom.bench.data import Data
+from warploom.bench.peers.triton_tma import bind
 case = Gemm(256, 512, 512)
 a, b = (torch.randn(n, case.k, device="cuda").bfloat16() for n in (case.m, case.n))
 c = torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16)
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     report: dict[str, Any] = {"compile_seconds": measure()}
     if has_gpu():
-        from benchmarks.harness import machine
+        from warploom.bench.measure import machine
 
         report = {"machine": machine(), **report}
     args.out.write_text(json.dumps(report, indent=1) + "\n")

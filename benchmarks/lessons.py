@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.cases import Gemm
-from benchmarks.harness import TOLERANCE, Clock, Data, Run, check, machine, make_data
+from warploom.bench.cases import Gemm
+from warploom.bench.data import Data, make_data
+from warploom.bench.measure import TOLERANCE, Clock, Run, check, machine
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 SHAPES = [Gemm(8192, 8192, 8192), Gemm(4096, 4096, 4096), Gemm(8192, 8192, 512)]

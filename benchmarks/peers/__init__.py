@@ -1,7 +1,5 @@
-"""One module an implementation: `NAME`, `KINDS` (of cases that it takes; default: only "gemm"), and
-`candidates(data)` -> its configurations for the case.
+"""Peers that only the project needs; those of the package (`warploom/bench/peers`) are found here too."""
 
-An empty list means that the implementation does not take the case.  A configuration's `run(i)` must
-compute from the inputs of set i, on the current stream, what `data.reference(i)` does: into
-`data.outputs[i]`, or into a tensor of its own, which it returns.
-"""
+import warploom.bench.peers
+
+__path__ = [*__path__, *warploom.bench.peers.__path__]

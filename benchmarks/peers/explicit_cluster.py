@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.harness import Candidate, Data, Run
-from benchmarks.peers.warploom import multiprocessors
+from warploom.bench.data import Data, multiprocessors
+from warploom.bench.measure import Candidate, Run
 
 NAME = "explicit in clusters"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from benchmarks.harness import Candidate, Run
-from benchmarks.products import AwkwardData
+from warploom.bench.data import AwkwardData
+from warploom.bench.measure import Candidate, Run
 
 NAME = "Triton pointers"
 KINDS = ("awkward",)

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import Candidate, Data, Run
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate, Run
 
 NAME = "WARP text"
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "gemm_bf16_tn.warp.ir"

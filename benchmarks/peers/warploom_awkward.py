@@ -6,9 +6,8 @@ from typing import Any
 
 import warploom as wl
 import warploom.language as tl
-from benchmarks.harness import Candidate, Run
-from benchmarks.peers.warploom import multiprocessors
-from benchmarks.products import AwkwardData
+from warploom.bench.data import AwkwardData, multiprocessors
+from warploom.bench.measure import Candidate, Run
 from warploom.kernels.gemm import gemm_pointers, grouped_tile, persistent_grid
 
 NAME = "warploom"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Candidate, Data
-from benchmarks.peers.warploom import bind, multiprocessors
+from warploom.bench.data import Data, multiprocessors
+from warploom.bench.measure import Candidate
+from warploom.bench.peers.warploom import bind
 
 NAME = "warploom in clusters"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Candidate, Data
-from benchmarks.peers import warploom
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate
+from warploom.bench.peers import warploom
 
 NAME = "warploom, serial launches"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Candidate, Data
-from benchmarks.peers.warploom import candidates_of
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate
+from warploom.bench.peers.warploom import candidates_of
 from warploom.kernels.gemm import config
 
 NAME = "warploom, tiles in turn"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.harness import Candidate, Data, Run
 from benchmarks.yardstick.build import Yardstick, compile_cubin
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate, Run
 
 NAME = "yardstick (hand-written CUDA)"
 CUBIN = "YARDSTICK_CUBIN"  # a cubin built elsewhere, for machines with an older NVRTC

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cases import BARS, CASES, DUAL, Gemm
 from benchmarks.report import (
     RECORDED,
     against,
@@ -20,6 +19,7 @@ from benchmarks.report import (
     table,
 )
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
+from warploom.bench.cases import BARS, CASES, DUAL, Gemm
 from warploom.target import SM_90A
 
 

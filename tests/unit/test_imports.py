@@ -27,6 +27,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "timeline explain eject",
         "runtime",
         "tune kernels tilus",
+        "bench",
         "cli",
         "__main__",
     )

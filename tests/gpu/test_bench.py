@@ -1,0 +1,45 @@
+"""`warploom bench` on the GPU: a small case of each kind, from a folder that is no checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.gpu
+
+CASES = {
+    "gemm": ("512,768,256", "warploom,explicit,cublas"),
+    "attention": (
+        "1,2,512,64,causal",
+        "warploom_auto_attention,warploom_attention,cudnn_attention",
+    ),
+    "fp8": ("512,768,256", "warploom_fp8,explicit_fp8,scaled_mm"),
+    "dual": ("512,768,256", "warploom_dual,explicit_dual,torch_dual"),
+}
+
+
+@pytest.mark.parametrize("kind", list(CASES))
+def test_bench_measures_a_small_case(kind: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    shape, peers = CASES[kind]
+    command = [sys.executable, "-m", "warploom", "bench", kind, "--shape", shape, "--bursts", "2"]
+    done = subprocess.run(
+        [*command, "--peers", peers, "--out", "found.json"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=240, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "found.json").read_text())["results"]
+    assert len(results) == len(peers.split(","))
+    for record in results:
+        assert not record["error"] and len(record["burst"]) == 2, record
+        assert record["rel_err"] < 6e-3 and min(record["burst"]) > 0
+        assert record["peer"] in done.stdout
+    assert "<svg" in (tmp_path / "found.svg").read_text()

@@ -1,0 +1,41 @@
+"""Runs of warploom's own kernels: launched where there is a GPU, or compiled alone, for arrays on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+
+class KernelRun:
+    """A `@wl.jit` kernel on each set's arguments, every launch prepared at the first.
+
+    calls: the arguments, a tuple for each input set; options: constexprs, knobs and the grid."""
+
+    def __init__(self, kernel: Any, calls: Sequence[tuple[Any, ...]], **options: Any) -> None:
+        self.kernel, self.calls, self.options = kernel, calls, options
+
+    @cached_property
+    def launches(self) -> list[Any]:
+        return [self.kernel.prepare(*call, **self.options) for call in self.calls]
+
+    def __call__(self, i: int) -> None:
+        self.launches[i]()
+
+    def compiled(self) -> Any:
+        """What would be launched; needs no GPU."""
+        return self.kernel.compile_for(*self.calls[0], **self.options)
+
+
+class ScriptRun:
+    """A `wl.Script` on each set's arguments, called as users call it."""
+
+    def __init__(self, script: Any, calls: Sequence[tuple[Any, ...]]) -> None:
+        self.script, self.calls = script, calls
+
+    def __call__(self, i: int) -> None:
+        self.script(*self.calls[i])
+
+    def compiled(self) -> Any:
+        """What would be launched; needs no GPU."""
+        return self.script.compile_for(*self.calls[0])

@@ -1,0 +1,260 @@
+"""Times implementations of one workload side by side, after checking each against float64.
+
+Definitions.  One *repetition* launches an implementation back to back over several input sets (together
+larger than the L2), with a CUDA event between launches, and takes the median of the launches.
+
+* **burst**: about 10 ms of launches after 0.12 s of idleness.  Repeats within about 0.5 %.
+* **sustained**: about 60 ms of launches after 20 ms of the same: the card is hot and at its power
+  limit.  Spreads by 5-10 %, so it is reported beside the burst and decides nothing.
+
+Implementations take turns within each repetition, so that drift hits all alike; the figure of one is
+the median over its repetitions.  Inputs are normally distributed; outputs are NaN before a checked run.
+A wrong implementation gets no time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from warploom.bench.cases import Case
+from warploom.bench.data import Reference, make_data
+
+BURST_MS, IDLE_S = 10.0, 0.12
+SUSTAINED_MS, WARM_MS = 60.0, 20.0
+FINALISTS = 4
+TOLERANCE = 6e-3  # of ‖out − ref‖ / ‖ref‖; bf16 rounding alone gives 1.7e-3
+
+# Launches on input set i, on the current stream; writes outputs[i], or returns its own output.
+Run = Callable[[int], object]
+
+
+@dataclass
+class Candidate:
+    """One configuration of a peer; `make` compiles and binds it (and may raise).  What it makes of our own
+    kernels also has `compiled()` (`launches.py`), for which arrays on paper suffice."""
+
+    label: str
+    make: Callable[[], Run]
+
+
+@dataclass
+class Entry:
+    """What is known of one peer on one case; becomes one JSON record."""
+
+    case: str
+    peer: str
+    params: dict[str, Any]
+    flops: int
+    config: str = ""
+    error: str = ""
+    rel_err: float = math.nan
+    burst: list[float] = field(default_factory=list)  # TFLOP/s, one a repetition
+    sustained: list[float] = field(default_factory=list)
+    tried: list[tuple[str, float | str]] = field(default_factory=list)
+
+
+def check(data: Any, run: Run, i: int, reference: Reference) -> float:
+    """The relative error of `run` on set i; NaN for an element unwritten, not finite or far off."""
+    data.outputs[i][...] = math.nan
+    out = run(i)
+    return reference.error(out if hasattr(out, "dtype") else data.outputs[i])
+
+
+class Clock:
+    """Times launches by CUDA events."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(513)]
+
+    def median_ms(self, run: Run, sets: int, launches: int, expect_ms: float) -> float:
+        """The median time of `launches` back-to-back launches.
+
+        The device first sleeps long enough that the host, should a launch cost it more than the
+        kernel runs, stays ahead to the end: otherwise its gaps would be timed.
+        """
+        launches = min(launches, len(self.events) - 1)
+        host = math.inf
+        for i in range(2):
+            start = time.perf_counter()
+            run(i % sets)
+            host = min(host, time.perf_counter() - start)
+        lag = max(0.0, 1.5 * host + 5e-6 - expect_ms * 1e-3) * launches + 1e-4
+        self.torch.cuda._sleep(int(2e9 * min(lag, 0.05)))
+        for i in range(launches):
+            self.events[i].record()
+            run(i % sets)
+        self.events[launches].record()
+        self.torch.cuda.synchronize()
+        pairs = zip(self.events[:launches], self.events[1 : launches + 1], strict=True)
+        return float(statistics.median(start.elapsed_time(stop) for start, stop in pairs))
+
+    def quick_ms(self, run: Run, sets: int) -> float:
+        """A first estimate, good enough to rank configurations."""
+        run(0)
+        self.torch.cuda.synchronize()
+        once = self.median_ms(run, sets, 2, 1.0)
+        return self.median_ms(run, sets, max(4, min(60, int(12 / once))), once)
+
+    def burst_ms(self, run: Run, sets: int, expect_ms: float) -> float:
+        self.torch.cuda.synchronize()
+        time.sleep(IDLE_S)
+        return self.median_ms(run, sets, max(4, int(BURST_MS / expect_ms)), expect_ms)
+
+    def forget(self) -> None:
+        """Gives memory that is no longer used back to the GPU."""
+        self.torch.cuda.empty_cache()
+
+    def sustained_ms(self, run: Run, sets: int, expect_ms: float) -> float:
+        self.median_ms(run, sets, max(3, int(WARM_MS / expect_ms)), expect_ms)
+        return self.median_ms(run, sets, max(6, int(SUSTAINED_MS / expect_ms)), expect_ms)
+
+
+class Steps:
+    """What is being done, told before it is done; and what is not to be done.
+
+    A harness that is watched (`warploom.bench.watch`) writes each step to a file, so that what took the
+    process down is known and left out in the next."""
+
+    def __init__(self, skipped: Collection[tuple[str, str, str]] = ()) -> None:
+        self.skipped = frozenset(skipped)  # (case, peer, configuration)
+
+    def begin(self, case: str, peer: str, label: str) -> None:
+        """Called before a configuration is made, checked or timed."""
+
+
+def lost(error: Exception) -> bool:
+    """Whether the CUDA context is lost with it: nothing after this could be trusted."""
+    return "CUDA error" in str(error) or "illegal" in str(error)
+
+
+def pick(
+    candidates: Sequence[Candidate],
+    data: Any,
+    reference: Reference,
+    clock: Clock,
+    entry: Entry,
+    steps: Steps,
+) -> Run:
+    """The fastest right configuration: all are checked and timed, the best few again in bursts."""
+    right: list[tuple[float, Candidate, Run]] = []
+    for candidate in candidates:
+        if (entry.case, entry.peer, candidate.label) in steps.skipped:
+            entry.tried.append((candidate.label, "took the process down"))
+            continue
+        steps.begin(entry.case, entry.peer, candidate.label)
+        try:
+            run = candidate.make()
+            if not check(data, run, 0, reference) < TOLERANCE:
+                entry.tried.append((candidate.label, "wrong"))
+                continue
+            ms = clock.quick_ms(run, len(data))
+        except Exception as error:
+            if lost(error):
+                raise
+            entry.tried.append((candidate.label, f"{type(error).__name__}: {str(error)[:200]}"))
+            continue
+        right.append((ms, candidate, run))
+        entry.tried.append((candidate.label, round(entry.flops / ms / 1e9, 1)))
+    if not right:
+        raise RuntimeError(f"no configuration ran right: {entry.tried}")
+    right.sort(key=lambda r: r[0])
+    finalists = right[:FINALISTS]
+    if len(finalists) > 1:
+        finalists = [
+            (min(clock.burst_ms(run, len(data), ms) for _ in range(2)), candidate, run)
+            for ms, candidate, run in finalists
+        ]
+    _, best, run = min(finalists, key=lambda r: r[0])
+    entry.config = best.label
+    return run
+
+
+def run_case(
+    case: Case,
+    peers: Mapping[str, Any],
+    bursts: int,
+    sustained: int,
+    clock: Clock,
+    steps: Steps | None = None,
+    data: Any = None,
+) -> list[Entry]:
+    """Checks, tunes and times every peer that takes the case.  `peers`: modules by name
+    (`warploom.bench.peers`); `data`: the case's arrays, random ones by default."""
+    steps = steps or Steps()
+    data = make_data(case) if data is None else data
+    reference = [data.reference(i) for i in (0, len(data) - 1)]
+    entries, live = [], []
+    for name, peer in peers.items():
+        if case.kind not in getattr(peer, "KINDS", ("gemm",)):
+            continue
+        entry = Entry(case.name, name, asdict(case), case.flops)
+        try:
+            candidates = peer.candidates(data)
+            if not candidates:
+                continue
+            entries.append(entry)
+            run = pick(candidates, data, reference[0], clock, entry, steps)
+            steps.begin(case.name, name, entry.config)
+            entry.rel_err = max(
+                check(data, run, 0, reference[0]), check(data, run, len(data) - 1, reference[1])
+            )
+            if not entry.rel_err < TOLERANCE:
+                raise RuntimeError(f"wrong result, relative error {entry.rel_err:.2g}")
+            live.append((entry, run, clock.quick_ms(run, len(data))))
+        except Exception as error:
+            entry.error = f"{type(error).__name__}: {str(error)[:500]}"
+            traceback.print_exc(limit=3)
+            if lost(error):
+                raise
+    del reference
+    clock.forget()
+    for figures, time_ms, rounds in (
+        ("burst", clock.burst_ms, bursts),
+        ("sustained", clock.sustained_ms, sustained),
+    ):
+        for _ in range(rounds):
+            for entry, run, ms in live:
+                steps.begin(case.name, entry.peer, entry.config)
+                taken = time_ms(run, len(data), ms)
+                getattr(entry, figures).append(case.flops / taken / 1e9)
+    return entries
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on, beside the code."""
+    import torch
+
+    def version(module: str) -> str:
+        try:
+            return str(importlib.import_module(module).__version__)
+        except (ImportError, AttributeError):
+            return ""
+
+    def output(*command: str) -> str:
+        try:
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+
+    return {
+        "device": torch.cuda.get_device_name(0),
+        "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "python": sys.version.split()[0],
+        **{name: version(name) for name in ("torch", "triton", "numpy", "warploom")},
+        "cuda-core": version("cuda.core"),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }

@@ -1,0 +1,17 @@
+"""cuBLAS, as torch.matmul calls it."""
+
+from __future__ import annotations
+
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate, Run
+
+NAME = "cuBLAS"
+
+
+def candidates(data: Data) -> list[Candidate]:
+    import torch
+
+    def make() -> Run:
+        return lambda i: torch.matmul(data.a[i], data.b[i], out=data.c[i])
+
+    return [Candidate("torch.matmul", make)]

@@ -1,0 +1,33 @@
+"""quack (CuTe DSL): the gated pair as one product, gate and up columns interleaved beforehand (untimed)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quack.gemm_interface import gemm_gated
+
+from warploom.bench.data import DualData
+from warploom.bench.measure import Candidate, Run
+
+NAME = "quack gemm swiglu (CuTe DSL)"
+KINDS = ("dual",)
+
+
+def candidates(data: DualData) -> list[Candidate]:
+    n, k = data.case.n, data.case.k
+
+    def make() -> Run:
+        mixed = [w.view(2, n, k).transpose(0, 1).reshape(2 * n, k) for w in data.w]
+
+        def run(i: int) -> Any:
+            return gemm_gated(
+                data.a[i],
+                mixed[i].t(),
+                activation="swiglu",
+                postact_out=data.c[i],
+                store_preact=False,
+            )
+
+        return run
+
+    return [Candidate("gemm_gated, tuned", make)]

@@ -1,0 +1,17 @@
+"""quack (CuTe DSL): its tuned matrix product."""
+
+from __future__ import annotations
+
+from quack.gemm_interface import gemm
+
+from warploom.bench.data import Data
+from warploom.bench.measure import Candidate, Run
+
+NAME = "quack (CuTe DSL)"
+
+
+def candidates(data: Data) -> list[Candidate]:
+    def make() -> Run:
+        return lambda i: gemm(data.a[i], data.b[i], out=data.c[i], tuned=True)
+
+    return [Candidate("gemm, tuned", make)]

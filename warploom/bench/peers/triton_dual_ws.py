@@ -1,0 +1,20 @@
+"""Triton's own automatic specialization of the gated pair: `warp_specialize=True`."""
+
+from __future__ import annotations
+
+from warploom.bench.data import DualData
+from warploom.bench.measure import Candidate
+from warploom.bench.peers.triton_dual import bind
+
+NAME = "Triton dual, persistent TMA, warp_specialize"
+KINDS = ("dual",)
+
+# BM, BN, BK, BAND, warps, stages: only four warps, and a loop that isn't flattened, are specialized
+CONFIGS = [(128, 128, 64, 8, 4, 3), (128, 64, 64, 8, 4, 3), (128, 64, 64, 8, 4, 4)]
+
+
+def candidates(data: DualData) -> list[Candidate]:
+    return [
+        Candidate(str(config), lambda config=config: bind(data, config, False, True))  # type: ignore[misc]
+        for config in CONFIGS
+    ]

@@ -1,0 +1,35 @@
+"""Warploom: both products and their gate from Triton-style source, specialized by the compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warploom.bench.data import DualData, multiprocessors
+from warploom.bench.launches import KernelRun
+from warploom.bench.measure import Candidate
+
+NAME = "warploom dual"
+KINDS = ("dual",)
+
+
+def bind(data: DualData, config: Any) -> KernelRun:
+    """One configuration."""
+    from warploom.kernels.dual import dual_gemm_forward
+    from warploom.kernels.gemm import persistent_grid
+
+    case = data.case
+    grid = persistent_grid(case.m, case.n, multiprocessors())(config.kwargs)
+    calls = [
+        (a, b1, b2, c, 1.0, 1.0, case.m, case.n, case.k)
+        for a, b1, b2, c in zip(data.a, data.b1, data.b2, data.c, strict=True)
+    ]
+    return KernelRun(dual_gemm_forward, calls, grid=grid, strict=True, **config.all_kwargs)
+
+
+def candidates(data: DualData) -> list[Candidate]:
+    from warploom.kernels.dual import DUAL_CONFIGS
+
+    return [
+        Candidate(str(config), lambda config=config: bind(data, config))  # type: ignore[misc]
+        for config in DUAL_CONFIGS
+    ]
