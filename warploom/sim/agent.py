@@ -2,7 +2,8 @@
 
 All its warps run in step; what they know of others is kept warp by warp (order.py), so that a missing
 synchronisation inside the replica is seen all the same.  A step is one op; ops that block yield a
-`Block` until it is ready, and synchronising ops yield once so that others may run in between.
+`Block` until it is ready, and synchronising ops yield once so that others may run in between.  By the cost
+table's clock arithmetic yields as well: who comes to a unit first has it first.
 """
 
 from __future__ import annotations
@@ -209,6 +210,8 @@ class Agent:
                 if isinstance(out, GeneratorType):
                     out = yield from out
             else:
+                if tiles and cycles and self.cta.is_timed:
+                    yield None  # agents whose clock is behind go first
                 if tiles:
                     self.spend(unit, cycles, name_of(o))
                 else:

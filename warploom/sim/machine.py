@@ -90,7 +90,9 @@ def simulate(
     ids = itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0]))
     lags = not confluent or (not track and order != "timed")
     touched = scheduler.touched if scheduler else None
-    settings = Settings(track, data, lags, data or order == "timed", confluent, touched, cost)
+    settings = Settings(
+        track, data, lags, data or order == "timed", order == "timed", confluent, touched, cost
+    )
     numbered = [(n, i) for n, i in enumerate(ids) if program is None or n == program]
     for group in [numbered] if together and numbered else [[one] for one in numbered]:
         machine = Machine()
@@ -134,6 +136,7 @@ class Settings:
     has_data: bool
     lets_warps_lag: bool
     has_timeline: bool
+    is_timed: bool
     is_bound: bool
     touched: list[Touch] | None
     cost: CostTable
@@ -235,6 +238,7 @@ class Cta:
         self.ids, self.grid, self.number = p.ids, p.grid, p.number
         self.is_tracked, self.has_data = settings.is_tracked, settings.has_data
         self.has_timeline = settings.has_timeline
+        self.is_timed = settings.is_timed
         self.is_skeleton = not (self.has_data or self.has_timeline)  # see Outline.lines
         self.is_bound, self.touched = settings.is_bound, settings.touched
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, p.emit
