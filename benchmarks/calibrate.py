@@ -33,13 +33,30 @@ PROBES: dict[str, Any] = {
         for n in (8, 64, 128, 192, 256)
         for each in (1, 9)
     },
-    **{what: probes.Arithmetic(what) for what in ("add", "exp2", "cast")},
+    **{
+        f"products {n} {each}, registers": probes.Products(n, each, registers=True)
+        for n in (64, 128)
+        for each in (1, 9)
+    },
+    **{
+        f"products {n} 9, {g} groups": probes.Products(n, 9, groups=g)
+        for n, g in ((64, 3), (128, 2))
+    },
+    "products 64 9, registers, 3 groups": probes.Products(64, 9, registers=True, groups=3),
+    **{what: probes.Arithmetic(what) for what in ("add", "exp2", "cast", "softmax")},
+    **{f"{what}, 2 groups": probes.Arithmetic(what, 2) for what in ("add", "exp2", "softmax")},
+    "exp2 beside products": probes.ExpBesideProducts(),
     "shared stores": probes.SharedStores(),
     "barrier": probes.Barriers(),
     "round alone": probes.Rounds(alone=True),
     "round": probes.Rounds(alone=False),
     **{f"load {rows} 1": probes.Loads(rows, 1) for rows in (8, 64, 128, 256)},
-    "load 256 4": probes.Loads(256, 4),
+    **{f"load 256 4, {n} share": probes.Loads(256, 4, n) for n in (1, 4, 16)},
+    **{
+        f"ring of {ahead}×{rows}, {n} share": probes.Ring(rows, ahead, n)
+        for rows, ahead in ((128, 2), (128, 8), (256, 4))
+        for n in (1, 4, 16)
+    },
     "store read": probes.Stores(read=True),
     "store written": probes.Stores(read=False),
 }
@@ -49,7 +66,7 @@ def arguments() -> list[Any]:
     """What the probes read and write."""
     import ml_dtypes
 
-    return [np.zeros((64, 256), np.float32), np.zeros((16384, 64), ml_dtypes.bfloat16)]
+    return [np.zeros((64, 256), np.float32), np.zeros((probes.FAR, 64), ml_dtypes.bfloat16)]
 
 
 # ---- whole kernels: one program of each
@@ -144,8 +161,8 @@ def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
     sync = turns["round alone"] / 2  # an arrival and a wait that finds it
     wake = turns["round"] / 2 - sync  # there, and back
     macs = 64 * 256 * 16 / product(256)
-    # Three more boxes of 256 rows, each of which is issued as well.
-    bytes_ = 3 * 4 * box / (turns["load 256 4"] - turns["load 256 1"])
+    # As kernels load: always ahead, and neighbours the same.
+    bytes_ = 4 * box / turns["ring of 4×256, 16 share"]
     arrives = box / bytes_
     found = {
         "tensor_macs_16bit": macs,

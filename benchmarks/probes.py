@@ -11,22 +11,27 @@ from warploom import Script
 from warploom.language import bfloat16, float32, int32
 
 PROGRAMS = 132  # SMs of an H200
+FAR = 132 * 1024  # rows of 128 bytes that loads walk over: 17 MB, which the L2 holds
 
 
 class Products(Script):
-    """`each` products of 64×n×64 in a group, then a wait for it."""
+    """`each` products of 64×n×64 in a group, then a wait for it; of each of `groups` warp groups.  The left
+    operand lies in shared memory, or in registers."""
 
-    def __init__(self, n: int, each: int) -> None:
+    def __init__(self, n: int, each: int, registers: bool = False, groups: int = 1) -> None:
         super().__init__()
-        self.n, self.each = n, each
+        self.n, self.each, self.registers, self.groups = n, each, registers, groups
 
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
-        self.attrs.warps = 4
+        self.attrs.warps = 4 * self.groups
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, self.n])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[64, 64])
         a = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
         b = self.shared_tensor(dtype=bfloat16, shape=[self.n, 64])
-        with self.thread_group(0, 128):
+        with self.thread_group(0, 128, replicas=self.groups):
+            if self.registers:
+                a = self.load_global(g_y, offsets=[0, 0], shape=[64, 64])
             acc = self.register_tensor(dtype=float32, shape=[64, self.n], init=0.0)
             for _ in range(turns):
                 self.wgmma.fence()
@@ -38,27 +43,58 @@ class Products(Script):
 
 
 class Arithmetic(Script):
-    """One elementwise operation on 64×128 elements: 'exp2', 'add', 'cast' (to bf16 and back)."""
+    """One elementwise operation on 64×128 elements, in each of `groups` warp groups: 'exp2', 'add', 'cast'
+    (to bf16 and back); 'softmax' is a row's maximum, a multiply-add, exp2 and the cast."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, groups: int = 1) -> None:
         super().__init__()
-        self.what = what
+        self.what, self.groups = what, groups
 
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
-        self.attrs.warps = 4
+        self.attrs.warps = 4 * self.groups
         g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 128])
-        with self.thread_group(0, 128):
+        with self.thread_group(0, 128, replicas=self.groups):
             x = self.load_global(g_x, offsets=[0, 0], shape=[64, 128])
             for _ in range(turns):
                 if self.what == "exp2":
                     x = self.exp2(x)
                 elif self.what == "add":
                     x = x + 1.5
+                elif self.what == "softmax":
+                    top = self.max(x, dim=1, keepdim=True)
+                    x = self.exp2(x * 0.5 - top)
+                    x = x.to(bfloat16).to(float32)
+                    self.hold(x)
                 else:
                     x = x.to(bfloat16).to(float32)
                     self.hold(x)
             self.store_global(g_x, x, offsets=[0, 0])
+
+
+class ExpBesideProducts(Script):
+    """exp2 of 64×128 elements in one warp group, while another one multiplies without a pause."""
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 8
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 128])
+        a = self.shared_tensor(dtype=bfloat16, shape=[64, 64])
+        b = self.shared_tensor(dtype=bfloat16, shape=[128, 64])
+        with self.thread_group(0, 128):
+            x = self.load_global(g_x, offsets=[0, 0], shape=[64, 128])
+            for _ in range(turns):
+                x = self.exp2(x)
+            self.store_global(g_x, x, offsets=[0, 0])
+        with self.thread_group(128, 128):
+            acc = self.register_tensor(dtype=float32, shape=[64, 128], init=0.0)
+            for _ in range(turns):
+                self.wgmma.fence()
+                for _ in self.range(0, 2, unroll="all"):
+                    self.wgmma.mma(a, b.transpose(), acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+            self.store_global(g_x, acc, offsets=[0, 0])
 
 
 class SharedStores(Script):
@@ -120,27 +156,61 @@ class Rounds(Script):
 
 
 class Loads(Script):
-    """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes."""
+    """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes.  Each turn reads other lines, and
+    `sharing` neighbouring CTAs read the same."""
 
-    def __init__(self, rows: int, each: int) -> None:
+    def __init__(self, rows: int, each: int, sharing: int = 1) -> None:
         super().__init__()
-        self.rows, self.each = rows, each
+        self.rows, self.each, self.sharing = rows, each, sharing
 
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
-        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[8192, 64])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[FAR, 64])
         box = self.shared_tensor(dtype=bfloat16, shape=[self.each, self.rows, 64])
         full = self.mbarrier.alloc([1])
-        at = self.blockIdx.x * 61 % 30 * 256
+        at = self.blockIdx.x // self.sharing * 1024
         with self.thread_group(0, 128), self.single_thread():
             phase: int32 = 0
             for _ in range(turns):
                 self.mbarrier.arrive_and_expect_tx(full[0], self.each * self.rows * 128)
                 for i in self.range(0, self.each, unroll="all"):
                     self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[0])
+                    at = (at + self.rows) % FAR
                 self.mbarrier.wait(full[0], phase)
                 phase = phase ^ 1
+
+
+class Ring(Script):
+    """`ahead` boxes of rows×64 bf16 by TMA always under way: what a producer with free slots gets."""
+
+    def __init__(self, rows: int, ahead: int, sharing: int = 1) -> None:
+        super().__init__()
+        self.rows, self.ahead, self.sharing = rows, ahead, sharing
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
+        self.attrs.blocks = PROGRAMS
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[FAR, 64])
+        box = self.shared_tensor(dtype=bfloat16, shape=[self.ahead, self.rows, 64])
+        full = self.mbarrier.alloc([1] * self.ahead)
+        at = self.blockIdx.x // self.sharing * 1024
+        with self.thread_group(0, 128), self.single_thread():
+            for i in self.range(0, self.ahead, unroll="all"):
+                self.mbarrier.arrive_and_expect_tx(full[i], self.rows * 128)
+                self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[i])
+                at = (at + self.rows) % FAR
+            slot: int32 = 0
+            phase: int32 = 0
+            for _ in range(turns):
+                self.mbarrier.wait(full[slot], phase)
+                self.mbarrier.arrive_and_expect_tx(full[slot], self.rows * 128)
+                self.tma.global_to_shared(g_y, box[slot], offsets=[at, 0], mbarrier=full[slot])
+                at = (at + self.rows) % FAR
+                slot, phase = self.ring_next(slot, phase, self.ahead)
+            for _ in range(self.ahead):
+                self.mbarrier.wait(full[slot], phase)
+                slot, phase = self.ring_next(slot, phase, self.ahead)
 
 
 class Stores(Script):

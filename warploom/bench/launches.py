@@ -26,6 +26,13 @@ class KernelRun:
         """What would be launched; needs no GPU."""
         return self.kernel.compile_for(*self.calls[0], **self.options)
 
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Programs along each axis."""
+        given = {name: value for name, value in self.options.items() if name != "grid"}
+        sizes: tuple[int, int, int] = self.kernel.sizes(self.options["grid"], self.calls[0], given)
+        return sizes
+
 
 class ScriptRun:
     """A `wl.Script` on each set's arguments, called as users call it."""
@@ -39,3 +46,10 @@ class ScriptRun:
     def compiled(self) -> Any:
         """What would be launched; needs no GPU."""
         return self.script.compile_for(*self.calls[0])
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Programs along each axis."""
+        numbers = [0 if hasattr(x, "dtype") else x for x in self.calls[0]]
+        sizes: tuple[int, int, int] = self.compiled().plan.grid_for(numbers)
+        return sizes

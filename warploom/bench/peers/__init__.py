@@ -18,6 +18,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "fp8": (
         "warploom_fp8", "warploom_fp8_promoted", "explicit_fp8", "explicit_fp8_promoted",
         "scaled_mm", "scaled_mm_precise",
+        "triton_fp8_plain", "triton_fp8", "triton_fp8_ws", "triton_fp8_promoted",
     ),
     "attention": (
         "warploom_auto_attention", "warploom_attention",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Candidate
-from benchmarks.peers.triton_fp8 import PROMOTED, variants
-from benchmarks.products import Fp8Data
+from warploom.bench.data import Fp8Data
+from warploom.bench.measure import Candidate
+from warploom.bench.peers.triton_fp8 import PROMOTED, variants
 
 NAME = "Triton fp8, promoted"
 KINDS = ("fp8",)

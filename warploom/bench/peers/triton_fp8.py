@@ -1,16 +1,19 @@
+# mypy: ignore-errors
+# (Triton's kernels are not annotated)
 """Triton with tensor descriptors: row-wise scaled e4m3, persistent programs, loads and stores by TMA.
 
 Sums are left to the tensor core (fast accumulation), or promoted to float32."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from benchmarks.harness import Candidate, Run
-from benchmarks.products import Fp8Data
+from warploom.bench.data import Fp8Data, multiprocessors
+from warploom.bench.measure import Candidate, Run
 
 NAME = "Triton fp8, persistent TMA"
 KINDS = ("fp8",)
@@ -93,7 +96,7 @@ def bind(
         )
         for i in range(len(data))
     ]
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    sms = multiprocessors()
     programs = min(sms, triton.cdiv(case.m, bm) * triton.cdiv(case.n, bn))
 
     def run(i: int) -> None:
@@ -109,7 +112,7 @@ def bind(
 
 def variants(
     data: Fp8Data,
-    configs: list[tuple[int, ...]],
+    configs: Sequence[tuple[int, ...]],
     *,
     specialize: bool = False,
     imprecise: int | None = None,

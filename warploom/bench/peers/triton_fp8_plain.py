@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (Triton's kernels are not annotated)
 """Triton with plain pointers: row-wise scaled e4m3, one program a tile, software-pipelined."""
 
 from __future__ import annotations
@@ -5,8 +7,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from benchmarks.harness import Candidate, Run
-from benchmarks.products import Fp8Data
+from warploom.bench.data import Fp8Data
+from warploom.bench.measure import Candidate, Run
 
 NAME = "Triton fp8, pointers"
 KINDS = ("fp8",)
