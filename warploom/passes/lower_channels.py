@@ -26,7 +26,7 @@ from typing import Any
 
 from warploom.errors import InternalError
 from warploom.ir import build
-from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.core import Builder, Effect, Func, Op, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
@@ -416,7 +416,22 @@ def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
 
 
 def release(b: Builder, ring: Ring, slot: Value) -> None:
-    """consumer_release."""
+    """consumer_release, in front of what was computed since something last read memory: the adding up of a
+    promoted sum need not keep the slot."""
+    at = len(b.ops)
+    while at and _only_computes(b.ops[at - 1]) and slot not in b.ops[at - 1].results:
+        at -= 1
+    after = b.ops[at:]
+    del b.ops[at:]
+    _release(b, ring, slot)
+    b.ops += after
+
+
+def _only_computes(o: Op) -> bool:
+    return o.kind.effect is Effect.NONE and not o.regions
+
+
+def _release(b: Builder, ring: Ring, slot: Value) -> None:
     if ring.generic and "tma" in ring.via:
         hopper.fence_async(b)
     if ring.everyone is None:
