@@ -59,6 +59,13 @@ def users_of(region: Region) -> dict[Value, list[Op]]:
     return found
 
 
+def _made_in(region: Region) -> Iterator[Value]:
+    for o in walk(region):
+        yield from o.results
+        for r in o.regions:
+            yield from r.params
+
+
 def in_place_pairs(o: Op) -> Iterator[tuple[Value, Value]]:
     """(operand, result) that are one accumulator."""
     if o.kind is hopper.wgmma:
@@ -272,12 +279,23 @@ class Flow:
                 live = self._while(o, live)
             elif o.kind is control.if_:
                 live = self._if(o, live)
+            elif o.kind is task.tasks:
+                live = self._tasks(o, live)
             elif o.regions:
                 live = set().union(*(self._block(r, live) for r in o.regions))
             elif o not in self.late and not (len(o.results) == 1 and o.result in self.folded):
                 self._define(o.results, live)
                 live |= self.reads(o.operands)
         return live
+
+    def _tasks(self, o: Op, live: set[Value]) -> set[Value]:
+        """What several groups need from before them is a variable that none of them assigns."""
+        before = [self._block(r, live) for r in o.regions]
+        inside = {self.rep(v) for r in o.regions for v in _made_in(r)}
+        for v in set().union(*before):
+            if sum(v in b for b in before) > 1:
+                self._clash(v, inside)
+        return set().union(*before)
 
     def _for(self, o: Op, live: set[Value]) -> set[Value]:
         (body,) = o.regions

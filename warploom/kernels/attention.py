@@ -43,7 +43,7 @@ def place_of(
     if CAUSAL:
         first = t // (section * tiles) * section
         inside = t % (section * tiles)
-        width = tl.minimum(section, heads - first)
+        width = tl.maximum(tl.minimum(section, heads - first), 1)  # 1: behind the last tile
         return first + inside % width, tiles - 1 - inside // width
     return t // tiles, t % tiles
 
@@ -95,11 +95,13 @@ def attention_forward(
     tiles = tl.cdiv(seq, BLOCK_M)
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
     t = tl.program_id(0)
+    head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
     while t < count * heads:
         # The tile in the middle of an odd number is a pair of its own.
         halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
-            head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
+            if PAIRS:
+                head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
             row = tile * BLOCK_M
             mine = head.to(tl.int64) * seq * D
             shared = (head // SHARED_BY).to(tl.int64) * seq * D
@@ -135,11 +137,17 @@ def attention_forward(
                 v = v_desc.load([j, 0])
                 acc = tl.dot(p.to(v.dtype), v, acc)
                 top = higher
+            if not PAIRS:  # divisions that O's way out hides
+                t = tile_after(t, counter_ptr, DRAWN)
+                next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
             if LSE:
                 at = lse_ptr + head.to(tl.int64) * seq + rows
                 tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
             o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
-        t = tile_after(t, counter_ptr, DRAWN)
+            if not PAIRS:
+                head, tile = next_head, next_tile
+        if PAIRS:
+            t = tile_after(t, counter_ptr, DRAWN)
     if DRAWN:
         leave(counter_ptr)
 

@@ -4,12 +4,17 @@ pipeline_consumer).
     before:  acc, total = if(runs) { …; acc = wgmma(…); wgmma_wait; yield }
              mbarrier_arrive(%empty_q, …)         what only stage 0 has read
              %r = div(1, reduce(total))           arithmetic on what stage 0 carried
+             mbarrier_wait; %t = shared_get; …    a number from the producer, and what follows from it
              tma_store_wait; group_sync           staging of the store before is free
              shared_store(acc * %r)
     after:   acc, %r = if(runs) {
-               …; mbarrier_arrive(%empty_q, …); acc = wgmma(…); %r = …; tma_store_wait; group_sync; wgmma_wait
+               …; mbarrier_arrive(%empty_q, …)
+               acc = wgmma(…); %r = …; %t = …; tma_store_wait; group_sync; wgmma_wait
              }
              shared_store(acc * %r)               the other arm does all but the dots as well
+
+A number that stands behind the loop was handed on behind the last load that the loop waits for, so it does
+not wait for what the last dots still read.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
 
 
@@ -49,12 +54,17 @@ class Tail:
             set(early),
         )  # values that wait for stage 1; that follow from the loop
         made: dict[Value, Op] = {}
+        numbers = _numbers(behind)
         releases: list[Op] = []
         roots: list[Op] = []
         in_order = True
         last: Op | None = None
         for o in behind[:-1]:
-            if o.kind is hopper.mbarrier_arrive and in_order and is_done(o.operands[1]):
+            if in_order and o in numbers and waits.isdisjoint(o.operands):
+                made.update(dict.fromkeys(o.results, o))
+                follows.update(o.results)
+                roots.append(o)
+            elif o.kind is hopper.mbarrier_arrive and in_order and is_done(o.operands[1]):
                 releases.append(o)
             elif in_order and (_waits_for_stores(o) or (_is_sync(o) and _waits_for_stores(last))):
                 roots.append(o)
@@ -91,6 +101,16 @@ class Tail:
     def run(self, b: Builder, env: Env) -> None:
         """What runs under the dots; env: the loop's results, and learns those of the tail."""
         _write(b, self.under, env)
+
+
+def _numbers(behind: Sequence[Op]) -> set[Op]:
+    """Of the ops behind a loop those that take numbers: wait, read, release, and the user's promises."""
+    slots = {o.result: o.operands[1] for o in behind if o.kind is hopper.shared_slot}
+    gets = [o for o in behind if o.kind is hopper.shared_get and o.operands[0] in slots]
+    at = {slots[o.operands[0]] for o in gets}
+    ends = (hopper.mbarrier_wait, hopper.mbarrier_arrive)
+    around = [o for o in behind if o.kind in ends and o.operands[1] in at]
+    return {*gets, *around, *(o for o in behind if o.kind is control.assume)}
 
 
 def _waits_for_stores(o: Op | None) -> bool:

@@ -3,12 +3,14 @@
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
 
 before:  while …: { loads; dots; store; %n = atomic(…) @{producer};  %t = add(%n, %grid);  yield(%t) }
-after:   while …: { %n = atomic(…) @{producer};  loads; dots; store;  %t = add(%n, %grid);  yield(%t) }
+after:   while …: { %n = atomic(…) @{producer};  loads; dots; store; %t = add(%n, %grid);  yield(%t) }
 
 An atomic whose result crosses moves up in its block, behind its operands and behind the accesses to memory
 that come before it in its task; never out of a loop or an if, so nothing is claimed earlier than one
 iteration ahead.  What observes memory (a volatile load) stays where it is written.  Arithmetic on numbers
-that cross moves down, to the first op that needs it; what the user promises of them (assume), to the end.
+that cross, and what the user promises of them (assume), moves down behind the last op that fills a ring: the
+producer hands the number on when it has asked for all that the iteration needs.  There it stays, in front of
+what ends the iteration: its latency passes under that.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ def order_numbers(func: Func, schedule: Schedule, target: Target) -> Func:
     crossing = {i for c in schedule.channels if "number" in c.via for i in c.items}
     if not crossing:
         return func
-    return func.with_(body=_ordered(func.body, crossing))
+    items = {i for c in schedule.channels for i in c.items} - crossing
+    return func.with_(body=_ordered(func.body, crossing, items))
 
 
-def _ordered(region: Region, crossing: set[str]) -> Region:
-    ops = [
-        o.with_(regions=tuple(_ordered(r, crossing) for r in o.regions)) if o.regions else o
-        for o in region.ops
-    ]
+def _ordered(region: Region, crossing: set[str], items: set[str]) -> Region:
+    ops = []
+    for o in region.ops:
+        regions = tuple(_ordered(r, crossing, items) for r in o.regions)
+        ops.append(o.with_(regions=regions) if regions else o)
     if any(o.id in crossing for o in ops):
-        ops = _late(_early(ops, crossing), crossing)
+        ops = _late(_early(ops, crossing), crossing, items)
     return Region(region.params, tuple(ops))
 
 
@@ -57,8 +60,11 @@ def _may_pass(o: Op, before: Op) -> bool:
     """May o come before the op that stands in front of it?"""
     if set(o.operands) & set(before.results):
         return False
-    inside = (before, *(x for r in before.regions for x in walk(r)))
-    return all(_is_apart(x) for x in inside if x.tasks & o.tasks)
+    return all(_is_apart(x) for x in _inside(before) if x.tasks & o.tasks)
+
+
+def _inside(o: Op) -> tuple[Op, ...]:
+    return (o, *(x for r in o.regions for x in walk(r)))
 
 
 def _is_apart(o: Op) -> bool:
@@ -67,33 +73,40 @@ def _is_apart(o: Op) -> bool:
     return o.kind.effect is Effect.NONE or loads_tile
 
 
-def _late(ops: list[Op], crossing: set[str]) -> list[Op]:
-    """Arithmetic on numbers that cross stands in front of the first op that needs it."""
-    moving: dict[Value, Op] = {}  # result -> op that waits for its first reader
+def _late(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
+    """Arithmetic on numbers that cross stands behind the last op that fills a ring, or where it is needed."""
+    filling = [i for i, o in enumerate(ops) if any(x.id in items for x in _inside(o))]
+    last = max(filling, default=-1)
+    waiting: list[Op] = []
     numbers = {v for o in ops if o.id in crossing for v in o.results}
     out: list[Op] = []
 
     def place(values: Iterable[Value]) -> None:
+        """What computes the values."""
         for v in values:
-            o = moving.get(v)
+            o = next((x for x in waiting if v in x.results), None)
             if o is not None:
-                for x in o.results:
-                    del moving[x]
+                waiting.remove(o)
                 place(o.operands)
                 out.append(o)
 
-    promises: list[Op] = []  # of the user, on such numbers: nothing waits for them
-    for o in ops:
-        on_numbers = any(v in numbers or v in moving for v in o.operands)
-        is_plain = is_pure(o) and not o.regions and o.kind is not control.yield_
-        if on_numbers and is_plain and not any(isinstance(v.type, Tile) for v in o.results):
-            moving |= dict.fromkeys(o.results, o)
-        elif on_numbers and o.kind is control.assume:
-            promises.append(o)
-        else:
-            if o is ops[-1]:
-                place(v for x in promises for v in x.operands)
-                out += promises
-            place((*o.operands, *(v for r in o.regions for v in free_values(r))))
-            out.append(o)
+    for i, o in enumerate(ops):
+        if i <= last and _follows(o, numbers):
+            numbers.update(o.results)
+            waiting.append(o)
+            continue
+        place((*o.operands, *(v for r in o.regions for v in free_values(r))))
+        out.append(o)
+        if i == last:
+            out += waiting
+            waiting.clear()
     return out
+
+
+def _follows(o: Op, numbers: set[Value]) -> bool:
+    """Is o arithmetic on one of the numbers, or a promise about it?"""
+    if o.regions or o.kind is control.yield_ or numbers.isdisjoint(o.operands):
+        return False
+    if o.kind is control.assume:
+        return True
+    return is_pure(o) and not any(isinstance(v.type, Tile) for v in o.results)
