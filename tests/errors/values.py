@@ -134,6 +134,11 @@ def fdiv_of_integers(p):
     x = tl.fdiv(tl.load(p), 2)  # error[math-dtype]: fdiv of i32 and 2
 
 
+@bad("*f16")
+def div_rn_of_halves(p):
+    x = tl.div_rn(tl.load(p), 2.0)  # error[math-dtype]: div_rn divides f32 or f64, got f16
+
+
 @bad("*f32")
 def floor_division_of_floats(p):
     x = tl.load(p) // 2  # error[float-floordiv]: // of f32
