@@ -1,0 +1,113 @@
+"""From how much arithmetic behind the main loop on it pays that consumer groups finish tiles in turns.
+
+    python -m benchmarks.tile_ends --out results.json
+
+C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without,
+alternating: bursts of some 10 ms after 0.12 s of idleness, medians of single launches, in TFLOP/s.  This is
+what schedule/tile_ends.py's LONG stands on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import warploom as wl
+import warploom.language as tl
+
+SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
+ENDS = [(256, 0), (128, 1), (256, 1), (256, 2), (256, 4)]  # columns of a tile, rounds
+SETS, BURSTS, BURST_S, IDLE_S = 4, 5, 0.010, 0.12
+
+
+@wl.jit
+def activated(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROUNDS: tl.constexpr,
+) -> None:  # fmt: skip
+    """C = exp2(… exp2(A·Bᵀ / 64) / 64 …)."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    for t in tl.range(tl.program_id(0), tiles_m * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+        m = t % tiles_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+        n = t // tiles_m * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+            a = tl.load(a_ptr + m * K + k[None, :], mask=(m < M) & (k[None, :] < K), other=0.0)
+            b = tl.load(b_ptr + n * K + k[:, None], mask=(n < N) & (k[:, None] < K), other=0.0)
+            acc = tl.dot(a, b, acc)
+        for _ in tl.static_range(ROUNDS):
+            acc = tl.exp2(acc * 0.015625)
+        tl.store(c_ptr + m * N + n, acc.to(c_ptr.dtype.element_ty), mask=(m < M) & (n < N))
+
+
+def burst(launches: list[Any], flops: int) -> float:
+    """TFLOP/s of one burst."""
+    time.sleep(IDLE_S)
+    count = max(4, int(BURST_S / (flops / 7e14)))
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    for i, event in enumerate(events[:-1]):
+        event.record()
+        launches[i % len(launches)]()
+    events[-1].record()
+    torch.cuda.synchronize()
+    spans = [x.elapsed_time(y) for x, y in itertools.pairwise(events)]
+    return flops / statistics.median(spans) / 1e9
+
+
+def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any]:
+    draw = {"device": "cuda", "dtype": torch.bfloat16}
+    sets = [(torch.randn(m, k, **draw), torch.randn(n, k, **draw)) for _ in range(SETS)]
+    c = torch.empty(m, n, **draw)
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    blocks = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 64, "ROUNDS": rounds}
+    found: dict[str, Any] = {"shape": [m, n, k], **blocks, "flops": 2 * m * n * k}
+    ways = {}
+    for name, turns in (("in turns", True), ("together", False)):
+        knobs = {**blocks, "num_consumer_groups": 2, "end_turns": turns}
+        ways[name] = [
+            activated.prepare(a, b, c, m, n, k, grid=(programs,), **knobs) for a, b in sets
+        ]
+        kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **knobs)
+        found[name] = []
+        found[f"{name}, slots"] = kernel.schedule.channels[0].depth
+    automatic = {**blocks, "num_consumer_groups": 2}
+    kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **automatic)
+    told = re.search(r"(\d+) cycles of", kernel.explain())
+    found["cycles"] = int(told.group(1)) if told else None
+    found["chosen"] = bool(kernel.schedule.turns)
+    for launches in ways.values():
+        burst(launches, found["flops"])
+    for _ in range(BURSTS):
+        for name, launches in ways.items():
+            found[name].append(burst(launches, found["flops"]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    out = parser.parse_args().out
+    rows = []
+    for m, n, k in SHAPES:
+        for columns, rounds in ENDS:
+            row = measured(m, n, k, columns, rounds)
+            rows.append(row)
+            out.write_text(json.dumps(rows, indent=1))
+            turns, together = (statistics.median(row[w]) for w in ("in turns", "together"))
+            print(
+                f"K={k} 128x{columns} cycles={row['cycles']} chosen={row['chosen']}: in turns "
+                f"{turns:.0f}, together {together:.0f}, {turns / together - 1:+.1%}"
+            )
+
+
+if __name__ == "__main__":
+    main()
