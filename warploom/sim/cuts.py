@@ -11,6 +11,7 @@ through all states that can be reached, but for choices that make no difference:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,9 +101,9 @@ class _Search:
         if self.is_plenty():
             return None
         start = ((0,) * len(self.sequences), 0)
-        todo, seen = [(start, list[Exchange]())], set()
-        while todo:
-            (state, free), path = todo.pop()
+        todo, seen = deque([(start, list[Exchange]())]), set()
+        while todo:  # the shortest first
+            (state, free), path = todo.popleft()
             done = list(state)
             path = path.copy()
             ready = self._advance(done, path)
