@@ -29,6 +29,7 @@ Beside the functions below there are
   numbers and elementwise on register tensors; `x: int32 = 0` declares a variable that keeps its type;
 - of register tensors: `x.shape`, `x.dtype`, `x.to(dtype)`, `x.transpose()`, slices with constant bounds
   (`x[:, 0:64]`), new axes (`x[:, None]`);
+- of global views and tensors: `g.shape`, `g.dtype`, `g.pointer`;
 - of shared tensors: `s[slot]`, `s[slot, a:b]`, `s.nbytes`, `s.shape`, `s.dtype`, `s.transpose()`,
   `s.permute(…)`, `s.block(shape, at)`;
 - `self.attrs.blocks`, `self.attrs.warps`, `self.attrs.cluster_blocks`, `self.blockIdx.x`,
@@ -57,7 +58,7 @@ MISSING = """## Not there
 | of Tilus | instead |
 |---|---|
 | `tcgen05.*`, `clc.*` | Blackwell's: they parse, and stop with an error at their line |
-| `global_tensor`, semaphores | a pointer argument, with `atomic_add` and the like |
+| semaphores | `atomic_add` and the like on a pointer, also on a `global_tensor`'s: `t.pointer` |
 | `copy_async*`, `dot` of registers | `cp_async.*`, `tma.*`; `wgmma.mma` |
 | Philox random numbers, scans | not yet |
 | integers and floats of fewer than 8 bits | not yet |

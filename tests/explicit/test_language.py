@@ -31,6 +31,7 @@ from tests.explicit.language import (
     Passed,
     Printed,
     Reread,
+    SplitSum,
     dividends,
     elementwise,
     reached,
@@ -421,6 +422,44 @@ def test_cp_async_has_no_policy() -> None:
 
     e = refused(Wrong(), np.zeros(1024, np.float32))
     assert e.code == "cache-policy" and "illegal instruction" in str(e) and "tma" in str(e.help)
+
+
+# ---- memory of the kernel's own
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(1, 1), (3, 4), (5, 2)])
+def test_memory_that_no_caller_passes(rows: int, parts: int) -> None:
+    x = RNG.integers(-4, 5, (rows, parts * 128)).astype(np.float32)
+    y, kernel = np.zeros(rows, np.float32), SplitSum()
+    for _ in range(2):
+        kernel(x, y, rows, parts)
+        assert np.array_equal(y, x.sum(axis=1))
+    plan = kernel.compile_for(x, y, rows, parts).plan
+    assert LaunchPlan.from_json(plan.to_json()) == plan
+    assert [(w.dtype, w.clean) for w in plan.workspaces] == [
+        ("f32", True),
+        ("i32", True),
+        ("bf16", False),
+    ]
+
+
+@pytest.mark.parametrize("forgets", ["the count", "the sum"])
+def test_memory_that_is_left_dirty(forgets: str) -> None:
+    x = np.ones((2, 256), np.float32)
+    with pytest.raises(LaunchError) as e:
+        SplitSum(forgets)(x, np.zeros(2, np.float32), 2, 2)
+    assert e.value.code == "workspace-clean" and e.value.help
+
+
+def test_the_size_of_memory_is_the_hosts() -> None:
+    class Wrong(tilus.Script):
+        def __call__(self, x_ptr: ~float32, n: int32):
+            self.attrs.blocks = n
+            self.attrs.warps = 1
+            t = self.global_tensor(float32, [self.blockIdx.x + 1], requires_clean=False)
+            self.store(t.pointer, 0.0)
+
+    assert refused(Wrong(), np.zeros(1, np.float32), 4).code == "global-tensor"
 
 
 # ---- layouts that a line gives

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from tests.explicit.broken.store import Store
+from tests.explicit.language import SplitSum
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom import Script, autotune
 from warploom.errors import CompileError, LaunchError
 from warploom.language import cdiv, float32, int32
-from warploom.runtime import compiled, launch
+from warploom.runtime import compiled, launch, workspace
 from warploom.runtime import script as of_scripts
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.sim.report import SimError
@@ -34,7 +35,7 @@ class Scale(Script):
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
     fake = FakeDriver()
-    for module in (launch, compiled, of_scripts):
+    for module in (launch, compiled, of_scripts, workspace):
         monkeypatch.setattr(module, "driver", lambda: fake)
     monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
     yield fake
@@ -51,6 +52,26 @@ def test_the_grid_is_attrs_blocks(driver: FakeDriver) -> None:
     kernel(x, 0, 3)
     assert [entry[1] for entry in driver.launches] == [(32, 1, 1), (32, 1, 1), (2, 1, 1)]
     assert len(driver.prepared) >= 1
+
+
+def test_memory_of_its_own_is_made_once_a_stream(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.params = 6
+    kernel, x, y = SplitSum(), GpuArray(1 << 20, (2, 256)), GpuArray(1 << 22, (2,))
+    driver.capturing = True
+    with pytest.raises(LaunchError) as e:
+        kernel(x, y, 2, 2)
+    assert e.value.code == "workspace-capture" and e.value.help
+    driver.capturing = False
+    stream = 0
+    monkeypatch.setattr(workspace, "current_stream", lambda device: stream)
+    for stream in (0, 7, 0, 7):  # noqa: B007
+        kernel(x, y, 2, 2)
+    passed = [set(entry[5]) & set(driver.memory) for entry in driver.launches]
+    assert [len(p) for p in passed] == [2, 2, 2, 2]  # the third is never read: no parameter
+    assert passed[0] == passed[2] and passed[1] == passed[3] and not passed[0] & passed[1]
+    assert sorted(data.size for data in driver.memory.values()) == [8, 8, 8, 8, 204, 204]
 
 
 class Rows(Script):

@@ -24,6 +24,7 @@ from tests.explicit.language import (
     Passed,
     Printed,
     Reread,
+    SplitSum,
     dividends,
     elementwise,
     reached,
@@ -163,3 +164,27 @@ def test_what_tma_reads_after_ordinary_stores() -> None:
     y, wanted = torch.zeros(n, 64, 32, device="cuda"), x * 2 + 1
     Reread()(x, y, n)
     assert torch.equal(x, wanted) and torch.equal(y, wanted.transpose(1, 2))
+
+
+def test_memory_that_no_caller_passes() -> None:
+    """Launch after launch, on two streams at once, and in a graph."""
+    rows, parts = 1000, 16
+    x = torch.randint(-4, 5, (rows, parts * 128), device="cuda").float()
+    wanted, kernel = x.sum(dim=1), SplitSum()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    out = [torch.zeros(rows, device="cuda") for _ in streams]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for stream, y in zip(streams, out, strict=True):
+            with torch.cuda.stream(stream):
+                y.zero_()
+                kernel(x, y, rows, parts)
+    torch.cuda.synchronize()
+    assert all(torch.equal(y, wanted) for y in out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=streams[0]):
+        kernel(x, out[0], rows, parts)
+    out[0].zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out[0], wanted)

@@ -14,6 +14,7 @@ from warploom.eject.reroll import reroll
 from warploom.eject.rings import rings
 from warploom.eject.statements import Statements
 from warploom.eject.text import STEP, Block, Line, Node, Renderer, wrapped
+from warploom.errors import CompileError
 from warploom.ir.cleanup import drop_dead, merge_equal, until_stable
 from warploom.ir.core import Fact, Func, Op, Region, Value, walk
 from warploom.ir.ops import task
@@ -29,6 +30,13 @@ def eject(func: Func, constexprs: Mapping[str, Any], signature: Sequence[str]) -
     constexprs: the compile-time values that it was made with, for its docstring.  signature: of its
     parameters, as `Script.compile` takes it.  Raises CompileError `eject` where scripts can't say something.
     """
+    if func.attrs.get("workspaces"):
+        raise CompileError(
+            "eject",
+            f"{func.name} has memory of its own (global_tensor), which has no spelling from its parameters",
+            func.loc,
+            help="pass that memory as an argument",
+        )
     steps = (lambda f: rewrite(f, Simplifier()), merge_equal, drop_dead)
     flow = analyse(until_stable(func, steps))
     return _Printer(flow, dict(constexprs), tuple(signature)).text()

@@ -39,7 +39,9 @@ def assemble(
 ) -> Func:
     """The function.  Raises CompileError where groups overlap or code between them is not parted."""
     assert p.top is not None
-    grid = _grid(p, params, loc)
+    grid, workspaces = _grid(p, params, loc), _workspaces(p, params)
+    params = (*params, *(w.pointer for w in p.state.workspaces))
+    facts = (*facts, *(Fact(16) for _ in p.state.workspaces))
     split = _Split(p)
     for o in p.top.ops:
         split.add(o)
@@ -69,6 +71,8 @@ def assemble(
     attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
     if p.cluster != (1, 1, 1):
         attrs["cluster"] = p.cluster
+    if workspaces:
+        attrs["workspaces"] = workspaces
     return with_budgets(Func(name, body, Level.WARP, attrs, loc))
 
 
@@ -384,5 +388,27 @@ def _grid(p: Program, params: Sequence[Value], loc: Loc) -> tuple[Any, ...]:
                 f"the host can't compute the grid: it depends on {describe(x)}",
                 where,
                 help="compute self.attrs.blocks from integer arguments",
+            ) from e
+    return tuple(out)
+
+
+def _workspaces(p: Program, params: Sequence[Value]) -> tuple[Any, ...]:
+    """For each global_tensor the host's expression of its elements, and whether it has to be clean."""
+    assert p.top is not None
+    made = [o for top in p.top.ops for o in _all(top)]
+    program = host.Program(params, definitions(Region((), tuple(made))))
+    out = []
+    for w in p.state.workspaces:
+        if is_literal(w.elements) or isinstance(w.elements, Const):
+            out.append((("const", int(known(w.elements))), w.clean))
+            continue
+        try:
+            out.append((program.expression(current()._current(w.elements)), w.clean))
+        except (InternalError, AttributeError) as e:
+            raise CompileError(
+                "global-tensor",
+                f"the host can't compute the size of {w.pointer.hint}: it depends on {describe(w.elements)}",
+                w.loc,
+                help="make its shape of numbers and integer arguments of the kernel",
             ) from e
     return tuple(out)

@@ -43,6 +43,7 @@ class GlobalView:
     """self.global_view: a typed view of a pointer.  `unit`: the axis of stride 1, or None."""
 
     view: Value
+    pointer: Value
     dtype: DType
     shape: tuple[Any, ...]
     unit: int | None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warploom.errors import CompileError, Loc, Note
-from warploom.frontend.coerce import Emitter
+from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Type, Value
 from warploom.ir.types import Barriers, DType, Shared
@@ -84,6 +84,16 @@ class Declaration:
         return Op(self.kind, self.operands, self.attrs, (self.value,), (), frozenset(), self.loc)
 
 
+@dataclass(frozen=True)
+class Workspace:
+    """A global_tensor: its pointer, which becomes a parameter of the function, and its elements."""
+
+    pointer: Value
+    elements: Operand
+    clean: bool
+    loc: Loc | None
+
+
 @dataclass
 class State:
     """What a loop that is translated a second time must find as it was."""
@@ -96,6 +106,7 @@ class State:
     flight: dict[Value, int] = field(default_factory=dict)  # accumulator -> groups committed since
     count: int = 0  # of shared_tensor calls
     objects: int = 0
+    workspaces: list[Workspace] = field(default_factory=list)
     layouts: list[tuple[Value, Any, Loc | None]] = field(default_factory=list)
 
     def copy(self) -> State:

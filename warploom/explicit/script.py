@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from warploom.explicit.handles import Changed, Enter, GlobalView
-from warploom.explicit.program import SETTLED, WARP, SharedChoice, shared_shape
+from warploom.explicit.program import SETTLED, WARP, SharedChoice, Workspace, shared_shape
 from warploom.explicit.surface import (
     Clc,
     Cluster,
@@ -128,11 +128,35 @@ class Instructions:
         units = [a for a, s in enumerate(steps) if _known(s) == 1]
         return GlobalView(
             view,
+            ptr,
             d,
             extents,
             units[-1] if units else None,
             _why_no_tma(ptr, d, base, steps, known_divisors, units),
         )
+
+    @builtin
+    def global_tensor(
+        self, dtype: Any, shape: Any, layout: Any = None, requires_clean: Any = False
+    ) -> Any:
+        """Global memory of the launch, row-major, the same for all its CTAs: workspace that no caller passes.
+        shape: numbers, and what follows from arguments of the kernel.
+
+        requires_clean: it holds zeros when the kernel begins, and the kernel leaves zeros; without it the
+        contents are anybody's.  Launches on one stream use one memory after each other."""
+        if layout is not None:
+            refuse(
+                "global-tensor", "a global_tensor with a layout", "it is row-major: leave it out"
+            )
+        p, emitter, d = program(), current(), static_dtype(dtype, "dtype")
+        extents = shape if isinstance(shape, tuple) else (shape,)
+        name = p.unique(p.target or "workspace")
+        pointer = Value(Pointer(d), name)
+        p.facts[pointer] = 16
+        elements = _row_major((1, *extents))[0]
+        clean = bool(known(requires_clean))
+        p.state.workspaces.append(Workspace(pointer, elements, clean, emitter.loc))
+        return Instructions.global_view(self, pointer, dtype, shape)
 
     @builtin
     def shared_tensor(self, dtype: Any, shape: Any, alias: Any = None) -> Any:

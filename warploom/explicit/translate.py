@@ -195,7 +195,7 @@ class ScriptStatements(Statements):
                 if name not in ("x", "y", "z"):
                     refuse("attribute", f"a grid has x, y and z, not {name}", "use x, y or z")
                 return x.fn("xyz".index(name))
-            case GlobalView() if name in ("shape", "dtype"):
+            case GlobalView() if name in ("shape", "dtype", "pointer"):
                 return getattr(x, name)
             case Value(type=Shared() as t):
                 return self._shared_attribute(x, t, name)

@@ -54,6 +54,18 @@ class MapParam:
     promote: int = 256  # bytes that the L2 fetches together
 
 
+@dataclass(frozen=True)
+class Workspace:
+    """Memory of a launch's own, the address of which is an argument behind those of the caller.
+
+    elements: Python text.  clean: zeros when the kernel begins, and it leaves zeros."""
+
+    name: str
+    dtype: str
+    elements: str
+    clean: bool
+
+
 Param = ScalarParam | ComputedParam | MapParam
 MapKey = tuple[int, tuple[int, ...], tuple[int, ...]]  # base, dims, strides
 Binder = Callable[[Sequence[Any]], tuple[tuple[Any, ...], tuple[MapKey, ...]]]
@@ -66,9 +78,10 @@ class LaunchPlan:
     cluster: CTAs of one program along each axis; the grid counts programs.  shared_bytes: dynamic shared
     memory.  disjoint: pairs of arguments whose bytes must not overlap.  nonnegative: arguments that must not
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
-    as Python text over `a`.  short: (steps of the main loop as Python text, n): a launch of fewer than n
-    takes another variant, too, as does one of a grid with other `turns` where by_turns.  pdl: the launch
-    need not wait for the kernel before it, because the kernel itself does (programmatic dependent launch).
+    as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
+    n): a launch of fewer than n takes another variant, too, as does one of a grid with other `turns` where
+    by_turns.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
+    (programmatic dependent launch).
     """
 
     name: str
@@ -80,6 +93,7 @@ class LaunchPlan:
     nonnegative: tuple[int, ...] = ()
     pdl: bool = True
     grid: tuple[str, ...] = ()
+    workspaces: tuple[Workspace, ...] = ()
     short: tuple[str, int] | None = None
     by_turns: bool = False
 
@@ -105,7 +119,8 @@ class LaunchPlan:
         try:
             d = _tupled(json.loads(text))
             params = tuple(kinds[p.pop("kind")](**p) for p in d.pop("params"))
-            return LaunchPlan(params=params, **d)
+            workspaces = tuple(Workspace(**w) for w in d.pop("workspaces"))
+            return LaunchPlan(params=params, workspaces=workspaces, **d)
         except (KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"no launch plan: {e}") from e
 
@@ -163,14 +178,18 @@ def make_short_test(plan: LaunchPlan) -> Callable[[Sequence[Any]], bool]:
     return test
 
 
+def evaluate(text: str, args: Sequence[Any]) -> Any:
+    """A number from Python text over `a`, the arguments."""
+    return eval(text, {**_NAMES, "a": args})
+
+
 def evaluate_grid(
     texts: Sequence[str], args: Sequence[Any], cluster: tuple[int, int, int] = (1, 1, 1)
 ) -> tuple[int, int, int]:
     """The programs along each axis, from Python texts over `a` that count CTAs, filled up with clusters.
 
     Raises LaunchError where the CTAs along an axis are no whole number of clusters."""
-    names = {**_NAMES, "a": args}
-    sizes = [max(0, int(eval(t, names))) for t in texts]
+    sizes = [max(0, int(evaluate(t, args))) for t in texts]
     sizes += cluster[len(sizes) :]
     for axis, (n, per) in enumerate(zip(sizes, cluster, strict=True)):
         if n % per:

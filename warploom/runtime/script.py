@@ -11,7 +11,7 @@ import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,8 +40,9 @@ from warploom.runtime.compiled import CompiledKernel, Request, compile_request, 
 from warploom.runtime.jit import ARCHITECTURES, Call, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
 from warploom.runtime.plan import grid_of
-from warploom.runtime.signature import facts_of, types_of
+from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.worker import Worker, snapshot
+from warploom.runtime.workspace import PerStream, asked_for, check_left_clean, on_device, on_host
 from warploom.schedule.model import Knobs
 from warploom.schedule.resources import Room
 
@@ -90,7 +91,7 @@ class Script(ScriptBase):
     """
 
     _variants: dict[Any, CompiledKernel]
-    _hits: dict[Any, tuple[Prepared, tuple[int, int, int]]]
+    _hits: dict[Any, tuple[Prepared | PerStream, tuple[int, int, int]]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -125,18 +126,13 @@ class Script(ScriptBase):
 
     def _first(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Prepared, tuple[int, int, int]] | None:
+    ) -> tuple[Prepared | PerStream, tuple[int, int, int]] | None:
         call = self.bind(args, kwargs)
         device = _device_of(call, type(self).__name__)
         if device == CPU:
-            from warploom.sim.machine import simulate
-
-            request = self._request(call, "sm_90a")
-            func = self._lowered(request).placed
-            values = [f.on_host for f in call.fields]
-            grid = grid_of(func, _numbers(call))
+            grid = grid_of(self._lowered(self._request(call, "sm_90a")).placed, _numbers(call))
             if 0 not in grid:
-                simulate(func, values, grid)
+                self._simulated(call, grid)
             return None
         capability = driver().architecture(device)
         if capability not in ARCHITECTURES:
@@ -151,7 +147,21 @@ class Script(ScriptBase):
         grid = kernel.plan.grid_for(call.values())
         if 0 in grid:
             return None
+        asked = asked_for(kernel.plan.workspaces, call.values())
+        if asked:
+            return PerStream(kernel.loaded(), device, call.values(), asked), grid
         return kernel.loaded().prepare(device, grid, call.values()), grid
+
+    def _simulated(self, call: Call, grid: tuple[int, int, int], **how: Any) -> Any:
+        """A run on the CPU.  Raises what `simulate` does, LaunchError for a workspace not left clean."""
+        from warploom.sim.machine import simulate
+
+        func = self._lowered(self._request(call, "sm_90a")).placed
+        asked = asked_for(workspaces_of(func), _numbers(call))
+        own = on_host(asked)
+        report = simulate(func, [f.on_host for f in (*call.fields, *own)], grid, **how)
+        check_left_clean(own, asked)
+        return report
 
     # ---- compiling
 
@@ -216,19 +226,22 @@ class Script(ScriptBase):
 
     def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
         """Run on the CPU; arrays (NumPy, CPU tensors) are written in place."""
-        from warploom.sim.machine import simulate
-
         call = self.bind(args, {})
         func = self._lowered(self._request(call, "sm_90a")).placed
         sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)
-        return simulate(func, [f.on_host for f in call.fields], sizes, seed=seed, **how)
+        return self._simulated(call, sizes, seed=seed, **how)
 
     def timeline(self, *args: Any, measured: bool = False, program: int = 0, **kwargs: Any) -> Any:
         """The predicted `Timeline` of one program (a CTA, or a cluster) of a launch; with measured=True the
         `Comparison` with the one measured on the GPU, as of an automatic kernel."""
         call = self.bind(args, kwargs)
         kernel = self._compiled(self._request(call, "sm_90a"))
-        values = [f.value for f in call.fields]
+        asked, device = (
+            asked_for(kernel.plan.workspaces, call.values()),
+            _device_of(call, kernel.name),
+        )
+        own = on_host(asked) if device == CPU else on_device(asked, device)
+        values = [f.value for f in (*call.fields, *own)]
         grid = grid_of(kernel.placed, _numbers(call))
         if measured:
             return kernel.timeline(*values, grid=grid, measured=True, program=program)
@@ -387,6 +400,13 @@ class TunedScript:
             except CompileError as e:
                 made.skipped = str(e).splitlines()[0]
             candidates.append(made)
+        own = [c.kernel.plan.workspaces for c in candidates if c.kernel is not None]
+        if any(own):  # all that are timed get the same memory
+            for c in candidates:
+                if c.kernel is not None and c.kernel.plan.workspaces != own[0] and not c.skipped:
+                    c.skipped = "it asks for other memory of its own than the first schedule"
+            fields = on_device(asked_for(own[0], call.values()), device)
+            call = replace(call, fields=(*call.fields, *fields))
         worker = Worker(snapshot(call, device, [], []))
         try:
             verdict: Verdict = judge(candidates, worker, name)

@@ -16,7 +16,14 @@ from warploom.ir.core import Fact, Func, Type, walk
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
 from warploom.runtime.args import NOTHING, Spec
-from warploom.runtime.plan import ComputedParam, LaunchPlan, MapParam, Param, ScalarParam
+from warploom.runtime.plan import (
+    ComputedParam,
+    LaunchPlan,
+    MapParam,
+    Param,
+    ScalarParam,
+    Workspace,
+)
 
 
 def types_of(specs: Sequence[Spec]) -> tuple[Type, ...]:
@@ -91,9 +98,21 @@ def plan_of(
         nonnegative=tuple(placed.attrs.get("nonnegative", ())),
         pdl=pdl,
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
+        workspaces=workspaces_of(placed),
         short=short,
         by_turns=by_turns,
     )
+
+
+def workspaces_of(func: Func) -> tuple[Workspace, ...]:
+    """The memory that a function asks for itself, in its last parameters."""
+    asked = func.attrs.get("workspaces", ())
+    own = func.params[len(func.params) - len(asked) :]
+    out = []
+    for v, (elements, clean) in zip(own, asked, strict=True):
+        assert isinstance(v.type, Pointer)
+        out.append(Workspace(v.hint, v.type.dtype.name, host.python_text(elements), clean))
+    return tuple(out)
 
 
 def short_of(lowered: Lowered) -> tuple[str, int] | None:
