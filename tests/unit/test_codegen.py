@@ -281,6 +281,22 @@ def test_formulas_compute_their_tables(warps: int) -> None:
         assert reads <= {"lane", "warp"}
 
 
+@pytest.mark.parametrize("swizzle", [32, 64, 128])
+def test_a_swizzle_below_a_sum_has_a_formula(swizzle: int) -> None:
+    """Panels of 56 rows: their distance is no power of two, and rows are swizzled within."""
+    geometry = Geometry((2 * swizzle, 56), 1, 0, swizzle)
+    lane, warp = np.arange(32)[None, :], np.arange(4)[:, None]
+    row, unit = (
+        lane // 4 + 8 * (warp % 2),
+        (lane % 4 + 4 * (warp // 2)) * (2 * swizzle // 128) % (swizzle // 8),
+    )
+    table = byte_offset(geometry, (16 * unit, row))
+    text, reads = thread_formula(table)
+    value = eval(text.replace("/", "//"), {"lane": lane, "warp": warp})
+    assert np.array_equal(np.broadcast_to(value, table.shape), table)
+    assert reads == {"lane", "warp"}
+
+
 def test_what_is_no_linear_function_has_no_formula() -> None:
     table = (np.arange(32)[None, :] ** 2) % 31
     with pytest.raises(InternalError, match="formula"):

@@ -19,11 +19,23 @@ def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[s
     """C for table[warp, lane] and which of the variables `lane`, `warp` it reads.
 
     needed: where the value matters (a layout may overhang its tile).  Raises InternalError where the values
-    are linear neither over F2 nor over the integers.
+    are linear neither over F2 nor over the integers, nor below a period of a swizzle over one and above it
+    over the other.
     """
-    warps = table.shape[0]
     if needed is None:
         needed = np.ones(table.shape, np.bool_)
+    found = _linear(table, needed)
+    if found is not None:
+        return found
+    for period in (1024, 512, 256):
+        low, high = _linear(table % period, needed), _linear(table // period, needed)
+        if low is not None and high is not None:
+            return f"({low[0]}) + {period} * ({high[0]})", low[1] | high[1]
+    raise InternalError("codegen: no formula for the threads' addresses")
+
+
+def _linear(table: Ints, needed: Bools) -> tuple[str, set[str]] | None:
+    warps = table.shape[0]
     bits = [("lane", b) for b in range(5)] + [("warp", b) for b in range(warps.bit_length() - 1)]
     base = int(table[0, 0]) if needed[0, 0] else 0
     ones = [(0, 1 << b) if name == "lane" else (1 << b, 0) for name, b in bits]
@@ -34,7 +46,7 @@ def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[s
         if np.array_equal(_rebuilt(base, parts, bits, warps, xor)[needed], table[needed]):
             text = _text(base, parts, bits, warps, xor)
             return text, {name for (name, _), v in zip(bits, parts, strict=True) if v}
-    raise InternalError("codegen: no formula for the threads' addresses")
+    return None
 
 
 def _rebuilt(
