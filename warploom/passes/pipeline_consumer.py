@@ -55,15 +55,16 @@ def pipeline_consumer(func: Func, schedule: Schedule, target: Target) -> Func:
     plans = {p.loop: p for p in schedule.overlaps}
     if not plans:
         return func
-    ops = tuple(_tasks(o, plans) if o.kind is task.tasks else o for o in func.body.ops)
+    made = definitions(func.body)
+    ops = tuple(_tasks(o, plans, made) if o.kind is task.tasks else o for o in func.body.ops)
     # arms without an iteration hold what is known now: sums of zeros
     return rewrite(func.with_(body=Region(func.body.params, ops)), Simplifier())
 
 
-def _tasks(o: Op, plans: dict[str, OverlapPlan]) -> Op:
+def _tasks(o: Op, plans: dict[str, OverlapPlan], made: Mapping[Value, Op]) -> Op:
     late = {d for p in plans.values() for d in p.late}
     consumers = {
-        i: _Consumer(region, replicas, plans)
+        i: _Consumer(region, replicas, plans, made)
         for i, (region, replicas) in enumerate(zip(o.regions, o.attrs["replicas"], strict=True))
         if any(x.kind is hopper.wgmma and x.id in late for x in walk(region))
     }
@@ -78,9 +79,15 @@ def _tasks(o: Op, plans: dict[str, OverlapPlan]) -> Op:
 class _Consumer:
     """The region of one task.  late_rings: loop -> full barriers that its stage 1 waits for."""
 
-    def __init__(self, region: Region, replicas: int, plans: dict[str, OverlapPlan]) -> None:
+    def __init__(
+        self,
+        region: Region,
+        replicas: int,
+        plans: dict[str, OverlapPlan],
+        made: Mapping[Value, Op],
+    ) -> None:
         self.old = region
-        self.made = definitions(region)
+        self.made = made
         self.plans = plans
         self.turns = Turns.of(region, replicas, ISSUE)
         self.late_rings: dict[str, set[Value]] = {}

@@ -80,6 +80,17 @@ class TwoStages(ABC):
     def copy(self, b: Builder, env: Env, arms: Arms | None = None) -> Copy:
         return Copy(self, b, env, arms or {})
 
+    def inside(self, point: TurningPoint) -> bool:
+        """Does the branch surely turn before the loop's end?  One does that compares the end itself with what
+        lies ahead of the index (nothing wraps: the end is behind a start that is not negative)."""
+        lo, hi = (self.loop.operands[i] for i in (0, 1))
+        start, ahead = self.constant(lo), self.constant(point.offset)
+        return point.limit is hi and start is not None and start >= 0 and (ahead or 0) >= 1
+
+    def constant(self, v: Value | None) -> int | None:
+        made = self.outer.get(v) if v is not None else None
+        return int(made.attrs["value"]) if made is not None and made.kind is arith.const else None
+
     # ---- dependences
 
     def needs(self, o: Op) -> list[Value]:
@@ -168,7 +179,9 @@ class TwoStages(ABC):
             last_turn = self.turns_of(b, (second, hi, step), init, {})
         else:
             branch, point = cut
-            end = arith.minimum(b, hi, first.bound(point), hint="turn")
+            end = first.bound(point)
+            if not self.inside(point):
+                end = arith.minimum(b, hi, end, hint="turn")
             before, after = {branch: point.before}, {branch: 1 - point.before}
             init = [*self.turns_of(b, (second, end, step), init, before)]
             last_turn = self.turns_of(b, (_following(b, second, end, step), hi, step), init, after)
