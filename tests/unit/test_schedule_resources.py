@@ -61,6 +61,7 @@ def test_budgets_that_were_measured() -> None:
     assert [budgets(3, w, SM_90A) for w in WORK[:2]] == [(32, 160), (80, 144)]
     assert budgets(2, "copies", SM_90A, 224) == (56, 224)  # consumers that need it get more
     assert budgets(2, "copies", SM_90A, 232) is None
+    assert budgets(2, "issues", SM_90A, lean=True) == (24, 240)
     assert budgets(1, "issues", SM_90A) == (248, 248)  # as launched: all that a thread can have
 
 

@@ -93,7 +93,7 @@ def snapshot(call: Call, device: int, restore: Sequence[int], zero: Sequence[int
         regions.append(Region(size, str(path)))
 
     def place(low: int) -> tuple[int, int]:
-        for i, (start, end) in enumerate(merged):
+        for i, (start, end) in reversed([*enumerate(merged)]):
             if start <= low <= end:
                 return i, low - start
         return 0, 0  # an array without elements, outside all others
@@ -108,10 +108,11 @@ def snapshot(call: Call, device: int, restore: Sequence[int], zero: Sequence[int
 
 
 def merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The union of byte ranges as disjoint ones, starts rounded down to the allocator's alignment."""
+    """The union of byte ranges as disjoint ones, starts rounded down to the allocator's alignment.  Ranges
+    that only touch may be of two allocations, out of which one copy can't read."""
     found: list[tuple[int, int]] = []
     for low, high in sorted((low - low % ALIGNMENT, high) for low, high in ranges if low < high):
-        if found and low <= found[-1][1]:
+        if found and low < found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], high)
         else:
             found.append((low, high))

@@ -11,6 +11,7 @@ It knows ops, never kernels.  The result is deterministic: ops are visited in pr
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -220,7 +221,8 @@ class _Chooser:
             groups, vias, main, side, replicas, specialized, wanted, numbers
         )
         self.tell_hints(specialized, channels)
-        tasks = self.tasks(main, side, replicas, vias, loads, specialized)
+        lean = specialized and self.overlapping(demand, loads)
+        tasks = self.tasks(main, side, replicas, vias, loads, specialized, lean)
         overlaps = self.overlaps(demand, loads, tasks[0]) if shared else ()
         deferred = self.deferred(overlaps)
         entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, self.target)
@@ -260,6 +262,32 @@ class _Chooser:
         self, demand: Demand, loads: list[Op], consumer: TaskPlan
     ) -> tuple[OverlapPlan, ...]:
         """Loops of the consumer whose iterations overlap."""
+        threads = self.groups(consumer.replicas) * WARP_GROUP
+        registers = consumer.registers or entry_registers(threads, self.target, self.knobs.maxnreg)
+        chosen, reasons = overlap.plans(
+            self.structure,
+            self.knobs,
+            overlap.Groups(consumer.replicas, registers - self.room.consumer),
+            lambda o: "use" in demand.tasks.get(o, ()),
+            self.in_place(loads),
+        )
+        self.tell(reasons)
+        return tuple(chosen)
+
+    def overlapping(self, demand: Demand, loads: list[Op]) -> bool:
+        """Are iterations of some loop of the consumer to overlap, if there are registers?"""
+        if self.knobs.consumer_stages == 1 or self.knobs.num_ctas > 1:
+            return False
+
+        def mine(o: Op) -> bool:
+            return "use" in demand.tasks.get(o, ())
+
+        loops = (o for o in self.structure.ops if o.kind is control.for_ and mine(o))
+        found = (overlap.find(o, mine, self.in_place(loads)) for o in loops)
+        return any(x is not None and not x.why_not for x in found)
+
+    def in_place(self, loads: list[Op]) -> Callable[[Value], bool]:
+        """Does wgmma read a right operand where a load put it?"""
         items = {o.result for o in loads}
 
         def in_place(v: Value) -> bool:
@@ -269,17 +297,7 @@ class _Chooser:
                 maker = self.structure.maker(v)
             return v in items
 
-        threads = self.groups(consumer.replicas) * WARP_GROUP
-        registers = consumer.registers or entry_registers(threads, self.target, self.knobs.maxnreg)
-        chosen, reasons = overlap.plans(
-            self.structure,
-            self.knobs,
-            overlap.Groups(consumer.replicas, registers - self.room.consumer),
-            lambda o: "use" in demand.tasks.get(o, ()),
-            in_place,
-        )
-        self.tell(reasons)
-        return tuple(chosen)
+        return in_place
 
     def turns(
         self,
@@ -1230,13 +1248,16 @@ class _Chooser:
         vias: dict[Op, str],
         loads: list[Op],
         specialized: bool,
+        lean: bool,
     ) -> tuple[TaskPlan, ...]:
+        """lean: the consumer takes what registers there are, as what overlaps needs room to be scheduled in
+        (3 to 5 % of attention, docs/performance.md)."""
         if not specialized:
             tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
             return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if loads else tasks
         work = self.work(loads)
         turner = self.transposer_registers()
-        pair = budgets(replicas, work, self.target, self.need, self.room, turner)
+        pair = budgets(replicas, work, self.target, self.need, self.room, turner, lean)
         entry = entry_registers(self.groups(replicas) * WARP_GROUP, self.target)
         dec, inc = self.knobs.reg_dec_producer, self.knobs.reg_inc_consumer
         if pair is None or pair[1] == entry:

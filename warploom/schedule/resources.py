@@ -62,15 +62,17 @@ def budgets(
     need: int = 0,
     room: Room | None = None,
     transposer: int = 0,
+    lean: bool = False,
 ) -> tuple[int, int] | None:
     """(producer, consumer) registers that use up the pool of a producer and `replicas` consumer groups, for
     consumers that need so many; None where there are none.  Both are what a thread is launched with where
     reallocation brings nothing: with one consumer group each thread has all that it can address.
-    transposer: registers of a transposer's threads, 0 where there is none."""
+    transposer: registers of a transposer's threads, 0 where there is none.  lean: the producer gets what it
+    manages with."""
     entry = entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP, target)
     pool = (replicas + 1 + bool(transposer)) * entry - transposer
     usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
-    for low in range(usual, least - 1, -8):
+    for low in range(least if lean else usual, least - 1, -8):
         high = min((pool - low) // replicas // 8 * 8, target.max_registers_per_thread // 8 * 8)
         if high <= entry:
             return (entry, entry) if entry >= max(need, transposer) else None
