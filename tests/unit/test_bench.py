@@ -41,6 +41,7 @@ def test_a_case_by_its_sizes() -> None:
     assert of_shape("attention", "2,3,512,64,causal") == Attention(2, 3, 512, 64, True)
     assert of_shape("attention", "2,3,512,64") == Attention(2, 3, 512, 64, False)
     assert of_shape("dual", "64,128,256") == Dual(64, 128, 256)
+    assert of_shape("dual", "64,128,256", "e4m3") == Dual(64, 128, 256, "e4m3")
     assert of_shape("fp8", "64,128,256") == Fp8(64, 128, 256)
     for kind, shape, dtype in (
         ("gemm", "64,128", None),

@@ -55,17 +55,18 @@ class Attention:
 
 @dataclass(frozen=True)
 class Dual:
-    """C[M,N] = silu(A·B1ᵀ) · (A·B2ᵀ) in bf16; B1 and B2 are stored N×K."""
+    """C[M,N] = silu(A·B1ᵀ) · (A·B2ᵀ) from bf16 or e4m3 to bf16; B1 and B2 are stored N×K."""
 
     m: int
     n: int
     k: int
+    dtype: str = "bf16"
 
     kind: ClassVar[str] = "dual"
 
     @property
     def name(self) -> str:
-        return f"bf16 swiglu {self.m}x{self.n}x{self.k}"
+        return f"{self.dtype} swiglu {self.m}x{self.n}x{self.k}"
 
     @property
     def flops(self) -> int:
@@ -163,6 +164,7 @@ CASES: dict[str, Sequence[Case]] = {
     "attention128": ATTENTION[:6],
     "attention64": ATTENTION[6:],
     "dual": DUAL,
+    "dual_fp8": [Dual(case.m, case.n, case.k, "e4m3") for case in DUAL],
     "fp8": FP8,
     "fp8_nn": FP8_NN,
     "awkward": AWKWARD,
@@ -172,7 +174,7 @@ DTYPES = {
     "gemm": ("bf16", "fp16"),
     "fp8": ("e4m3",),
     "attention": ("bf16", "fp16"),
-    "dual": ("bf16",),
+    "dual": ("bf16", "e4m3"),
 }
 
 # What `warploom bench KIND` measures unless told otherwise.
@@ -196,7 +198,8 @@ def of_shape(kind: str, shape: str, dtype: str | None = None, layout: str = "TN"
     if kind == "attention":
         b, h, s, d = sizes
         return named(f"{dtype} attention B{b} H{h} S{s} D{d} {'causal' if causal else 'full'}")
-    names = {"gemm": f"{dtype} {layout}", "fp8": f"e4m3 rowwise {layout}", "dual": "bf16 swiglu"}
+    names = {"gemm": f"{dtype} {layout}", "fp8": f"e4m3 rowwise {layout}"}
+    names["dual"] = f"{dtype} swiglu"
     return named(f"{names[kind]} {'x'.join(sizes)}")
 
 
@@ -204,7 +207,7 @@ _NAMES = re.compile(
     r"""(?P<dtype>bf16|fp16)\ (?P<layout>TN|NN)\ (?P<gemm>\d+x\d+x\d+)
     | (?P<type>bf16|fp16)\ attention
       \ B(?P<b>\d+)\ H(?P<h>\d+)\ S(?P<s>\d+)\ D(?P<d>\d+)\ (?P<mask>causal|full)
-    | bf16\ swiglu\ (?P<dual>\d+x\d+x\d+)
+    | (?P<pair>bf16|e4m3)\ swiglu\ (?P<dual>\d+x\d+x\d+)
     | e4m3\ rowwise\ (?P<order>TN|NN)\ (?P<fp8>\d+x\d+x\d+)""",
     re.VERBOSE,
 )
@@ -226,4 +229,4 @@ def named(name: str) -> Case:
     m, n, k = (int(x) for x in (at["gemm"] or at["dual"] or at["fp8"]).split("x"))
     if at["gemm"]:
         return Gemm(m, n, k, at["dtype"], at["layout"])
-    return Dual(m, n, k) if at["dual"] else Fp8(m, n, k, at["order"])
+    return Dual(m, n, k, at["pair"]) if at["dual"] else Fp8(m, n, k, at["order"])

@@ -267,8 +267,8 @@ class AttentionData:
 
 @dataclass
 class DualData:
-    """`a[i]` is M×K, `w[i]` 2N×K: `b1[i]` is its first half, `b2[i]` the other; `c[i]` is M×N.  Weights are
-    drawn with deviation 1/√K, so that both products have deviation 1."""
+    """`a[i]` is M×K, `w[i]` 2N×K: `b1[i]` is its first half, `b2[i]` the other; `c[i]` is M×N, bf16.  Both
+    products have deviation 1: weights are drawn with 1/√K, or are e4m3 and count `scale` times."""
 
     case: Dual
     a: list[Any]
@@ -277,13 +277,20 @@ class DualData:
 
     @classmethod
     def make(cls, case: Dual, source: Source) -> DualData:
-        sets = range(source.sets(2 * case.k * (case.m + 2 * case.n)))
-        a = [source.normal(case.m, case.k) for _ in sets]
-        w = [source.normal(2 * case.n, case.k, deviation=case.k**-0.5) for _ in sets]
+        size = np.dtype(NUMPY[case.dtype]).itemsize
+        sets = range(source.sets(size * case.k * (case.m + 2 * case.n)))
+        deviation = 1.0 if case.dtype == "e4m3" else case.k**-0.5
+        a = [source.normal(case.m, case.k, dtype=case.dtype) for _ in sets]
+        w = [source.normal(2 * case.n, case.k, dtype=case.dtype, deviation=deviation) for _ in sets]
         return cls(case, a, w, [source.empty(case.m, case.n) for _ in sets])
 
     def __len__(self) -> int:
         return len(self.a)
+
+    @property
+    def scale(self) -> float:
+        """What both products are multiplied by."""
+        return float(self.case.k**-0.5) if self.case.dtype == "e4m3" else 1.0
 
     @property
     def b1(self) -> list[Any]:
@@ -298,14 +305,16 @@ class DualData:
         return self.c
 
     def reference(self, i: int) -> Reference:
-        """Bound: rounding of the result and, as some do, of both products; a float32 sum of K products."""
+        """Bound: rounding of the result and, as some do, of both products; a float32 sum of K products, or
+        one that the tensor core keeps with few bits."""
         import torch
 
-        a = self.a[i].double()
+        a = self.a[i].double() * self.scale
+        sums = 2e-2 if self.case.dtype == "e4m3" else 1e-3
         gate, up = (a @ b[i].double().t() for b in (self.b1, self.b2))
         value = torch.nn.functional.silu(gate) * up
         bound = value.abs().mul_(2 * EPS["bf16"])
-        bound += (gate * up).abs_().mul_(EPS["bf16"]) + (gate.abs() + up.abs() + 1).mul_(1e-3)
+        bound += (gate * up).abs_().mul_(EPS["bf16"]) + (gate.abs() + up.abs() + 1).mul_(sums)
         return Reference(value, bound)
 
 

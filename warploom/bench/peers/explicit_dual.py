@@ -22,6 +22,8 @@ def bind(data: DualData, kernel: Any) -> ScriptRun:
 
 
 def candidates(data: DualData) -> list[Candidate]:
+    if data.case.dtype != "bf16":
+        return []
     from warploom.kernels.explicit.dual_gemm import TunedDualGemm
 
     tuned: Any = TunedDualGemm(multiprocessors())

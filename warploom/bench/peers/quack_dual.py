@@ -14,6 +14,8 @@ KINDS = ("dual",)
 
 
 def candidates(data: DualData) -> list[Candidate]:
+    if data.case.dtype != "bf16":
+        return []
     n, k = data.case.n, data.case.k
 
     def make() -> Run:

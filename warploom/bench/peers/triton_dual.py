@@ -80,6 +80,8 @@ def bind(data: DualData, config: tuple[int, ...], flatten: bool, specialize: boo
 
 
 def candidates(data: DualData) -> list[Candidate]:
+    if data.case.dtype != "bf16":
+        return []
     return [
         Candidate(
             f"{config}{' flatten' if flatten else ''}",

@@ -14,6 +14,8 @@ CONFIGS = [(128, 128, 64, 8, 4, 3), (128, 64, 64, 8, 4, 3), (128, 64, 64, 8, 4, 
 
 
 def candidates(data: DualData) -> list[Candidate]:
+    if data.case.dtype != "bf16":
+        return []
     return [
         Candidate(str(config), lambda config=config: bind(data, config, False, True))  # type: ignore[misc]
         for config in CONFIGS

@@ -20,16 +20,16 @@ def bind(data: DualData, config: Any) -> KernelRun:
     case = data.case
     grid = persistent_grid(case.m, case.n, multiprocessors())(config.kwargs)
     calls = [
-        (a, b1, b2, c, 1.0, 1.0, case.m, case.n, case.k)
+        (a, b1, b2, c, data.scale, data.scale, case.m, case.n, case.k)
         for a, b1, b2, c in zip(data.a, data.b1, data.b2, data.c, strict=True)
     ]
     return KernelRun(dual_gemm_forward, calls, grid=grid, strict=True, **config.all_kwargs)
 
 
 def candidates(data: DualData) -> list[Candidate]:
-    from warploom.kernels.dual import DUAL_CONFIGS
+    from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS
 
     return [
         Candidate(str(config), lambda config=config: bind(data, config))  # type: ignore[misc]
-        for config in DUAL_CONFIGS
+        for config in (DUAL_FP8_CONFIGS if data.case.dtype == "e4m3" else DUAL_CONFIGS)
     ]
