@@ -118,10 +118,12 @@ def short_attention(heads: int, seq: int, d: int, causal: bool, rows: int) -> Wo
     q, k, v = ([_random(heads, seq, d) for _ in sets] for _ in range(3))
     out = [torch.empty_like(x) for x in q]
     lse = torch.empty(heads, seq, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
     scale = d**-0.5 * 1.4426950408889634
 
     def launch(i: int, knobs: dict[str, Any]) -> Call:
-        args = (q[i], k[i], v[i], out[i], lse, heads, seq, section_of(heads, seq, d), scale)
+        section = section_of(heads, seq, d)
+        args = (q[i], k[i], v[i], out[i], lse, counter, heads, seq, section, scale)
         meta = {"D": d, "BLOCK_M": rows, "BLOCK_N": 64 if d > 64 else 128, "CAUSAL": causal}
         grid = (-(-seq // rows) * heads,)
         return Call(attention_forward, args, {**meta, "grid": grid, **knobs})

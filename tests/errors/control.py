@@ -217,9 +217,14 @@ def block_of(x, BLOCK: tl.constexpr):
     return x + tl.arange(0, BLOCK)
 
 
-@bad("*f32 i32")
+@wl.jit
+def numbers(N: tl.constexpr):
+    return tl.arange(0, N)  # error[constexpr-required]: arange's end must be a constexpr integer, found i32
+
+
+@bad("*f32 i32", of=numbers)
 def helper_needs_constexpr(p, n):
-    x = block_of(p, n)  # error[constexpr-required]: block_of's BLOCK is a tl.constexpr, found i32
+    x = numbers(n)
 
 
 @bad("*f32 i32")

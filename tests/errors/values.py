@@ -297,3 +297,8 @@ def int_of_text(p):
 @bad("*f16 i32")
 def print_without_prefix(p, n):
     tl.device_print(n)  # error[print-prefix]: device_print starts with i32
+
+
+@bad("*f32")
+def split_of_a_wide_axis(p):
+    x, y = tl.split(tl.load(p + tl.arange(0, 64)).reshape(4, 16))  # error[split]: split of a tile of shape 4x16

@@ -585,13 +585,7 @@ class Expressions(ABC):
             value = bound.arguments[p.name]
             if p.name not in kwargs and isinstance(value, Constexpr):
                 value = value.value
-            if p.constexpr and any(isinstance(leaf, Value) for leaf in leaves(value)):
-                self.fail(
-                    node,
-                    "constexpr-required",
-                    f"{name}'s {p.name} is a tl.constexpr, found {describe(value)}",
-                    "pass a constant, or drop the annotation in the helper",
-                )
+            # A helper may be given a tile for what it annotates as a constexpr, as in Triton.
             if p.constexpr and isinstance(value, Const):
                 value = value.value
             scope[p.name] = Binding(value, here)

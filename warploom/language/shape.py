@@ -167,6 +167,26 @@ def permute(input: Operand, *dims: Any) -> Tensor:
 
 
 @method
+def split(input: Operand) -> tuple[Tensor, Tensor]:
+    """The two halves of a tile whose last axis has size 2: [..., 0] and [..., 1]."""
+    x = tile_of(input, "split")
+    shape = current().shape(x)
+    if len(shape) < 2 or shape[-1] != 2:
+        refuse(
+            "split",
+            f"split of a tile of shape {show(shape)}",
+            "its last axis has to have size 2: reshape and permute it to the end",
+        )
+
+    def half(i: int) -> Value:
+        part = (0,) * (len(shape) - 1)
+        cut = current().emit(tile.slice_tile, x, offset=(*part, i), shape=(*shape[:-1], 1))
+        return cast(Value, current().emit(tile.reshape, cut, shape=shape[:-1]))
+
+    return half(0), half(1)
+
+
+@method
 def trans(input: Operand, *dims: Any) -> Tensor:
     """Swaps the last two axes, or permutes by dims."""
     x = tile_of(input, "trans")

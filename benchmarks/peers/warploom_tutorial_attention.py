@@ -1,0 +1,52 @@
+"""Attention as Triton's tutorial has it, in two phases where causal: a user's kernel as it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.harness import AttentionData, Candidate, Run
+from tests.e2e.tutorials import attention
+
+NAME = "warploom, tutorial's kernel"
+KINDS = ("attention",)
+
+
+def bind(data: AttentionData, **meta: Any) -> Run:
+    """Launches of one variant; meta: meta-parameters and knobs."""
+    case = data.case
+    heads = case.batch * case.heads
+    m = torch.empty(heads, case.seq, device="cuda")
+    tensors = (data.q, data.k, data.v, data.o)
+    sets = list(zip(*([x.flatten(0, 2) for x in t] for t in tensors), strict=True))
+    scale = case.d**-0.5
+    meta = {"HEAD_DIM": case.d, "STAGE": 3 if case.causal else 1, **meta}
+    grid = (case.seq // meta["BLOCK_M"], heads)
+
+    def run(i: int) -> None:
+        attention[grid](scale, m, case.batch, case.heads, *sets[i], case.seq, **meta)
+
+    return run
+
+
+def candidates(data: AttentionData) -> list[Candidate]:
+    """Sequences that the blocks divide, as there."""
+    found = []
+    for rows, columns, specialize in (
+        (128, 128, True),
+        (128, 64, True),
+        (128, 128, None),
+        (192, 128, True),
+    ):
+        if data.case.seq % rows:
+            continue
+        for eighths in (2, 3):
+            options = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": specialize}
+            if specialize:
+                options["wait_eighths"] = eighths
+            elif eighths == 3:
+                continue
+            label = ", ".join(f"{k}={v}" for k, v in options.items())
+            found.append(Candidate(label, lambda options=options: bind(data, **options)))
+    return found

@@ -1,0 +1,167 @@
+"""Kernels of Triton's tutorials, from source to PLACED: right, proved, and specialized where they say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.e2e import road, tutorials
+from warploom.runtime.compiled import CompiledKernel
+
+pytestmark = [
+    pytest.mark.usefixtures("without_nvrtc"),
+    pytest.mark.filterwarnings("ignore::warploom.errors.WarploomWarning"),
+]
+BF16 = ml_dtypes.bfloat16
+
+
+def whole(*shape: int, dtype: Any = BF16) -> Any:
+    rng = np.random.default_rng(sum(shape))
+    return road.filled(rng.integers(-2, 3, shape).astype(np.float32), dtype)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return road.filled(np.random.default_rng(sum(shape)).standard_normal(shape), dtype)
+
+
+def lead(a: Any) -> int:
+    return int(a.strides[0]) // int(a.itemsize)
+
+
+def proved(compiled: CompiledKernel, specialized: bool) -> None:
+    assert compiled.schedule.specialized == specialized
+    report = compiled.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("groups", [None, 2, 0])
+@pytest.mark.parametrize("activation", ["leaky", ""])
+def test_matmul(groups: int | None, activation: str) -> None:
+    m, n, k = 200, 136, 160
+    a, b, c = whole(m, k), whole(k, n), road.array((m, n), np.float32)
+    args = [a, b, c, m, n, k, lead(a), 1, lead(b), 1, lead(c), 1]
+    meta = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": activation}
+    if groups is not None:
+        meta["num_consumer_groups"] = groups
+    compiled, found = road.check_equal(tutorials.matmul, args, 6, meta)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    if activation:
+        wanted = np.where(wanted >= 0, wanted, np.float32(0.01) * wanted.astype(np.float32))
+    np.testing.assert_array_equal(found[2], wanted.astype(np.float32))
+    proved(compiled, groups != 0)
+
+
+@pytest.mark.parametrize("subtile", [False, True])
+@pytest.mark.parametrize("ws", [True, False])
+def test_persistent_matmul(subtile: bool, ws: bool) -> None:
+    m, n, k = 300, 256, 192
+    a, b, c = whole(m, k), whole(n, k), road.array((m, n), BF16)
+    meta = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "NUM_SMS": 3}
+    meta |= {"SUBTILE": subtile, "WARP_SPECIALIZE": ws}
+    args = [a, b, c, m, n, k]
+    compiled, found = road.check_equal(tutorials.matmul_persistent, args, 3, meta)
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_array_equal(found[2], wanted.astype(np.float32).astype(BF16))
+    proved(compiled, ws)
+    assert {s.via for s in compiled.schedule.stores} == {"tma"}
+
+
+@pytest.mark.parametrize("knobs", [{}, {"num_consumer_groups": 1}, {"num_consumer_groups": 0}])
+def test_grouped_matmul(knobs: dict[str, int]) -> None:
+    """Sizes and places from memory: addresses in registers, a while around the loop, and still a producer."""
+    sizes = np.array([[128, 128, 64], [256, 64, 128], [128, 192, 64]], np.int32)
+    a = [whole(m, k) for m, _, k in sizes]
+    b = [whole(k, n) for _, n, k in sizes]
+    extents = np.array(
+        [[x.size, y.size, m * n] for x, y, (m, n, _) in zip(a, b, sizes, strict=True)]
+    )
+    starts = np.cumsum(extents, axis=0) - extents
+
+    def flat(parts: list[Any]) -> Any:
+        return road.filled(np.concatenate([x.astype(np.float32).ravel() for x in parts]), BF16)
+
+    c = road.array((int(extents[:, 2].sum()),), np.float32)
+    args = [flat(a), flat(b), c, *(road.filled(x.ravel(), np.int32) for x in (starts, sizes)), 3]
+    meta = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "NUM_SM": 2, **knobs}
+    compiled, found = road.check_equal(tutorials.grouped_matmul, args, 2, meta)
+    wanted = [
+        (x.astype(np.float64) @ y.astype(np.float64)).ravel() for x, y in zip(a, b, strict=True)
+    ]
+    np.testing.assert_array_equal(found[2], np.concatenate(wanted))
+    proved(compiled, knobs.get("num_consumer_groups") != 0)
+
+
+@pytest.mark.parametrize("columns", [128, 100])
+def test_softmax(columns: int) -> None:
+    x, out = normal(5, columns), road.array((5, columns), np.float32)
+    args = [out, x, lead(x), lead(out), 5, columns]
+    meta = {"BLOCK_SIZE": 128, "STAGES": 4}
+    compiled, found = road.check_equal(tutorials.softmax, args, 2, meta)
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(found[0], e / e.sum(1, keepdims=True), rtol=1e-5)
+    proved(compiled, False)
+
+
+def test_layer_norm() -> None:
+    x, w, b = normal(4, 300, dtype=np.float16), normal(300, dtype=np.float16), normal(300)
+    y, mean, rstd = road.array((4, 300), np.float16), *(road.array((4,), np.float32) for _ in "ab")
+    args = [x, y, w, b, mean, rstd, lead(x), 300, 1e-5]
+    compiled, found = road.check_equal(tutorials.layer_norm, args, 4, {"BLOCK_SIZE": 128})
+    exact = x.astype(np.float64)
+    hat = (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found[1], hat * w.astype(np.float64) + b, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found[4], exact.mean(1), rtol=1e-4, atol=1e-6)
+    proved(compiled, False)
+
+
+def test_layer_norm_backward() -> None:
+    x, dy, w = normal(6, 100), normal(6, 100) + np.float32(1), normal(100)
+    dy = road.filled(dy, np.float32)
+    mean, rstd = (road.filled(v, np.float32) for v in (x.mean(1), 1 / np.sqrt(x.var(1) + 1e-5)))
+    sums = [road.filled(np.zeros(200), np.float32) for _ in range(2)]
+    lock = road.filled(np.zeros(4), np.int32)
+    dx = road.array((6, 100), np.float32)
+    args = [dx, dy, *sums, x, w, mean, rstd, lock, lead(x), 100]
+    meta = {"GROUP_SIZE_M": 2, "BLOCK_SIZE_N": 128}
+    compiled = road.compile_for(tutorials.layer_norm_backward, args, 6, meta)
+    hat = (x.astype(np.float64) - mean[:, None]) * rstd[:, None]
+    wdy = dy.astype(np.float64) * w
+    c1, c2 = (np.mean(v, axis=1, keepdims=True) for v in (hat * wdy, wdy))
+    for found in (road.expected_of(compiled, args, 6), road.simulated(compiled, args, 6)):
+        np.testing.assert_allclose(found[0], (wdy - hat * c1 - c2) * rstd[:, None], atol=1e-4)
+        for row in range(2):
+            part = slice(100 * row, 100 * row + 100)
+            np.testing.assert_allclose(found[2][part], (dy * hat)[row::2].sum(0), atol=1e-4)
+            np.testing.assert_allclose(found[3][part], dy[row::2].sum(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("stage", [3, 1])
+@pytest.mark.parametrize("ws", [True, False, None])
+def test_attention(stage: int, ws: bool | None) -> None:
+    heads, seq, d = 2, 256, 64
+    q, k, v = (normal(heads * seq, d, dtype=BF16) for _ in range(3))
+    q = road.filled(np.roll(q.astype(np.float32), 7, axis=0), BF16)
+    out, m = road.array((heads * seq, d), BF16), road.array((heads * seq,), np.float32)
+    args = [d**-0.5, m, 1, heads, q, k, v, out, seq]
+    meta = {"HEAD_DIM": d, "BLOCK_M": 128, "BLOCK_N": 64, "STAGE": stage, "WARP_SPECIALIZE": ws}
+    grid = (seq // 128, heads)
+    compiled = road.compile_for(tutorials.attention, args, grid, meta)
+    for found in (
+        road.expected_of(compiled, args, grid),
+        *(road.simulated(compiled, args, grid, order) for order in road.ORDERS),
+    ):
+        for h in range(heads):
+            part = slice(h * seq, (h + 1) * seq)
+            s = q[part].astype(np.float64) @ k[part].astype(np.float64).T * d**-0.5
+            if stage == 3:
+                s = np.where(np.tril(np.ones((seq, seq), bool)), s, -np.inf)
+            p = np.exp(s - s.max(1, keepdims=True))
+            wanted = p / p.sum(1, keepdims=True) @ v[part].astype(np.float64)
+            error = found[7][part].astype(np.float64) - wanted
+            assert np.linalg.norm(error) < 0.005 * np.linalg.norm(wanted)
+    proved(compiled, ws is not False)
+    loops = {p.loop for p in compiled.schedule.overlaps}
+    assert loops == (set() if ws is False else {"loop0", "loop1"} if stage == 3 else {"loop0"})
