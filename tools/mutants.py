@@ -73,18 +73,25 @@ def attention_by_hand() -> Program:
 
 
 def attention(causal: bool) -> Program:
+    """Causal: tiles are drawn from a counter; else taken in turn."""
     tile = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": causal}
-    tile |= {"SHARED_BY": 1, "LSE": True, "Q_STAGES": 1, "PAIRS": False}
+    tile |= {"SHARED_BY": 1, "LSE": True, "Q_STAGES": 1, "PAIRS": False, "DRAWN": causal}
     signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "o_ptr"), "*bf16:16")
-    signature |= {"lse_ptr": "*fp32:16", "heads": "i32", "seq": "i32", "section": "i32"}
+    signature |= {
+        "lse_ptr": "*fp32:16",
+        "counter_ptr": "*i32:16",
+        "heads": "i32",
+        "seq": "i32",
+        "section": "i32",
+    }
     built = attention_forward.compile(
         {**signature, "scale": "fp32"}, tile, num_consumer_groups=2, num_buffers_warp_spec=2
     )
-    x, lse = array(ml_dtypes.bfloat16), array(np.float32)
+    x, lse, counter = array(ml_dtypes.bfloat16), array(np.float32), np.zeros(2, np.int32)
     cases = []
     for heads, rows in SEQUENCES:
         section, tiles = section_of(heads, rows, 64), heads * -(-rows // 128)
-        cases.append(Case((x, x, x, x, lse, heads, rows, section, 0.1), (min(2, tiles),)))
+        cases.append(Case((x, x, x, x, lse, counter, heads, rows, section, 0.1), (min(2, tiles),)))
     return built.placed, cases
 
 
