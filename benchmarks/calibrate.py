@@ -51,6 +51,8 @@ PROBES: dict[str, Any] = {
     "round alone": probes.Rounds(alone=True),
     "round": probes.Rounds(alone=False),
     **{f"load {rows} 1": probes.Loads(rows, 1) for rows in (8, 64, 128, 256)},
+    **{f"load {rows} 1, far": probes.Loads(rows, 1, region=probes.FAR) for rows in (8, 64)},
+    "ring of 8×128, far": probes.Ring(128, 8, region=probes.FAR),
     **{f"load 256 4, {n} share": probes.Loads(256, 4, n) for n in (1, 4, 16)},
     **{
         f"ring of {ahead}×{rows}, {n} share": probes.Ring(rows, ahead, n)
@@ -66,7 +68,10 @@ def arguments() -> list[Any]:
     """What the probes read and write."""
     import ml_dtypes
 
-    return [np.zeros((64, 256), np.float32), np.zeros((probes.FAR, 64), ml_dtypes.bfloat16)]
+    return [
+        np.zeros((64, 256), np.float32),
+        np.zeros((probes.PROGRAMS * probes.FAR, 64), ml_dtypes.bfloat16),
+    ]
 
 
 # ---- whole kernels: one program of each
@@ -117,10 +122,17 @@ def _array(shape: tuple[int, ...]) -> Any:
 
 def measure() -> dict[str, Any]:
     """Cycles of a turn of each probe, and of a program of each whole kernel."""
+    import torch
+
     from warploom.runtime.launch import driver
     from warploom.runtime.measure import cycles
 
-    arrays, grid = arguments(), (probes.PROGRAMS,)
+    grid = (probes.PROGRAMS,)
+    dtypes = (torch.float32, torch.bfloat16)
+    arrays = [
+        torch.zeros(x.shape, device="cuda", dtype=dtype)
+        for x, dtype in zip(arguments(), dtypes, strict=True)
+    ]
     turns: dict[str, float] = {}
     for name, script in PROBES.items():
         kernel = script.compile(SIGNATURE)

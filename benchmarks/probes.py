@@ -11,7 +11,8 @@ from warploom import Script
 from warploom.language import bfloat16, float32, int32
 
 PROGRAMS = 132  # SMs of an H200
-FAR = 132 * 1024  # rows of 128 bytes that loads walk over: 17 MB, which the L2 holds
+# Rows of 128 bytes that loads walk over, for each SM: 17 MB in all, which the L2 holds, and 130 MB.
+NEAR, FAR = 1024, 7680
 
 
 class Products(Script):
@@ -159,24 +160,24 @@ class Loads(Script):
     """`each` boxes of rows×64 bf16 by TMA, then a wait for their bytes.  Each turn reads other lines, and
     `sharing` neighbouring CTAs read the same."""
 
-    def __init__(self, rows: int, each: int, sharing: int = 1) -> None:
+    def __init__(self, rows: int, each: int, sharing: int = 1, region: int = NEAR) -> None:
         super().__init__()
-        self.rows, self.each, self.sharing = rows, each, sharing
+        self.rows, self.each, self.sharing, self.region = rows, each, sharing, region
 
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
-        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[FAR, 64])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[PROGRAMS * self.region, 64])
         box = self.shared_tensor(dtype=bfloat16, shape=[self.each, self.rows, 64])
         full = self.mbarrier.alloc([1])
-        at = self.blockIdx.x // self.sharing * 1024
+        at = self.blockIdx.x // self.sharing * self.region
         with self.thread_group(0, 128), self.single_thread():
             phase: int32 = 0
             for _ in range(turns):
                 self.mbarrier.arrive_and_expect_tx(full[0], self.each * self.rows * 128)
                 for i in self.range(0, self.each, unroll="all"):
                     self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[0])
-                    at = (at + self.rows) % FAR
+                    at = (at + self.rows) % (PROGRAMS * self.region)
                 self.mbarrier.wait(full[0], phase)
                 phase = phase ^ 1
 
@@ -184,29 +185,29 @@ class Loads(Script):
 class Ring(Script):
     """`ahead` boxes of rows×64 bf16 by TMA always under way: what a producer with free slots gets."""
 
-    def __init__(self, rows: int, ahead: int, sharing: int = 1) -> None:
+    def __init__(self, rows: int, ahead: int, sharing: int = 1, region: int = NEAR) -> None:
         super().__init__()
-        self.rows, self.ahead, self.sharing = rows, ahead, sharing
+        self.rows, self.ahead, self.sharing, self.region = rows, ahead, sharing, region
 
     def __call__(self, x_ptr: ~float32, y_ptr: ~bfloat16, turns: int32):
         self.attrs.blocks = PROGRAMS
         self.attrs.warps = 4
-        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[FAR, 64])
+        g_y = self.global_view(y_ptr, dtype=bfloat16, shape=[PROGRAMS * self.region, 64])
         box = self.shared_tensor(dtype=bfloat16, shape=[self.ahead, self.rows, 64])
         full = self.mbarrier.alloc([1] * self.ahead)
-        at = self.blockIdx.x // self.sharing * 1024
+        at = self.blockIdx.x // self.sharing * self.region
         with self.thread_group(0, 128), self.single_thread():
             for i in self.range(0, self.ahead, unroll="all"):
                 self.mbarrier.arrive_and_expect_tx(full[i], self.rows * 128)
                 self.tma.global_to_shared(g_y, box[i], offsets=[at, 0], mbarrier=full[i])
-                at = (at + self.rows) % FAR
+                at = (at + self.rows) % (PROGRAMS * self.region)
             slot: int32 = 0
             phase: int32 = 0
             for _ in range(turns):
                 self.mbarrier.wait(full[slot], phase)
                 self.mbarrier.arrive_and_expect_tx(full[slot], self.rows * 128)
                 self.tma.global_to_shared(g_y, box[slot], offsets=[at, 0], mbarrier=full[slot])
-                at = (at + self.rows) % FAR
+                at = (at + self.rows) % (PROGRAMS * self.region)
                 slot, phase = self.ring_next(slot, phase, self.ahead)
             for _ in range(self.ahead):
                 self.mbarrier.wait(full[slot], phase)

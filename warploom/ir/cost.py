@@ -11,9 +11,11 @@ Sources, for sm_90:
            load that misses L1: about 600 cycles (measured on H100 by public microbenchmarks)
   sync     barrier instructions: about 20 cycles (same)
 Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json):
-the floor and latency of wgmma, lanes, stores, arrivals and wake-ups, the latency of TMA.  Its rate was
-not: probes in which every SM reads boxes of its own get 30 bytes a cycle, but GEMMs, whose SMs share
-lines, need 48 and have them.  start, handover, turn and store_bytes were fitted to 43 pairs of launches,
+the floor and latency of wgmma, lanes, stores, arrivals and wake-ups.  TMA's rate and latency are what
+whole kernels have, not the probes' of the idle chip: from the L2 an SM gets 36 bytes a cycle of lines
+that no other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes'
+time, in kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).
+start, handover, turn and store_bytes were fitted to 43 pairs of launches,
 uniform and specialized (`python -m benchmarks.choice`, benchmarks/results/choice_fitted.json).  No
 result depends on these, only schedules and timelines.
 """
@@ -112,7 +114,7 @@ SM_90A = CostTable(
     sfu_lanes=16,
     shared_bytes=128,
     tma_bytes=64,
-    tma_latency=250,
+    tma_latency=900,
     store_read=349,
     store_written=343,
     sync=46,

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from warploom.bench.data import AttentionData
 from warploom.bench.measure import Candidate
-from warploom.bench.peers.triton_attention_tma import CONFIGS, variants
+from warploom.bench.peers.triton_attention_tma import variants
 
 NAME = "Triton attention, persistent TMA"
 KINDS = ("attention",)
+
+# BM, BN, warps, stages
+CONFIGS = {
+    64: [(128, 64, 8, 3), (128, 64, 4, 3), (128, 128, 4, 2), (64, 64, 4, 4)],
+    128: [(128, 64, 8, 3), (128, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 3)],
+}
 
 
 def candidates(data: AttentionData) -> list[Candidate]:

@@ -9,12 +9,10 @@ from warploom.bench.peers.triton_attention_tma import variants
 NAME = "Triton attention, TMA, warp_specialize"
 KINDS = ("attention",)
 
-# BM, BN, warps, stages (four warps become twelve: a producer's, two consumer groups'; eight stay uniform)
-CONFIGS = {
-    64: [(128, 128, 4, 2), (128, 128, 4, 3), (128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3)],
-    128: [(128, 128, 4, 2), (128, 64, 4, 2), (128, 64, 4, 3), (64, 64, 4, 3)],
-}
+# BM, BN, warps, stages.  Four warps become twelve: a producer's and two consumer groups'.  With three stages,
+# or 64 rows, Triton 3.6 computes wrong results.
+CONFIGS = [(128, 128, 4, 2), (128, 64, 4, 2)]
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    return variants(data, CONFIGS, specialize=True)
+    return variants(data, {64: CONFIGS, 128: CONFIGS}, specialize=True)
