@@ -6,7 +6,7 @@ or 8-bit; scale1 and scale2 (f32) take the products back to their true size wher
 tensor (else 1.0).
 
 Persistent, as the products of `gemm.py`: a program takes tiles in turn, and each step along K loads one block
-of A for two dots.
+of A for two dots, of which the compiler makes one.
 
     dual_gemm_forward  the kernel
     dual_gemm          tuned: the fastest of its configs is found at the first call; 16-bit operands
