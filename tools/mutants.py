@@ -1,6 +1,6 @@
 """The checker against mutants of the library's programs: judges them all, writes docs/mutants.md.
 
-    python tools/mutants.py [--only NAME …] [--sample N] [--jobs N] [--out FILE] [--results FILE]
+    python tools/mutants.py [--only NAME …] [--jobs N] [--out FILE] [--results FILE]
 
 Programs are small enough for the data runs, with all that the larger ones have: the hand-written GEMM of
 tests/golden, attention by hand (causal, two consumers in ping-pong, tiles from a counter), and what the
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import json
 import multiprocessing
 import os
+import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ import numpy as np
 
 from warploom.check import Case
 from warploom.check.cases import find_cases
-from warploom.check.mutants import Verdict, examine, few, mutants, reason, table
+from warploom.check.mutants import Mutant, Verdict, examine, few, mutants, reason
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.kernels.attention import attention_forward, section_of
@@ -133,89 +132,102 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 
 
 @functools.cache
-def program(name: str) -> Program:
-    return PROGRAMS[name]()
+def program(name: str) -> tuple[Func, list[Case], list[Mutant]]:
+    func, cases = PROGRAMS[name]()
+    return func, cases, list(mutants(func))
 
 
-def examined(name: str, i: int) -> tuple[Verdict, float]:
-    """One mutant's verdict, and the seconds that it took."""
-    func, cases = program(name)
-    start = time.perf_counter()
-    (verdict,) = examine(func, lambda n: n == i, seeds=2, cases=cases)
-    return verdict, time.perf_counter() - start
+def row(mutant: Mutant, verdict: Verdict) -> dict[str, str]:
+    """A verdict as data."""
+    loc = mutant.loc
+    return {
+        "at": f"{Path(loc.file).name}:{loc.line}" if loc else "",
+        "change": mutant.change,
+        "op": mutant.kind.name,
+        "mutant": mutant.what,
+        "harm": verdict.harm,
+        "check": verdict.found,
+        "why": reason(verdict),
+    }
 
 
-def _job(job: tuple[str, int]) -> tuple[str, int, Verdict, float]:
-    return *job, *examined(*job)
+def judged(job: tuple[str, int]) -> tuple[str, int, dict[str, str]]:
+    """One mutant of a program, by its number."""
+    name, i = job
+    func, cases, made = program(name)
+    (verdict,) = examine(func, i.__eq__, seeds=2, cases=cases)
+    return name, i, row(made[i], verdict)
 
 
-def row(v: Verdict) -> dict[str, Any]:
-    loc = v.mutant.loc
-    where = f"{Path(loc.file).name}:{loc.line}" if loc else ""
-    return {"at": where, "mutant": v.mutant.what, "harm": v.harm, "check": v.found}
+Rows = dict[str, list[dict[str, str]]]
+HEAD = """# Mutants
+
+Each wait, arrival, expectation, fence, commit, setmaxnreg and release of a program is removed, duplicated, or
+swapped with what comes after it; each phase, count, byte count, number of pending groups and depth is changed
+by one.  *Harmful* is judged apart from the checker, in data runs: the mutant hangs, gives a wrong result, or
+the simulated machine stops it.  A harmful one that `check` passes is a bug of the checker.  `make mutants`
+writes this file, and each mutant of each program into benchmarks/results/mutants.json.
+"""
 
 
-def summary(found: dict[str, list[Verdict]], sample: int) -> list[str]:
-    """The head of docs/mutants.md."""
-    lines = [
-        "# Mutants",
-        "",
-        "Each wait, arrival, expectation, fence, commit, setmaxnreg and release of a program is removed, "
-        "duplicated, or swapped with what comes after it; each phase, count, byte count, number of pending "
-        "groups and depth is changed by one.  *Harmful* is judged apart from the checker, in data runs: the "
-        "mutant hangs, gives a wrong result, or the simulated machine stops it.  `make mutants` writes this "
-        "file, and every mutant of every program into benchmarks/results/mutants.json.",
-        "",
-    ]
-    if sample > 1:
-        lines += [f"A sample: every {sample}th mutant.", ""]
+def table_of(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return [*lines, *(f"| {' | '.join(map(str, r))} |" for r in rows), ""]
+
+
+def summary(found: Rows) -> str:
+    """docs/mutants.md."""
+    counts = []
+    for name, rows in found.items():
+        harmful = [r for r in rows if r["harm"]]
+        missed = sum(not r["check"] for r in harmful)
+        strict = sum(bool(r["check"]) and not r["harm"] for r in rows)
+        rest = len(rows) - len(harmful) - strict
+        counts.append((name, len(rows), len(harmful), len(harmful) - missed, missed, strict, rest))
+    head = ["program", "mutants", "harmful", "found", "missed", "refused all the same", "harmless"]
+    everything = [(name, r) for name, rows in found.items() for r in rows]
+    strict_rows = Counter(
+        (name, r["change"], r["op"], r["check"])
+        for name, r in everything
+        if r["check"] and not r["harm"]
+    )
+    benign = Counter(
+        (r["change"], r["op"], r["why"]) for _, r in everything if not r["check"] and not r["harm"]
+    )
+    lines = [HEAD, *table_of(head, counts)]
     lines += [
-        "| program | mutants | harmful | found by `check` | missed | refused all the same | harmless |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for name, verdicts in found.items():
-        harmful = [v for v in verdicts if v.harm]
-        missed = sum(v.is_missed for v in verdicts)
-        stricter = sum(bool(v.found) and not v.harm for v in verdicts)
-        rest = len(verdicts) - len(harmful) - stricter
-        lines.append(
-            f"| {name} | {len(verdicts)} | {len(harmful)} | {len(harmful) - missed} | {missed} | "
-            f"{stricter} | {rest} |"
-        )
-    lines += [
-        "",
         "What is refused all the same did no harm in the data runs, but nothing orders it:",
         "",
     ]
-    strict = Counter(
-        (name, v.mutant.change, v.mutant.kind.name, v.found)
-        for name, verdicts in found.items()
-        for v in verdicts
-        if v.found and not v.harm
+    lines += table_of(
+        ["program", "change", "of", "`check`", "times"], ((*k, n) for k, n in strict_rows.items())
     )
-    lines += ["| program | change | of | `check` | times |", "| --- | --- | --- | --- | ---: |"]
-    lines += [f"| {' | '.join(key)} | {n} |" for key, n in strict.items()]
-    lines += [
-        "",
-        "Why the rest does no harm:",
-        "",
-        "| change | of | why | times |",
-        "| --- | --- | --- | ---: |",
-    ]
-    benign = Counter(
-        (v.mutant.change, v.mutant.kind.name, reason(v))
-        for verdicts in found.values()
-        for v in verdicts
-        if not v.harm and not v.found
+    lines += ["Why the rest does no harm:", ""]
+    lines += table_of(
+        ["change", "of", "why", "times"], ((*k, n) for k, n in sorted(benign.items()))
     )
-    lines += [f"| {' | '.join(key)} | {n} |" for key, n in sorted(benign.items())]
-    return [*lines, ""]
+    lines += ["## The hand-written GEMM, line by line", ""]
+    lines += table_of(
+        ["at", "mutant", "data runs", "`check`", "why no harm"],
+        (
+            (
+                r["at"].partition(":")[2],
+                r["mutant"],
+                r["harm"] or "as the original",
+                r["check"] or ("**missed**" if r["harm"] else "passes"),
+                r["why"],
+            )
+            for r in found.get("gemm", ())
+        ),
+    )
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=PROGRAMS, help="these programs")
-    parser.add_argument("--sample", type=int, default=1, help="only every N-th mutant")
+    parser.add_argument(
+        "--only", nargs="*", choices=PROGRAMS, help="these; others stay as they are"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.md")
     parser.add_argument(
@@ -223,30 +235,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     names = options.only or list(PROGRAMS)
-    jobs = []
-    for name in names:
-        func, _ = program(name)  # before the fork, so that it is compiled once
-        jobs += [(name, i) for i, _ in enumerate(mutants(func)) if i % options.sample == 0]
-    found: dict[str, dict[int, Verdict]] = {name: {} for name in names}
-    seconds: Counter[str] = Counter()
+    # Made before the fork, so that each is compiled once.
+    jobs = [(name, i) for name in names for i in range(len(program(name)[2]))]
+    random.Random(0).shuffle(jobs)  # long ones are neighbours
+    done: dict[tuple[str, int], dict[str, str]] = {}
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        for name, i, verdict, took in pool.imap_unordered(_job, jobs):
-            found[name][i] = verdict
-            seconds[name] += took
-            if verdict.is_missed:
-                sys.stdout.write(f"missed in {name}: {verdict.mutant.what}: {verdict.harm}\n")
+        for name, i, found in pool.imap_unordered(judged, jobs):
+            done[name, i] = found
+            if found["harm"] and not found["check"]:
+                sys.stdout.write(f"missed in {name}: {found['mutant']}: {found['harm']}\n")
                 sys.stdout.flush()
-    verdicts = {name: [v for _, v in sorted(found[name].items())] for name in names}
-    lines = summary(verdicts, options.sample)
-    if "gemm" in verdicts:
-        title, _, rest = table(program("gemm")[0], verdicts["gemm"]).partition("\n")
-        lines += [f"#{title}: line by line", rest]
-    options.out.write_text("\n".join(lines), encoding="utf-8")
-    rows = {name: [row(v) for v in those] for name, those in verdicts.items()}
+    before: Rows = json.loads(options.results.read_text()) if options.results.exists() else {}
+    new = {name: [done[name, i] for i in range(len(program(name)[2]))] for name in names}
+    rows = {name: new.get(name) or before[name] for name in PROGRAMS if name in {*new, *before}}
     options.results.parent.mkdir(parents=True, exist_ok=True)
     options.results.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
-    sys.stdout.write(", ".join(f"{name}: {s:.0f} s" for name, s in seconds.items()) + "\n")
-    return int(any(v.is_missed for v in itertools.chain(*verdicts.values())))
+    options.out.write_text(summary(rows), encoding="utf-8")
+    return int(any(r["harm"] and not r["check"] for r in done.values()))
 
 
 if __name__ == "__main__":
