@@ -13,7 +13,7 @@ import numpy as np
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import kernels, road
-from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, Gemm
+from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, Gemm
 from warploom.kernels.gemm import GEMM_CONFIGS
 from warploom.runtime.compiled import CompiledKernel
 
@@ -217,6 +217,8 @@ def cases() -> dict[str, Case]:
     for g in (*SIXTEEN_BIT, *EIGHT_BIT, *DESCRIBED, *(g for g, _ in PRODUCERS)):
         name = next(names)
         found[f"{g}-{name}"] = _gemm(g, KNOBS[name])
+    for g in TURNED[::3]:
+        found[f"{g}-turned"] = _gemm(g, KNOBS["two-groups"])
     for i in (0, 4, 7, 8, 10):
         config = GEMM_CONFIGS[i]
         tile = tuple(config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")

@@ -34,9 +34,9 @@ INSTRUCTION_RESERVE = 28
 
 def transposer_registers(item_bytes: int) -> int:
     """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: 32 and
-    48 words are turned with 24 registers beside them, 64 need more)."""
+    48 words are turned with 24 registers beside them, 64 need more, and none gets on with less than 56)."""
     words = item_bytes // (4 * WARP_GROUP)
-    return -(-(words + (24 if words <= 48 else 40)) // 8) * 8
+    return max(56, -(-(words + (24 if words <= 48 else 40)) // 8) * 8)
 
 
 @dataclass(frozen=True)
