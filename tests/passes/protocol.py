@@ -7,8 +7,12 @@ of the arithmetic there are exponentials and reductions, with their shapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
 from warploom.ir.analysis import definitions
-from warploom.ir.core import Func, Op, Region, Value, walk
+from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import shape_of
 
@@ -102,3 +106,27 @@ class Protocol:
         made = self.made.get(v)
         shared = made is not None and made.kind.name.startswith("shared_")
         return self.name(self.memory(v)) if shared else "registers"
+
+
+def all_of(func: Func, kind: OpKind) -> Iterator[Op]:
+    return (o for o in walk(func.body) if o.kind is kind)
+
+
+def machinery(func: Func) -> dict[str, list[Any]]:
+    """What the program takes of the machine; axes of tiles in shared memory may come in either order."""
+    (tasks,) = all_of(func, task.tasks)
+    return {
+        "tasks": [tasks.attrs[k] for k in ("names", "warps", "replicas", "registers")],
+        "slots": sorted(
+            (prod(t.lead), t.slot_bytes, t.swizzle, sorted(t.shape))
+            for o in all_of(func, hopper.shared_alloc)
+            if (t := o.result.type)
+        ),
+        "barriers": [(o.attrs["n"], o.attrs["count"]) for o in all_of(func, hopper.mbarrier_alloc)],
+        "boxes": [sorted(o.attrs["box"]) for o in all_of(func, hopper.tensor_map)],
+        "bytes": [o.attrs["bytes"] for o in all_of(func, hopper.mbarrier_expect)],
+        "dots": [
+            (o.operands[0].type.shape, o.operands[1].type.shape)  # type: ignore[attr-defined]
+            for o in all_of(func, hopper.wgmma)
+        ],
+    }

@@ -4,14 +4,12 @@ order, on the same memory, barriers, instructions and registers.  Arithmetic dif
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.passes.protocol import Protocol
-from warploom.ir.core import Func, Op, OpKind, walk
-from warploom.ir.ops import hopper, task
+from tests.passes.protocol import Protocol, machinery
+from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.kernels.dual import dual_gemm_forward
 from warploom.kernels.explicit.dual_gemm import DualGemm
@@ -61,30 +59,6 @@ def test_the_same_effects_in_the_same_order(stages: int) -> None:
 def test_without_turns_they_differ() -> None:
     lacking = only_by_hand(*programs(end_turns=False))["consumer"]
     assert lacking.count("take turn") == 1 and lacking.count("pass turn") == 2
-
-
-def all_of(func: Func, kind: OpKind) -> Iterator[Op]:
-    return (o for o in walk(func.body) if o.kind is kind)
-
-
-def machinery(func: Func) -> dict[str, list[Any]]:
-    """What the program takes of the machine; axes of tiles in shared memory may come in either order."""
-    (tasks,) = all_of(func, task.tasks)
-    return {
-        "tasks": [tasks.attrs[k] for k in ("names", "warps", "replicas", "registers")],
-        "slots": sorted(
-            (t.lead[0], t.slot_bytes, t.swizzle, sorted(t.shape))
-            for o in all_of(func, hopper.shared_alloc)
-            if (t := o.result.type)
-        ),
-        "barriers": [(o.attrs["n"], o.attrs["count"]) for o in all_of(func, hopper.mbarrier_alloc)],
-        "boxes": [sorted(o.attrs["box"]) for o in all_of(func, hopper.tensor_map)],
-        "bytes": [o.attrs["bytes"] for o in all_of(func, hopper.mbarrier_expect)],
-        "dots": [
-            (o.operands[0].type.shape, o.operands[1].type.shape)  # type: ignore[attr-defined]
-            for o in all_of(func, hopper.wgmma)
-        ],
-    }
 
 
 @pytest.mark.parametrize("stages", [3, 4])
