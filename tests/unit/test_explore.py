@@ -8,16 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.explicit.test_broken import ring_report
 from warploom.check import Case, check, replay
 from warploom.check.explore import (
+    Diverged,
     Exploration,
+    Failing,
     Guided,
+    History,
+    Redundant,
     Simulation,
     Step,
     attempt,
     explore,
     simulation,
 )
+from warploom.check.interleaving import shortened
 from warploom.cli import main
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
@@ -135,6 +141,29 @@ def test_programs_that_share_a_word_are_run_together() -> None:
     assert "one of program 0" in str(report) and "one of program 1" in str(report)
     fine = check(parse_func(second.replace("eq(%mine, %c1)", "lt(%mine, %c0)")), [case])
     assert fine.ok and [e.interleavings for e in fine.explored] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("bug", ["released before the wait", "no wait for empty", "too few bytes"])
+def test_what_is_kept_can_not_be_stopped_a_step_earlier(bug: str) -> None:
+    """Without the last step of any process, and what follows from it, the failure does not come about."""
+    found = ring_report(bug).failures[0].interleaving
+    assert found is not None and len(found.path) < 80
+    run = simulation(found.func, found.case, found.program, found.confluent)
+    failing = Failing(found.path, list(found.steps), found.error)
+    assert shortened(run, failing).path == found.path
+    history = History(failing.steps)
+
+    def stop(steps: list[Step], options: list[str]) -> str:
+        raise Redundant
+
+    for process in {s.process for s in failing.steps[:-1]}:
+        last = max(i for i, s in enumerate(failing.steps[:-1]) if s.process == process)
+        path = [s.process for i, s in enumerate(found.steps) if not history.full[i] >> last & 1]
+        try:
+            again = attempt(run, Guided(path, stop))
+        except (Redundant, Diverged):
+            continue
+        assert not isinstance(again, SimError) or again.code != found.error.code, process
 
 
 # ---- against all orders

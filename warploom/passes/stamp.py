@@ -166,8 +166,10 @@ def _index(o: Op | None) -> tuple[Value, ...]:
 def relieved(func: Func) -> Func | None:
     """The function with 8 registers a thread fewer in the task that has most, and what that frees in the one
     that has fewest: a stamp takes about six, of which a lean producer has none to spare.  None where
-    budgets aren't set."""
+    budgets aren't set, or change later on."""
     last = task.phases(func)[-1]
+    if any(o.kind is hopper.setmaxnreg for r in last.regions for o in walk(r)):
+        return None
     warps = [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)]
     rows = task.sharing(last)
     threads = [sum(warps[i] for i in row) for row in rows]
