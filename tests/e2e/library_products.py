@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import warploom as wl
 from tests.explicit import products
 from tests.explicit.products import E4M3, Inputs, Make
 from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS, dual_gemm_forward
-from warploom.kernels.fp8 import FP8_CONFIGS, FP8_PROMOTED_CONFIGS, fp8_gemm_rowwise
+from warploom.kernels.fp8 import (
+    FP8_CONFIGS,
+    FP8_PROMOTED_CONFIGS,
+    FP8_TURNED_CONFIGS,
+    fp8_gemm_rowwise,
+)
+from warploom.kernels.gemm import config as gemm_config
 
 
 @dataclass(frozen=True)
@@ -63,10 +71,31 @@ def _dual(name: str, config: wl.Config, dtype: str, narrow: bool) -> LibraryProd
     )
 
 
+def _stored(make: Make, config: wl.Config) -> Make:
+    """The same as the kernel's config takes it."""
+
+    def made(*args: Any) -> Inputs:
+        a, b, *scales = make(*args)
+        return (*_turned(a, b, config), *scales)
+
+    return made
+
+
+def _turned(a: Any, b: Any, config: wl.Config) -> tuple[Any, Any]:
+    """Between operands as they are stored and as A (M, K) and B (N, K), either way."""
+    turns = (config.kwargs.get(f"TURN_{name}", False) for name in "AB")
+    a, b = (np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turns, strict=True))
+    return a, b
+
+
 def _fp8(name: str, config: wl.Config) -> LibraryProduct:
+    def wanted(a: Any, b: Any, *scales: Any) -> Any:
+        return products.fp8_wanted(*_turned(a, b, config), *scales)
+
     return LibraryProduct(
-        name, fp8_gemm_rowwise, config, products.fp8_exact, products.fp8_random,
-        products.fp8_wanted, (*["*fp8e4nv:16"] * 2, *["*fp32:16"] * 2, "*bf16:16"),
+        name, fp8_gemm_rowwise, config, _stored(products.fp8_exact, config),
+        _stored(products.fp8_random, config), wanted,
+        (*["*fp8e4nv:16"] * 2, *["*fp32:16"] * 2, "*bf16:16"),
     )  # fmt: skip
 
 
@@ -74,5 +103,9 @@ PRODUCTS = [
     *(_dual("dual", config, "bf16", False) for config in DUAL_CONFIGS),
     *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_CONFIGS),
     *(_fp8("fp8", config) for config in FP8_CONFIGS),
+    *(_fp8("turned", config) for config in FP8_TURNED_CONFIGS),
+    _fp8(
+        "both-turned", gemm_config(128, 128, 128, 8, 2, 3, TURN_A=True, TURN_B=True, PROMOTE=True)
+    ),
     *(_fp8(f"promoted-{c.kwargs['BLOCK_N']}", c) for c in FP8_PROMOTED_CONFIGS),
 ]

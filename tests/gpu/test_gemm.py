@@ -137,6 +137,18 @@ def test_large_fp8_in_other_orders(orders: str, dtype: str) -> None:
     assert "transposer" in [t.name for t in ran.schedule.tasks]
 
 
+@pytest.mark.parametrize("types", [("e4m3", "e5m2"), ("e5m2", "e4m3")], ids="-".join)
+@pytest.mark.parametrize("orders", ["rc", "cr"])
+def test_two_kinds_of_bytes_in_one_product(types: tuple[str, str], orders: str) -> None:
+    case = Gemm(333, 200, 272, dtype="e4m3", orders=orders, blocks=(128, 64, 64))
+    a, b, c = case.arrays(np.random.default_rng(1))
+    a, b = (
+        road.filled(x, gemms.DTYPES[t], o) for x, t, o in zip((a, b), types, orders, strict=True)
+    )
+    _, whole = launch(case.jit, case, (a, b, c), 2, {**case.meta, **WS})
+    assert_same(whole, c, gemms.exact(a, b, case.out))
+
+
 @pytest.mark.parametrize("name", KNOBS)
 def test_trip_counts_around_the_depth(name: str) -> None:
     """K = 0 and shorter than a block too; one program with two tiles, then fewer tiles than programs."""
