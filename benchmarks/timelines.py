@@ -1,8 +1,8 @@
 """Measured beside predicted: kernels of the library, for docs/timeline.md.
 
 python -m benchmarks.timelines --out FOLDER     record on the GPU (needs torch): NAME.npz, records.json
-python -m benchmarks.timelines --draw FOLDER --to FILE --figures FOLDER
-                                                from records: figures, stalls (no GPU)
+python -m benchmarks.timelines --draw FOLDER    from records, without a GPU: figures, stalls as data, and
+                                                what docs/timeline.md has of them
 
 `exact`: the last launch with stamps left the same bits as the plain kernel.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,10 @@ from warploom.timeline.compare import Comparison
 
 @dataclass(frozen=True)
 class Traced:
-    """A peer's first configuration on a case; how many cycles of it are drawn (0: none)."""
+    """A peer's first configuration on a case; what the page calls it; how many cycles of it are drawn (0:
+    none)."""
 
+    title: str
     peer: str
     case: Case
     drawn: float = 0.0
@@ -40,15 +44,24 @@ class Traced:
         return run.compiled(), run.calls[0], run.grid
 
 
+_SEQ = Attention(1, 12, 1408, 128, False)
 TRACED = {
-    "gemm": Traced("warploom", Gemm(4096, 4096, 1024), 22_000),
-    "gemm_long": Traced("warploom", Gemm(4096, 4096, 4096)),
-    "cluster": Traced("warploom_cluster", Gemm(4096, 4096, 1024), 14_000),
-    "attention": Traced("warploom_attention", Attention(1, 12, 1408, 128, False), 12_000),
-    "auto_attention": Traced("warploom_auto_attention", Attention(1, 12, 1408, 128, False), 12_000),
-    "dual": Traced("warploom_dual", Dual(4096, 2048, 1024), 18_000),
-    "fp8_promoted": Traced("warploom_fp8_promoted", Fp8(4096, 4096, 2048), 16_000),
+    "gemm": Traced("GEMM 4096×4096×1024", "warploom", Gemm(4096, 4096, 1024), 22_000),
+    "gemm_long": Traced("GEMM 4096×4096×4096", "warploom", Gemm(4096, 4096, 4096)),
+    "cluster": Traced(
+        "GEMM 4096×4096×1024 in clusters of two", "warploom_cluster", Gemm(4096, 4096, 1024), 12_000
+    ),
+    "attention": Traced("attention by hand, 12×1408×128", "warploom_attention", _SEQ, 12_000),
+    "auto_attention": Traced("attention, 12×1408×128", "warploom_auto_attention", _SEQ, 12_000),
+    "dual": Traced("gated pair 4096×2048×1024", "warploom_dual", Dual(4096, 2048, 1024), 18_000),
+    "fp8_promoted": Traced(
+        "e4m3, promoted, 4096×4096×2048", "warploom_fp8_promoted", Fp8(4096, 4096, 2048), 16_000
+    ),
 }
+DATA, FIGURES = Path("benchmarks/results/timelines.json"), Path("docs/figures")
+PAGE = Path("docs/timeline.md")
+BEGIN, END = "<!-- what python -m benchmarks.timelines --draw writes -->\n", "<!-- so far -->\n"
+WORTH = 0.03  # of the time: stalls that the page tells
 
 
 class Drawn(Paper):
@@ -138,26 +151,70 @@ def load(folder: Path, name: str) -> tuple[Comparison, dict[str, Any]]:
     return compare(kernel, found, given, grid), facts
 
 
-def draw(folder: Path, to: Path, figures: Path) -> None:
-    """Figures, and the stalls as data."""
-    results: dict[str, Any] = {
-        "device": json.loads((folder / "records.json").read_text())["device"]
-    }
+def draw(folder: Path, to: Path = DATA, figures: Path = FIGURES, page: Path = PAGE) -> None:
+    """Figures, the stalls as data, and the page's part of both."""
+    device = json.loads((folder / "records.json").read_text())["device"]
+    results: dict[str, Any] = {"device": device}
+    rows, sections = [], []
     for name, traced in TRACED.items():
         found, facts = load(folder, name)
-        measured, predicted = found.measured.stalls(), found.predicted.stalls()
+        predicted, measured = found.predicted.cycles, found.measured.cycles
+        stalls = waits(found)
         results[name] = {
             **facts,
-            "cycles": {"predicted": found.predicted.cycles, "measured": found.measured.cycles},
-            "stalls": [
-                {"for": b, "agent": a, "predicted": predicted.get((b, a), 0.0), "measured": m}
-                for (b, a), m in sorted(measured.items(), key=lambda item: -item[1])
-            ],
+            "cycles": {"predicted": predicted, "measured": measured},
+            "stalls": stalls,
         }
         print(f"{name}: {found}\n")
+        rows.append(
+            f"| {traced.title} | {predicted:,.0f} | {measured:,.0f} | {predicted / measured - 1:+.0%} "
+            f"| {1e3 * found.plain_ms:.1f} µs | {1e3 * found.stamped_ms:.1f} µs ({found.overhead:+.1%}) |"
+        )
         if traced.drawn:
-            found.window(traced.drawn).save(figures / f"timeline_{name}.svg")
+            file = figures / f"timeline_{name}.svg"
+            found.window(traced.drawn).save(file)
+            sections.append(section(traced.title, file.name, stalls, measured))
     to.write_text(json.dumps(results, indent=1) + "\n")
+    head = [
+        f"| program 0, {device} | predicted cycles | measured | | a launch | with stamps |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    begin, _, rest = page.read_text().partition(BEGIN)
+    _, _, end = rest.partition(END)
+    written = "\n".join([*head, *rows, "", *sections])
+    page.write_text(f"{begin}{BEGIN}{written}\n{END}{end}")
+
+
+def waits(found: Comparison) -> list[dict[str, Any]]:
+    """Cycles stalled, by agent and what for (the slots of a ring together), the longest measured first."""
+    both = [Counter[tuple[str, str]](), Counter[tuple[str, str]]()]
+    for total, timeline in zip(both, (found.predicted, found.measured), strict=True):
+        for (barrier, agent), cycles in timeline.stalls().items():
+            total[re.sub(r"(_\d+)?\[\d+\]", "", barrier), agent] += cycles
+    keys = sorted({*both[0], *both[1]}, key=lambda key: (-both[1][key], -both[0][key], key))
+    return [
+        {"for": key[0], "agent": key[1], "predicted": both[0][key], "measured": both[1][key]}
+        for key in keys
+    ]
+
+
+def section(title: str, file: str, stalls: list[dict[str, Any]], cycles: float) -> str:
+    """A figure and the stalls that count."""
+    lines = [
+        f"### {title[0].upper()}{title[1:]}",
+        "",
+        f"![{title}, predicted and measured](figures/{file})",
+        "",
+        "| waits for | agent | predicted | measured | of its time |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for stall in stalls:
+        p, m = stall["predicted"], stall["measured"]
+        if max(p, m) >= WORTH * cycles:
+            lines.append(
+                f"| {stall['for']} | {stall['agent']} | {p:,.0f} | {m:,.0f} | {m / cycles:.0%} |"
+            )
+    return "\n".join([*lines, ""])
 
 
 def main() -> None:
@@ -165,14 +222,15 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path)
     what.add_argument("--draw", type=Path)
-    parser.add_argument("--to", type=Path, default=Path("benchmarks/results/timelines.json"))
-    parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
+    parser.add_argument("--to", type=Path, default=DATA)
+    parser.add_argument("--figures", type=Path, default=FIGURES)
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         run(args.out)
     else:
-        draw(args.draw, args.to, args.figures)
+        draw(args.draw, args.to, args.figures, args.page)
 
 
 if __name__ == "__main__":

@@ -57,4 +57,6 @@ def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> No
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=elsewhere)
     (elsewhere / "kernel.py").write_text(KERNEL)
     assert "compiled" in run(python, "kernel.py", cwd=elsewhere)
-    assert "sm_90a" in run(tmp_path / "env" / "bin" / "warploom", "doctor", cwd=elsewhere)
+    command = tmp_path / "env" / "bin" / "warploom"
+    assert "sm_90a" in run(command, "doctor", cwd=elsewhere)
+    assert "warploom_fp8" in run(command, "bench", "fp8", "--list", cwd=elsewhere)
