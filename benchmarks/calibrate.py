@@ -120,8 +120,8 @@ def _array(shape: tuple[int, ...]) -> Any:
 # ---- measuring
 
 
-def measure() -> dict[str, Any]:
-    """Cycles of a turn of each probe, and of a program of each whole kernel."""
+def measure(only: str = "") -> dict[str, Any]:
+    """Cycles of a turn of each probe, and of a program of each whole kernel, with `only` in its name."""
     import torch
 
     from warploom.runtime.launch import driver
@@ -135,6 +135,8 @@ def measure() -> dict[str, Any]:
     ]
     turns: dict[str, float] = {}
     for name, script in PROBES.items():
+        if only not in name:
+            continue
         kernel = script.compile(SIGNATURE)
         found = [
             (cycles(kernel, [*arrays, MANY], grid, 1) - cycles(kernel, [*arrays, FEW], grid, 1))
@@ -145,6 +147,8 @@ def measure() -> dict[str, Any]:
         print(f"{name}: {turns[name]:.1f}  ({', '.join(f'{x:.1f}' for x in found)})", flush=True)
     programs: dict[str, float] = {}
     for name, make in PROGRAMS.items():
+        if only not in name:
+            continue
         kernel, given, sizes = make()
         found = [cycles(kernel, given, sizes, p) for p in (0, 40, 80)]
         programs[name] = statistics.median(found)
@@ -220,9 +224,10 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="measure; where the results go")
     what.add_argument("--fit", type=Path, help="results to fit the cost table to")
+    parser.add_argument("--only", default="", help="what has this in its name (with --out)")
     args = parser.parse_args()
     if args.out is not None:
-        args.out.write_text(json.dumps(measure(), indent=1) + "\n")
+        args.out.write_text(json.dumps(measure(args.only), indent=1) + "\n")
         return
     data = json.loads(args.fit.read_text())
     table = fit(data["turns"])
