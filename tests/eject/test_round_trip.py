@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import road
+from tests.e2e.library_products import PRODUCTS, LibraryProduct
 from tests.eject.corpus import cases
 from tests.eject.owned import owned, same_program
 from tests.explicit.test_spelling import Cluster, Machinery, Numbers
@@ -38,6 +39,15 @@ def test_the_same_program(name: str, tmp_path: Path) -> None:
     attrs = [k.placed.attrs for k in (compiled, again)]
     for key in ("shared_bytes", "threads", "scratch_bytes", "scratch_offset"):
         assert attrs[0].get(key) == attrs[1].get(key)
+
+
+@pytest.mark.parametrize("product", {p.name: p for p in PRODUCTS}.values(), ids=str)
+def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None:
+    constexprs = product.config.kwargs
+    knobs = {k: v for k, v in product.config.all_kwargs.items() if k not in constexprs}
+    compiled = product.kernel.compile(signature=product.signature, constexprs=constexprs, **knobs)
+    script, signature = owned(compiled.eject(), tmp_path, 132)
+    same_program(compiled, script.compile(signature))
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -42,9 +42,13 @@ class Turns:
         self._barrier(b, self.replica, arrive=False)
 
     def pass_on(self, b: Builder) -> None:
-        one, zero = build.const(b, 1), build.const(b, 0)
-        is_last = arith.eq(b, self.replica, build.const(b, self.groups - 1))
-        following = arith.select(b, is_last, zero, arith.add(b, self.replica, one))
+        one = build.const(b, 1)
+        if self.groups == 2:
+            following = arith.sub(b, one, self.replica)
+        else:
+            is_last = arith.eq(b, self.replica, build.const(b, self.groups - 1))
+            after = arith.add(b, self.replica, one)
+            following = arith.select(b, is_last, build.const(b, 0), after)
         self._barrier(b, following, arrive=True)
 
     def begin(self, region: Region) -> Region:
