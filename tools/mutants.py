@@ -1,6 +1,6 @@
 """The checker against mutants of the library's programs: judges them all, writes docs/mutants.md.
 
-    python tools/mutants.py [--only NAME …] [--jobs N] [--out FILE] [--results FILE]
+    python tools/mutants.py [--only NAME …] [--jobs N] [--seconds S] [--out FILE] [--results FILE]
 
 Programs are small enough for the data runs, with all that the larger ones have: the hand-written GEMM of
 tests/golden, attention by hand (causal, two consumers in ping-pong, tiles from a counter), and what the
@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import multiprocessing
 import os
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -151,15 +153,17 @@ def row(mutant: Mutant, verdict: Verdict) -> dict[str, str]:
     }
 
 
-def judged(job: tuple[str, int]) -> tuple[str, int, dict[str, str]]:
-    """One mutant of a program, by its number."""
-    name, i = job
+def judged(job: tuple[str, int, float]) -> tuple[str, int, dict[str, str] | None]:
+    """One mutant of a program, by its number; None where the time is over."""
+    name, i, deadline = job
+    if time.time() > deadline:
+        return name, i, None
     func, cases, made = program(name)
     (verdict,) = examine(func, i.__eq__, seeds=2, cases=cases)
     return name, i, row(made[i], verdict)
 
 
-Rows = dict[str, list[dict[str, str]]]
+Rows = dict[str, list[dict[str, str]]]  # of each program the mutants that were judged
 HEAD = """# Mutants
 
 Each wait, arrival, expectation, fence, commit, setmaxnreg and release of a program is removed, duplicated, or
@@ -175,15 +179,16 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
     return [*lines, *(f"| {' | '.join(map(str, r))} |" for r in rows), ""]
 
 
-def summary(found: Rows) -> str:
-    """docs/mutants.md."""
+def summary(found: Rows, of: dict[str, int]) -> str:
+    """docs/mutants.md.  of: how many mutants each program has."""
     counts = []
     for name, rows in found.items():
         harmful = [r for r in rows if r["harm"]]
         missed = sum(not r["check"] for r in harmful)
         strict = sum(bool(r["check"]) and not r["harm"] for r in rows)
         rest = len(rows) - len(harmful) - strict
-        counts.append((name, len(rows), len(harmful), len(harmful) - missed, missed, strict, rest))
+        n = f"{len(rows)}" if len(rows) == of[name] else f"{len(rows)} of {of[name]}, at random"
+        counts.append((name, n, len(harmful), len(harmful) - missed, missed, strict, rest))
     head = ["program", "mutants", "harmful", "found", "missed", "refused all the same", "harmless"]
     everything = [(name, r) for name, rows in found.items() for r in rows]
     strict_rows = Counter(
@@ -229,6 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--only", nargs="*", choices=PROGRAMS, help="these; others stay as they are"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, default=math.inf, help="leave the rest out then")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.md")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json"
@@ -236,22 +242,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     names = options.only or list(PROGRAMS)
     # Made before the fork, so that each is compiled once.
-    jobs = [(name, i) for name in names for i in range(len(program(name)[2]))]
-    random.Random(0).shuffle(jobs)  # long ones are neighbours
-    done: dict[tuple[str, int], dict[str, str]] = {}
+    made = {name: len(program(name)[2]) for name in names}
+    deadline, dice, jobs = time.time() + options.seconds, random.Random(0), []
+    for name in names:
+        jobs += [(name, i, deadline) for i in dice.sample(range(made[name]), made[name])]
+    done: dict[str, dict[int, dict[str, str]]] = {name: {} for name in names}
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
         for name, i, found in pool.imap_unordered(judged, jobs):
-            done[name, i] = found
+            if found is None:
+                continue
+            done[name][i] = found
             if found["harm"] and not found["check"]:
                 sys.stdout.write(f"missed in {name}: {found['mutant']}: {found['harm']}\n")
                 sys.stdout.flush()
-    before: Rows = json.loads(options.results.read_text()) if options.results.exists() else {}
-    new = {name: [done[name, i] for i in range(len(program(name)[2]))] for name in names}
-    rows = {name: new.get(name) or before[name] for name in PROGRAMS if name in {*new, *before}}
+    kept = json.loads(options.results.read_text()) if options.results.exists() else {}
+    for name in names:
+        rows = [row for _, row in sorted(done[name].items())]
+        kept[name] = {"mutants": made[name], "judged": rows}
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    options.results.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
-    options.out.write_text(summary(rows), encoding="utf-8")
-    return int(any(r["harm"] and not r["check"] for r in done.values()))
+    options.results.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+    rest = [name for name in PROGRAMS if name in kept]
+    found_all = {name: kept[name]["judged"] for name in rest}
+    of = {name: kept[name]["mutants"] for name in rest}
+    options.out.write_text(summary(found_all, of), encoding="utf-8")
+    missed = sum(
+        r["harm"] != "" and not r["check"] for rows in done.values() for r in rows.values()
+    )
+    return int(missed > 0)
 
 
 if __name__ == "__main__":
