@@ -77,7 +77,7 @@ VARIANTS = [
     *({"d": 64, "causal": causal, **configs(64, causal, 4096)[causal]} for causal in (False, True)),
     {"d": 64, "causal": True, **configs(64, True, 1024)[0]},
     {"q_stages": 2, "eighths": 0, "lse": True, "pingpong": False},
-    {"eighths": 3, "store_role": True},
+    {"causal": True, "eighths": 3, "store_role": True},
     {"d": 64, "groups": 3, "causal": True, "eighths": 0, "q_stages": 2, "store_role": True},
 ]
 

@@ -118,7 +118,8 @@ class _Partition:
             inner = self.accesses.inner_axis(view, len(plan.chunk)) if view is not None else None
             if view is None or inner is None:
                 raise InternalError(f"store {o.id} can't be done by TMA")
-            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas)
+            alias = self.allocation(plan.shares) if plan.shares else None
+            staging = select_instructions.store_staging(self.top, o, plan, inner, replicas, alias)
             t = staging.place.type
             assert isinstance(t, Shared)
             self.staging[o.id] = staging
@@ -131,6 +132,15 @@ class _Partition:
                 hint=staging.place.hint.replace("_smem", "_map"),
             )
         return self.maps[o.id], self.staging[o.id]
+
+    def allocation(self, item: str) -> str:
+        """Name of the memory in which an item's slots lie."""
+        plan = next(c for c in self.schedule.channels if item in c.items)
+        ring = next(r for v, r in self.rings.items() if v.hint == plan.name)
+        place = ring.items[plan.items.index(item)]
+        made = next(o for o in self.top.ops if place in o.results)
+        name: str = made.attrs["name"]
+        return name
 
     def operand_staging(self, o: Op, replicas: int) -> select_instructions.Staging:
         if o.id not in self.staging:

@@ -12,6 +12,7 @@ store:   chunk by chunk: registers → staging, fence_async, wait until the next
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -96,6 +97,7 @@ class Staging:
 
     place: Value
     buffers: int
+    is_shared: bool = False  # it lies where a ring was, which all replicas have read
 
 
 def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
@@ -127,10 +129,14 @@ def stage_operand(b: Builder, staging: Staging, replica: Value, value: Value) ->
     return place
 
 
-def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int) -> Staging:
+def store_staging(
+    top: Builder, o: Op, plan: StorePlan, inner: int, replicas: int, alias: str | None
+) -> Staging:
+    """Room for a store's chunks.  alias: of the allocation in whose place it lies."""
     t = o.operands[1].type
     assert isinstance(t, Tile)
     hint = o.operands[0].hint.removesuffix("_view") or "out"
+    where: dict[str, Any] = {"alias": alias} if alias else {}
     place = hopper.shared_alloc(
         top,
         name=f"store_{o.id.replace('/', '_')}",
@@ -140,8 +146,9 @@ def store_staging(top: Builder, o: Op, plan: StorePlan, inner: int, replicas: in
         inner=inner,
         swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes),
         hint=f"{hint}_smem",
+        **where,
     )
-    return Staging(place, plan.buffers)
+    return Staging(place, plan.buffers, alias is not None)
 
 
 def store(
@@ -167,6 +174,9 @@ def store(
         raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
     corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
     n = staging.buffers
+
+    if staging.is_shared:
+        hopper.group_sync(b, scope="task")
 
     def buffer(j: int) -> Value:
         place: Value = hopper.shared_slot(

@@ -55,6 +55,7 @@ class Config:
     ping_pong: bool | Literal["tiles"] | None = None
     end_turns: bool | None = None
     wait_eighths: int | None = None
+    store_buffers: int | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:

@@ -978,16 +978,47 @@ class _Chooser:
         def ring_bytes(common: int) -> int:
             return sum(n * d for n, d in zip(slot, depths(common), strict=True))
 
-        def deepest(staging: int) -> int:
-            ok = (d for d in range(most, 0, -1) if fits(ring_bytes(d), staging, other, self.target))
-            return next(ok, 0)
+        def staging(buffers: int, shared: Op | None, common: int) -> int:
+            """Bytes of staging beside the rings."""
+            bytes_of = self.staging_bytes(buffers, replicas)
+            total = sum(bytes_of.values())
+            if shared is not None and host is not None:
+                total -= min(bytes_of[shared], rings.slot_bytes(host.result) * depths(common)[0])
+            return total
+
+        def room(shared: Op | None) -> tuple[int, int]:
+            """(slots, buffers of staging): the best that fits."""
+            counts = (4, 2, 1) if asked is None else (asked,)
+            for buffers, enough in (
+                *((n, wanted) for n in counts),
+                *((n, 2) for n in (*counts, 0)),
+            ):
+                fit = (
+                    d
+                    for d in range(most, 0, -1)
+                    if fits(ring_bytes(d), staging(buffers, shared, d), other, self.target)
+                )
+                common = next(fit, 0)
+                if common >= min(enough, most):
+                    break
+            return common, buffers
 
         most = max((w.most for w in wishes if not w.exact), default=1)
-        common = buffers = 0
-        for buffers, enough in (*((n, wanted) for n in (4, 2, 1)), *((n, 2) for n in (4, 2, 1, 0))):
-            common = deepest(self.staging_bytes(buffers, replicas))
-            if common >= min(enough, most):
-                break
+        asked = self.knobs.store_buffers
+        host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
+        sharing = self.sharing(groups, replicas) if specialized else None
+        common, buffers = room(None)
+        if sharing is not None and host is not None and room(sharing) > (common, buffers):
+            (common, buffers), before = room(sharing), common
+            more = f"the ring gets {common} slots instead of {before}" if common > before else ""
+            self.because(
+                sharing.id,
+                f"staged where {host.id} was",
+                f"it comes when all loads are over, so their slots are free, behind a barrier of all groups"
+                f"; {more or 'there is room for more chunks'}",
+            )
+        else:
+            sharing = None
         if not common:
             raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)
         channels = tuple(
@@ -1010,7 +1041,26 @@ class _Chooser:
             if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
                 self.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
-        return channels, self.stores(buffers, replicas)
+        return channels, self.stores(buffers, replicas, sharing, host)
+
+    def sharing(self, groups: list[tuple[Op, ...]], replicas: int) -> Op | None:
+        """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
+        if self.knobs.num_ctas > 1 or self.relays or not groups:
+            return None
+        top = self.func.body
+
+        def place(o: Op) -> int:
+            outer = self.structure.within(o, top)
+            assert outer is not None
+            return top.ops.index(outer)
+
+        last = max(place(o) for g in groups for o in g)
+        found = [
+            o
+            for o, _, _ in self.staged(replicas)
+            if place(o) > last and all(p.kind is control.if_ for p in self.structure.enclosing(o))
+        ]
+        return found[0] if found else None
 
     def links(
         self,
@@ -1178,16 +1228,20 @@ class _Chooser:
             work.extend(x for r in o.regions for x in r.yielded if isinstance(x.type, Tile))
         return False
 
-    def staging_bytes(self, buffers: int, replicas: int) -> int:
-        total = 0
+    def staging_bytes(self, buffers: int, replicas: int) -> dict[Op, int]:
+        """Of each store, for all replicas."""
+        found = {}
         for o, chunk, shape in self.staged(replicas):
             size = dtype_of(o.operands[1].type).bytes
-            total += (
-                _buffers(_chunks(shape, chunk), buffers) * chunk[0] * chunk[1] * size * replicas
-            )
-        return total
+            count = _buffers(_chunks(shape, chunk), buffers)
+            found[o] = count * chunk[0] * chunk[1] * size * replicas
+        return found
 
-    def stores(self, buffers: int, replicas: int) -> tuple[StorePlan, ...]:
+    def stores(
+        self, buffers: int, replicas: int, sharing: Op | None, host: Op | None
+    ) -> tuple[StorePlan, ...]:
+        """sharing: the store whose staging lies in the slots of `host`, a load."""
+        asked = self.knobs.store_buffers
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged(replicas)}
         plans = []
         for o in self.ops:
@@ -1198,15 +1252,22 @@ class _Chooser:
                 n = _chunks(shape, chunk)
                 count = _buffers(n, buffers)
                 why = "legal, and the result of a dot lies scattered over registers"
+                if asked is not None and asked != count:
+                    chunks = f"its {n} chunks go through as many buffers as divide them"
+                    self.unmet(o, f"{count} buffers of staging instead of {asked}", chunks)
                 if n == count == 2:  # each would wait until the other has been read
                     chunk, count, why = shape, 1, f"{why}; there is room for all of it"
-                plans.append(StorePlan(o.id, "tma", chunk, count))
+                shares = host.id if o is sharing and host is not None else ""
+                plans.append(StorePlan(o.id, "tma", chunk, count, shares))
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
                 said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
                 self.because(o.id, said, why)
             else:
+                if o in staged and asked:
+                    self.unmet(o, "no staging", self.why_direct(o, True))
                 plans.append(StorePlan(o.id, "direct"))
-                self.because(o.id, "stored directly", self.why_direct(o, o in staged))
+                why = "store_buffers=0" if asked == 0 else self.why_direct(o, o in staged)
+                self.because(o.id, "stored directly", why)
         return tuple(plans)
 
     def why_direct(self, o: Op, legal: bool) -> str:

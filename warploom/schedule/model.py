@@ -34,6 +34,8 @@ class Knobs:
     wait_eighths: int | None = (
         None  # of the arithmetic under late dots, what comes before their wait
     )
+    # Chunks of staging that a group's store through TMA has room for; 0: stored directly.
+    store_buffers: int | None = None
     pdl: bool = True  # the launch may overlap with the end of the kernel before it
     debug: bool = False  # bounded waits that trap; device asserts on
 
@@ -112,12 +114,16 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'."""
+    """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'.
+
+    shares: the item of a ring in whose slots the staging lies, because all that the rings bring has been read
+    before; empty: in memory of its own."""
 
     op: str
     via: str
     chunk: tuple[int, ...] = ()
     buffers: int = 0
+    shares: str = ""
 
 
 @dataclass(frozen=True)

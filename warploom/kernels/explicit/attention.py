@@ -414,8 +414,10 @@ def configs(d: int, causal: bool, seq: int) -> list[dict[str, int | bool]]:
     """Options of Attention worth timing, the one that is most often the fastest first (an H200;
     docs/performance.md).  At head size 128 a third consumer would leave too few registers for blocks of
     128; at 64 three are best, but for short causal heads, where tiles of 192 rows waste too much above the
-    diagonal.  Of variants that differ in scheduling alone, either may win by some percent."""
+    diagonal, and where heads are short a store of their own is worth its warps.  Of variants that differ in
+    scheduling alone, either may win by some percent."""
     short = causal and seq <= 1024
+    store_role = d == 64 and seq <= 1024
     l2_bytes = (16 if short else 32) << 20
     if d == 128:
         rows = [{"eighths": 3}, {"eighths": 3, "pingpong": False}]
@@ -424,4 +426,5 @@ def configs(d: int, causal: bool, seq: int) -> list[dict[str, int | bool]]:
         rows = [two, {**two, "pingpong": False}]
     else:
         rows = [{"groups": 3, "eighths": n, "q_stages": 2} for n in (2, 0)]
-    return [{**row, "l2_bytes": l2_bytes} for row in rows]
+    more = {"store_role": True} if store_role else {}
+    return [{**row, **more, "l2_bytes": l2_bytes} for row in rows]

@@ -1,0 +1,134 @@
+"""How results of dots leave through shared memory: chunks and their buffers, staging where a ring was.  Every
+form is bit-equal to the oracle at every level and in every order, and proved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from tests.e2e.gemms import Gemm
+from warploom.check import check
+from warploom.errors import CompileError, WarploomWarning
+from warploom.ir.core import Func, Level, Op, Region
+from warploom.ir.ops import hopper
+from warploom.runtime.compiled import CompiledKernel
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+BF16 = ml_dtypes.bfloat16
+WIDE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_consumer_groups": 2}
+
+
+@wl.jit
+def one_tile(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TWICE: tl.constexpr = False,
+) -> None:  # fmt: skip
+    """C = A·Bᵀ, a program a tile.  TWICE: another product behind the store."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+    m, n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        acc = tl.dot(a.load([m, k]), b.load([n, k]).T, acc)
+    c.store([m, n], acc.to(tl.bfloat16))
+    if TWICE:
+        for k in range(0, K, BLOCK_K):
+            acc = tl.dot(a.load([m, k]), b.load([n, k]).T, acc)
+        c.store([m, n + N], acc.to(tl.bfloat16))
+
+
+def arguments(m: int, n: int, k: int) -> list[Any]:
+    rng = np.random.default_rng(m)
+    a, b = (road.filled(rng.integers(-3, 4, s), BF16) for s in ((m, k), (n, k)))
+    return [a, b, road.filled(np.full((m, n), np.nan), BF16), m, n, k]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "shared", "depth"),
+    [
+        ({}, True, 4),
+        ({"BLOCK_M": 64, "num_consumer_groups": 1}, True, 5),
+        ({"num_buffers_warp_spec": 3}, False, 3),  # it fits as it is
+        ({"store_buffers": 1}, False, 4),
+        ({"num_buffers_warp_spec": 3, "num_ctas": 2, "BLOCK_M": 256}, False, 3),
+    ],
+)
+def test_staging_lies_where_the_ring_was(knobs: dict[str, Any], shared: bool, depth: int) -> None:
+    args = arguments(200, 520, 200)
+    meta = {**WIDE, **knobs}
+    grid = (-(-200 // meta["BLOCK_M"]), 3)
+    kernel, expected = road.check_equal(one_tile, args, grid, meta, levels="num_ctas" not in knobs)
+    np.testing.assert_array_equal(
+        expected[2], (args[0].astype(float) @ args[1].astype(float).T).astype(BF16)
+    )
+    (store,) = kernel.schedule.stores
+    assert bool(store.shares) == shared and kernel.schedule.channels[0].depth == depth
+    assert kernel.check().ok
+    if shared:
+        assert "staged where loop0/load_box1 was" in kernel.explain()
+
+
+def test_not_where_loads_follow() -> None:
+    kernel = road.compile_for(one_tile, arguments(200, 520, 200), (2, 3), {**WIDE, "TWICE": True})
+    assert not any(s.shares for s in kernel.schedule.stores[:1])
+
+
+def test_not_in_a_loop_over_tiles() -> None:
+    """The ring is full of the next tile's operands."""
+    case = Gemm(300, 600, 128, blocks=(128, 256, 64))
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    kernel = road.compile_for(case.jit, args, 2, {**case.meta, "num_consumer_groups": 2})
+    assert not kernel.schedule.stores[0].shares
+
+
+def test_the_barrier_of_all_groups_is_needed() -> None:
+    """Without it one group's results fall on operands that the other still reads."""
+    args = arguments(128, 256, 200)
+    kernel = road.compile_for(one_tile, args, (1, 1), WIDE)
+    placed = kernel.lowered.at(Level.PLACED)
+    assert check(placed, [(args, (1, 1))]).ok
+
+    def region(r: Region) -> Region:
+        ops = (o for o in r.ops if not is_barrier(o))
+        return Region(r.params, tuple(o.with_(regions=tuple(map(region, o.regions))) for o in ops))
+
+    def is_barrier(o: Op) -> bool:
+        return o.kind is hopper.group_sync and o.attrs["scope"] == "task"
+
+    broken: Func = placed.with_(body=region(placed.body))
+    assert not check(broken, [(args, (1, 1))]).ok
+
+
+def persistent(**knobs: Any) -> CompiledKernel:
+    case = Gemm(300, 520, 100, blocks=(128, 256, 64))
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    meta = {**case.meta, "num_consumer_groups": 2, "num_buffers_warp_spec": 2, **knobs}
+    kernel, _ = road.check_equal(case.jit, args, 2, meta)
+    return kernel
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 4])
+def test_buffers_as_asked(buffers: int) -> None:
+    (store,) = persistent(store_buffers=buffers).schedule.stores
+    assert (store.via, store.buffers) == ("tma", buffers)
+
+
+def test_no_staging() -> None:
+    kernel = persistent(store_buffers=0)
+    assert kernel.schedule.stores[0].via == "direct"
+    assert any(r.because == "store_buffers=0" for r in kernel.schedule.reasons)
+
+
+def test_buffers_that_do_not_divide_the_chunks() -> None:
+    with pytest.warns(WarploomWarning, match="2 buffers of staging instead of 3"):
+        kernel = persistent(store_buffers=3)
+    assert kernel.schedule.stores[0].buffers == 2
+    with pytest.raises(CompileError, match="as many buffers as divide them"):
+        persistent(store_buffers=3, strict=True)
