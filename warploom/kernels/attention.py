@@ -152,9 +152,10 @@ def attention_forward(
         leave(counter_ptr)
 
 
-def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 32 << 20) -> int:
-    """Heads whose K and V (bf16) are walked together: as many as `l2_bytes` hold, in equal sections (a small
-    one at the end would begin long tiles when little else is left)."""
+def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 0) -> int:
+    """Heads whose K and V (bf16) are walked together: as many as `l2_bytes` hold (by default what is fastest on
+    an H200), in equal sections (a small one at the end would begin long tiles when little else is left)."""
+    l2_bytes = l2_bytes or (16 if seq <= 1024 else 32) << 20
     fitting = max(1, l2_bytes // (4 * d) * shared_by // max(1, seq))
     return wl.cdiv(heads, wl.cdiv(heads, fitting)) if heads else 1
 
@@ -171,31 +172,26 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
 
 
 def _config(
-    groups: int,
-    q_stages: int,
-    eighths: int,
-    pairs: bool = False,
-    n: int = 128,
-    drawn: bool = False,
+    groups: int, q_stages: int, eighths: int, tiles: str = "in turn", **knobs: Any
 ) -> wl.Config:
-    tile = {"BLOCK_M": 64 * groups, "BLOCK_N": n, "Q_STAGES": q_stages, "PAIRS": pairs}
-    tile["DRAWN"] = drawn
-    return wl.Config(
-        tile, num_consumer_groups=groups, num_buffers_warp_spec=2, wait_eighths=eighths
-    )
+    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length)."""
+    meta = {"BLOCK_M": 64 * groups, "BLOCK_N": 128, "Q_STAGES": q_stages}
+    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn"}
+    knobs = {"num_buffers_warp_spec": 2, **knobs}
+    return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
 
 
-# Groups of 64 rows, tiles of Q in shared memory, and where the wait for P·V stands, by head size and
-# causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200.
+# Groups of 64 rows, tiles of Q in shared memory, where the wait for P·V stands, and the order of tiles, by head
+# size and causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200.  A
+# persistent grid is taken for granted.  Of the wait's places some win by what the assembler makes of the build.
 ATTENTION_CONFIGS = {
-    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 1, 3, drawn=True)],
-    (128, True): [_config(2, 1, 2, drawn=True), _config(2, 2, 2, pairs=True)],
-    (64, False): [_config(3, 1, 0), _config(3, 2, 0, drawn=True), _config(2, 2, 2)],
+    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 2, 3, "drawn")],
+    (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
+    (64, False): [_config(3, 2, 1), _config(3, 2, 0), _config(3, 2, 0, "drawn")],
     (64, True): [
-        _config(3, 2, 0, drawn=True),
-        _config(3, 2, 0, pairs=True),
-        _config(2, 2, 2, pairs=True),
-        _config(2, 2, 2, drawn=True),
+        _config(3, 1, 0, "drawn"),
+        _config(3, 2, 1, "drawn"),
+        _config(2, 2, 2, "drawn", num_buffers_warp_spec=3, ping_pong=False),
     ],
 }
 

@@ -221,7 +221,7 @@ class _Chooser:
             groups, vias, main, side, replicas, specialized, wanted, numbers
         )
         self.tell_hints(specialized, channels)
-        lean = specialized and self.overlapping(demand, loads)
+        lean = shared and self.overlapping(demand, loads)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized, lean)
         overlaps = self.overlaps(demand, loads, tasks[0]) if shared else ()
         deferred = self.deferred(overlaps)

@@ -13,8 +13,8 @@ NAME = "warploom, automatic"
 KINDS = ("attention",)
 
 
-def bind(data: AttentionData, persistent: bool = False, **meta: Any) -> KernelRun:
-    """One variant; meta: meta-parameters and knobs."""
+def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> KernelRun:
+    """One variant; meta: meta-parameters and knobs.  persistent: a program a multiprocessor; else a tile."""
     from warploom.kernels.attention import attention_forward, grid_of, section_of
 
     case = data.case
@@ -35,8 +35,7 @@ def candidates(data: AttentionData) -> list[Candidate]:
     case = data.case
     found = []
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
-        for persistent in (True,) if c.kwargs["DRAWN"] else (False, True):
-            options = {**c.all_kwargs, "persistent": persistent}
-            label = ", ".join(f"{k}={v}" for k, v in options.items())
-            found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]
+        options = c.all_kwargs
+        label = ", ".join(f"{k}={v}" for k, v in options.items())
+        found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]
     return found
