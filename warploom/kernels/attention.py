@@ -153,8 +153,8 @@ def attention_forward(
 
 
 def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 0) -> int:
-    """Heads whose K and V (bf16) are walked together: as many as `l2_bytes` hold (by default what is fastest
-    on an H200), in equal sections (a small one at the end would begin long tiles when little else is left)."""
+    """Heads whose K and V (bf16) are walked together: as many as `l2_bytes` hold (0: what is fastest on
+    an H200), in equal sections (a small one at the end would begin long tiles when little is left)."""
     l2_bytes = l2_bytes or (16 if seq <= 1024 else 32) << 20
     fitting = max(1, l2_bytes // (4 * d) * shared_by // max(1, seq))
     return wl.cdiv(heads, wl.cdiv(heads, fitting)) if heads else 1
@@ -182,8 +182,8 @@ def _config(
 
 
 # Groups of 64 rows, tiles of Q in shared memory, where the wait for P·V stands, and the order of tiles, by
-# head size and causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200, with
-# a program a multiprocessor.  Of the wait's places some win by what the assembler makes of the build.
+# head size and causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200,
+# with a program a multiprocessor.  Of the wait's places some win by what the assembler makes of the build.
 ATTENTION_CONFIGS = {
     (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 2, 3, "drawn")],
     (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
