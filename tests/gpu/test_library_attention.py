@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tests.gpu.test_attention import GUARD, expected
-from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
+from warploom.kernels.attention import (
+    ATTENTION_CONFIGS,
+    attention,
+    attention_forward,
+    grid_of,
+    section_of,
+)
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -51,3 +57,24 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
             assert float((lse.double() - logs).abs().max()) < 1e-4
             assert not counter.any()
             assert bool((whole[:GUARD] == 7).all() and (whole[-GUARD:] == 7).all())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_is_tuned(causal: bool) -> None:
+    """Arrays that are neighbours in memory without being one allocation."""
+    heads, seq, d = 64, 1024, 128
+    random = torch.Generator(device="cuda").manual_seed(1)
+    q, k, v = (
+        torch.randn(heads, seq, d, device="cuda", generator=random).bfloat16() for _ in range(3)
+    )
+    o, lse = torch.empty_like(q), torch.empty(heads, seq, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
+    scale = d**-0.5 * math.log2(math.e)
+    wanted, _ = expected(q, k, v, causal)
+    attention[grid_of(heads, seq, 132)](
+        q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d), scale, D=d, CAUSAL=causal
+    )
+    torch.cuda.synchronize()
+    assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
+    (times,) = (v.times for k, v in attention.verdicts.items() if k[:4] == (heads, seq, d, causal))
+    assert len(times) == len(ATTENTION_CONFIGS[d, causal])

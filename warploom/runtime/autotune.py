@@ -28,8 +28,8 @@ from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.worker import TimingError, Worker, snapshot
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
-# so many times the fastest's: timings of one kernel differ by several percent with the clock that the card
-# has just then (docs/performance.md), so what is known of a candidate grows round by round.
+# so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
+# (docs/performance.md); the margins are for one that is shared, or wakes up.
 HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
 ROUNDS = len(HEATS) + 1
 
