@@ -66,7 +66,7 @@ def _check_whole(phase: Op) -> None:
 
 
 def _wrong_way(o: Op, before: list[int]) -> CompileError:
-    n, said = o.attrs["registers"], o.attrs["action"]
+    n, said = o.attrs["registers"], o.attrs.get("action", "")
     have = " or ".join(map(str, before))
     if said:
         return CompileError(

@@ -25,9 +25,8 @@ def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
     ):
         return found
     threads = threads_of(phases[-1])
-    held: list[Counts] = [frozenset((target.entry_registers(threads),))] * (
-        threads // 32
-    )  # by warp
+    entry = frozenset((target.entry_registers(threads),))
+    held: list[Counts] = [entry] * (threads // 32)  # by warp
     for phase in phases:
         a, first = phase.attrs, 0
         for warps, n, budget, region in zip(
@@ -67,8 +66,8 @@ def _after_all(regions: Iterable[Region], before: Counts, found: dict[Op, Counts
 def action(o: Op, before: Counts) -> str:
     """Whether a setmaxnreg releases or asks ("dec", "inc"); "" where that depends on the path that led to it,
     or is not what the op says: PTX has an instruction for each, undefined for the other direction."""
-    n = o.attrs["registers"]
+    n, said = o.attrs["registers"], str(o.attrs.get("action", ""))
     may_be = [name for name, fits in (("inc", max(before) <= n), ("dec", min(before) >= n)) if fits]
-    if o.attrs["action"]:
-        return str(o.attrs["action"]) if o.attrs["action"] in may_be else ""
+    if said:
+        return said if said in may_be else ""
     return may_be[0] if may_be else ""

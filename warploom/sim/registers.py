@@ -36,9 +36,8 @@ WARP_GROUP = 4  # warps
 class RegisterPool:
     """The registers of one CTA.
 
-    entry: registers a thread at the launch.  held: what each warp's threads have; labels: of the agents that
-    changed it last.  free: registers that nobody has.  exchanges: of each warp, in tracked runs.  time: when
-    the last were given back."""
+    entry: registers a thread at the launch.  held: what each warp's threads have.  free: registers that
+    nobody has.  exchanges: of each warp, in tracked runs.  time: when the last were given back."""
 
     cta: Cta
     entry: int
@@ -62,8 +61,9 @@ class RegisterPool:
         own, new = self.cta.numbers.warps, list[Exchange]()
         for i, w in enumerate(a.warps_of_cta):
             known = a.clock[i, own.start : own.stop].copy()
-            for other in range(w - w % WARP_GROUP, w - w % WARP_GROUP + WARP_GROUP):
-                before = self.exchanges[other][: len(self.exchanges[w])][-1:]
+            group = w - w % WARP_GROUP
+            for other, theirs in enumerate(self.exchanges[group : group + WARP_GROUP], group):
+                before = theirs[: len(self.exchanges[w])][-1:]  # the one before this
                 if other != w and before and known[other] < before[0].epoch:
                     raise a.error(
                         "setmaxnreg-sync",
@@ -103,9 +103,8 @@ class RegisterPool:
         """The story of a stuck state: who asks, who has what, who would give back later."""
         waiting = {e.label: e for e in stuck.waiting}
         notes, causes = list[Note](), list[str]()
-        tasks: dict[
-            str, list[tuple[list[Exchange], list[Exchange]]]
-        ] = {}  # behind and before its warps
+        # Of each task's warps what they have behind them, and before.
+        tasks: dict[str, list[tuple[list[Exchange], list[Exchange]]]] = {}
         for sequence, n in zip(self.exchanges, stuck.done, strict=True):
             if sequence:
                 rows = tasks.setdefault(sequence[min(n, len(sequence) - 1)].label, [])
