@@ -123,7 +123,7 @@ def test_it_is_proved(config: tuple[int, bool, int]) -> None:
 
 
 @needs_nvdisasm
-@pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 2), (64, 3, 0)])
+@pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 3), (64, 3, 2), (64, 3, 0)])
 def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int) -> None:
     """As many instructions of each kind, but for two to scale the sums, which stay in two registers a row."""
     meta = {"D": d, "CAUSAL": False, "SHARED_BY": 1, "LSE": False}
@@ -140,7 +140,7 @@ def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int
         assert mine.count(opcode) <= theirs.count(opcode) + more, opcode
     assert mine.count("MOV") + mine.count("FSEL") <= 2
     first, held, late = mine.before_waits("MUFU.EX2")
-    assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 6
+    assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 4
 
 
 @wl.jit

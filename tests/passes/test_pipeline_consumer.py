@@ -198,6 +198,12 @@ def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
     assert schedule.overlaps
 
 
+def test_what_overlaps_takes_the_registers_that_a_lean_producer_leaves() -> None:
+    for stages, budgets in ((None, (240, 24)), (1, (232, 40))):
+        schedule, _ = road.lower(road.tile(CHAIN), replace(TWO, consumer_stages=stages))
+        assert tuple(t.registers for t in schedule.tasks) == budgets
+
+
 def test_one_group_takes_no_turns() -> None:
     knobs = Knobs(num_consumer_groups=1, num_buffers_warp_spec=2, ping_pong=True)
     schedule, _ = road.lower(road.tile(CHAIN), knobs)

@@ -1343,6 +1343,8 @@ class _Chooser:
                 help="lower num_consumer_groups",
             )
         said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
+        if lean and not (dec or inc):
+            said += "; a consumer that overlaps iterations takes all that is left"
         if self.room != Room() and not (dec or inc):
             said += "; ptxas spilled with another budget"
         for t in plans:
