@@ -76,3 +76,14 @@ def test_every_lesson_says_what_changed() -> None:
 def test_the_table_is_current() -> None:
     tool = Path(__file__).parents[2] / "tools" / "lessons_table.py"
     assert subprocess.run([sys.executable, str(tool), "--check"], check=False).returncode == 0
+
+
+def test_programs_that_fit_side_by_side_are_compiled_for_it() -> None:
+    """The naive lesson takes 16 KB, so ptxas weighs registers against programs on the multiprocessor: eight
+    fit.  Where one fills it, or tasks trade registers, it is told of that one."""
+    naive, *others = LESSONS
+    resources = compiled(naive).resources
+    assert 8 * resources.threads * resources.registers <= 65_536 and not resources.problems()
+    assert "__launch_bounds__(THREADS)" in compiled(naive).cuda
+    for path in others[2:]:
+        assert "__launch_bounds__(THREADS, 1)" in compiled(path).cuda, path.stem

@@ -355,6 +355,14 @@ class _Kernel(Emitter):
             agent = f"cta_rank() * {len(rows)} + {agent}"
         return f"{number} == {program} ? ({agent}) * {8 * capacity} + {8 * (capacity - 1)} : 0"
 
+    def _bounds(self, threads: int, shared_bytes: int) -> str:
+        """Threads, and that one program has the multiprocessor to itself where it fills its shared memory, or
+        needs to know its registers since tasks trade them.  Otherwise ptxas weighs registers against programs
+        side by side, and takes fewer."""
+        alone = 2 * shared_bytes > self.target.shared_bytes
+        trades = any(o.kind is hopper.setmaxnreg for o in walk(self.func.body))
+        return self.constant("THREADS", threads) + (", 1" if alone or trades else "")
+
     def _assemble(
         self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
     ) -> Emitted:
@@ -375,7 +383,7 @@ class _Kernel(Emitter):
         kernel = [
             (
                 'extern "C" __global__ void'
-                f" __launch_bounds__({self.constant('THREADS', threads)}, 1){clustered}",
+                f" __launch_bounds__({self._bounds(threads, shared_bytes)}){clustered}",
                 None,
             ),
             (f"{name}({declared}) {{", None),
