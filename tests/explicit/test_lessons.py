@@ -85,5 +85,5 @@ def test_programs_that_fit_side_by_side_are_compiled_for_it() -> None:
     resources = compiled(naive).resources
     assert 8 * resources.threads * resources.registers <= 65_536 and not resources.problems()
     assert "__launch_bounds__(THREADS)" in compiled(naive).cuda
-    for path in others[2:]:
+    for path in others[3:]:  # two groups of consumers and a producer, that trade
         assert "__launch_bounds__(THREADS, 1)" in compiled(path).cuda, path.stem
