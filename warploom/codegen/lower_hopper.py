@@ -22,7 +22,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import cluster, hopper
 from warploom.ir.registers import action, counts_before
-from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, u32
+from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, i64, u32, u64
 from warploom.layout import wgmma_a, wgmma_acc
 from warploom.layout.shared import Geometry, byte_offset
 
@@ -98,16 +98,27 @@ def _shared_transpose(e: Emitter, o: Op) -> None:
 
 def _shared_get(e: Emitter, o: Op) -> None:
     (s,) = o.operands
+    dtype = dtype_of(o.result.type)
     text = f"load_{'peer' if is_peer(s) else 'shared'}32({e.shared(s)})"
+    if dtype.bits == 64:
+        text = f"load_long({e.shared(s)})"
     if not e.elected:
         # The same in all lanes: told to the compiler, and all lanes have read when the warp goes on.
         text = f"__shfl_sync(~0u, {text}, 0)"
-    e.define(o.result, same_bits_of_word(text, dtype_of(o.result.type)))
+    if dtype.bits == 64:
+        e.define(o.result, same_bits(text, i64, dtype))
+    else:
+        e.define(o.result, same_bits_of_word(text, dtype))
 
 
 def _shared_put(e: Emitter, o: Op) -> None:
     s, value = o.operands
-    text = same_bits(e.scalar(value), dtype_of(value.type), u32)
+    dtype = dtype_of(value.type)
+    if dtype.bits == 64:
+        bits = same_bits(e.scalar(value), dtype, u64)
+        e.line(f"store_shared64({e.shared(s)}, (u32)({bits}), (u32)(({bits}) >> 32));")
+        return
+    text = same_bits(e.scalar(value), dtype, u32)
     e.line(f"store_{'peer' if is_peer(s) else 'shared'}32({e.shared(s)}, {text});")
 
 

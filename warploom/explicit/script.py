@@ -548,9 +548,11 @@ class ScriptBase(Instructions):
 
 
 def _is_number(s: Value) -> bool:
-    """A slot that holds one number of 32 bits."""
+    """A slot that holds one number of 32 or 64 bits."""
     t = cast(Shared, s.type)
-    return not t.lead and math.prod(t.shape) == 1 and t.dtype.bits == 32
+    return (
+        not t.lead and math.prod(t.shape) == 1 and t.dtype.bits in ((32,) if t.peer else (32, 64))
+    )
 
 
 def _truths(x: Operand, dim: Any, fn: str) -> Any:

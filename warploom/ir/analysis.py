@@ -119,6 +119,22 @@ def reads(o: Op) -> tuple[Value, ...]:
     return (*o.operands, *(v for r in o.regions for v in free_values(r)))
 
 
+def passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:
+    """What each value that a loop or an if carries may be."""
+    if o.kind is control.for_:
+        (body,) = o.regions
+        rows = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
+        return {v: (init, end) for init, param, end, result in rows for v in (param, result)}
+    if o.kind is control.while_:
+        condition, body = o.regions
+        entry = zip(condition.params, zip(o.operands, body.yielded, strict=True), strict=True)
+        beyond = zip(body.params, o.results, condition.yielded[1:], strict=True)
+        return {**dict(entry), **{v: (end,) for *both, end in beyond for v in both}}
+    if o.kind is control.if_:
+        return dict(zip(o.results, zip(*(r.yielded for r in o.regions), strict=True), strict=True))
+    return {}
+
+
 def backward_slice(
     roots: Iterable[Value],
     sources: dict[Value, tuple[Value, ...]],

@@ -15,6 +15,7 @@ from warploom.passes.partition_tasks import partition_tasks
 from warploom.passes.pipeline_consumer import pipeline_consumer
 from warploom.passes.pipeline_wgmma import pipeline_wgmma
 from warploom.passes.share_copies import share_copies
+from warploom.passes.share_numbers import share_numbers
 
 PASSES = (
     ("partition_tasks", partition_tasks, Level.TASK),
@@ -30,5 +31,6 @@ PASSES = (
     ("deal_iterations", deal_iterations, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
+    ("share_numbers", share_numbers, Level.WARP),
     ("merge_elects", merge_elects, Level.WARP),
 )

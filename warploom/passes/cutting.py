@@ -41,9 +41,11 @@ class Cutter:
                 demand.run(o, t)
         self.elsewhere = {v for v, _ in demand.live}
         for o in structure.ops:  # a loop's result is held where the value that it carries is
-            if o.kind is control.for_:
-                carried = zip(o.results, o.regions[0].params[1:], strict=True)
-                self.elsewhere |= {v for v, p in carried if p in self.elsewhere}
+            if o.kind in (control.for_, control.while_):
+                skip = int(o.kind is control.for_)
+                for r in o.regions:
+                    carried = zip(o.results, r.params[skip:], strict=True)
+                    self.elsewhere |= {v for v, p in carried if p in self.elsewhere}
 
     def whole(self, body: Region) -> Region:
         """The body of a function or of a task, with the replica's id in front."""

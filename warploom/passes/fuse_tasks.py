@@ -23,7 +23,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, task
+from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import Scalar
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -82,7 +82,15 @@ class _Fuser:
         b.ops.extend(rest)
 
     def once(self, o: Op, rest: list[Op], b: Builder) -> None:
-        """An op of the loads; where the other copy computes the same, that one is moved up instead."""
+        """An op of the loads; where the other copy computes the same, that one is moved up instead.  What
+        gives a number runs once, where it stands in the other copy."""
+        twin = next((x for x in rest if o.id and x.id == o.id and not is_pure(x)), None)
+        if twin is not None:
+            at = rest.index(twin)
+            b.ops.extend(rest[: at + 1])
+            del rest[: at + 1]
+            self.env.update(zip(o.results, twin.results, strict=True))
+            return
         operands = self.get(o.operands)
         for twin in rest:
             same = twin.kind is o.kind and twin.operands == operands and twin.attrs == o.attrs
@@ -204,10 +212,13 @@ def _partner(o: Op, ops: Sequence[Op]) -> Op | None:
 
 def _ahead(loop: Op) -> int:
     """By how many iterations the loads of this loop may run ahead: not at all where a loop inside it
-    loads as well (that one does), else one less than the shallowest ring that turns in it."""
+    loads as well (that one does) or where it gets numbers from memory, else one less than the shallowest
+    ring that turns in it."""
     (body,) = loop.regions
     nested = [o for o in walk(body) if o.kind in (control.for_, control.while_)]
     if any(o.kind is task.ring_next for x in nested for r in x.regions for o in walk(r)):
         return 0
+    if any(o.kind is tile.atomic or o.attrs.get("volatile") for o in walk(body)):
+        return 0  # once an iteration, by both
     depths = [o.attrs["depth"] for o in walk(body) if o.kind is task.ring_next]
     return min(depths, default=1) - 1

@@ -267,26 +267,15 @@ class _Inserter:
             regions = tuple(self.region(r, b, (), cursors, inside) for r in o.regions)
             b.append(o.with_(operands=operands, results=results, regions=regions))
         else:
-            turning = len(o.regions) - 1  # a while's condition only hands the cursors on
-            regions = tuple(
-                self.carrying(r, b, cursors, inside, turns=n == turning)
-                for n, r in enumerate(o.regions)
-            )
+            regions = tuple(self.carrying(r, b, cursors, inside) for r in o.regions)
             operands = (*operands, *_flat(cursors, inside))
             b.append(o.with_(operands=operands, results=results, regions=regions))
         cursors.update(new)
 
     def carrying(
-        self,
-        r: Region,
-        b: Builder,
-        cursors: dict[_Ring, Cursor],
-        inside: list[_Ring],
-        turns: bool,
+        self, r: Region, b: Builder, cursors: dict[_Ring, Cursor], inside: list[_Ring]
     ) -> Region:
         """A loop's region, with cursors as further parameters."""
-        if not turns and any(ring.block is r for ring in inside):
-            raise InternalError("a channel turns in the condition of a while")
         params = {ring: _cursor() for ring in inside}
         return self.region(r, b, _flat(params, inside), {**cursors, **params}, inside)
 

@@ -1,8 +1,8 @@
 """Rings of numbers as shared memory and mbarriers: the part of partition_code that knows them.
 
-    producer_acquire   mbarrier_wait(empty[slot], phase ^ 1)
-    put                shared_put(numbers[slot]) by one thread
-    producer_commit    mbarrier_arrive(full[slot]) by that thread
+    producer_acquire   mbarrier_wait(empty[slot], phase ^ 1), all three by one thread
+    put                shared_put(numbers[slot])
+    producer_commit    mbarrier_arrive(full[slot])
     consumer_wait      mbarrier_wait(full[slot], phase)
     take               shared_get(numbers[slot]); the producer knows the number
     consumer_release   mbarrier_arrive(empty[slot]) by each warp
@@ -57,7 +57,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
         name=name,
         lead=(plan.depth,),
         shape=(1, 1),
-        dtype=_as_stored(item.dtype),
+        dtype=as_stored(item.dtype),
         inner=1,
         swizzle=0,
         hint=f"{name}_smem",
@@ -71,7 +71,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
     return NumberRing(slots, full, empty, item.dtype)
 
 
-def _as_stored(dtype: DType) -> DType:
+def as_stored(dtype: DType) -> DType:
     """The dtype of at least 32 bits that holds all numbers of `dtype`."""
     if dtype.bits >= 32:
         return dtype
@@ -84,16 +84,17 @@ def _as_stored(dtype: DType) -> DType:
 def put(
     b: Builder, ring: NumberRing, slot: Value, phase: Value, number: Value, elected: bool
 ) -> None:
-    """From acquire to commit.  elected: one thread runs this already."""
+    """From acquire to commit, by one thread: another warp's wait might come when the consumers are a round
+    further.  elected: one thread runs this already."""
 
     def store(b: Builder) -> None:
-        stored = _as_stored(ring.dtype)
+        free = arith.xor(b, phase, build.const(b, 1), hint="free")
+        hopper.mbarrier_wait(b, ring.empty, slot, free)
+        stored = as_stored(ring.dtype)
         wide = number if stored == ring.dtype else arith.cast(b, number, dtype=stored)
         hopper.shared_put(b, _place(b, ring, slot), wide)
         hopper.mbarrier_arrive(b, ring.full, slot, by="thread")
 
-    free = arith.xor(b, phase, build.const(b, 1), hint="free")
-    hopper.mbarrier_wait(b, ring.empty, slot, free)
     if elected:
         store(b)
     else:

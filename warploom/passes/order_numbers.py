@@ -3,14 +3,14 @@
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
 
 before:  while …: { loads; dots; store; %n = atomic(…) @{producer};  %t = add(%n, %grid);  yield(%t) }
-after:   while …: { %n = atomic(…) @{producer};  loads; dots; store; %t = add(%n, %grid);  yield(%t) }
+after:   while …: { %n = atomic(…) @{producer};  loads; dots; %t = add(%n, %grid); store;  yield(%t) }
 
 An atomic whose result crosses moves up in its block, behind its operands and behind the accesses to memory
 that come before it in its task; never out of a loop or an if, so nothing is claimed earlier than one
 iteration ahead.  What observes memory (a volatile load) stays where it is written.  Arithmetic on numbers
-that cross, and what the user promises of them (assume), moves down behind the last op that fills a ring: the
-producer hands the number on when it has asked for all that the iteration needs.  There it stays, in front of
-what ends the iteration: its latency passes under that.
+that cross, and what the user promises of them (assume), comes behind the last op that fills a ring: the
+producer hands the number on when it has asked for all that the iteration needs, and what ends the iteration
+hides its latency.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _ordered(region: Region, crossing: set[str], items: set[str]) -> Region:
         regions = tuple(_ordered(r, crossing, items) for r in o.regions)
         ops.append(o.with_(regions=regions) if regions else o)
     if any(o.id in crossing for o in ops):
-        ops = _late(_early(ops, crossing), crossing, items)
+        ops = _behind_loads(_early(ops, crossing), crossing, items)
     return Region(region.params, tuple(ops))
 
 
@@ -73,10 +73,13 @@ def _is_apart(o: Op) -> bool:
     return o.kind.effect is Effect.NONE or loads_tile
 
 
-def _late(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
-    """Arithmetic on numbers that cross stands behind the last op that fills a ring, or where it is needed."""
+def _behind_loads(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
+    """Arithmetic on numbers that cross stands behind the last op that fills a ring, or where it is needed
+    before."""
     filling = [i for i, o in enumerate(ops) if any(x.id in items for x in _inside(o))]
     last = max(filling, default=-1)
+    if last < 0:
+        return ops
     waiting: list[Op] = []
     numbers = {v for o in ops if o.id in crossing for v in o.results}
     out: list[Op] = []
@@ -90,17 +93,24 @@ def _late(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
                 place(o.operands)
                 out.append(o)
 
-    for i, o in enumerate(ops):
-        if i <= last and _follows(o, numbers):
+    for o in ops[: last + 1]:
+        if _follows(o, numbers):
             numbers.update(o.results)
             waiting.append(o)
-            continue
-        place((*o.operands, *(v for r in o.regions for v in free_values(r))))
-        out.append(o)
-        if i == last:
-            out += waiting
-            waiting.clear()
-    return out
+        else:
+            place((*o.operands, *(v for r in o.regions for v in free_values(r))))
+            out.append(o)
+    out += waiting
+    rest: list[Op] = []
+    late: set[Value] = set()  # made behind that place
+    for o in ops[last + 1 :]:
+        if _follows(o, numbers) and late.isdisjoint(o.operands):
+            numbers.update(o.results)
+            out.append(o)
+        else:
+            late.update(o.results)
+            rest.append(o)
+    return out + rest
 
 
 def _follows(o: Op, numbers: set[Value]) -> bool:

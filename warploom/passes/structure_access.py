@@ -30,6 +30,7 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
+from warploom.ir.analysis import passed_on
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
@@ -325,7 +326,7 @@ class _Analysis:
             and all(v in self.invariant for v in o.operands)
         ):
             self.invariant.update(o.results)
-        self.passed_on |= _passed_on(o)
+        self.passed_on |= passed_on(o)
         if o.kind is control.for_:
             self.enter_loop(o)
             self.walk(o.regions[0])
@@ -380,22 +381,6 @@ class _Analysis:
         if o.kind is arith.select:
             return all(self._value_nonnegative(x) for x in o.operands[1:])
         return False
-
-
-def _passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:
-    """What each value that a loop or an if carries may be."""
-    if o.kind is control.for_:
-        (body,) = o.regions
-        rows = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
-        return {v: (init, end) for init, param, end, result in rows for v in (param, result)}
-    if o.kind is control.while_:
-        condition, body = o.regions
-        entry = zip(condition.params, zip(o.operands, body.yielded, strict=True), strict=True)
-        beyond = zip(body.params, o.results, condition.yielded[1:], strict=True)
-        return {**dict(entry), **{v: (end,) for *both, end in beyond for v in both}}
-    if o.kind is control.if_:
-        return dict(zip(o.results, zip(*(r.yielded for r in o.regions), strict=True), strict=True))
-    return {}
 
 
 def _promised(region: Region, makers: dict[Value, Op]) -> set[Value]:

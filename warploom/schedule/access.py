@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from warploom.ir.analysis import passed_on
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
@@ -179,22 +181,31 @@ class Accesses:
 
     def base(self, v: Value) -> int | None:
         """The parameter that a pointer, tile of pointers or view is based on; None: not known."""
+        found = self._bases(v, set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _bases(self, v: Value, seen: set[Value]) -> set[int | None]:
+        """What v may be based on, following what loops and ifs pass on."""
+        if v in seen:
+            return set()
+        seen.add(v)
         made = self.structure.made[v]
         o = made.op
         if o is None:
-            return made.index if isinstance(v.type, Pointer) else None
-        if (
-            made.region is not None
-        ):  # a carried pointer: its initial value, if each step keeps the base
-            if o.kind is control.for_ and made.index > 0:
-                return self.base(o.operands[2 + made.index])
-            return None
-        if o.kind is control.for_:
-            return self.base(o.operands[3 + made.index])
+            return {made.index if isinstance(v.type, Pointer) else None}
+        if v in self._passed_on:
+            return set().union(*(self._bases(x, seen) for x in self._passed_on[v]))
         shape_ops = (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape)
         if o.kind in (arith.addptr, tile.make_view, *shape_ops):
-            return self.base(o.operands[0])
-        return None
+            return self._bases(o.operands[0], seen)
+        return {None}
+
+    @cached_property
+    def _passed_on(self) -> dict[Value, tuple[Value, ...]]:
+        found: dict[Value, tuple[Value, ...]] = {}
+        for o in self.structure.ops:
+            found |= passed_on(o)
+        return found
 
     def memory_ops(self) -> list[Op]:
         return [o for o in self.structure.ops if o.kind in _MEMORY]

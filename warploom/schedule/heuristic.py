@@ -145,6 +145,7 @@ class _Chooser:
     relays: frozenset[Op] = frozenset()  # loads whose items go through a transposer
     pieces: int = 1  # of the columns of promoting dots, with that split
     reasons: list[Reason] = field(default_factory=list)
+    stayed: dict[Op, str] = field(default_factory=dict)  # loads that no producer does, and why
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
 
     def __post_init__(self) -> None:
@@ -497,6 +498,7 @@ class _Chooser:
 
     def stays(self, o: Op, why: str) -> None:
         """Load o is not given to a producer, though it might have been."""
+        self.stayed[o] = why
         if self.hints.wants_producer(o) and self.knobs.num_consumer_groups != 0:
             self.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
         else:
@@ -616,6 +618,9 @@ class _Chooser:
         first = self.dots[0]
         if not loads:
             why = f"no load that feeds {_ids(self.dots)} could be given to a producer"
+            if self.stayed:
+                o, because = next(iter(self.stayed.items()))
+                why += f": {o.id} not, as {because}"
         elif free:
             why = f"{_ids(free)} stand in no loop: there is nothing to run ahead of"
         else:

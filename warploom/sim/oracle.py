@@ -21,7 +21,7 @@ import numpy as np
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
-from warploom.ir.types import Channel, Tile, dtype_of
+from warploom.ir.types import Channel, Scalar, Tile, dtype_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.report import ProtocolError, SimError
@@ -53,10 +53,16 @@ def run(func: Func, args: Sequence[Any], grid: int | Sequence[int]) -> None:
 
 @dataclass
 class _ProgramState:
-    """What the replicas' turns of one CTA share: its rank, and old values that atomics gave replica 0."""
+    """What the replicas' turns of one CTA share: its rank, and what memory gave replica 0 where it is read
+    once for all."""
 
     rank: int
-    atomics: deque[Any] = field(default_factory=deque)
+    numbers: deque[Any] = field(default_factory=deque)
+
+    def again(self) -> Any:
+        """The next of them, for a later turn."""
+        self.numbers.rotate(-1)
+        return self.numbers[-1]
 
 
 @dataclass
@@ -196,6 +202,10 @@ class _Program:
         """Does this replica's turn carry out the op's effects?"""
         return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
 
+    def is_once(self, o: Op) -> bool:
+        """Is the op run by tasks of one replica alone?"""
+        return max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1
+
 
 _EFFECTS: dict[OpKind, Callable[..., Any]] = {}
 
@@ -285,7 +295,12 @@ def _replica_id(p: _Program, o: Op) -> Any:
 
 @_effect(tile.load)
 def _load(p: _Program, o: Op, pointers: Any, mask: Any = None, other: Any = None) -> Any:
-    return p.memory.load(dtype_of(o.result.type), pointers, mask, other, o.loc)
+    if not p.acts(o) and isinstance(o.result.type, Scalar):
+        return p.shared.again()
+    value = p.memory.load(dtype_of(o.result.type), pointers, mask, other, o.loc)
+    if p.is_once(o) and isinstance(o.result.type, Scalar):
+        p.shared.numbers.append(value)
+    return value
 
 
 @_effect(tile.store)
@@ -297,11 +312,10 @@ def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> N
 @_effect(tile.atomic)
 def _atomic(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> Any:
     if not p.acts(o):  # done in replica 0's turn; the later turns see the same old values
-        p.shared.atomics.rotate(-1)
-        return p.shared.atomics[-1]
+        return p.shared.again()
     old = p.memory.atomic(o.attrs["fn"], pointers, value, mask, o.loc)
-    if max((p.replicas.get(t, 1) for t in o.tasks), default=1) == 1:
-        p.shared.atomics.append(old)
+    if p.is_once(o):
+        p.shared.numbers.append(old)
     return old
 
 

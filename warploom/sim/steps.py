@@ -56,6 +56,7 @@ def _while(a: Agent, o: Op, *init: Any) -> Steps:
         a.env.update(zip(condition.params, carried, strict=True))
         go, *rest = yield from a.region(condition)
         if not a.number(go):
+            a.cta.report.trips.setdefault(o, set()).add(turn)
             return _results(o, tuple(rest))
         a.loops.append((o, "turn", turn, turn))
         a.env.update(zip(body.params, rest, strict=True))

@@ -160,7 +160,8 @@ def _is_number(s: Shared) -> None:
     require(
         not s.lead and math.prod(s.shape) == 1, f"a number lies in a slot of one element, not {s}"
     )
-    require(s.dtype.bits == 32, f"numbers in shared memory have 32 bits, not {s.dtype}")
+    bits = (32,) if s.peer else (32, 64)
+    require(s.dtype.bits in bits, f"numbers in shared memory have 32 bits or 64, not {s.dtype}")
 
 
 @op(levels=HARDWARE, effect=Effect.READ)

@@ -1,0 +1,228 @@
+"""Numbers that memory gives (drawn tiles, stop flags, work lists): run once, the same at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from tests.eject.owned import owned, same_program
+from warploom.errors import CompileError
+from warploom.ir.core import Level, walk
+from warploom.ir.ops import hopper, task, tile
+from warploom.runtime.compiled import CompiledKernel
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+BF16 = ml_dtypes.bfloat16
+ORDERS = ("late", "early", "reverse")
+
+
+@wl.jit
+def product(a: Any, b: Any, c: Any, m: Any, n: Any, K: Any, BLOCK_K: tl.constexpr) -> None:
+    """One tile of C = A·B by descriptors."""
+    acc = tl.zeros((c.block_shape[0], c.block_shape[1]), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        acc = tl.dot(a.load([m, k]), b.load([k, n]), acc)
+    c.store([m, n], acc.to(c.dtype))
+
+
+@wl.jit
+def drawn(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, counter: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    HOW: tl.constexpr,
+) -> None:  # fmt: skip
+    """C = A·B by tiles drawn from a counter: at the iteration's end, at its beginning, or the first, too."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    columns = tl.cdiv(N, BLOCK_N)
+    tiles = tl.cdiv(M, BLOCK_M) * columns
+    t = tl.atomic_add(counter, 1).to(tl.int32) if HOW == "all" else tl.program_id(0)
+    while t < tiles:
+        if HOW == "begin":
+            following = tl.atomic_add(counter, 1).to(tl.int32) + tl.num_programs(0)
+        product(a, b, c, t // columns * BLOCK_M, t % columns * BLOCK_N, K, BLOCK_K)
+        if HOW == "begin":
+            t = following
+        elif HOW == "end":
+            t = tl.atomic_add(counter, 1).to(tl.int32) + tl.num_programs(0)
+        else:
+            t = tl.atomic_add(counter, 1).to(tl.int32)
+
+
+@wl.jit
+def listed(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, work: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """Rows of tiles that a list names, up to an entry below 0; the condition of the loop reads it."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    at = work + tl.program_id(0)
+    while tl.load(at, volatile=True) >= 0:
+        row = tl.load(at, volatile=True)
+        if row % 2 == 0:
+            product(a, b, c, row * BLOCK_M, 0, K, BLOCK_K)
+        at += tl.num_programs(0)
+
+
+def matrices(m: int, n: int, k: int) -> list[Any]:
+    rng = np.random.default_rng(m + n + k)
+    a, b = (
+        road.filled(rng.integers(-3, 4, shape).astype(np.float32), BF16)
+        for shape in ((m, k), (k, n))
+    )
+    return [a, b, road.filled(np.zeros((m, n)), np.float32)]
+
+
+def strides(*arrays: Any) -> list[int]:
+    return [x.strides[0] // x.itemsize for x in arrays]
+
+
+def drawing(m: int, n: int, k: int, counter: Any = np.int32) -> list[Any]:
+    a, b, c = matrices(m, n, k)
+    return [a, b, c, road.filled(np.zeros(1), counter), m, n, k, *strides(a, b, c)]
+
+
+META = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64}
+TWO = {**META, "num_consumer_groups": 2}
+
+
+def kinds(compiled: CompiledKernel, level: Level = Level.WARP) -> list[str]:
+    return [o.kind.name for o in walk(compiled.lowered.at(level).body)]
+
+
+@pytest.mark.parametrize("how", ["begin", "end", "all"])
+@pytest.mark.parametrize(("m", "n", "k"), [(300, 100, 200), (1, 8, 0), (128, 64, 64)])
+def test_drawn_tiles(how: str, m: int, n: int, k: int) -> None:
+    args = drawing(m, n, k)
+    compiled, expected = road.check_equal(drawn, args, 2, {**TWO, "HOW": how}, ORDERS, levels=True)
+    np.testing.assert_array_equal(expected[2], args[0].astype(np.float32) @ args[1])
+    tiles = -(-m // 128) * -(-n // 64)
+    assert expected[3][0] == tiles + (2 if how == "all" else 0)
+    assert compiled.schedule.specialized
+    assert kinds(compiled).count("atomic") == (2 if how == "all" else 1)
+
+
+@pytest.mark.parametrize("how", ["end", "all"])
+def test_it_is_proved(how: str) -> None:
+    """For several tiles a program, too, and programs that draw from one counter in any order."""
+    meta = {**TWO, "num_buffers_warp_spec": 1, "HOW": how}
+    report = road.compile_for(drawn, drawing(300, 100, 200), 2, meta).check()
+    assert report.ok and "together" in str(report), str(report)
+    tiles = [n for run in report.runs for loop, n in run.trips.items() if "loop over t" in loop]
+    assert {0, 1, 2, 3} <= {x for n in tiles for x in n}
+
+
+@pytest.mark.parametrize("how", ["begin", "end"])
+def test_the_number_is_asked_for_first_and_needed_last(how: str) -> None:
+    """The producer draws before it loads and hands on behind; consumers take it behind their products."""
+    compiled = road.compile_for(drawn, drawing(300, 100, 200), 2, {**TWO, "HOW": how})
+    consumer, producer = next(
+        o for o in compiled.lowered.at(Level.WARP).body.ops if o.kind is task.tasks
+    ).regions
+    order = [
+        o.kind
+        for o in walk(producer)
+        if o.kind in (tile.atomic, hopper.tma_load, hopper.shared_put)
+    ]
+    assert order == [tile.atomic, hopper.tma_load, hopper.tma_load, hopper.shared_put]
+    order = [
+        o.kind
+        for o in walk(consumer)
+        if o.kind in (hopper.wgmma, hopper.shared_get, hopper.tma_store, tile.store_box)
+    ]
+    assert order[:2] == [hopper.wgmma, hopper.shared_get] and len(order) == 3
+
+
+@pytest.mark.parametrize("counter", [np.int64, np.uint32])
+def test_counters_of_other_types(counter: Any) -> None:
+    road.check_equal(drawn, drawing(300, 100, 200, counter), 2, {**TWO, "HOW": "end"}, levels=True)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"num_consumer_groups": 1},
+        {"num_consumer_groups": 2, "num_buffers_warp_spec": 1},
+        {"num_consumer_groups": 0},
+        {"num_consumer_groups": 0, "num_stages": 1},
+        {"num_consumer_groups": 0, "num_warps": 8},
+    ],
+)
+def test_drawn_tiles_in_other_programs(knobs: dict[str, int]) -> None:
+    road.check_equal(
+        drawn, drawing(300, 100, 200), 2, {**META, **knobs, "HOW": "end"}, ORDERS, levels=True
+    )
+
+
+def test_a_producer_of_several_warps_shares_the_number() -> None:
+    """Rows that are not aligned to 16 bytes: all threads of the producer load."""
+    m, n, k = 300, 100, 201
+    _, b, c = matrices(m, n, k)
+    rows = np.random.default_rng(0).integers(-3, 4, (m, k)).astype(np.float32)
+    a = road.filled(rows, BF16, pad=1)
+    args = [a, b, c, road.filled(np.zeros(1), np.int32), m, n, k, *strides(a, b, c)]
+    compiled, expected = road.check_equal(
+        drawn, args, 2, {**TWO, "HOW": "end"}, ORDERS, levels=True
+    )
+    assert compiled.schedule.specialized
+    np.testing.assert_array_equal(expected[2], a.astype(np.float32) @ args[1])
+    assert kinds(compiled).count("shared_put") == 2  # for its own threads, and for the consumers
+
+
+@pytest.mark.parametrize("knobs", [{"num_consumer_groups": 2}, {"num_consumer_groups": 0}])
+def test_a_list_of_work(knobs: dict[str, int]) -> None:
+    m, n, k = 700, 64, 100
+    a, b, c = matrices(m, n, k)
+    work = road.filled(np.array([4, 1, 0, 2, -1, -1]), np.int32)
+    args = [a, b, c, work, m, n, k, *strides(a, b, c)]
+    compiled, expected = road.check_equal(listed, args, 2, {**META, **knobs}, ORDERS, levels=True)
+    whole = a.astype(np.float32) @ b
+    for row in range(6):
+        at = slice(row * 128, (row + 1) * 128)
+        wanted = whole[at] if row in (0, 2, 4) else np.zeros_like(whole[at])
+        np.testing.assert_array_equal(expected[2][at], wanted)
+    assert compiled.schedule.specialized == bool(knobs["num_consumer_groups"])
+
+
+def test_it_ejects_and_compiles_back(tmp_path: Path) -> None:
+    compiled = road.compile_for(drawn, drawing(300, 100, 200), 2, {**TWO, "HOW": "end"})
+    script, signature = owned(compiled.eject(), tmp_path, 2)
+    same_program(compiled, script.compile(signature))
+
+
+@wl.jit
+def mixed(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, counter: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """The counter's memory is stored by tiles as well."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    t = tl.program_id(0)
+    while t * BLOCK_M < M:
+        product(a, b, c, t * BLOCK_M, 0, K, BLOCK_K)
+        tl.store(counter + 1 + tl.arange(0, 4), t)
+        t = tl.atomic_add(counter, 1) + tl.num_programs(0)
+
+
+def test_what_may_order_other_accesses_stays() -> None:
+    """With the reason and the line; an error where strict."""
+    a, b, c = matrices(300, 64, 64)
+    args = [a, b, c, road.filled(np.zeros(5), np.int32), 300, 64, 64, *strides(a, b, c)]
+    with pytest.warns(wl.WarploomWarning, match="accesses tiles of the same memory, counter"):
+        compiled, _ = road.check_equal(mixed, args, 2, TWO, levels=True)
+    assert not compiled.schedule.specialized
+    with pytest.raises(CompileError, match="no-specialization") as e:
+        road.compile_for(mixed, args, 2, {**TWO, "strict": True})
+    assert "test_numbers.py" in str(e.value)
