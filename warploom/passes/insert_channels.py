@@ -159,6 +159,13 @@ class _Inserter:
                     self.hand_on(r, b, cursors)
                 elif r.first == i:
                     self.begin_use(r, b, cursors[r])
+            leaving = [r for r in here if r.last == i and not r.is_number]
+            if (
+                o.kind is task.relay
+            ):  # it has its item in registers while it waits for a slot to put it in
+                for r in leaving:
+                    self.end_use(r, b, cursors)
+                leaving = []
             if o in producing:
                 for r in here:
                     if r.at == i:
@@ -172,9 +179,8 @@ class _Inserter:
             else:
                 with b.at(o):
                     b.append(o.with_(operands=self.operands(o.operands, b)))
-            for r in here:
-                if r.last == i and not r.is_number:
-                    self.end_use(r, b, cursors)
+            for r in leaving:
+                self.end_use(r, b, cursors)
 
     def end(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> tuple[Value, ...]:
         """What the region's yield passes on.  An item among it was taken to registers, its slot is free."""
