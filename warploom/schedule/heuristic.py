@@ -950,9 +950,9 @@ class _Chooser:
         for g in found.groups:
             n = sum(map(columns, g))
             self.because(
-                _ids(list(g)),
-                f"one product of {n} columns",
-                "they multiply the same tile, their right operands lie side by side in a slot",
+                g[-1].id,
+                f"one product of {n} columns with {_ids(list(g[:-1]))}",
+                "they multiply the same tile; the right operands lie side by side in a slot",
             )
         for o, why in found.refused:
             self.because(o.id, "a product of its own", why)
