@@ -360,7 +360,10 @@ class _Kernel(Emitter):
         needs to know its registers since tasks trade them.  Otherwise ptxas weighs registers against programs
         side by side, and takes fewer."""
         alone = 2 * shared_bytes > self.target.shared_bytes
-        trades = any(o.kind is hopper.setmaxnreg for o in walk(self.func.body))
+        trades = any(
+            o.kind is hopper.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
+            for o in walk(self.func.body)
+        )
         return self.constant("THREADS", threads) + (", 1" if alone or trades else "")
 
     def _assemble(
