@@ -226,3 +226,74 @@ def test_what_may_order_other_accesses_stays() -> None:
     with pytest.raises(CompileError, match="no-specialization") as e:
         road.compile_for(mixed, args, 2, {**TWO, "strict": True})
     assert "test_numbers.py" in str(e.value)
+
+
+@wl.jit
+def in_a_row(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, counter: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """Even columns of tiles drawn from one counter, then odd ones from another, every third drawn number skipped;
+    the order in which tiles come is written behind the counters."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    rows = tl.cdiv(M, BLOCK_M)
+    t = tl.atomic_add(counter, 1)
+    while t < rows * tl.cdiv(N, 2 * BLOCK_N):
+        product(a, b, c, t % rows * BLOCK_M, t // rows * 2 * BLOCK_N, K, BLOCK_K)
+        t = tl.atomic_add(counter, 1)
+        if t % 3 == 1:
+            t = tl.atomic_add(counter, 1)
+    u = tl.program_id(0)
+    while u < rows * (N // (2 * BLOCK_N)):
+        place = tl.atomic_add(counter + 1, 1)
+        product(a, b, c, u % rows * BLOCK_M, (u // rows * 2 + 1) * BLOCK_N, K, BLOCK_K)
+        tl.store(counter + 2 + place, u)
+        u += tl.num_programs(0)
+
+
+@pytest.mark.parametrize("k", [0, 64, 200])
+@pytest.mark.parametrize("groups", [0, 2])
+def test_loops_in_a_row(k: int, groups: int) -> None:
+    """Draws in an `if`, numbers that only stores need; loops of no iteration among them."""
+    m, n = 300, 3 * 64
+    args = drawing(m, n, k)
+    args[3] = road.filled(np.zeros(16), np.int32)
+    compiled, expected = road.check_equal(
+        in_a_row, args, 1, {**META, "num_consumer_groups": groups}, ORDERS, levels=True
+    )
+    whole = args[0].astype(np.float32) @ args[1]
+    skipped = {t for t in range(6) if t % 3 == 1}
+    for t in range(6):
+        at = slice(t % 3 * 128, t % 3 * 128 + 128), slice(t // 3 * 128, t // 3 * 128 + 64)
+        wanted = np.zeros_like(whole[at]) if t in skipped else whole[at]
+        np.testing.assert_array_equal(expected[2][at], wanted)
+    assert expected[3][1] == 3 and list(expected[3][2:5]) == [0, 1, 2]
+    assert compiled.schedule.specialized == bool(groups)
+
+
+def test_clusters_have_no_numbers_yet() -> None:
+    for kernel, args, more in (
+        (drawn, drawing(300, 128, 64), {"HOW": "end"}),
+        (listed, [*drawing(300, 128, 64)], {}),
+    ):
+        with pytest.raises(CompileError, match="the same number for all CTAs"):
+            road.compile_for(kernel, args, 2, {**TWO, **more, "num_ctas": 2})
+
+
+def test_a_transposer_takes_them_too() -> None:
+    """8-bit B stored K by N is turned by a task of its own, whose loop follows the drawn tiles as well."""
+    rng = np.random.default_rng(0)
+    a, b = (
+        road.filled(rng.integers(-3, 4, shape).astype(np.float32), ml_dtypes.float8_e4m3fn)
+        for shape in ((300, 256), (256, 128))
+    )
+    c = road.filled(np.zeros((300, 128)), np.float32)
+    args = [a, b, c, road.filled(np.zeros(1), np.int32), 300, 128, 256, *strides(a, b, c)]
+    compiled, expected = road.check_equal(
+        drawn, args, 2, {**TWO, "HOW": "end"}, ORDERS[:2], levels=True
+    )
+    np.testing.assert_array_equal(expected[2], a.astype(np.float32) @ b.astype(np.float32))
+    (numbers,) = (c for c in compiled.schedule.channels if "number" in c.via)
+    assert numbers.consumers == ("consumer", "transposer")

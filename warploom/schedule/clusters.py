@@ -14,6 +14,7 @@ from warploom.ir.types import shape_of
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import ClusterPlan, Knobs
+from warploom.schedule.numbers import Numbers
 from warploom.schedule.split import RefusalError, Split
 from warploom.target import Target
 
@@ -38,11 +39,17 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
     if not dots:
         why = "the kernel has no dot, whose result they could divide"
         raise _refused(n, why, func.loc, "use num_ctas=1")
-    aliased = Accesses(func, structure, target).aliased()
+    accesses = Accesses(func, structure, target)
+    aliased = accesses.aliased()
     if aliased:
         at = next(o for o in structure.ops if o in aliased)
         why = "the kernel loads memory that it also writes, and CTAs keep no order"
         raise _refused(n, why, at.loc, "use num_ctas=1")
+    numbers = Numbers(structure, accesses)
+    number = next((o for o in structure.ops if numbers.gives(o)), None)
+    if number is not None:
+        why = "what it reads from memory there has to be the same number for all CTAs"
+        raise _refused(n, why, number.loc, "use num_ctas=1: numbers cross tasks, not yet CTAs")
     rows, columns = shape_of(dots[0].result.type)
     tried: list[tuple[str, Op]] = []
     for axis in (0, 1) if rows >= columns else (1, 0):
