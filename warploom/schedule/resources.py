@@ -33,10 +33,10 @@ INSTRUCTION_RESERVE = 28
 
 
 def transposer_registers(item_bytes: int) -> int:
-    """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: 32 and
-    48 words are turned with 24 registers beside them, 64 need more, and none gets on with less than 56)."""
+    """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: up to
+    48 words are turned with 32 registers beside them, 64 need more, and none gets on with less than 56)."""
     words = item_bytes // (4 * WARP_GROUP)
-    return max(56, -(-(words + (24 if words <= 48 else 40)) // 8) * 8)
+    return max(56, -(-(words + (32 if words <= 48 else 40)) // 8) * 8)
 
 
 @dataclass(frozen=True)
