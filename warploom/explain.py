@@ -206,10 +206,8 @@ _VIA = {"tma": "TMA", "cp_async": "cp.async", "registers": "registers (ld.global
 def _filled(o: Op, channel: ChannelPlan) -> str:
     via = channel.via[channel.items.index(o.id)]
     to = " and ".join(channel.consumers)
-    return (
-        f"by {_VIA.get(via, via)} into ring {channel.name} of {channel.depth} slots: "
-        f"{channel.producer} → {to}"
-    )
+    how = "its number goes" if via == "number" else f"by {_VIA.get(via, via)}"
+    return f"{how} into ring {channel.name} of {channel.depth} slots: {channel.producer} → {to}"
 
 
 def _built_notes(o: Op) -> Iterator[str]:
@@ -354,6 +352,8 @@ _ROLES = {
     hopper.cp_async: {1: "fill"},
     hopper.cp_async_arrive: {0: "signal"},
     hopper.shared_store: {0: "fill"},
+    hopper.shared_put: {0: "fill"},
+    hopper.shared_get: {0: "read"},
     hopper.shared_load: {0: "read"},
     hopper.wgmma: {0: "read", 1: "read"},
     hopper.tma_store: {1: "read"},

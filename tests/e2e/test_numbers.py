@@ -194,6 +194,13 @@ def test_a_list_of_work(knobs: dict[str, int]) -> None:
     assert compiled.schedule.specialized == bool(knobs["num_consumer_groups"])
 
 
+def test_explain_tells_of_them() -> None:
+    text = road.compile_for(drawn, drawing(300, 100, 200), 2, {**TWO, "HOW": "end"}).explain()
+    assert "its number goes into ring atomic0 of 2 slots: producer → consumer" in text
+    assert "done once, by the producer; the number crosses to the consumer" in text
+    assert "filled by producer; read by consumer × 2" in text
+
+
 def test_it_ejects_and_compiles_back(tmp_path: Path) -> None:
     compiled = road.compile_for(drawn, drawing(300, 100, 200), 2, {**TWO, "HOW": "end"})
     script, signature = owned(compiled.eject(), tmp_path, 2)
