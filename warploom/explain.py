@@ -191,7 +191,7 @@ def _op_notes(o: Op, schedule: Schedule, made: dict[Value, Op]) -> Iterator[str]
         yield f"a box of {_shape(o.operands[1])} at {_offsets(o, made)} of {_view(o.operands[0], made)}"
     elif o.kind is tile.load and isinstance(o.result.type, Tile):
         yield f"{_shape(o.result)} elements by their addresses"
-    channel = next((c for c in schedule.channels if o.id and o.id in c.items), None)
+    channel = next((c for c in schedule.channels if o.id and o.id in c.all_items), None)
     if channel is not None:
         yield _filled(o, channel)
     for plan in schedule.stores:
@@ -204,7 +204,7 @@ _VIA = {"tma": "TMA", "cp_async": "cp.async", "registers": "registers (ld.global
 
 
 def _filled(o: Op, channel: ChannelPlan) -> str:
-    via = channel.via[channel.items.index(o.id)]
+    via = channel.via[channel.all_items.index(o.id) % len(channel.items)]
     to = " and ".join(channel.consumers)
     how = "its number goes" if via == "number" else f"by {_VIA.get(via, via)}"
     return f"{how} into ring {channel.name} of {channel.depth} slots: {channel.producer} → {to}"

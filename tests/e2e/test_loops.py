@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import loops, road
+from warploom.ir.ops import hopper
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = [
@@ -141,3 +142,25 @@ def test_loops_of_few_steps(name: str, steps: int, cut: int) -> None:
 @pytest.mark.parametrize("name", ["two_phases", "carried_load", "either_arm"])
 def test_the_last_block_may_end_early(name: str) -> None:
     run(name, 3, 1, KNOBS["two"], rest=24)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(("steps", "cut"), [(0, 0), (1, 0), (1, 1), (3, 1), (4, 4), (7, 3)])
+def test_loops_that_follow_share_slots(depth: int, steps: int, cut: int) -> None:
+    """One ring, which the second loop goes on turning where the first one left it."""
+    knobs = {"num_consumer_groups": 2, "num_buffers_warp_spec": depth}
+    compiled = run("plain_phases", steps, cut, knobs)
+    if not steps:  # nothing counts as aligned where there is nothing: no TMA
+        return
+    (ring,) = compiled.schedule.channels
+    assert [len(site) for site in ring.sites] == [2, 2] and ring.depth == depth
+    assert len([o for o in compiled.placed.body.ops if o.kind is hopper.mbarrier_alloc]) == 2
+    report = compiled.check()
+    assert report.ok, str(report)
+
+
+def test_loops_whose_blocks_differ_do_not() -> None:
+    """In the second loop B goes through registers: its slots are laid out for that as for the dot, but A and B
+    are no longer read by the same op."""
+    compiled = run("two_phases", 3, 1, KNOBS["two"])
+    assert all(not c.also for c in compiled.schedule.channels if len(c.items) == 2)

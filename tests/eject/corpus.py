@@ -12,7 +12,7 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import kernels, road
+from tests.e2e import kernels, road, tutorials
 from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, Gemm
 from warploom.kernels.gemm import GEMM_CONFIGS
 from warploom.runtime.compiled import CompiledKernel
@@ -163,6 +163,15 @@ def _others() -> dict[str, Case]:
             ],
             2, {"BLOCK_Q": 128, "BLOCK_K": 64, "HEAD": 64, "SOFTMAX": softmax, **KNOBS[name]},
         )  # fmt: skip
+    found["two-phases"] = Case(
+        tutorials.attention,
+        lambda: [
+            0.125, road.array((256,), np.float32), 1, 1, *(_numbers(256, 64) for _ in range(3)),
+            road.array((256, 64), BF16), 256,
+        ],
+        (2, 1),
+        {"HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "STAGE": 3, "WARP_SPECIALIZE": True},
+    )  # fmt: skip
     for dtype in (np.float32, BF16, np.int32):
         found[f"add-{np.dtype(dtype).name}"] = Case(
             kernels.add,

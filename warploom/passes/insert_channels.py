@@ -52,7 +52,7 @@ def insert_channels(func: Func, schedule: Schedule, target: Target) -> Func:
 
 @dataclass(eq=False)
 class _Ring:
-    """One channel at work: its loads, their block, and where in it the items are used."""
+    """One channel at work in a block: its loads, and where in the block the items are used."""
 
     plan: ChannelPlan
     loads: tuple[Op, ...]
@@ -73,6 +73,7 @@ class _Inserter:
     func: Func
     schedule: Schedule
     rings: list[_Ring] = field(default_factory=list)
+    declared: list[Op] = field(default_factory=list)  # the channels
     taken: dict[Value, Value] = field(default_factory=dict)  # item -> what `take` gave
 
     def __post_init__(self) -> None:
@@ -80,11 +81,16 @@ class _Inserter:
         self.views = {
             o
             for plan in self.schedule.channels
-            for i in plan.items
+            for i in plan.all_items
             for o in self.view_ops(self.load(i).result)
         }
         for plan in self.schedule.channels:
-            self.rings.append(self.ring(plan))
+            items = tuple(self.load(i).result.type for i in plan.items)
+            assert all(isinstance(t, Tile | Scalar) for t in items)
+            attrs = {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
+            channel = Value(task.channel.infer((), attrs)[0], plan.name)
+            self.declared.append(Op(task.channel, (), attrs, (channel,)))
+            self.rings += [self.ring(plan, site, channel) for site in plan.sites]
         self.items = {o.result for r in self.rings for o in r.loads}
 
     def load(self, item: str) -> Op:
@@ -103,8 +109,8 @@ class _Inserter:
                 found += [o, *self.view_ops(o.result)]
         return found
 
-    def ring(self, plan: ChannelPlan) -> _Ring:
-        loads = tuple(self.load(i) for i in plan.items)
+    def ring(self, plan: ChannelPlan, items: tuple[str, ...], channel: Value) -> _Ring:
+        loads = tuple(self.load(i) for i in items)
         block = self.structure.block[loads[0]]
         at = max(i for i, o in enumerate(block.ops) if o in loads)
         spans = []
@@ -116,40 +122,33 @@ class _Inserter:
                 spans.append(span)
         if not spans or min(s[0] for s in spans) <= at:
             raise InternalError(f"channel {plan.name} is not used after its last load")
-        items = tuple(o.result.type for o in loads)
-        assert all(isinstance(t, Tile | Scalar) for t in items)
-        kind = task.channel.infer(
-            (), {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
-        )[0]
         tasks = frozenset({plan.producer, *plan.consumers})
         first, last = min(s[0] for s in spans), max(s[1] for s in spans)
-        return _Ring(plan, loads, block, at, first, last, tasks, Value(kind, plan.name))
+        return _Ring(plan, loads, block, at, first, last, tasks, channel)
 
     # ---- rebuilding
 
     def function(self) -> Func:
         b = Builder()
         body = self.func.body
-        cursors: dict[_Ring, Cursor] = {}
-        for r in self.rings:
-            plan = r.plan
-            items = tuple(o.result.type for o in r.loads)
-            attrs = {"items": items, "depth": plan.depth, "via": plan.via, "name": plan.name}
-            b.append(Op(task.channel, (), attrs, (r.channel,), (), r.tasks))
+        cursors: dict[Value, Cursor] = {}
+        tasks = {r.channel: r.tasks for r in self.rings}
+        b.ops += [o.with_(tasks=tasks[o.result]) for o in self.declared]
         if self.rings:
             b.tasks = frozenset(t for r in self.rings for t in r.tasks)
             zero = build.const(b, 0)
-            cursors = dict.fromkeys(self.rings, (zero, zero))
+            cursors = dict.fromkeys(tasks, (zero, zero))
         self.ops(body, b, cursors)
         self.end(body, b, cursors)
         b.append(body.ops[-1])
         return self.func.with_(body=b.region(body.params), level=Level.CHANNEL)
 
-    def inside(self, o: Op) -> list[_Ring]:
-        """The rings that turn inside an op's regions."""
-        return [r for r in self.rings if o in self.structure.enclosing(r.loads[0])]
+    def inside(self, o: Op) -> list[Value]:
+        """The channels that turn inside an op's regions."""
+        found = (r.channel for r in self.rings if o in self.structure.enclosing(r.loads[0]))
+        return list(dict.fromkeys(found))
 
-    def ops(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+    def ops(self, region: Region, b: Builder, cursors: dict[Value, Cursor]) -> None:
         """Rebuilds all of a region but its yield; `cursors` moves on with the rings."""
         here = [r for r in self.rings if r.block is region]
         producing = {o for r in here for o in r.loads if not r.is_number}
@@ -158,7 +157,7 @@ class _Inserter:
                 if r.first == i and r.is_number:
                     self.hand_on(r, b, cursors)
                 elif r.first == i:
-                    self.begin_use(r, b, cursors[r])
+                    self.begin_use(r, b, cursors[r.channel])
             leaving = [r for r in here if r.last == i and not r.is_number]
             if (
                 o.kind is task.relay
@@ -169,7 +168,7 @@ class _Inserter:
             if o in producing:
                 for r in here:
                     if r.at == i:
-                        self.produce(r, b, cursors[r])
+                        self.produce(r, b, cursors[r.channel])
             elif o is region.ops[-1]:
                 continue
             elif o in self.views:
@@ -182,7 +181,7 @@ class _Inserter:
             for r in leaving:
                 self.end_use(r, b, cursors)
 
-    def end(self, region: Region, b: Builder, cursors: dict[_Ring, Cursor]) -> tuple[Value, ...]:
+    def end(self, region: Region, b: Builder, cursors: dict[Value, Cursor]) -> tuple[Value, ...]:
         """What the region's yield passes on.  An item among it was taken to registers, its slot is free."""
         end = region.ops[-1]
         with b.at(end):
@@ -227,9 +226,9 @@ class _Inserter:
                     b.append(Op(task.produce, ends, {"item": n}, (), (), b.tasks, o.loc, o.id))
             task.producer_commit(b, r.channel, slot)
 
-    def hand_on(self, r: _Ring, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+    def hand_on(self, r: _Ring, b: Builder, cursors: dict[Value, Cursor]) -> None:
         """All of a number's way: its slot is free again as soon as it was read."""
-        slot, phase = cursors[r]
+        slot, phase = cursors[r.channel]
         (o,) = r.loads
         with b.at(o):
             b.tasks = frozenset({r.plan.producer})
@@ -253,20 +252,20 @@ class _Inserter:
                     hint = o.result.hint
                     self.taken[o.result] = task.take(b, r.channel, slot, item=n, hint=hint)
 
-    def end_use(self, r: _Ring, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
-        slot, phase = cursors[r]
+    def end_use(self, r: _Ring, b: Builder, cursors: dict[Value, Cursor]) -> None:
+        slot, phase = cursors[r.channel]
         with b.at(r.loads[0]):
             b.tasks = frozenset(r.plan.consumers)
             task.consumer_release(b, r.channel, slot)
             b.tasks = r.tasks
-            cursors[r] = task.ring_next(b, slot, phase, depth=r.plan.depth)
+            cursors[r.channel] = task.ring_next(b, slot, phase, depth=r.plan.depth)
 
     # ---- control flow
 
-    def control(self, o: Op, b: Builder, cursors: dict[_Ring, Cursor]) -> None:
+    def control(self, o: Op, b: Builder, cursors: dict[Value, Cursor]) -> None:
         """A loop or an if that carries the cursors of the rings inside it."""
         inside = self.inside(o)
-        new: dict[_Ring, Cursor] = {r: _cursor() for r in inside}
+        new: dict[Value, Cursor] = {channel: _cursor() for channel in inside}
         results = (*o.results, *_flat(new, inside))
         operands = self.operands(o.operands, b)
         if o.kind is control.if_:
@@ -279,10 +278,10 @@ class _Inserter:
         cursors.update(new)
 
     def carrying(
-        self, r: Region, b: Builder, cursors: dict[_Ring, Cursor], inside: list[_Ring]
+        self, r: Region, b: Builder, cursors: dict[Value, Cursor], inside: list[Value]
     ) -> Region:
         """A loop's region, with cursors as further parameters."""
-        params = {ring: _cursor() for ring in inside}
+        params = {channel: _cursor() for channel in inside}
         return self.region(r, b, _flat(params, inside), {**cursors, **params}, inside)
 
     def region(
@@ -290,8 +289,8 @@ class _Inserter:
         r: Region,
         b: Builder,
         more: tuple[Value, ...],
-        cursors: Mapping[_Ring, Cursor],
-        inside: list[_Ring],
+        cursors: Mapping[Value, Cursor],
+        inside: list[Value],
     ) -> Region:
         inner = b.nested()
         own = dict(cursors)
@@ -305,5 +304,5 @@ def _cursor() -> Cursor:
     return Value(Scalar(i32), "slot"), Value(Scalar(i32), "phase")
 
 
-def _flat(cursors: Mapping[_Ring, Cursor], rings_: list[_Ring]) -> tuple[Value, ...]:
-    return tuple(v for r in rings_ for v in cursors[r])
+def _flat(cursors: Mapping[Value, Cursor], channels: list[Value]) -> tuple[Value, ...]:
+    return tuple(v for c in channels for v in cursors[c])

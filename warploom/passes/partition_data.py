@@ -30,7 +30,7 @@ def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     if schedule.split.count == 1:
         return func
     structure = Structure(func.body)
-    carried = {i for c in schedule.channels for i in c.items}
+    carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)
     axis = 0 if schedule.split.axis == "M" else 1
     split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas)

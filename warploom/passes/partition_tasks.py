@@ -85,7 +85,7 @@ def _tasks(func: Func, schedule: Schedule) -> dict[Op, frozenset[str]]:
 def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tuple[int, int], ...]:
     """(stored parameter, parameter loaded ahead of it), for every pair that a launch has to compare."""
     accesses = Accesses(func, Structure(func.body), target)
-    ahead = {i for c in schedule.channels for i in c.items}
+    ahead = {i for c in schedule.channels for i in c.all_items}
     loaded = {
         base
         for o in accesses.memory_ops()

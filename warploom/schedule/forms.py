@@ -73,7 +73,7 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     loop = max(loops, key=loops.__getitem__)
     (body,) = loop.regions
     units = _units(body)
-    items = {i for c in schedule.channels for i in c.items}
+    items = {i for c in schedule.channels for i in c.all_items}
     loaded = sum(rings.slot_bytes(o.result) for o in walk(body) if o.id in items)
     stored = 0
     for o in structure.ops:

@@ -138,6 +138,9 @@ class _Chooser:
     target: Target
     room: Room = field(default_factory=Room)
     plainly: bool = False  # a uniform kernel, whatever could be had
+    again: dict[tuple[Op, ...], list[tuple[Op, ...]]] = field(
+        default_factory=dict
+    )  # as rings.shared
     cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
@@ -209,6 +212,8 @@ class _Chooser:
 
         groups = rings.group(self.structure, loads, mine, joins.stands)
         kept = {o for g in groups for o in g}
+        if specialized and not (self.relays or dealt or joins.groups or self.knobs.num_ctas > 1):
+            groups, self.again = rings.shared(self.accesses, groups, vias, self.stages_asked)
         loads = [o for o in loads if o in kept]
         shared = specialized and not dealt
         ends = tile_ends.find(self.structure, mine, replicas) if shared else []
@@ -309,7 +314,7 @@ class _Chooser:
 
         def depth(loop: Op) -> int:
             inside = {o.id for o in self.structure.ops if loop in self.structure.enclosing(o)}
-            return min((c.depth for c in channels if inside.intersection(c.items)), default=0)
+            return min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
 
         chosen, reasons = tile_ends.plans(ends, self.knobs, depth)
         self.tell(reasons)
@@ -1037,12 +1042,17 @@ class _Chooser:
                 multicast=()
                 if TRANSPOSER in (x.producer, x.consumer)
                 else self.multicast(x.loads, vias, specialized),
+                also=tuple(tuple(o.id for o in g) for g in self.again.get(x.loads, ())),
             )
             for x, d in zip(links, depths(common), strict=True)
         )
         for x, c, n, w in zip(links, channels, slot, wishes, strict=True):
             source = w.by if w.by and c.depth == w.most else "what fits"
             self.because(c.name, f"{c.depth} slots of {n} bytes", source)
+            if c.also:
+                loops = ", ".join(i for site in c.also for i in site)
+                why = "a loop that follows brings the same kind of blocks"
+                self.because(c.name, f"its slots serve {loops} as well", why)
             if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
                 self.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
@@ -1147,6 +1157,10 @@ class _Chooser:
                 self.func.loc,
                 help=f"use {knob}=3, or leave it out for what fits",
             )
+
+    def stages_asked(self, o: Op) -> int | None:
+        """The depth that the source asks for load o's ring."""
+        return self.hints.stages(o)
 
     def wish(self, g: tuple[Op, ...], groups: list[tuple[Op, ...]], specialized: bool) -> _Wish:
         """How deep the ring of loads g shall be."""

@@ -109,7 +109,7 @@ class Hints:
     def kept(self, specialized: bool, channels: Iterable[ChannelPlan]) -> Iterator[Told]:
         """What became of the hints, apart from depths and warp_specialize in a uniform kernel, which the
         chooser tells where it decides them."""
-        items = {i for c in channels for i in c.items}
+        items = {i for c in channels for i in c.all_items}
         moved = [o for o in self.structure.ops if o.id in items]
         for loop in self.loops:
             inside = [o for o in moved if loop in self.structure.enclosing(o)]

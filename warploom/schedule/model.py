@@ -79,7 +79,7 @@ class ChannelPlan:
     transposer hands on of load i has the id relayed(i).
 
     multicast[i]: the axis of item i that the CTAs of the cluster divide, each loading its part for all; None
-    where every CTA loads its own."""
+    where every CTA loads its own.  also: items of loops that follow, brought into the same slots."""
 
     name: str
     items: tuple[str, ...]
@@ -88,6 +88,16 @@ class ChannelPlan:
     consumers: tuple[str, ...]
     depth: int
     multicast: tuple[int | None, ...] = ()
+    also: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def sites(self) -> tuple[tuple[str, ...], ...]:
+        """The items of each loop that turns the ring, in order."""
+        return (self.items, *self.also)
+
+    @property
+    def all_items(self) -> tuple[str, ...]:
+        return tuple(i for site in self.sites for i in site)
 
 
 def relayed(load: str) -> str:
@@ -227,4 +237,9 @@ class Schedule:
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return {k: _tupled(v) for k, v in fields.items()}
+
+
+def _tupled(value: Any) -> Any:
+    """Lists as tuples, all the way down."""
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from warploom.ir.core import Effect, Op, Region, Value
-from warploom.ir.ops import task, tile
+from warploom.ir.ops import control, task, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule.access import Accesses
@@ -83,6 +83,55 @@ def _together(structure: Structure, o: Op, key: tuple[Region, int], first: int, 
     between = block.ops[min(first, use) : max(first, use)]
     return not any(
         x.regions or x.kind is tile.dot or x.kind.effect is not Effect.NONE for x in between
+    )
+
+
+Group = tuple[Op, ...]
+
+
+def shared(
+    accesses: Accesses,
+    groups: Sequence[Group],
+    vias: Mapping[Op, str],
+    depth: Callable[[Op], int | None],
+) -> tuple[list[Group], dict[Group, list[Group]]]:
+    """Groups that can share a ring, as loops one after the other bring the same blocks (the two walks of
+    causal attention): the first of each kind, and for it those that follow.  depth: what the source asks
+    for."""
+    first: list[Group] = []
+    again: dict[Group, list[Group]] = {}
+    for g in groups:
+        like = next((f for f in first if _alike(accesses, f, g, vias, depth)), None)
+        if like is None:
+            first.append(g)
+        else:
+            again.setdefault(like, []).append(g)
+    return first, again
+
+
+def _alike(
+    accesses: Accesses,
+    f: Group,
+    g: Group,
+    vias: Mapping[Op, str],
+    depth: Callable[[Op], int | None],
+) -> bool:
+    """Do groups f and g stand in two loops of one block, and bring items that are laid out alike?  By TMA,
+    from the same arrays: then one tensor map serves both."""
+    structure = accesses.structure
+    loops = [structure.parent[x[0]] for x in (f, g)]
+    if any(p is None or p.kind is not control.for_ for p in loops) or loops[0] is loops[1]:
+        return False
+    blocks = [structure.block[p] for p in loops if p is not None]
+    if blocks[0] is not blocks[1] or len(f) != len(g):
+        return False
+    return all(
+        vias[x] == vias[y] == "tma"
+        and x.operands[0] is y.operands[0]
+        and x.result.type == y.result.type
+        and depth(x) == depth(y)
+        and item_layout(structure, x.result, None) == item_layout(structure, y.result, None)
+        for x, y in zip(f, g, strict=True)
     )
 
 
