@@ -33,20 +33,10 @@ def bind(data: AttentionData, **meta: Any) -> Run:
 def candidates(data: AttentionData) -> list[Candidate]:
     """Sequences that the blocks divide, as there."""
     found = []
-    for rows, columns, specialize in (
-        (128, 128, True),
-        (128, 64, True),
-        (128, 128, None),
-        (192, 128, True),
-    ):
-        if data.case.seq % rows:
-            continue
-        for eighths in (2, 3):
-            options = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": specialize}
-            if specialize:
-                options["wait_eighths"] = eighths
-            elif eighths == 3:
-                continue
+    for rows, columns, eighths in ((128, 128, 3), (128, 128, 2), (128, 64, 3), (192, 128, 0)):
+        if data.case.seq % rows == 0 and not (data.case.causal and rows % columns):
+            options = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": True}
+            options["wait_eighths"] = eighths
             label = ", ".join(f"{k}={v}" for k, v in options.items())
             found.append(Candidate(label, lambda options=options: bind(data, **options)))
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -130,3 +132,22 @@ def test_rounding_refuses_what_it_can_not_tell() -> None:
     assert round_float(1e300, f32) == float("inf")
     assert round_float(1.5, bf16) == 1.5 and round_float(0.1, bf16) is None
     assert round_float(1.0, f8e4m3) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted"),
+    [
+        (arith.sub, (0.0, math.inf), -math.inf),
+        (arith.mul, (-2.0, math.inf), -math.inf),
+        (arith.div, (1.0, -math.inf), -0.0),
+        (arith.sub, (math.inf, math.inf), None),
+        (arith.mul, (0.0, math.inf), None),
+        (arith.div, (math.inf, math.inf), None),
+    ],
+)
+def test_infinities(kind: OpKind, values: tuple[float, float], wanted: float | None) -> None:
+    """Exact, but where the result is no number: which one the machine gives is its own affair."""
+    found = fold(kind, values, f32)
+    assert found == wanted
+    if found is not None and wanted is not None:
+        assert math.copysign(1, found) == math.copysign(1, wanted)

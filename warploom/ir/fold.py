@@ -87,12 +87,13 @@ def _fold_float(kind: OpKind, values: Sequence[float], dtype: DType) -> float | 
         x, y = values
         finite = x != 0 and math.isfinite(x)
         return math.copysign(math.inf, x) * math.copysign(1.0, y) if finite else None
-    if kind not in _FLOAT or any(math.isnan(v) or math.isinf(v) for v in values):
+    if kind not in _FLOAT or any(math.isnan(v) for v in values):
         return None
     try:
-        return round_float(_FLOAT[kind](*values), dtype)
+        found = _FLOAT[kind](*values)
     except OverflowError:
         return None
+    return None if math.isnan(found) else round_float(found, dtype)
 
 
 def _cast(value: Number, dtype: DType, to: DType) -> Number | None:
