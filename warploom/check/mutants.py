@@ -288,6 +288,12 @@ _BENIGN: dict[tuple[str, OpKind], str] = {
     ("swap", hopper.wgmma_commit): "closed later, still before the wait for it",
     ("swap", hopper.group_sync): "the two do not depend on each other's order",
     ("swap", hopper.mbarrier_expect): "the phase can't complete before this arrival",
+    ("swap", hopper.mbarrier_arrive): "told later, still before anybody needs it",
+    ("swap", hopper.named_barrier): "the two do not depend on each other's order",
+    ("remove", hopper.mbarrier_wait): "other waits imply it, or no input comes here",
+    ("remove", hopper.mbarrier_arrive): "no input comes here, or nobody waits for the phase",
+    ("duplicate", hopper.mbarrier_arrive): "no input comes here",
+    ("flip", hopper.mbarrier_wait): "no input comes here",
 }
 
 
