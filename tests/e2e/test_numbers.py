@@ -304,3 +304,32 @@ def test_a_transposer_takes_them_too() -> None:
     np.testing.assert_array_equal(expected[2], a.astype(np.float32) @ b.astype(np.float32))
     (numbers,) = (c for c in compiled.schedule.channels if "number" in c.via)
     assert numbers.consumers == ("consumer", "transposer")
+
+
+@wl.jit
+def noted(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, counter: Any, M: Any, N: Any, K: Any, lda: Any, ldb: Any,
+    ldc: Any, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """Which tile was last stands beside the counter."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BLOCK_M, BLOCK_N])
+    t = tl.program_id(0)
+    while t * BLOCK_M < M:
+        product(a, b, c, t * BLOCK_M, 0, K, BLOCK_K)
+        tl.store(counter + 1, t)
+        t = tl.atomic_add(counter, 1) + tl.num_programs(0)
+
+
+def test_accesses_of_one_memory_keep_their_order() -> None:
+    """No draw passes a store beside its counter: both are the producer's, as they stand in the source."""
+    args = drawing(300, 64, 200)
+    args[3] = road.filled(np.zeros(2), np.int32)
+    compiled, expected = road.check_equal(noted, args, 1, TWO, ORDERS, levels=True)
+    assert list(expected[3]) == [3, 2]
+    tasks = next(o for o in compiled.lowered.at(Level.WARP).body.ops if o.kind is task.tasks)
+    kinds_of = (tile.atomic, tile.store, hopper.tma_load)
+    order = [o.kind for o in walk(tasks.regions[1]) if o.kind in kinds_of]
+    assert order == [hopper.tma_load, hopper.tma_load, tile.store, tile.atomic]
+    assert not any(o.kind in (tile.atomic, tile.store) for o in walk(tasks.regions[0]))
