@@ -34,9 +34,11 @@ UNIFORM = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 3}
 UNIFORM_TWO = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
 UNIFORM_SHALLOW = {"num_consumer_groups": 0, "num_warps": 4, "num_stages": 1}
 IN_TURN = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "ping_pong": "tiles"}
+STORED = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3, "store_task": True}
 KNOBS = {
     "two-groups": WS,
     "in-turn": IN_TURN,
+    "store-task": STORED,
     "one-group": WS_ONE,
     "depth-1": WS_SHALLOW,
     "uniform": UNIFORM,

@@ -132,3 +132,64 @@ def test_buffers_that_do_not_divide_the_chunks() -> None:
     assert kernel.schedule.stores[0].buffers == 2
     with pytest.raises(CompileError, match="as many buffers as divide them"):
         persistent(store_buffers=3, strict=True)
+
+
+# ---- a task of its own
+
+
+@pytest.mark.parametrize(
+    ("blocks", "knobs"),
+    [
+        ((128, 256, 64), {}),
+        ((128, 256, 64), {"store_buffers": 1}),
+        ((192, 64, 64), {"num_consumer_groups": 3, "store_buffers": 1}),
+        ((64, 192, 64), {"num_consumer_groups": 1}),
+        ((128, 128, 64), {"ping_pong": "tiles"}),
+    ],
+)
+def test_a_task_stores(blocks: tuple[int, int, int], knobs: dict[str, Any]) -> None:
+    case = Gemm(300, 520, 100, blocks=blocks)
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    asked = {"num_consumer_groups": 2, "num_buffers_warp_spec": 2, "store_task": True, **knobs}
+    kernel, _ = road.check_equal(case.jit, args, 2, {**case.meta, **asked}, levels=True)
+    assert all(s.by_task for s in kernel.schedule.stores)
+    groups = asked["num_consumer_groups"]
+    assert sum(t.role == "store" for t in kernel.schedule.tasks) == groups
+    assert bool(kernel.schedule.dealt) == ("ping_pong" in knobs)
+    report = kernel.check()
+    assert report.ok and not report.explored, str(report)
+    assert "issued by a task of its own" in kernel.explain()
+
+
+def test_a_buffer_is_waited_for() -> None:
+    """Without the wait for its buffer a group writes over what is still being stored."""
+    case = Gemm(300, 520, 100, blocks=(64, 64, 64), programs=1)
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    meta = {**case.meta, "num_consumer_groups": 1, "store_task": True}
+    placed = road.compile_for(case.jit, args, 1, meta).lowered.at(Level.PLACED)
+    free = next(o.result for o in placed.body.ops if o.attrs.get("name") == "out_free")
+
+    def region(r: Region) -> Region:
+        ops = (o for o in r.ops if not (o.kind is hopper.mbarrier_wait and o.operands[0] is free))
+        return Region(r.params, tuple(o.with_(regions=tuple(map(region, o.regions))) for o in ops))
+
+    assert not check(placed.with_(body=region(placed.body)), [(args, (1,))]).ok
+
+
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"num_consumer_groups": 0}, "the kernel is uniform"),
+        ({"store_buffers": 0}, "no loop over tiles|no store goes through TMA"),
+        ({"pads": (4, 4, 4)}, "are not free"),
+    ],
+)
+def test_no_task_to_store(knobs: dict[str, Any], why: str) -> None:
+    pads = knobs.get("pads", (0, 0, 0))
+    case = Gemm(300, 520, 100, blocks=(128, 128, 64), pads=pads)
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    asked = {k: v for k, v in knobs.items() if k != "pads"}
+    meta = {**case.meta, "num_consumer_groups": 2, "store_task": True, **asked}
+    with pytest.warns(WarploomWarning, match=why):
+        kernel = road.compile_for(case.jit, args, 2, meta)
+    assert not any(s.by_task for s in kernel.schedule.stores)

@@ -5,6 +5,7 @@ from warploom.passes.deal_iterations import deal_iterations
 from warploom.passes.defer_sums import defer_sums
 from warploom.passes.end_tiles_in_turns import end_tiles_in_turns
 from warploom.passes.fuse_tasks import fuse_tasks
+from warploom.passes.hand_over_stores import hand_over_stores
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.join_dots import join_dots
 from warploom.passes.merge_elects import merge_elects
@@ -29,6 +30,7 @@ PASSES = (
     ("pipeline_consumer", pipeline_consumer, Level.WARP),
     ("end_tiles_in_turns", end_tiles_in_turns, Level.WARP),
     ("deal_iterations", deal_iterations, Level.WARP),
+    ("hand_over_stores", hand_over_stores, Level.WARP),
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
     ("share_numbers", share_numbers, Level.WARP),

@@ -24,21 +24,20 @@ mbarrier.try_wait), so a group may wait for its slots only when the slots before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, free_values, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task
-from warploom.ir.rewrite import Env, inline, substitute_operands
+from warploom.ir.rewrite import inline
 from warploom.ir.types import Scalar, i32
+from warploom.passes.slicing import Slice, Values
 from warploom.passes.turns import ISSUE, Turns
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-Values = tuple[Value, ...]
 Moved = Callable[[Builder, Value, Values], Values]
 
 
@@ -124,7 +123,7 @@ def _deal(b: Builder, o: Op, turns: Turns) -> None:
 
 def _move_on(body: Region, hi: Value) -> Moved:
     """move(builder, index, carried): what the iteration of that index makes of the carried values."""
-    bare = _Slice(backward_slice(body.yielded, sources(body))).region(body)
+    bare = Slice(backward_slice(body.yielded, sources(body))).region(body)
     depends = body.params[0] in free_values(Region((), bare.ops))
 
     def once(b: Builder, index: Value, state: Values) -> Values:
@@ -135,79 +134,3 @@ def _move_on(body: Region, hi: Value) -> Moved:
         return build.if_(b, there, lambda then: once(then, index, state), lambda other: state)
 
     return if_there_is_one if depends else once
-
-
-@dataclass(eq=False)
-class _Slice:
-    """Copies what computes the needed values, and nothing else.  env: what stands for values now."""
-
-    needed: set[Value]
-    env: Env = field(default_factory=dict)
-
-    def region(self, r: Region, kept: Sequence[int] | None = None) -> Region:
-        """kept: which of the values that it yields (None: all)."""
-        b = Builder()
-        for o in r.ops[:-1]:
-            if any(v in self.needed for v in o.results):
-                with b.at(o):
-                    self.op(o, b)
-        ends = r.yielded if kept is None else [r.yielded[i] for i in kept]
-        control.yield_(b, *(self.env.get(v, v) for v in ends))
-        return b.region(r.params)
-
-    def op(self, o: Op, b: Builder) -> None:
-        o = substitute_operands(o, self.env)
-        kept = [i for i, v in enumerate(o.results) if v in self.needed]
-        results = tuple(o.results[i] for i in kept)
-        if not o.regions:
-            b.append(o)
-        elif o.kind is control.if_:
-            b.append(
-                o.with_(results=results, regions=tuple(self.region(r, kept) for r in o.regions))
-            )
-        elif o.kind is control.for_:
-            (body,) = o.regions
-            params = (body.params[0], *(body.params[1 + i] for i in kept))
-            bare = Region(params, self.region(body, kept).ops)
-            init = tuple(o.operands[3 + i] for i in kept)
-            loop = o.with_(operands=(*o.operands[:3], *init), results=results, regions=(bare,))
-            ends = _turned(b, loop)
-            if ends is None:
-                b.append(loop)
-            else:
-                self.env.update(zip(results, ends, strict=True))
-        else:
-            raise InternalError(f"deal_iterations: {o.kind.name} decides how rings turn")
-
-
-def _turned(b: Builder, o: Op) -> Values | None:
-    """What a loop that does nothing but turn rings comes to; None where it does something else."""
-    (body,) = o.regions
-    turns = body.ops[:-1]
-    after = dict(zip(body.params[1:], body.yielded, strict=True))
-    cursors = {
-        v: r
-        for x in turns
-        if x.kind is task.ring_next
-        for v, r in zip(x.operands, x.results, strict=True)
-    }
-    if any(x.kind is not task.ring_next for x in turns) or cursors != after:
-        return None
-    lo, hi, step = o.operands[:3]
-    assert isinstance(lo.type, Scalar)
-    dtype = lo.type.dtype
-    zero, one = build.const(b, 0, dtype), build.const(b, 1, dtype)
-    up = arith.sub(b, arith.add(b, arith.sub(b, hi, lo), step), one)
-    n = arith.idiv(b, arith.maximum(b, up, zero), step)
-    n = n if dtype is i32 else arith.cast(b, n, dtype=i32)
-    initial = dict(zip(body.params[1:], o.operands[3:], strict=True))
-    ends: dict[Value, Value] = {}
-    for x in turns:
-        slot, phase = x.operands
-        depth = build.const(b, x.attrs["depth"])
-        total = arith.add(b, initial[slot], n)
-        rounds = arith.idiv(b, total, depth)
-        odd = arith.and_(b, rounds, build.const(b, 1))
-        ends[slot] = arith.rem(b, total, depth)
-        ends[phase] = arith.xor(b, initial[phase], odd)
-    return tuple(ends[p] for p in body.params[1:])

@@ -56,6 +56,7 @@ class Config:
     end_turns: bool | None = None
     wait_eighths: int | None = None
     store_buffers: int | None = None
+    store_task: bool | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:

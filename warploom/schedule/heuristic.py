@@ -227,8 +227,11 @@ class _Chooser:
             groups, vias, main, side, replicas, specialized, wanted, numbers
         )
         self.tell_hints(specialized, channels)
+        stores = self.handed_over(stores, loads, replicas, specialized, bool(numbers))
         lean = shared and self.overlapping(demand, loads)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized, lean)
+        if any(s.by_task for s in stores):
+            tasks = _with_stores(tasks)
         overlaps = self.overlaps(demand, loads, tasks[0]) if shared else ()
         deferred = self.deferred(overlaps)
         entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, self.target)
@@ -1289,6 +1292,47 @@ class _Chooser:
                 self.because(o.id, "stored directly", why)
         return tuple(plans)
 
+    def handed_over(
+        self,
+        stores: tuple[StorePlan, ...],
+        loads: list[Op],
+        replicas: int,
+        specialized: bool,
+        counted: bool,
+    ) -> tuple[StorePlan, ...]:
+        """The stores, those of a loop over tiles given to a task of their own where that was asked for."""
+        if not self.knobs.store_task:
+            return stores
+        why = self.why_not_handed(loads, replicas, specialized, counted)
+        handed = [] if why else [s.op for s in stores if s.via == "tma" and not s.shares]
+        if not handed:
+            why = why or "no store goes through TMA"
+            self.unmet(self.dots[0], "the consumers issue their stores, against store_task", why)
+        for op in handed:
+            self.because(op, "issued by a task of its own, beside the producer", "store_task=True")
+        return tuple(replace(s, by_task=s.op in handed) for s in stores)
+
+    def why_not_handed(
+        self, loads: list[Op], replicas: int, specialized: bool, counted: bool
+    ) -> str:
+        if not specialized:
+            return "the kernel is uniform"
+        if self.work(loads) != "issues" or self.relays:
+            return "the warps beside the producer's first one are not free"
+        if replicas >= GROUP_WARPS:
+            return f"{replicas} groups have more stores than the producer's warp group has warps"
+        if self.knobs.num_ctas > 1:
+            return "not yet in clusters"
+        if counted:
+            return "its control flow follows numbers that it would have to be told"
+        loops = {self.structure.parent[o] for o, _, _ in self.staged(replicas)}
+        outer = next(iter(loops), None)
+        if len(loops) > 1 or outer is None or outer.kind is not control.for_:
+            return "they stand in no loop over tiles"
+        if self.structure.parent[outer] is not None:
+            return f"{outer.id} stands in other control flow"
+        return ""
+
     def why_direct(self, o: Op, legal: bool) -> str:
         if legal:
             return "shared memory has no room for staging"
@@ -1369,6 +1413,17 @@ class _Chooser:
         for t in plans:
             self.because(t.name, f"{t.registers or 'all'} registers a thread", said)
         return plans
+
+
+def _with_stores(tasks: tuple[TaskPlan, ...]) -> tuple[TaskPlan, ...]:
+    """A store task for each replica of the consumer, beside a producer of one warp."""
+    consumer, producer = tasks
+    n, low = consumer.replicas, producer.registers
+    names = [f"store{i}" for i in range(n)] if n > 1 else ["store"]
+    stores = tuple(TaskPlan(name, "store", 1, 1, low) for name in names)
+    left = GROUP_WARPS - 1 - n
+    spare = (TaskPlan("spare", "spare", left, 1, low),) if left else ()
+    return (consumer, replace(producer, warps=1), *stores, *spare)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class Knobs:
     )
     # Chunks of staging that a group's store through TMA has room for; 0: stored directly.
     store_buffers: int | None = None
+    store_task: bool | None = None  # a task of its own issues the stores of a loop over tiles
     pdl: bool = True  # the launch may overlap with the end of the kernel before it
     debug: bool = False  # bounded waits that trap; device asserts on
 
@@ -62,6 +63,7 @@ class TaskPlan:
 
     A "transposer" stands between producer and consumers: it moves items from the slots where they land to
     others, where they lie as their readers need them.
+    "store" tasks, one a consumer's replica, issue its stores; "spare" warps fill up their warp group.
     An "inline" task is a producer of a uniform kernel: it has no warps of its own (warps 0), its code is
     fused into the "main" task, some iterations ahead of it.
     """
@@ -127,13 +129,14 @@ class StorePlan:
     """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'.
 
     shares: the item of a ring in whose slots the staging lies, because all that the rings bring has been read
-    before; empty: in memory of its own."""
+    before; empty: in memory of its own.  by_task: a task of its own issues it, and waits."""
 
     op: str
     via: str
     chunk: tuple[int, ...] = ()
     buffers: int = 0
     shares: str = ""
+    by_task: bool = False
 
 
 @dataclass(frozen=True)
