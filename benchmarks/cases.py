@@ -1,3 +1,0 @@
-"""The cases: in `warploom/bench/cases.py`."""
-
-from warploom.bench.cases import *  # noqa: F403
