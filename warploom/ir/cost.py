@@ -15,7 +15,7 @@ the floor and latency of wgmma, lanes, stores, arrivals and wake-ups.  TMA's rat
 whole kernels have, not the probes' of the idle chip: from the L2 an SM gets 36 bytes a cycle of lines
 that no other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes'
 time, in kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).
-start, handover, turn and store_bytes were fitted to 43 pairs of launches,
+start, handover, turn and store_bytes were fitted to 49 pairs of launches,
 uniform and specialized (`python -m benchmarks.choice`, benchmarks/results/choice_fitted.json).  No
 result depends on these, only schedules and timelines.
 """
