@@ -193,3 +193,35 @@ def test_no_task_to_store(knobs: dict[str, Any], why: str) -> None:
     with pytest.warns(WarploomWarning, match=why):
         kernel = road.compile_for(case.jit, args, 2, meta)
     assert not any(s.by_task for s in kernel.schedule.stores)
+
+
+@wl.jit
+def tasked(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+) -> None:  # fmt: skip
+    """C = A·Bᵀ, persistent over rows of tiles; the source says which task does what."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+    for t in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.num_programs(0)):
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            with tl.async_task([0]):
+                x = a.load([t * BLOCK_M, k])
+                y = b.load([0, k])
+            with tl.async_task([1, 2]):
+                acc = tl.dot(x, y.T, acc)
+        with tl.async_task([3]):
+            c.store([t * BLOCK_M, 0], acc.to(tl.bfloat16))
+
+
+def test_the_source_asks_for_the_task() -> None:
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
+    args = arguments(700, 128, 200)
+    kernel, _ = road.check_equal(tasked, args, 2, {**blocks, "strict": True}, levels=True)
+    assert kernel.schedule.stores[0].by_task and kernel.check().ok
+    assert any(r.because == "tl.async_task([3])" for r in kernel.schedule.reasons)
+    with pytest.warns(WarploomWarning, match="run by the consumers"):
+        kernel = road.compile_for(tasked, args, 2, {**blocks, "store_task": False})
+    assert not kernel.schedule.stores[0].by_task

@@ -173,9 +173,15 @@ class _Chooser:
             )
         self.because(o.id, decision, why, warn=True)
 
-    def tell_hints(self, specialized: bool, channels: tuple[ChannelPlan, ...]) -> None:
+    def tell_hints(
+        self,
+        specialized: bool,
+        channels: tuple[ChannelPlan, ...],
+        stores: tuple[StorePlan, ...] = (),
+    ) -> None:
         """What became of the hints in the source."""
-        for o, told in self.hints.kept(specialized, channels):
+        handed = [s.op for s in stores if s.by_task]
+        for o, told in self.hints.kept(specialized, channels, handed):
             if told.warn:
                 self.unmet(o, told.decision, told.because)
             else:
@@ -226,8 +232,8 @@ class _Chooser:
         channels, stores = self.memory(
             groups, vias, main, side, replicas, specialized, wanted, numbers
         )
-        self.tell_hints(specialized, channels)
         stores = self.handed_over(stores, loads, replicas, specialized, bool(numbers))
+        self.tell_hints(specialized, channels, stores)
         lean = shared and self.overlapping(demand, loads)
         tasks = self.tasks(main, side, replicas, vias, loads, specialized, lean)
         if any(s.by_task for s in stores):
@@ -1301,15 +1307,19 @@ class _Chooser:
         counted: bool,
     ) -> tuple[StorePlan, ...]:
         """The stores, those of a loop over tiles given to a task of their own where that was asked for."""
-        if not self.knobs.store_task:
+        asked = self.knobs.store_task
+        hinted = {o.id: spelled(ids(o)) for o in self.ops if self.hints.wants_store_task(o)}
+        wanted = {s.op: "store_task=True" for s in stores} if asked else hinted
+        if asked is False or not wanted:
             return stores
         why = self.why_not_handed(loads, replicas, specialized, counted)
-        handed = [] if why else [s.op for s in stores if s.via == "tma" and not s.shares]
-        if not handed:
+        fit = [s.op for s in stores if s.via == "tma" and not s.shares and s.op in wanted]
+        handed = [] if why else fit
+        if not handed and asked:
             why = why or "no store goes through TMA"
             self.unmet(self.dots[0], "the consumers issue their stores, against store_task", why)
         for op in handed:
-            self.because(op, "issued by a task of its own, beside the producer", "store_task=True")
+            self.because(op, "issued by a task of its own, beside the producer", wanted[op])
         return tuple(replace(s, by_task=s.op in handed) for s in stores)
 
     def why_not_handed(

@@ -25,6 +25,7 @@ from warploom.schedule.rings import VIEWS
 
 _USER = "user"  # prefix of the tasks that tl.async_task names (frontend/translate.py)
 _LOADS = (tile.load, tile.load_box)
+_STORES = (tile.store, tile.store_box)
 Ids = frozenset[str]
 
 
@@ -84,6 +85,11 @@ class Hints:
         """Does a tl.async_task give load o to another task than the dots'?"""
         return o.kind in _LOADS and bool(ids(o)) and o in self.tasked and not ids(o) & self.main
 
+    def wants_store_task(self, o: Op) -> bool:
+        """Does a tl.async_task give store o to a task that is neither the dots' nor the loads'?"""
+        others = self.main | self.side
+        return o in self.tasked and o.kind in _STORES and bool(ids(o)) and not ids(o) & others
+
     def keeps(self, o: Op) -> str | None:
         """Why load o has to stay with the task that uses it; None where nothing was said."""
         if o in self.tasked and ids(o) & self.main:
@@ -106,7 +112,9 @@ class Hints:
 
     # ---- told afterwards
 
-    def kept(self, specialized: bool, channels: Iterable[ChannelPlan]) -> Iterator[Told]:
+    def kept(
+        self, specialized: bool, channels: Iterable[ChannelPlan], handed: Collection[str] = ()
+    ) -> Iterator[Told]:
         """What became of the hints, apart from depths and warp_specialize in a uniform kernel, which the
         chooser tells where it decides them."""
         items = {i for c in channels for i in c.all_items}
@@ -115,7 +123,7 @@ class Hints:
             inside = [o for o in moved if loop in self.structure.enclosing(o)]
             yield from self._of_loop(loop, inside, specialized)
         if specialized:
-            yield from self._of_tasks(moved)
+            yield from self._of_tasks(moved, handed)
 
     def _of_loop(self, loop: Op, inside: list[Op], specialized: bool) -> Iterator[Told]:
         attrs = loop.attrs
@@ -147,7 +155,7 @@ class Hints:
             why = "tensor maps are made before the kernel starts, and NVRTC moves what it likes"
             yield _told(loop, "invariant code leaves the loop, against disable_licm", why, True)
 
-    def _of_tasks(self, moved: Collection[Op]) -> Iterator[Told]:
+    def _of_tasks(self, moved: Collection[Op], handed: Collection[str]) -> Iterator[Told]:
         told: set[Ids] = set()
         for o in self.structure.ops:
             mine = ids(o)
@@ -160,7 +168,7 @@ class Hints:
                     continue
                 why = f"one producer issues all loads, those of {spelled(self.side)} too"
                 decision = f"issued by the producer, not by a task of its own as {asked} asks"
-            elif o.kind in _LOADS:
+            elif o.kind in _LOADS or o.id in handed:
                 continue  # told where it was decided
             elif _anchor(o):
                 why = "whatever is computed or written is so by the consumers"
