@@ -290,6 +290,7 @@ _BENIGN: dict[tuple[str, OpKind], str] = {
     ("swap", hopper.mbarrier_expect): "the phase can't complete before this arrival",
     ("swap", hopper.mbarrier_arrive): "told later, still before anybody needs it",
     ("swap", hopper.named_barrier): "the two do not depend on each other's order",
+    ("remove", hopper.fence_async): "another fence covers it",
     ("remove", hopper.mbarrier_wait): "other waits imply it, or no input comes here",
     ("remove", hopper.mbarrier_arrive): "no input comes here, or nobody waits for the phase",
     ("duplicate", hopper.mbarrier_arrive): "no input comes here",
