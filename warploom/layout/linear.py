@@ -378,18 +378,26 @@ class Layout:
 
     def _sliced(self, offset: Sequence[int], shape: Sequence[int]) -> Layout | None:
         """The digits that stay when an axis is cut to `shape`; whether they fit is slice's to check."""
-        repeats: list[tuple[int, int, int]] = []
+        digits: list[tuple[Vector, int]] = []
+        gap = False  # a digit went behind the last one that stays: what follows may go on from it
         for v, count in self.digits:
             axes = [a for a, x in enumerate(v) if x]
             if len(axes) > 1:
                 return None
-            if not axes:
-                repeats.append((0, count, 0))
+            if axes and _values(v[axes[0]], offset[axes[0]], shape[axes[0]]) <= 1:
+                gap = True
                 continue
-            (axis,) = axes
-            kept = -(-(shape[axis] - offset[axis] % v[axis]) // v[axis])
-            if kept > 1:
-                repeats.append((axis, min(count, kept), v[axis]))
+            u, n = digits[-1] if digits else (v, 0)
+            if gap and tuple(x * n for x in u) == v:
+                digits[-1] = (u, n * count)
+            else:
+                digits.append((v, count))
+            gap = False
+        repeats: list[tuple[int, int, int]] = []
+        for v, count in digits:
+            axis = next((a for a, x in enumerate(v) if x), 0)
+            most = _values(v[axis], offset[axis], shape[axis]) if v[axis] else count
+            repeats.append((axis, min(count, most), v[axis]))
         reg: list[Vector] = []  # the atom's bits as far as they survived
         for v in self.reg:
             axis, count, step = repeats[0] if repeats else (0, 1, 0)
@@ -458,3 +466,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
 # Short forms of str() and parse(): name -> (arguments' text to layout, layout to that text or None).
 # layout/atoms.py fills it in.
 NAMED: dict[str, tuple[Callable[[str], Layout], Callable[[Layout], str | None]]] = {}
+
+
+def _values(step: int, offset: int, size: int) -> int:
+    """How many values of a digit fall into `size` elements from `offset` on."""
+    return -(-(size - offset % step) // step)
