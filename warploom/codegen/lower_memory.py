@@ -410,6 +410,7 @@ def _atomic(e: Emitter, o: Op) -> None:
     masks = e.regs(rest[0]) if rest else None
     n = per_word(elem)
     results = []
+    _order(e, o, "release")
     for i in range(len(r.elements)):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         test = " && ".join(x for x in tests if x)
@@ -421,10 +422,17 @@ def _atomic(e: Emitter, o: Op) -> None:
             text = f"{name} = {text}"
             results.append(name)
         e.line(f"if ({test}) {text};" if test else f"{text};")
+    _order(e, o, "acquire")
     if used:
         dst = e.array(o.result)
         for w in range(dst.words):
             e.line(f"{dst.name}[{w}] = {pack(elem, results[w * n : (w + 1) * n])};")
+
+
+def _order(e: Emitter, o: Op, side: str) -> None:
+    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
+    if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
+        e.line("fence_gpu();")
 
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
@@ -433,8 +441,10 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
     guard = f"if ({' && '.join(tests)}) " if tests else ""
+    _order(e, o, "release")
     if not used:
         e.line(f"{guard}{text};")
+        _order(e, o, "acquire")
         return
     assert e.frame is not None
     if not e.elected and e.frame.warps > 1:
@@ -447,6 +457,7 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     name = e.name(o.result.hint, "old")
     e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
     e.line(f"{guard}{name} = {text};")
+    _order(e, o, "acquire")
     e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
 
 

@@ -568,6 +568,9 @@ DEV i64 load_long(u32 addr) { return long_of(load_shared64(addr)); }
 
 DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr)); }
 
+// What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
+DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 // The old value; NaN operands as in fmaxf and fminf.
 template <bool MAX> DEV float atomic_f32(float* p, float x) {
   int seen = *(volatile int*)p, expected;

@@ -499,10 +499,12 @@ def _load(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.load({', '.join(parts)})", ATOM, shape)
 
 
-@writes(tile.atomic, says="fn")
+@writes(tile.atomic, says="fn sem")
 def _atomic(x: Expressions, o: Op) -> Expr:
     p, value, *mask = o.operands
     parts = [x.tight(p).text, x.loose(value).text, *(f"mask={x.loose(m).text}" for m in mask)]
+    sem = o.attrs.get("sem", "relaxed")
+    parts += [f'sem="{sem}"'] if sem != "acq_rel" else []
     return Expr(f"self.atomic_{o.attrs['fn']}({', '.join(parts)})", ATOM, shape_of(o.result.type))
 
 

@@ -53,7 +53,7 @@ def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
     """The tile that a program takes after tile t.  DRAWN: whoever is done takes the next one that nobody has;
     the first ones go by the programs' numbers."""
     if DRAWN:
-        drawn = tl.atomic_add(counter_ptr, 1)
+        drawn = tl.atomic_add(counter_ptr, 1, sem="relaxed")
         tl.assume(drawn >= 0)  # TMA takes no addresses before an array
         return tl.num_programs(0) + drawn
     return t + tl.num_programs(0)
@@ -62,7 +62,7 @@ def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
 @wl.jit
 def leave(counter_ptr: Any) -> None:
     """The last program to leave sets the counter back for the next launch: nobody draws any more."""
-    if tl.atomic_add(counter_ptr + 1, 1) == tl.num_programs(0) - 1:
+    if tl.atomic_add(counter_ptr + 1, 1, sem="relaxed") == tl.num_programs(0) - 1:
         tl.store(counter_ptr, 0)
         tl.store(counter_ptr + 1, 0)
 

@@ -331,11 +331,11 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
 
 
 def _check_order(sem: Any, scope: Any) -> None:
-    """Order and scope of an atomic; every one is done at least as strongly as asked."""
-    if sem not in (None, "relaxed", "acquire", "release", "acq_rel"):
+    """Order and scope of an atomic; it orders as asked, and for the whole GPU at least."""
+    if sem is not None and sem not in tile.ORDERS:
         refuse("atomic-order", f"sem={sem!r}", 'use "relaxed", "acquire", "release" or "acq_rel"')
-    if scope not in (None, "cta", "gpu", "sys"):
-        refuse("atomic-order", f"scope={scope!r}", 'use "cta", "gpu" or "sys"')
+    if scope not in (None, "cta", "gpu"):
+        refuse("atomic-order", f"scope={scope!r}", 'use "cta" or "gpu"')
 
 
 def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
@@ -350,6 +350,7 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
         scope: str | None = None,
     ) -> Tensor:
         _check_order(sem, scope)
+        order = sem or "acq_rel"  # as in Triton
         emitter = current()
         d = _pointer(pointer, name)
         if integer and not d.is_int:
@@ -357,10 +358,17 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
         shape = emitter.shape(pointer)
         value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
         masks = () if mask is None else (mask_for(mask, shape, name),)
-        return cast(Value, emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn))
+        return cast(
+            Value,
+            emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn, sem=order),
+        )
 
     atomic.__name__ = atomic.__qualname__ = name
-    atomic.__doc__ = f"{does}; gives the old values."
+    atomic.__doc__ = (
+        f"{does}; gives the old values. sem: what it orders of the accesses around it; 'acq_rel' (where not "
+        "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
+        "scope: 'cta' or 'gpu'."
+    )
     return builtin(atomic)
 
 

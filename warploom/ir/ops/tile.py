@@ -256,9 +256,18 @@ def store(
         require(rest[0] == like(p, i1), f"store's mask {rest[0]} does not fit {p}", "mask-shape")
 
 
+ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+
+
 @op(effect=Effect.READ | Effect.WRITE)
-def atomic(p: Type, value: Type, *rest: Type, fn: str) -> Type:
-    """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value."""
+def atomic(p: Type, value: Type, *rest: Type, fn: str, sem: str = "relaxed") -> Type:
+    """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value.
+
+    sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
+    those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
+    "Release and Acquire Patterns").
+    """
+    require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
     e = elem_of(p)
     require(isinstance(e, Pointer), f"atomic needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)

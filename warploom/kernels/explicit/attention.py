@@ -102,11 +102,11 @@ class Tiles(Class):
         return t
 
     def draw(self):
-        return self.gridDim.x + self.atomic_add(self.counter, 1)
+        return self.gridDim.x + self.atomic_add(self.counter, 1, sem="relaxed")
 
     def leave(self):
         """The last CTA to leave sets the counter back for the next launch."""
-        if self.atomic_add(self.counter + 1, 1) == self.gridDim.x - 1:
+        if self.atomic_add(self.counter + 1, 1, sem="relaxed") == self.gridDim.x - 1:
             self.store(self.counter, 0)
             self.store(self.counter + 1, 0)
 
