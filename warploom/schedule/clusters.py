@@ -1,7 +1,7 @@
 """Chooses how the CTAs of a cluster divide a program: before all else, since the schedule is one CTA's.
 
 Every CTA takes a part of the dots' results, along M or N.  The operand that is not cut is needed by all
-of them; which loads are multicast is chosen with the rings (heuristic.py).
+of them; which loads are multicast is chosen with the rings (memory.py).
 """
 
 from __future__ import annotations

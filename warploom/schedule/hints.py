@@ -6,7 +6,7 @@
     with tl.async_task([1, 2]): acc = tl.dot(…)     two consumer groups run it
 
 A loop's word counts before the launch's, but for num_consumer_groups=0: that is a uniform kernel, and hints
-that ask for tasks rest.  Decides nothing: `schedule/heuristic.py` asks here, and tells with `Hints.kept` what
+that ask for tasks rest.  Decides nothing: the chooser asks here, and tells with `Hints.kept` what
 became of every hint.  Where the arguments of a launch overlap (func.attrs["overlap"]) hints rest as well.
 """
 

@@ -9,6 +9,7 @@ from warploom.schedule.model import TaskPlan
 from warploom.target import Target
 
 WARP_GROUP = 128  # threads
+GROUP_WARPS = WARP_GROUP // 32
 _SLACK = 2048  # barriers, alignment, and scratch of reductions and layout conversions
 
 # Registers a thread of a producer, by what it does: (what it gets, what it manages with where the consumers

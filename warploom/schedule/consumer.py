@@ -1,0 +1,141 @@
+"""What the task of the dots does with them: which become one, how sums are promoted, which iterations
+overlap, where groups take turns.
+
+Asks joining, overlap, tile_ends and linear, and records what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import control
+from warploom.ir.types import shape_of
+from warploom.schedule import joining, linear, overlap, rings, tile_ends
+from warploom.schedule.division import Division, piece_counts
+from warploom.schedule.model import ChannelPlan, OverlapPlan, PromotionPlan, TaskPlan
+from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP, entry_registers
+from warploom.schedule.roles import Roles
+from warploom.schedule.subject import Subject, named
+
+
+def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str]) -> joining.Joins:
+    """Dots that multiply the same left operand, as one."""
+    groups = roles.warp_groups(division.replicas)
+    most = subject.target.wgmma_max_n
+    if groups > 1:  # what one instruction may take of the registers: see Division.why_cramped
+        entry = entry_registers(groups * WARP_GROUP, subject.target)
+        most = min(most, 2 * (entry - INSTRUCTION_RESERVE))
+
+    def columns(dot: Op) -> int:
+        return shape_of(dot.result.type)[1] if division.parts(dot)[1] == 1 else 0
+
+    def via(o: Op) -> str | None:  # what a transposer makes of them lies in rings of their own
+        return None if o in roles.relays else vias.get(o)
+
+    found = joining.find(subject.structure, via, columns, most)
+    for g in found.groups:
+        n = sum(map(columns, g))
+        subject.because(
+            g[-1].id,
+            f"one product of {n} columns with {named(list(g[:-1]))}",
+            "they multiply the same tile; the right operands lie side by side in a slot",
+        )
+    for o, why in found.refused:
+        subject.because(o.id, "a product of its own", why)
+    return found
+
+
+def promotions(
+    subject: Subject, division: Division, joins: joining.Joins, registers: int
+) -> tuple[PromotionPlan, ...]:
+    """How the promoting dots add up their partial sums, dots that become one as one.  registers: that a
+    thread of the consumer has."""
+    rest = division.need - division.partial(division.pieces)
+    plans = []
+    for o in (o for o in subject.dots if o.attrs.get("max_imprecise")):
+        group = next((g for g in joins.groups if o in g), (o,))
+        rows, columns = (
+            n // parts for n, parts in zip(shape_of(o.result.type), division.parts(o), strict=True)
+        )
+        counts = piece_counts([columns * len(group)])
+        fits = (
+            p for p in counts if rest + rows * columns * len(group) // p // WARP_GROUP <= registers
+        )
+        at_once = columns * len(group) // next(fits, counts[-1])
+        plans.append(PromotionPlan(o.id, at_once))
+        said = f"promoted each {o.attrs['max_imprecise']} of K, {at_once} columns at a time"
+        subject.because(o.id, said, "a partial sum and the total fit the registers")
+    return tuple(plans)
+
+
+def overlaps(subject: Subject, roles: Roles, consumer: TaskPlan) -> tuple[OverlapPlan, ...]:
+    """Loops of the consumer whose iterations overlap."""
+    threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
+    registers = consumer.registers or entry_registers(
+        threads, subject.target, subject.knobs.maxnreg
+    )
+    chosen, reasons = overlap.plans(
+        subject.structure,
+        subject.knobs,
+        overlap.Groups(consumer.replicas, registers - subject.room.consumer),
+        roles.mine,
+        _in_place(subject, roles.loads),
+    )
+    subject.tell(reasons)
+    return tuple(chosen)
+
+
+def overlapping(subject: Subject, roles: Roles) -> bool:
+    """Are iterations of some loop of the consumer to overlap, if there are registers?"""
+    if subject.knobs.consumer_stages == 1 or subject.knobs.num_ctas > 1:
+        return False
+    loops = (o for o in subject.structure.ops if o.kind is control.for_ and roles.mine(o))
+    found = (overlap.find(o, roles.mine, _in_place(subject, roles.loads)) for o in loops)
+    return any(x is not None and not x.why_not for x in found)
+
+
+def deferred(subject: Subject, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
+    """Row sums that cross lanes behind their loop."""
+    loops = {p.loop for p in overlaps}
+    found = [
+        o for p in subject.ops if p.id in loops for o in linear.deferrable(p, subject.from_dot)
+    ]
+    for o in found:
+        subject.because(
+            o.id,
+            "its lanes are added up behind the loop",
+            "the loop only scales the sum and adds to it",
+        )
+    return tuple(o.id for o in found)
+
+
+def turns(
+    subject: Subject, ends: list[tile_ends.TileEnd], channels: tuple[ChannelPlan, ...]
+) -> tuple[str, ...]:
+    """The main loops behind which the groups take turns."""
+
+    def depth(loop: Op) -> int:
+        inside = {o.id for o in subject.structure.ops if loop in subject.structure.enclosing(o)}
+        return min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
+
+    chosen, reasons = tile_ends.plans(ends, subject.knobs, depth)
+    subject.tell(reasons)
+    if subject.knobs.end_turns and not ends:
+        why = "no loop over tiles, shared by several groups, goes on behind it"
+        subject.unmet(subject.dots[0], "groups don't finish their tiles in turns", why)
+    return chosen
+
+
+def _in_place(subject: Subject, loads: list[Op]) -> Callable[[Value], bool]:
+    """Does wgmma read a right operand where a load put it?"""
+    items = {o.result for o in loads}
+
+    def in_place(v: Value) -> bool:
+        maker = subject.structure.maker(v)
+        while v not in items and maker is not None and maker.kind in rings.VIEWS:
+            v = maker.operands[0]
+            maker = subject.structure.maker(v)
+        return v in items
+
+    return in_place

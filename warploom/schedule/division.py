@@ -1,0 +1,321 @@
+"""How the consumer groups divide the dots' work: parts of each tile, or tiles in turn, and what that leaves
+in the registers of a thread.
+
+Rows, else columns, of the dots' results go to the groups (schedule/split.py says what can be cut), as many
+groups as were asked for, or as their registers need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from warploom.errors import CompileError
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import tile
+from warploom.ir.types import dtype_of, shape_of
+from warploom.schedule import dealing, rings
+from warploom.schedule.hints import ids, spelled
+from warploom.schedule.liveness import Peak, peak
+from warploom.schedule.resources import (
+    GROUP_WARPS,
+    INSTRUCTION_RESERVE,
+    LEAST_RESERVE,
+    RESERVE,
+    RESERVE_OF_PIECES,
+    WARP_GROUP,
+    WORK,
+    budgets,
+    entry_registers,
+)
+from warploom.schedule.roles import Roles
+from warploom.schedule.split import RefusalError, Split
+from warploom.schedule.subject import Subject
+
+MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
+MIN_COLUMNS = 32  # columns that a group is left with where N is split
+# Registers left beside the tiles, and whether only the largest result of a dot counts: what is surely enough,
+# then what may be just enough, at last what holds each result alone.  ptxas will tell.
+_WAYS = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
+
+
+@dataclass(eq=False)
+class Division:
+    """The split, and the registers that it needs; `divide` fills it in."""
+
+    subject: Subject
+    roles: Roles
+    cramped: str = ""  # why the first split that registers forbade needs too many
+    reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
+    alone: bool = False  # count what the largest result of a dot takes, not all tiles together
+    need: int = 0  # registers a thread of a consumer, with the split that was chosen
+    pieces: int = 1  # of the columns of promoting dots, with that split
+    cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
+    dealt: str = ""  # the loop whose iterations groups take in turn; empty where they share tiles
+    axis: str | None = None  # of the dots' results, along which groups share tiles
+    replicas: int = 1  # groups that run the dots
+
+    def parts(self, dot: Op) -> tuple[int, int]:
+        """Into how many parts M and N of a dot are cut by the split that was chosen."""
+        cut, count = self.cut
+        axis = cut.get(dot.result)
+        return (count if axis == 0 else 1), (count if axis == 1 else 1)
+
+    def partial(self, pieces: int) -> int:
+        """Registers a thread of a partial sum before it is promoted."""
+        return max((m * n // pieces // WARP_GROUP for m, n in self.promoted()), default=0)
+
+    def promoted(self) -> list[tuple[int, int]]:
+        """Shapes of the promoting dots' results, after the split that `cut` says."""
+        found = []
+        for o in self.subject.dots:
+            if o.attrs.get("max_imprecise"):
+                (m, n), (rows, columns) = shape_of(o.result.type), self.parts(o)
+                found.append((m // rows, n // columns))
+        return found
+
+    def work(self, loads: list[Op]) -> str:
+        """The heaviest of what filling the rings asks of threads, after the split that `cut` says."""
+        vias = (
+            rings.choose_via(self.subject.accesses, o, self.parts, o in self.roles.relays)
+            for o in loads
+        )
+        found = (_work(o, via) for o, (via, _) in zip(loads, vias, strict=True))
+        return max(found, key=WORK.index, default=WORK[0])
+
+    # ---- tiles in turn
+
+    def deal(self) -> str:
+        """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
+        if self.subject.knobs.ping_pong != "tiles":
+            return ""
+        loop = dealing.loop_of(self.subject.structure, self.subject.dots)
+        why = self.why_not_dealt(loop)
+        if why or loop is None:
+            self.subject.unmet(
+                loop or self.subject.dots[0], "groups share a tile, against ping_pong='tiles'", why
+            )
+            return ""
+        self.subject.because(
+            loop.id,
+            f"{self.groups_in_turn()} groups take its iterations in turn, each a tile of its own",
+            "its iterations need nothing of each other: one group's epilogue runs under another's dots",
+        )
+        return loop.id
+
+    def why_not_dealt(self, loop: Op | None) -> str:
+        if not self.roles.specialized:
+            return "the kernel is uniform"
+        if loop is None:
+            return "its dots stand in no loop over tiles"
+        if self.groups_in_turn() < 2:
+            return "there is one group"
+        if self.subject.knobs.num_ctas > 1:
+            return "not yet in clusters, whose CTAs release each other's slots"
+        why: str | None = dealing.why_not(
+            loop, self.subject.accesses, self.roles.demand, self.roles.mine
+        )
+        if why:
+            return why
+        for self.reserve, self.alone in _WAYS:
+            why = self.try_split(0, 1, self.groups_in_turn())
+            if why is None:
+                return ""
+        return str(why)
+
+    def groups_in_turn(self) -> int:
+        """Consumer groups where each takes tiles of its own."""
+        return self.subject.knobs.num_consumer_groups or self.asked_groups() or 2
+
+    def asked_groups(self) -> int | None:
+        """Consumer groups by the dots' tl.async_task: as many as it has numbers, from two on."""
+        named = next((o for o in self.subject.dots if ids(o)), None)
+        n, given = len(self.subject.hints.main), self.subject.knobs.num_consumer_groups
+        if named is None or n < 2:
+            return None
+        if given and given != n:
+            why = f"num_consumer_groups={given} comes first"
+            self.subject.because(named.id, f"not {n} groups, against {spelled(ids(named))}", why)
+        return n
+
+    # ---- parts of a tile
+
+    def split(self) -> tuple[str | None, int]:
+        """The axis along which consumer groups share the dots (None where one has all), and how many."""
+        warps = self.subject.knobs.num_warps
+        if warps % GROUP_WARPS:
+            raise CompileError(
+                "num-warps",
+                f"num_warps={warps}: a dot runs on warp groups of {GROUP_WARPS} warps",
+                self.subject.dots[0].loc,
+                help=f"use num_warps={GROUP_WARPS}",
+            )
+        each = warps // GROUP_WARPS
+        asked = self.asked_groups()
+        groups = self.subject.knobs.num_consumer_groups or asked
+        wanted = each
+        if self.roles.specialized:
+            wanted = groups * each if groups else max(2, each)
+        refusals: list[str] = []
+        counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
+        for self.reserve, self.alone in _WAYS:
+            for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
+                name = "MN"[axis]
+                why = self.try_split(axis, count)
+                if why is None:
+                    self.explain_split(name if count > 1 else None, count, wanted, refusals)
+                    return (name if count > 1 else None), count
+                refusals.append(f"{name} / {count}: {why}")
+        raise self.dot_error()
+
+    def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
+        """Records the split; one that was not asked for is a warning, or an error where strict."""
+        asked = self.subject.knobs.num_consumer_groups
+        given = asked is not None or self.subject.knobs.num_warps != GROUP_WARPS
+        warn = given and count != wanted
+        reason = (
+            "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
+        )
+        if warn and asked and self.subject.knobs.strict:
+            raise CompileError(
+                "no-specialization",
+                f"num_consumer_groups={asked} was asked for, but {reason}",
+                self.subject.dots[0].loc,
+                help=f"use blocks that {wanted} groups can share, or drop strict=True for {count}",
+            )
+        decision = f"{axis} split over {count} groups" if axis else "one consumer group"
+        if warn:
+            decision += f" instead of {wanted}"
+        self.subject.because(self.subject.dots[0].id if warn else "kernel", decision, reason, warn)
+
+    def try_split(self, axis: int, count: int, groups: int = 0) -> str | None:
+        """None where the dots' axis can be cut into `count` parts, else why not.  groups: where each has a
+        tile of its own, how many there are."""
+        mine = self.roles.mine
+        items = frozenset(o.result for o in self.roles.loads)
+        try:
+            split = Split(self.subject.structure, mine, items, axis, count)
+        except RefusalError as refusal:
+            return f"{refusal.op.id}: {refusal}"
+        for o in self.subject.dots:
+            m, n = shape_of(o.result.type)
+            cut = split.forward.get(o.result, axis)
+            rows, columns = (m // count, n) if cut == 0 else (m, n // count)
+            if rows % self.subject.target.wgmma_m:
+                return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
+            if columns % 8 or columns > self.subject.target.wgmma_max_n:
+                return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
+            if count > 1 and cut == 1 and columns < MIN_COLUMNS:
+                return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
+        before, self.cut = self.cut, (split.forward, count)
+
+        def registers(v: Value) -> int:
+            m, *rest = (*shape_of(v.type), 1)
+            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * WARP_GROUP))
+            versions = split.versions.get(v) or {split.forward.get(v)}
+            return sum(whole if cut is None else -(-whole // count) for cut in versions)
+
+        if self.alone:
+            worst = max((o.result for o in self.subject.dots), key=registers)
+            tiles = Peak(registers(worst), (worst,))
+        else:
+            tiles = peak(self.subject.structure, mine, items, registers)
+        why = self.why_cramped(tiles, groups or count)
+        if why is not None:
+            self.cut, self.cramped = before, self.cramped or why
+        return why
+
+    def why_cramped(self, tiles: Peak, count: int) -> str | None:
+        """None where the registers of `count` groups hold what the dots keep there, else why not."""
+        specialized = self.roles.specialized
+        groups = self.roles.warp_groups(count)
+        turner = self.roles.transposer_registers()
+        if groups * GROUP_WARPS > self.subject.target.max_warps:
+            return None  # no CTA has so many warps: `plan_tasks` says that
+        limit = None if specialized else self.subject.knobs.maxnreg
+        entry = entry_registers(groups * WARP_GROUP, self.subject.target, limit)
+        for o in self.subject.dots:
+            columns = shape_of(o.result.type)[1] // self.parts(o)[1]
+            one = columns * dtype_of(o.result.type).bits // 64
+            if one + INSTRUCTION_RESERVE > entry and groups > 1:
+                return (
+                    f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
+                    f"result and {INSTRUCTION_RESERVE} more, {groups} warp groups are launched with {entry}"
+                )
+        reserve = self.reserve + self.subject.room.consumer
+        work = self.work(self.roles.loads)
+        if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
+            reserve += RESERVE_OF_PIECES
+        have = 0
+        for pieces in piece_counts([n for _, n in self.promoted()]):
+            need = tiles.registers + self.partial(pieces) + reserve
+            have = entry_registers(groups * WARP_GROUP, self.subject.target)
+            if specialized:
+                found = budgets(count, work, self.subject.target, need, self.subject.room, turner)
+                most = budgets(count, work, self.subject.target, 0, self.subject.room, turner)
+                have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
+            if need <= have:
+                self.need, self.pieces = need, pieces
+                return None
+        names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
+        return (
+            f"{names} {'need' if len(tiles.values) > 1 else 'needs'} {tiles.registers} registers a thread, "
+            f"of the {have} that a thread has {reserve} are for the rest"
+        )
+
+    def naming(self, v: Value) -> str:
+        """The op that a tile comes from, or the name of one that a loop carries."""
+        o = self.subject.structure.maker(v)
+        return o.id if o is not None and o.id else v.hint or "a tile"
+
+    def dot_error(self) -> CompileError:
+        """For dots that no split makes legal."""
+        for o in self.subject.dots:
+            m, n = shape_of(o.result.type)
+            if m % self.subject.target.wgmma_m:
+                return CompileError(
+                    "wgmma-m",
+                    f"dot of {m} rows: wgmma takes multiples of {self.subject.target.wgmma_m}",
+                    o.loc,
+                    help=f"use a BLOCK_M that is a multiple of {self.subject.target.wgmma_m}, or compute the "
+                    "transposed product",
+                )
+            if n % 8 or n > self.subject.target.wgmma_max_n:
+                return CompileError(
+                    "wgmma-n",
+                    f"dot of {n} columns: wgmma takes multiples of 8 up to {self.subject.target.wgmma_max_n}",
+                    o.loc,
+                    help="use a BLOCK_N that is a multiple of 8, or split a wider one among more groups",
+                )
+        return CompileError(
+            "registers",
+            self.cramped,
+            self.subject.dots[0].loc,
+            help="use smaller blocks, more consumer groups, or (uniform) num_warps=8",
+        )
+
+
+def divide(subject: Subject, roles: Roles) -> Division:
+    """How consumer groups, or the groups of a uniform kernel, share the work.
+
+    Raises CompileError for dots that no split makes legal."""
+    found = Division(subject, roles)
+    found.dealt = found.deal()
+    if found.dealt:
+        found.replicas = found.groups_in_turn()
+    else:
+        found.axis, found.replicas = found.split()
+    return found
+
+
+def piece_counts(columns: list[int]) -> list[int]:
+    """Into how many pieces all of these columns can be cut, fewest first: wide products are the fastest."""
+    counts = range(1, max(columns, default=0) // MIN_COLUMNS + 1)
+    return [p for p in counts if all(n % (8 * p) == 0 for n in columns)] or [1]
+
+
+def _work(o: Op, via: str) -> str:
+    """What filling by load o asks of a producer's threads."""
+    if via != "registers":
+        return "issues" if via == "tma" else "copies"
+    return "holds" if o.kind is tile.load_box else "loads"

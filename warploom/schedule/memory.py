@@ -1,0 +1,307 @@
+"""What shared memory is for: the rings, how each is filled and how deep it is, and staging beside them.
+
+Rings are as deep, staging as wide as shared memory allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from warploom.errors import CompileError, Loc
+from warploom.ir.core import Op
+from warploom.ir.ops import control
+from warploom.ir.ops.cluster import cluster_of
+from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule import clusters, rings
+from warploom.schedule.division import Division
+from warploom.schedule.model import ChannelPlan, Knobs, StorePlan, relayed
+from warploom.schedule.numbers import NUMBER_DEPTH, SLOT_BYTES
+from warploom.schedule.resources import excess, fits
+from warploom.schedule.roles import TRANSPOSER, Roles
+from warploom.schedule.stores import Stores
+from warploom.schedule.subject import Subject
+
+MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
+LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is turned
+VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
+
+
+def fillings(subject: Subject, roles: Roles, division: Division) -> dict[Op, str]:
+    """How each load's items get to their slots."""
+    found = {}
+    for o in roles.loads:
+        via, fact = rings.choose_via(subject.accesses, o, division.parts, o in roles.relays)
+        subject.because(o.id, f"filled by {via}", fact)
+        if o in roles.relays:
+            why = rings.misplaced(subject.accesses, o, division.parts)
+            assert why is not None
+            subject.because(o.id, "turned by a transposer", why)
+        found[o] = via
+    return found
+
+
+def number_channels(subject: Subject, roles: Roles) -> tuple[ChannelPlan, ...]:
+    """A ring for each number that the producer alone gets to know."""
+    plans, names = [], roles.names
+    for v, tasks in roles.demand.crossings.items():
+        o = subject.structure.maker(v)
+        assert o is not None
+        if isinstance(v.type, Tile):
+            continue
+        name = v.hint or o.id.rsplit("/", 1)[-1]
+        readers = tuple(names[t] for t in names if t in tasks)
+        plans.append(ChannelPlan(name, (o.id,), ("number",), names["load"], readers, NUMBER_DEPTH))
+        subject.because(
+            o.id,
+            f"done once, by the {names['load']}; the number crosses to the {readers[0]}",
+            "both need it, and it must not be done twice",
+        )
+    return tuple(plans)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The rings of a subject, with the roles and the division that were chosen.
+
+    groups: loads that share a ring; vias: how each is filled; again: as rings.shared.
+    """
+
+    subject: Subject
+    roles: Roles
+    division: Division
+    stores: Stores
+    groups: list[tuple[Op, ...]]
+    vias: dict[Op, str]
+    again: dict[tuple[Op, ...], list[tuple[Op, ...]]]
+
+    def plans(
+        self, wanted: int, numbers: tuple[ChannelPlan, ...]
+    ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
+        """Depths and staging that fit together: rings of `wanted` slots come before more than one buffer of
+        staging, two slots before any."""
+        links = [x for g in self.groups for x in self.links(g)]
+        slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
+        other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
+        self.check_depth()
+        wishes = [x.wish for x in links]
+
+        def depths(common: int) -> list[int]:
+            return [w.most if w.exact else min(w.most, common) for w in wishes]
+
+        def ring_bytes(common: int) -> int:
+            return sum(n * d for n, d in zip(slot, depths(common), strict=True))
+
+        def staging(buffers: int, shared: Op | None, common: int) -> int:
+            """Bytes of staging beside the rings."""
+            bytes_of = self.stores.staging_bytes(buffers)
+            total = sum(bytes_of.values())
+            if shared is not None and host is not None:
+                total -= min(bytes_of[shared], rings.slot_bytes(host.result) * depths(common)[0])
+            return total
+
+        def room(shared: Op | None) -> tuple[int, int]:
+            """(slots, buffers of staging): the best that fits."""
+            counts = (4, 2, 1) if asked is None else (asked,)
+            for buffers, enough in (
+                *((n, wanted) for n in counts),
+                *((n, 2) for n in (*counts, 0)),
+            ):
+                fit = (
+                    d
+                    for d in range(most, 0, -1)
+                    if fits(ring_bytes(d), staging(buffers, shared, d), other, self.subject.target)
+                )
+                common = next(fit, 0)
+                if common >= min(enough, most):
+                    break
+            return common, buffers
+
+        most = max((w.most for w in wishes if not w.exact), default=1)
+        asked = self.subject.knobs.store_buffers
+        host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
+        sharing = self.stores.sharing(self.groups) if self.roles.specialized else None
+        common, buffers = room(None)
+        if sharing is not None and host is not None and room(sharing) > (common, buffers):
+            (common, buffers), before = room(sharing), common
+            more = f"the ring gets {common} slots instead of {before}" if common > before else ""
+            self.subject.because(
+                sharing.id,
+                f"staged where {host.id} was",
+                f"it comes when all loads are over, so their slots are free, behind a barrier of all groups"
+                f"; {more or 'there is room for more chunks'}",
+            )
+        else:
+            sharing = None
+        if not common:
+            raise self.memory_error(ring_bytes(1) + other, depths(1), slot, wishes)
+        channels = tuple(
+            ChannelPlan(
+                name=x.name,
+                items=tuple(relayed(o.id) if x.producer == TRANSPOSER else o.id for o in x.loads),
+                via=tuple(
+                    "registers" if x.producer == TRANSPOSER else self.vias[o] for o in x.loads
+                ),
+                producer=x.producer,
+                consumers=(x.consumer,),
+                depth=d,
+                multicast=() if TRANSPOSER in (x.producer, x.consumer) else self.multicast(x.loads),
+                also=tuple(tuple(o.id for o in g) for g in self.again.get(x.loads, ())),
+            )
+            for x, d in zip(links, depths(common), strict=True)
+        )
+        for x, c, n, w in zip(links, channels, slot, wishes, strict=True):
+            source = w.by if w.by and c.depth == w.most else "what fits"
+            self.subject.because(c.name, f"{c.depth} slots of {n} bytes", source)
+            if c.also:
+                loops = ", ".join(i for site in c.also for i in site)
+                why = "a loop that follows brings the same kind of blocks"
+                self.subject.because(c.name, f"its slots serve {loops} as well", why)
+            if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
+                fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
+                self.subject.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
+        return channels, self.stores.plans(buffers, sharing, host)
+
+    def links(self, g: tuple[Op, ...]) -> list[_Link]:
+        """The rings of loads that are read together: one, and two for each with a transposer between."""
+        main, side = self.roles.main, self.roles.side
+        wish = self.wish(g)
+        direct = tuple(o for o in g if o not in self.roles.relays)
+        found = [_Link(_name(direct), direct, side, main, wish)] if direct else []
+        for o in (o for o in g if o in self.roles.relays):
+            name = _name((o,))
+            landing = _Wish(min(LANDING_DEPTH, wish.most))
+            found.append(_Link(f"{name}_landed", (o,), side, TRANSPOSER, landing))
+            found.append(_Link(name, (o,), TRANSPOSER, main, wish))
+        return found
+
+    def wish(self, g: tuple[Op, ...]) -> _Wish:
+        """How deep the ring of loads g shall be."""
+        specialized = self.roles.specialized
+        loop, asked = self.subject.hints.speaker(g[0]), self.subject.hints.stages(g[0])
+        inner = self.innermost(g[0])
+        if loop is not None and asked is not None:
+            if specialized or inner or asked == 1:
+                return _Wish(asked, "num_stages of its loop", specialized, loop.loc)
+            why = "in a uniform kernel only innermost loops run ahead"
+            self.subject.unmet(loop, f"one stage instead of {asked}", why)
+        if not inner and all(map(rings.is_vector, g)):
+            return _Wish(VECTOR_DEPTH)
+        if not inner or loop is not None:
+            return _Wish(1)
+        knob = _depth_knob(specialized)
+        asked = getattr(self.subject.knobs, knob)
+        return _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
+
+    def innermost(self, o: Op) -> bool:
+        """Does o stand in a loop that holds no further loop with a channel?"""
+        loops = [p for p in self.subject.structure.enclosing(o) if p.kind is not control.if_]
+        if not loops:
+            return False
+        mine = loops[0]
+        for g in self.groups:
+            around = [
+                p for p in self.subject.structure.enclosing(g[0]) if p.kind is not control.if_
+            ]
+            if mine in around[1:]:
+                return False
+        return True
+
+    def multicast(self, g: tuple[Op, ...]) -> tuple[int | None, ...]:
+        """Of each load of a ring the axis of which the cluster's CTAs load a part each, for all."""
+        ctas = prod(cluster_of(self.subject.func))
+        if ctas == 1:
+            return ()
+        found: list[int | None] = []
+        for o in g:
+            axis, why = None, "it is another one in each CTA"
+            if clusters.is_common(self.subject.func, self.subject.structure, o):
+                axis, why = self.part_axis(o, ctas)
+            told = "every CTA loads its own"
+            if axis is not None:
+                told = f"multicast: each CTA loads 1/{ctas} of axis {axis} for all"
+            self.subject.because(o.id, told, why)
+            found.append(axis)
+        return tuple(found) if any(a is not None for a in found) else ()
+
+    def part_axis(self, o: Op, ctas: int) -> tuple[int | None, str]:
+        if self.vias[o] != "tma" or not self.roles.specialized:
+            return None, "only a producer's TMA multicasts"
+        view = self.subject.accesses.view(o)
+        shape = shape_of(o.result.type)
+        memory_inner = (
+            self.subject.accesses.inner_axis(view, len(shape)) if view is not None else None
+        )
+        inner, _ = rings.item_layout(self.subject.structure, o.result, memory_inner)
+        axis = clusters.part_axis(shape, inner, dtype_of(o.result.type).bytes, ctas)
+        if axis is None:
+            return None, "its rows and panels have no equal parts"
+        return axis, "all CTAs of the cluster need the same"
+
+    def check_depth(self) -> None:
+        knob = _depth_knob(self.roles.specialized)
+        asked = getattr(self.subject.knobs, knob)
+        if asked is not None and asked < 1:
+            raise CompileError(
+                "depth",
+                f"{knob}={asked}: a ring has at least one slot",
+                self.subject.func.loc,
+                help=f"use {knob}=3, or leave it out for what fits",
+            )
+
+    def operand_staging(self) -> int:
+        """Bytes of right operands that are computed in registers and have to go back to shared memory."""
+        items = {o.result for o in self.vias}
+        total = 0
+        for o in self.subject.dots:
+            v = o.operands[1]
+            at = v
+            while (m := self.subject.structure.maker(at)) is not None and m.kind in rings.VIEWS:
+                at = m.operands[0]
+            if at not in items:
+                total += rings.slot_bytes(v) * (self.division.replicas // self.division.parts(o)[1])
+        return total
+
+    def memory_error(
+        self, need: int, depths: list[int], slot: list[int], wishes: list[_Wish]
+    ) -> CompileError:
+        over = excess(need, 0, 0, self.subject.target)
+        by = next((w for w in wishes if w.exact and w.most > 1), None)
+        depth = max(depths, default=1)
+        slots = "slot" if depth == 1 else "slots"
+        return CompileError(
+            "shared-memory",
+            f"rings of {depth} {slots} of {sum(slot)} bytes need {need} bytes of shared memory, "
+            f"{over} more than there are ({self.subject.target.shared_bytes}, less a reserve)",
+            (by and by.loc) or self.subject.dots[0].loc,
+            help=f"lower {by.by} or the block sizes" if by else "lower the block sizes",
+        )
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A ring between two tasks: of what these loads bring."""
+
+    name: str
+    loads: tuple[Op, ...]
+    producer: str
+    consumer: str
+    wish: _Wish
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """How deep a ring shall be at most, who says so (empty: nobody), and whether not less will do."""
+
+    most: int
+    by: str = ""
+    exact: bool = False
+    loc: Loc | None = None
+
+
+def _depth_knob(specialized: bool) -> str:
+    return "num_buffers_warp_spec" if specialized else "num_stages"
+
+
+def _name(group: tuple[Op, ...]) -> str:
+    return "_".join(o.result.hint or o.id.rsplit("/", 1)[-1] for o in group)

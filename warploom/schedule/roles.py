@@ -1,0 +1,316 @@
+"""Which task runs what: the loads that a producer issues ahead, what stays with the consumers, and whether
+there are tasks at all.
+
+    loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
+    address arithmetic, loop control ─▶ whoever needs it (schedule/demand.py)
+    8-bit items that wgmma needs turned ─▶ producer, then transposer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warploom.errors import CompileError, Loc
+from warploom.ir.core import Effect, Op, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.types import DType, Tile, shape_of
+from warploom.layout import turning
+from warploom.schedule import rings
+from warploom.schedule.demand import Demand
+from warploom.schedule.hints import ids, spelled
+from warploom.schedule.numbers import Numbers
+from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, transposer_registers
+from warploom.schedule.subject import Subject, named
+
+TRANSPOSER = "transposer"
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Who runs what.  loads: in program order, those that have rings; relays: of these, the ones whose items
+    go through a transposer."""
+
+    specialized: bool
+    demand: Demand
+    loads: list[Op]
+    relays: frozenset[Op]
+
+    @property
+    def main(self) -> str:
+        """The task of the dots."""
+        return "consumer" if self.specialized else "main"
+
+    @property
+    def side(self) -> str:
+        """The task of the loads."""
+        return "producer" if self.specialized else "loads"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The tasks, by the words that `demand` has for them."""
+        return {"use": self.main, "load": self.side, "turn": TRANSPOSER}
+
+    def mine(self, o: Op) -> bool:
+        """Does the task of the dots run op o?"""
+        return "use" in self.demand.tasks.get(o, ())
+
+    def warp_groups(self, replicas: int) -> int:
+        """Warp groups of the program, where so many run the dots."""
+        return replicas + 1 + bool(self.relays) if self.specialized else replicas
+
+    def transposer_registers(self) -> int:
+        """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
+        items = (transposer_registers(rings.slot_bytes(o.result)) for o in self.relays)
+        return max(items, default=0)
+
+
+def is_free(subject: Subject) -> bool:
+    """Has nobody said whether to specialize, or asked for what only tasks have?"""
+    k = subject.knobs
+    of_tasks = (k.num_consumer_groups, k.num_buffers_warp_spec, k.consumer_stages)
+    registers = (k.reg_dec_producer, k.reg_inc_consumer)
+    said = any(x is not None for x in (*of_tasks, *registers, k.ping_pong, k.wait_eighths))
+    return not said and k.num_ctas == 1 and not subject.hints.for_tasks()
+
+
+def uniform(subject: Subject, why: str, loc: Loc | None, of: str) -> None:
+    """Records why there are no tasks: against every request for them a warning, an error where strict."""
+    asked: list[tuple[str, str, Loc | None]] = []
+    if subject.knobs.num_consumer_groups:
+        asked.append((f"num_consumer_groups={subject.knobs.num_consumer_groups}", of, loc))
+    asked += [(what, o.id, o.loc) for what, o in subject.hints.for_tasks()]
+    for what, at, where in asked:
+        if subject.knobs.strict:
+            raise CompileError(
+                "no-specialization",
+                f"{what} was asked for, but {why}",
+                where,
+                help="drop strict=True to compile a uniform kernel",
+            )
+        subject.because(at, f"uniform, against {what.split('=')[0]}", why, warn=True)
+    if not asked:
+        subject.because("kernel", "uniform", why)
+
+
+def assign(subject: Subject, plainly: bool) -> Roles:
+    """The tasks' roles.  plainly: a uniform kernel, whatever could be had."""
+    assigner = _Assigner(subject)
+    loads = assigner.producer_loads()
+    demand, loads = assigner.demand(loads)
+    specialized = not plainly and assigner.specialized(loads)
+    if not specialized:
+        demand, loads = assigner.demand(loads, is_fused=True)
+    elif any(subject.hints.keeps(o) for o in loads):
+        demand, loads = assigner.demand([o for o in loads if not assigner.kept(o)])
+    if specialized and (vectors := assigner.vectors(loads)):
+        demand, loads = assigner.demand([o for o in subject.ops if o in loads or o in vectors])
+    relays = assigner.relayed(loads) if specialized else frozenset()
+    return Roles(specialized, demand, loads, relays)
+
+
+@dataclass(eq=False)
+class _Assigner:
+    subject: Subject
+    stayed: dict[Op, str] = field(default_factory=dict)  # loads that no producer does, and why
+
+    def producer_loads(self) -> list[Op]:
+        """Loads of whole tiles that reach a dot's operands by tile arithmetic alone, and those for which the
+        source asks."""
+        seen: set[Op] = set()
+        found = [o for o in self.subject.ops if self.subject.hints.wants_producer(o)]
+        work = [v for o in reversed(self.subject.dots) for v in (o.operands[1], o.operands[0])]
+        while work:
+            made = self.subject.structure.made[work.pop()]
+            o = made.op
+            if o is None or made.region is not None or o in seen or o.regions:
+                continue
+            seen.add(o)
+            if o.kind in (tile.load, tile.load_box):
+                found.append(o)
+            elif o.kind not in (tile.dot, tile.reduce, tile.atomic):
+                work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
+        return [o for o in self.subject.ops if o in found and self.movable(o)]
+
+    def movable(self, o: Op) -> bool:
+        """May load o be issued by a task of its own?  Small ones are not worth a slot."""
+        why = self.why_not_movable(o)
+        if why:
+            self.stays(o, why)
+        return why is None
+
+    def why_not_movable(self, o: Op) -> str | None:
+        shape = shape_of(o.result.type)
+        if len(shape) != 2 or shape[0] * shape[1] < WARP_GROUP:
+            return f"a ring carries matrices of {WARP_GROUP} elements and more"
+        return self.why_not_ahead(o)
+
+    def why_not_ahead(self, o: Op) -> str | None:
+        if o.attrs.get("volatile"):
+            return "it is volatile"
+        if o in self.subject.aliased:
+            base = self.subject.accesses.base(o.operands[0])
+            name = "an unknown pointer" if base is None else self.subject.func.params[base].hint
+            return f"the kernel also writes through {name}"
+        if any(
+            outer.kind is control.while_
+            and self.subject.structure.within(o, outer.regions[0]) is not None
+            for outer in self.subject.structure.enclosing(o)
+        ):
+            return "it decides whether a loop goes on"
+        return None
+
+    def vectors(self, loads: list[Op]) -> list[Op]:
+        """Rows of numbers that the consumer reads in a loop: the producer brings them where TMA can, so that
+        no tile's end waits for memory."""
+        return [
+            o
+            for o in self.subject.ops
+            if o.kind is tile.load_box
+            and rings.is_vector(o)
+            and o not in loads
+            and any(p.kind is not control.if_ for p in self.subject.structure.enclosing(o))
+            and self.why_not_ahead(o) is None
+            and self.subject.hints.keeps(o) is None
+            and self.subject.accesses.why_not_tma(o, shape_of(o.result.type)) is None
+        ]
+
+    def relayed(self, loads: list[Op]) -> frozenset[Op]:
+        """Bytes that wgmma needs in another order than memory has them, and that can land as they are."""
+        found = set()
+        for o in loads:
+            t = o.result.type
+            assert isinstance(t, Tile)
+            if not isinstance(t.elem, DType) or t.elem.bits != 8 or rings.is_vector(o):
+                continue
+            wanted = rings.wanted_inner(self.subject.structure, o.result)
+            if wanted is None or rings.misplaced(self.subject.accesses, o) is None:
+                continue
+            lands = rings.choose_via(self.subject.accesses, o, relayed=True)[0] != "registers"
+            if lands and turning(t.shape, wanted, GROUP_WARPS) is not None:
+                found.add(o)
+        return frozenset(found)
+
+    def stays(self, o: Op, why: str) -> None:
+        """Load o is not given to a producer, though it might have been."""
+        self.stayed[o] = why
+        if self.subject.hints.wants_producer(o) and self.subject.knobs.num_consumer_groups != 0:
+            self.subject.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
+        else:
+            self.subject.because(o.id, "not moved ahead", why)
+
+    def kept(self, o: Op) -> bool:
+        """Does the source keep load o in the task that uses it?"""
+        why = self.subject.hints.keeps(o)
+        if why:
+            self.subject.because(o.id, "not moved ahead", why)
+        return why is not None
+
+    def demand(self, loads: list[Op], is_fused: bool = False) -> tuple[Demand, list[Op]]:
+        """Who runs what ('use', 'load'), and the loads that a producer can issue by itself.
+
+        is_fused: both are going to be one task, which runs once what gives numbers."""
+        while True:
+            numbers = Numbers(self.subject.structure, self.subject.accesses)
+            while True:
+                fixed = self.fixed(loads, numbers, is_fused)
+                stuck = self.stuck(numbers, fixed)
+                if stuck is None:
+                    break
+                numbers.drop(*stuck)
+            demand = Demand(self.subject.structure, fixed)
+            for o in self.subject.ops:
+                if o in fixed and not o.regions:
+                    for t in sorted(fixed[o]):
+                        if t == "use" or not is_fused or o in loads:
+                            demand.run(o, t)
+            blocked = self.blocked(demand, loads, numbers)
+            if not blocked:
+                break
+            loads = [o for o in loads if o not in blocked]
+        for o in self.subject.ops:  # what nobody needs stays where it can do no harm
+            if o not in demand.tasks:
+                demand.run(o, "use")
+        return demand, loads
+
+    def fixed(self, loads: list[Op], numbers: Numbers, is_fused: bool) -> dict[Op, frozenset[str]]:
+        """Where ops have to run that are not replicated."""
+        fixed = {o: frozenset({"use"}) for o in self.subject.ops if self.anchored(o)}
+        fixed |= {o: frozenset({"load"}) for o in loads}
+        if is_fused:
+            return fixed | {o: frozenset({"use", "load"}) for o in numbers.given}
+        return fixed | {o: frozenset({"load"}) for o in numbers.ops}
+
+    def stuck(self, numbers: Numbers, fixed: dict[Op, frozenset[str]]) -> tuple[Op, str] | None:
+        """An op that gives numbers, and what of the consumers' it would have to wait for."""
+        for o in numbers.ops:
+            alone = Demand(self.subject.structure, fixed)
+            alone.run(o, "load")
+            sent = next((v for v, tasks in alone.crossings.items() if "load" in tasks), None)
+            if sent is not None:
+                return o, f"it depends on {self.made_by(sent)}"
+        return None
+
+    def made_by(self, v: Value) -> str:
+        maker = self.subject.structure.maker(v)
+        return maker.id if maker is not None else "a value"
+
+    def anchored(self, o: Op) -> bool:
+        effects = (Effect.WRITE | Effect.SYNC) & o.kind.effect
+        fixed = o.kind is tile.dot or bool(effects) or bool(o.attrs.get("volatile"))
+        return fixed or (o.kind in (tile.load, tile.load_box) and o in self.subject.aliased)
+
+    def blocked(self, demand: Demand, loads: list[Op], numbers: Numbers) -> set[Op]:
+        """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
+        needed = [o for o in loads if (o.result, "load") in demand.live]
+        for o in needed:
+            self.stays(o, "an address or a condition depends on it")
+        found = set(needed)
+        if found or not any("load" in tasks for tasks in demand.crossings.values()):
+            return found
+        for o in loads:
+            alone = Demand(self.subject.structure, demand.fixed)
+            alone.run(o, "load")
+            sent = [v for v, tasks in alone.crossings.items() if "load" in tasks]
+            if sent:
+                maker = self.subject.structure.maker(sent[0])
+                because = numbers.why_not.get(maker, "") if maker is not None else ""
+                more = f", which stays with the consumers: {because}" if because else ""
+                self.stays(o, f"its address or condition depends on {self.made_by(sent[0])}{more}")
+                found.add(o)
+        return found
+
+    def specialized(self, loads: list[Op]) -> bool:
+        if self.subject.knobs.num_consumer_groups == 0:
+            self.subject.because("kernel", "uniform", "num_consumer_groups=0")
+            for what, o in self.subject.hints.for_tasks():
+                self.subject.because(
+                    o.id, f"no task, against {what}", "num_consumer_groups=0 comes first"
+                )
+            return False
+        free = [o for o in loads if not self.subject.hints.keeps(o)]
+        asked = [o for o in free if self.subject.hints.wants_producer(o)]
+        looped = [
+            o
+            for o in free
+            if any(p.kind is not control.if_ for p in self.subject.structure.enclosing(o))
+        ]
+        if looped or asked:
+            why = (
+                f"{named(looped)} feed dots in a loop: a producer runs ahead"
+                if looped
+                else f"{spelled(ids(asked[0]))} gives {named(asked)} to a task of their own"
+            )
+            self.subject.because("kernel", "specialized", why)
+            return True
+        first = self.subject.dots[0]
+        if not loads:
+            why = f"no load that feeds {named(self.subject.dots)} could be given to a producer"
+            if self.stayed:
+                o, because = next(iter(self.stayed.items()))
+                why += f": {o.id} not, as {because}"
+        elif free:
+            why = f"{named(free)} stand in no loop: there is nothing to run ahead of"
+        else:
+            why = f"{named(loads)} must not leave: {self.subject.hints.keeps(loads[0])}"
+        uniform(self.subject, why, first.loc, first.id)
+        return False

@@ -1,0 +1,98 @@
+"""What a schedule is chosen for, and the reasons for what has been decided so far.
+
+The parts of the chooser that decide (roles, division, memory, stores, tasks, consumer) share one subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warploom.errors import CompileError
+from warploom.ir.core import Func, Op, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.types import Tile
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.schedule.hints import Hints
+from warploom.schedule.model import ChannelPlan, Knobs, Reason, StorePlan
+from warploom.schedule.resources import Room
+from warploom.target import Target
+
+
+@dataclass(eq=False)
+class Subject:
+    """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
+
+    room: registers to leave beyond the estimate.
+    """
+
+    func: Func
+    knobs: Knobs
+    target: Target
+    room: Room = field(default_factory=Room)
+    reasons: list[Reason] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.structure = Structure(self.func.body)
+        self.accesses = Accesses(self.func, self.structure, self.target)
+        self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
+        self.dots = [o for o in self.ops if o.kind is tile.dot]
+        self.aliased = self.accesses.aliased()
+        self.hints = Hints(self.func, self.structure)
+
+    def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
+        """Records a decision about `subject`, an op's id or the name of a part, with its reason."""
+        self.reasons.append(Reason(subject, decision, reason, warn))
+
+    def unmet(self, o: Op, decision: str, why: str) -> None:
+        """What the source or the launch asks of op o is not done: a warning, an error where strict."""
+        if self.knobs.strict:
+            raise CompileError(
+                "not-as-asked",
+                f"{o.id}: {decision}, because {why}",
+                o.loc,
+                help="ask for what fits, or drop strict=True for a warning",
+            )
+        self.because(o.id, decision, why, warn=True)
+
+    def tell(self, reasons: list[Reason]) -> None:
+        """Records decisions; one against a request is a warning, an error where strict."""
+        for r in reasons:
+            if r.warn:
+                self.unmet(next(o for o in self.ops if o.id == r.subject), r.decision, r.because)
+            else:
+                self.reasons.append(r)
+
+    def tell_hints(
+        self,
+        specialized: bool,
+        channels: tuple[ChannelPlan, ...],
+        stores: tuple[StorePlan, ...] = (),
+    ) -> None:
+        """What became of the hints in the source."""
+        handed = [s.op for s in stores if s.by_task]
+        for o, told in self.hints.kept(specialized, channels, handed):
+            if told.warn:
+                self.unmet(o, told.decision, told.because)
+            else:
+                self.reasons.append(told)
+
+    def from_dot(self, v: Value) -> bool:
+        """Is v computed from a dot's result (whose layout makes direct stores slow)?"""
+        work, seen = [v], set()
+        while work:
+            made = self.structure.made[work.pop()]
+            o = made.op
+            if o is None or o in seen:
+                continue
+            seen.add(o)
+            if o.kind is tile.dot:
+                return True
+            work.extend(x for x in o.operands if isinstance(x.type, Tile))
+            work.extend(x for r in o.regions for x in r.yielded if isinstance(x.type, Tile))
+        return False
+
+
+def named(ops: list[Op]) -> str:
+    """The ids of ops, for a sentence."""
+    return ", ".join(o.id for o in ops)

@@ -1,0 +1,87 @@
+"""The tasks of a program: their warps, and the registers of a thread in each.
+
+resources.py knows what registers there are; here is decided who gets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warploom.errors import CompileError
+from warploom.schedule.division import Division
+from warploom.schedule.model import TaskPlan
+from warploom.schedule.resources import (
+    GROUP_WARPS,
+    WARP_GROUP,
+    Room,
+    budgets,
+    check_registers,
+    entry_registers,
+)
+from warploom.schedule.roles import TRANSPOSER, Roles
+from warploom.schedule.subject import Subject
+
+_WORKS = {
+    "issues": "only issues TMA",
+    "copies": "copies boxes by cp.async",
+    "holds": "brings boxes through its registers",
+    "loads": "loads tiles by pointers",
+}
+
+
+def plan_tasks(
+    subject: Subject, roles: Roles, division: Division, lean: bool
+) -> tuple[TaskPlan, ...]:
+    """Warps and registers of each task; one of stores comes later (`with_stores`).
+
+    lean: the consumer takes what registers there are, as what overlaps needs room to be scheduled in
+    (3 to 5 % of attention, docs/performance.md).  Raises CompileError for more than a CTA has."""
+    main, side, replicas = roles.main, roles.side, division.replicas
+    if not roles.specialized:
+        tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
+        return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
+    work = division.work(roles.loads)
+    turner = roles.transposer_registers()
+    pair = budgets(replicas, work, subject.target, division.need, subject.room, turner, lean)
+    entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
+    dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
+    if pair is None or pair[1] == entry:
+        pair = None
+    low = dec if dec else pair[0] if pair else None
+    high = inc if inc else pair[1] if pair else None
+    plans: tuple[TaskPlan, ...] = (
+        TaskPlan(main, "consumer", GROUP_WARPS, replicas, high),
+        TaskPlan(side, "producer", GROUP_WARPS, 1, low),
+    )
+    if turner:
+        own = turner if pair or low or high else None
+        plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
+    check_registers(plans, subject.target, subject.knobs.maxnreg, subject.func.loc)
+    total = sum(t.warps * t.replicas for t in plans)
+    if total > subject.target.max_warps:
+        raise CompileError(
+            "warps",
+            f"{replicas} consumer groups and what fills their rings are {total} warps, a CTA has at most "
+            f"{subject.target.max_warps}",
+            subject.func.loc,
+            help="lower num_consumer_groups",
+        )
+    said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
+    if lean and not (dec or inc):
+        said += "; a consumer that overlaps iterations takes all that is left"
+    if subject.room != Room() and not (dec or inc):
+        said += "; ptxas spilled with another budget"
+    for t in plans:
+        subject.because(t.name, f"{t.registers or 'all'} registers a thread", said)
+    return plans
+
+
+def with_stores(tasks: tuple[TaskPlan, ...]) -> tuple[TaskPlan, ...]:
+    """A store task for each replica of the consumer, beside a producer of one warp."""
+    consumer, producer = tasks
+    n, low = consumer.replicas, producer.registers
+    names = [f"store{i}" for i in range(n)] if n > 1 else ["store"]
+    stores = tuple(TaskPlan(name, "store", 1, 1, low) for name in names)
+    left = GROUP_WARPS - 1 - n
+    spare = (TaskPlan("spare", "spare", left, 1, low),) if left else ()
+    return (consumer, replace(producer, warps=1), *stores, *spare)
