@@ -22,6 +22,7 @@ from warploom.runtime.compiled import CompiledKernel
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
 WIDE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_consumer_groups": 2}
+SHARED = {"share_staging": True}
 
 
 @wl.jit
@@ -53,11 +54,12 @@ def arguments(m: int, n: int, k: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("knobs", "shared", "depth"),
     [
-        ({}, True, 4),
-        ({"BLOCK_M": 64, "num_consumer_groups": 1}, True, 5),
-        ({"num_buffers_warp_spec": 3}, False, 3),  # it fits as it is
-        ({"store_buffers": 1}, False, 4),
-        ({"num_buffers_warp_spec": 3, "num_ctas": 2, "BLOCK_M": 256}, False, 3),
+        ({}, False, 3),
+        (SHARED, True, 4),
+        ({**SHARED, "BLOCK_M": 64, "num_consumer_groups": 1}, True, 5),
+        ({**SHARED, "num_buffers_warp_spec": 3}, False, 3),  # it fits as it is
+        ({**SHARED, "store_buffers": 1}, False, 4),
+        ({**SHARED, "num_buffers_warp_spec": 3, "num_ctas": 2, "BLOCK_M": 256}, False, 3),
     ],
 )
 def test_staging_lies_where_the_ring_was(knobs: dict[str, Any], shared: bool, depth: int) -> None:
@@ -76,7 +78,9 @@ def test_staging_lies_where_the_ring_was(knobs: dict[str, Any], shared: bool, de
 
 
 def test_not_where_loads_follow() -> None:
-    kernel = road.compile_for(one_tile, arguments(200, 520, 200), (2, 3), {**WIDE, "TWICE": True})
+    kernel = road.compile_for(
+        one_tile, arguments(200, 520, 200), (2, 3), {**WIDE, **SHARED, "TWICE": True}
+    )
     assert not any(s.shares for s in kernel.schedule.stores[:1])
 
 
@@ -84,14 +88,14 @@ def test_not_in_a_loop_over_tiles() -> None:
     """The ring is full of the next tile's operands."""
     case = Gemm(300, 600, 128, blocks=(128, 256, 64))
     args = case.args(*case.arrays(np.random.default_rng(0)))
-    kernel = road.compile_for(case.jit, args, 2, {**case.meta, "num_consumer_groups": 2})
+    kernel = road.compile_for(case.jit, args, 2, {**case.meta, **SHARED, "num_consumer_groups": 2})
     assert not kernel.schedule.stores[0].shares
 
 
 def test_the_barrier_of_all_groups_is_needed() -> None:
     """Without it one group's results fall on operands that the other still reads."""
     args = arguments(128, 256, 200)
-    kernel = road.compile_for(one_tile, args, (1, 1), WIDE)
+    kernel = road.compile_for(one_tile, args, (1, 1), {**WIDE, **SHARED})
     placed = kernel.lowered.at(Level.PLACED)
     assert check(placed, [(args, (1, 1))]).ok
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_stores import WIDE, one_tile
+from tests.e2e.test_stores import SHARED, WIDE, one_tile
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize(
-    "knobs", [{}, {"store_buffers": 1}, {"store_buffers": 0}, {"BLOCK_N": 128}]
+    "knobs", [SHARED, {"store_buffers": 1}, {"store_buffers": 0}, {**SHARED, "BLOCK_N": 128}]
 )
 @pytest.mark.parametrize(("m", "n", "k"), [(200, 520, 200), (1000, 1032, 1544), (128, 256, 0)])
 def test_it_is_right(m: int, n: int, k: int, knobs: dict[str, Any]) -> None:

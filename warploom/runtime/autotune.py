@@ -56,6 +56,7 @@ class Config:
     end_turns: bool | None = None
     wait_eighths: int | None = None
     store_buffers: int | None = None
+    share_staging: bool | None = None
     store_task: bool | None = None
 
     @functools.cached_property

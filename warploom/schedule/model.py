@@ -36,6 +36,7 @@ class Knobs:
     )
     # Chunks of staging that a group's store through TMA has room for; 0: stored directly.
     store_buffers: int | None = None
+    share_staging: bool | None = None  # a store that comes once may be staged where a ring was
     store_task: bool | None = None  # a task of its own issues the stores of a loop over tiles
     pdl: bool = True  # the launch may overlap with the end of the kernel before it
     debug: bool = False  # bounded waits that trap; device asserts on

@@ -69,7 +69,8 @@ class Stores:
 
     def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
         """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
-        if self.subject.knobs.num_ctas > 1 or self.roles.relays or not groups:
+        knobs = self.subject.knobs
+        if not knobs.share_staging or knobs.num_ctas > 1 or self.roles.relays or not groups:
             return None
         top = self.subject.func.body
 
