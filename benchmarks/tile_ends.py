@@ -3,18 +3,16 @@
     python -m benchmarks.tile_ends --out results.json
 
 C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without,
-alternating: bursts of some 10 ms after 0.12 s of idleness, medians of single launches, in TFLOP/s.  This is
-what schedule/tile_ends.py's LONG stands on.
+alternating, in bursts (`warploom/bench/measure.py`), in TFLOP/s.  This is what schedule/tile_ends.py's LONG
+stands on.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import re
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ import torch
 
 import warploom as wl
 import warploom.language as tl
+from warploom.bench.measure import Clock
 
 SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
 ENDS = [(256, 0), (128, 1), (256, 1), (256, 2), (256, 4)]  # columns of a tile, rounds
-SETS, BURSTS, BURST_S, IDLE_S = 4, 5, 0.010, 0.12
+SETS, BURSTS = 4, 5
 
 
 @wl.jit
@@ -49,20 +48,6 @@ def activated(
         tl.store(c_ptr + m * N + n, acc.to(c_ptr.dtype.element_ty), mask=(m < M) & (n < N))
 
 
-def burst(launches: list[Any], flops: int) -> float:
-    """TFLOP/s of one burst."""
-    time.sleep(IDLE_S)
-    count = max(4, int(BURST_S / (flops / 7e14)))
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-    for i, event in enumerate(events[:-1]):
-        event.record()
-        launches[i % len(launches)]()
-    events[-1].record()
-    torch.cuda.synchronize()
-    spans = [x.elapsed_time(y) for x, y in itertools.pairwise(events)]
-    return flops / statistics.median(spans) / 1e9
-
-
 def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any]:
     draw = {"device": "cuda", "dtype": torch.bfloat16}
     sets = [(torch.randn(m, k, **draw), torch.randn(n, k, **draw)) for _ in range(SETS)]
@@ -84,11 +69,13 @@ def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any
     told = re.search(r"(\d+) cycles of", kernel.explain())
     found["cycles"] = int(told.group(1)) if told else None
     found["chosen"] = bool(kernel.schedule.turns)
-    for launches in ways.values():
-        burst(launches, found["flops"])
+    clock = Clock()
+    runs = {name: (lambda i, x=launches: x[i]()) for name, launches in ways.items()}
+    expected = {name: clock.quick_ms(run, SETS) for name, run in runs.items()}
     for _ in range(BURSTS):
-        for name, launches in ways.items():
-            found[name].append(burst(launches, found["flops"]))
+        for name, run in runs.items():
+            spent = clock.burst_ms(run, SETS, expected[name])
+            found[name].append(found["flops"] / spent / 1e9)
     return found
 
 

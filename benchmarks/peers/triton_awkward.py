@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from warploom.bench.data import AwkwardData
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton pointers"
 KINDS = ("awkward",)
@@ -73,4 +73,4 @@ def candidates(data: AwkwardData) -> list[Candidate]:
 
         return run
 
-    return [Candidate(str(config), lambda config=config: make(config)) for config in CONFIGS]  # type: ignore[misc]
+    return each(CONFIGS, make)

@@ -7,7 +7,7 @@ from typing import Any
 import warploom as wl
 import warploom.language as tl
 from warploom.bench.data import AwkwardData, multiprocessors
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 from warploom.kernels.gemm import gemm_pointers, grouped_tile, persistent_grid
 
 NAME = "warploom"
@@ -86,4 +86,4 @@ def candidates(data: AwkwardData) -> list[Candidate]:
             launches.append(kernel.prepare(*args, grid=grid(blocks), strict=True, **meta))
         return lambda i: launches[i]()
 
-    return [Candidate(str(config), lambda config=config: make(config)) for config in CONFIGS]  # type: ignore[misc]
+    return each(CONFIGS, make)

@@ -14,6 +14,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from tests.eject.owned import owned, same_program
+from tests.softmax import expected
 from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
 from warploom.kernels.explicit.attention import Attention
 from warploom.runtime import sass
@@ -36,19 +37,6 @@ def arguments(heads: int, seq: int, d: int, shared_by: int) -> list[Any]:
     counter = road.filled(np.zeros(2), np.int32)
     section = section_of(heads, seq, d, shared_by, 1 << 15)
     return [q, k, v, o, lse, counter, heads, seq, section, scale]
-
-
-def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """O and log Σ exp, in float64."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
-    s = np.einsum("hid,hjd->hij", q, k) * q.shape[-1] ** -0.5
-    if causal:
-        s = np.where(np.tril(np.ones(s.shape[1:], bool)), s, -np.inf)
-    top = s.max(-1, keepdims=True)
-    p = np.exp(s - top)
-    total = p.sum(-1, keepdims=True)
-    return np.einsum("hij,hjd->hid", p / total, v), (top + np.log(total))[..., 0]
 
 
 def close(found: list[Any], causal: bool) -> None:

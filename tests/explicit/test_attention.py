@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.softmax import expected
 from warploom.check import check
 from warploom.errors import WarploomWarning
 from warploom.kernels.explicit.attention import Attention, configs
@@ -21,19 +22,6 @@ needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdi
 @functools.cache
 def compiled(**options: Any) -> Any:
     return Attention(**options).compile(SIGNATURE)
-
-
-def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """O and log Σ exp, in float64."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
-    s = np.einsum("hid,hjd->hij", q, k) * q.shape[-1] ** -0.5
-    if causal:
-        s = np.where(np.tril(np.ones(s.shape[1:], bool)), s, -np.inf)
-    top = s.max(-1, keepdims=True)
-    p = np.exp(s - top)
-    total = p.sum(-1, keepdims=True)
-    return np.einsum("hij,hjd->hid", p / total, v), (top + np.log(total))[..., 0]
 
 
 @pytest.mark.parametrize(

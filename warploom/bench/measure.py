@@ -14,6 +14,7 @@ A wrong implementation gets no time.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import statistics
@@ -21,12 +22,14 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from warploom.bench.cases import Case
 from warploom.bench.data import Reference, make_data
+
+T = TypeVar("T")
 
 BURST_MS, IDLE_S = 10.0, 0.12
 SUSTAINED_MS, WARM_MS = 60.0, 20.0
@@ -44,6 +47,11 @@ class Candidate:
 
     label: str
     make: Callable[[], Run]
+
+
+def each(configs: Iterable[T], make: Callable[[T], Run]) -> list[Candidate]:
+    """A candidate for each configuration, which is its label."""
+    return [Candidate(str(config), functools.partial(make, config)) for config in configs]
 
 
 @dataclass

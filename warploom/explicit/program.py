@@ -15,7 +15,7 @@ from warploom.errors import CompileError, Loc, Note
 from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Type, Value
-from warploom.ir.types import Barriers, DType, Shared
+from warploom.ir.types import DType, Shared
 
 WARP = 32
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
@@ -228,8 +228,3 @@ def elements(t: Type) -> int:
     """Elements of a shared tensor, all its slots."""
     assert isinstance(t, Shared)
     return math.prod(t.lead) * math.prod(t.shape)
-
-
-def barrier_count(t: Type) -> int:
-    assert isinstance(t, Barriers)
-    return t.n

@@ -6,9 +6,12 @@ They know control flow (`for`, `while`, `if`) and nothing else about particular 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from warploom.ir.core import Effect, Op, Region, Value, walk
 from warploom.ir.ops import control
+
+T = TypeVar("T")
 
 
 def definitions(region: Region) -> dict[Value, Op]:
@@ -145,12 +148,16 @@ def backward_slice(
     `sources` is what the function of that name returns.  A value for which `stop` holds is part of the
     slice, but what it is computed from is not.  Map the slice through `definitions` to get ops.
     """
-    found: set[Value] = set()
+    return closure(roots, lambda v: () if stop(v) else sources.get(v, ()))
+
+
+def closure(roots: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]:
+    """The roots and all that can be reached from them: what follows a root, what follows that, and so on."""
+    found: set[T] = set()
     pending = list(roots)
     while pending:
-        v = pending.pop()
-        if v not in found:
-            found.add(v)
-            if not stop(v):
-                pending.extend(sources.get(v, ()))
+        x = pending.pop()
+        if x not in found:
+            found.add(x)
+            pending.extend(following(x))
     return found

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from warploom.ir.analysis import effects, is_pure, reads
+from warploom.ir.analysis import closure, effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
 from warploom.ir.ops import control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
@@ -77,13 +77,7 @@ class Tail:
             else:
                 waits.update(o.results)
                 in_order = in_order and not effects(o) & (Effect.WRITE | Effect.SYNC)
-        needed: set[Op] = set()
-        work = list(roots)
-        while work:
-            o = work.pop()
-            if o not in needed:
-                needed.add(o)
-                work += [made[v] for v in o.operands if v in made]
+        needed = closure(roots, lambda o: [made[v] for v in o.operands if v in made])
         moved = {*releases, *roots}
         rest = [o for o in behind if o not in moved]
         read = {v for o in rest for v in reads(o)}

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
-from warploom.ir.analysis import definitions, effects, reads
+from warploom.ir.analysis import closure, definitions, effects, reads
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import control, hopper, task
 from warploom.ir.rewrite import Env, clone_op, rewrite
@@ -235,14 +235,7 @@ class _Loop(TwoStages):
 
     def closure(self, roots: Iterable[Op]) -> set[Op]:
         """The roots and all that they wait for in their own iteration."""
-        found: set[Op] = set()
-        work = list(roots)
-        while work:
-            o = work.pop()
-            if o not in found:
-                found.add(o)
-                work.extend(self.before(o))
-        return found
+        return closure(roots, self.before)
 
     def sections(self) -> tuple[list[Op], ...]:
         """One turn: what issues the early dots, what issues the late ones, what runs under them, their end,

@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from warploom.bench.data import Data, multiprocessors
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Gluon, specialized by hand"
 
@@ -154,4 +154,4 @@ def candidates(data: Data) -> list[Candidate]:
         return run
 
     configs = SMALL_M if case.m <= 64 else LARGE
-    return [Candidate(str(config), lambda config=config: make(config)) for config in configs]  # type: ignore[misc]
+    return each(configs, make)

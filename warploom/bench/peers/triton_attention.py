@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from warploom.bench.data import AttentionData, zeros
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton attention, pointers"
 KINDS = ("attention",)
@@ -99,4 +99,4 @@ def candidates(data: AttentionData) -> list[Candidate]:
 
         return run
 
-    return [Candidate(str(c), lambda c=c: make(c)) for c in CONFIGS[case.d]]  # type: ignore[misc]
+    return each(CONFIGS[case.d], make)

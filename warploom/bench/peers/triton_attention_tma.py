@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from warploom.bench.data import AttentionData, multiprocessors, zeros
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton attention, TMA"
 KINDS = ("attention",)
@@ -166,10 +166,7 @@ def variants(
     """All configurations, for sequences that blocks divide."""
     if data.case.seq % 128:
         return []
-    return [
-        Candidate(str(config), lambda config=config: bind(data, config, **how))  # type: ignore[misc]
-        for config in configs[data.case.d]
-    ]
+    return each(configs[data.case.d], lambda config: bind(data, config, **how))
 
 
 def candidates(data: AttentionData) -> list[Candidate]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warploom.bench.data import DualData
-from warploom.bench.measure import Candidate
+from warploom.bench.measure import Candidate, each
 from warploom.bench.peers.triton_dual import bind
 
 NAME = "Triton dual, persistent TMA, warp_specialize"
@@ -16,7 +16,4 @@ CONFIGS = [(128, 128, 64, 8, 4, 3), (128, 64, 64, 8, 4, 3), (128, 64, 64, 8, 4, 
 def candidates(data: DualData) -> list[Candidate]:
     if data.case.dtype != "bf16":
         return []
-    return [
-        Candidate(str(config), lambda config=config: bind(data, config, False, True))  # type: ignore[misc]
-        for config in CONFIGS
-    ]
+    return each(CONFIGS, lambda config: bind(data, config, False, True))

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from warploom.bench.data import Fp8Data
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton fp8, pointers"
 KINDS = ("fp8",)
@@ -75,4 +75,4 @@ def candidates(data: Fp8Data) -> list[Candidate]:
 
         return run
 
-    return [Candidate(str(config), lambda config=config: make(config)) for config in CONFIGS]  # type: ignore[misc]
+    return each(CONFIGS, make)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from warploom.bench.data import Data
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton pointers"
 
@@ -84,4 +84,4 @@ def candidates(data: Data) -> list[Candidate]:
         return run
 
     configs = SMALL_M if case.m <= 64 else LARGE
-    return [Candidate(str(config), lambda config=config: make(config)) for config in configs]  # type: ignore[misc]
+    return each(configs, make)

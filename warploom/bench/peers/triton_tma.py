@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from warploom.bench.data import Data, multiprocessors
-from warploom.bench.measure import Candidate, Run
+from warploom.bench.measure import Candidate, Run, each
 
 NAME = "Triton persistent TMA"
 
@@ -96,7 +96,4 @@ def bind(data: Data, config: tuple[int, ...], flatten: bool, specialize: bool) -
 
 def candidates(data: Data) -> list[Candidate]:
     configs = SMALL_M if data.case.m <= 64 else LARGE
-    return [
-        Candidate(str(config), lambda config=config: bind(data, config, True, False))  # type: ignore[misc]
-        for config in configs
-    ]
+    return each(configs, lambda config: bind(data, config, True, False))

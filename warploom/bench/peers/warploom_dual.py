@@ -6,7 +6,7 @@ from typing import Any
 
 from warploom.bench.data import DualData, multiprocessors
 from warploom.bench.launches import KernelRun
-from warploom.bench.measure import Candidate
+from warploom.bench.measure import Candidate, each
 
 NAME = "warploom dual"
 KINDS = ("dual",)
@@ -29,7 +29,5 @@ def bind(data: DualData, config: Any) -> KernelRun:
 def candidates(data: DualData) -> list[Candidate]:
     from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS
 
-    return [
-        Candidate(str(config), lambda config=config: bind(data, config))  # type: ignore[misc]
-        for config in (DUAL_FP8_CONFIGS if data.case.dtype == "e4m3" else DUAL_CONFIGS)
-    ]
+    configs = DUAL_FP8_CONFIGS if data.case.dtype == "e4m3" else DUAL_CONFIGS
+    return each(configs, lambda config: bind(data, config))

@@ -6,7 +6,7 @@ from typing import Any
 
 from warploom.bench.data import Fp8Data, multiprocessors
 from warploom.bench.launches import KernelRun
-from warploom.bench.measure import Candidate
+from warploom.bench.measure import Candidate, each
 
 NAME = "warploom fp8"
 KINDS = ("fp8",)
@@ -26,10 +26,7 @@ def bind(data: Fp8Data, config: Any) -> KernelRun:
 
 
 def variants(data: Fp8Data, configs: list[Any]) -> list[Candidate]:
-    return [
-        Candidate(str(config), lambda config=config: bind(data, config))  # type: ignore[misc]
-        for config in configs
-    ]
+    return each(configs, lambda config: bind(data, config))
 
 
 def candidates(data: Fp8Data) -> list[Candidate]:
