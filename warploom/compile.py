@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -189,11 +189,6 @@ class _blame:
             f"pass {self.name} failed on kernel {self.before.name}: {type(error).__name__}: {error}\n"
             f"This is a bug of warploom; please report it with {path}"
         ) from error
-
-
-def each_level(lowered: Lowered) -> Iterator[tuple[str, Func]]:
-    """(pass name, function) for every step, for tests that compare what each computes."""
-    yield from lowered.steps
 
 
 def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import warploom as wl
-from warploom.compile import each_level
 from warploom.ir.core import SEQUENTIAL, Level
 from warploom.runtime.args import fields_of
 from warploom.runtime.compiled import CompiledKernel
@@ -134,7 +133,7 @@ def _runs(compiled: CompiledKernel) -> list[tuple[str, Callable[[list[Any], Any]
     """What every step of the road that can be run does to arguments."""
     found: list[tuple[str, Callable[[list[Any], Any], Any]]] = [
         (f"after {name}", partial(run, func))
-        for name, func in each_level(compiled.lowered)
+        for name, func in compiled.lowered.steps
         if func.level in SEQUENTIAL
     ]
     return [*found, ("WARP", partial(simulate, compiled.lowered.at(Level.WARP), seed=2))]

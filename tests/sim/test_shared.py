@@ -104,13 +104,13 @@ def test_what_a_descriptor_cannot_say() -> None:
 def test_ordinary_stores_reach_the_async_proxy_by_a_fence() -> None:
     memory, p = SharedMemory(4096), place((8, 64), 1, 128, address=0)
     at, x = p.addresses, np.arange(512).reshape(8, 64).astype(bf16.numpy)
-    assert not memory.is_written(at, bf16)
+    assert not memory.is_written(at)
     memory.write(at, x, bf16, asynchronous=False)
     np.testing.assert_array_equal(memory.read(at, bf16, False), x)
     assert np.isnan(memory.read(at, bf16, True).astype(np.float32)).all()
     memory.fence()
     np.testing.assert_array_equal(memory.read(at, bf16, True), x)
-    assert memory.is_written(at, bf16)
+    assert memory.is_written(at)
 
 
 def test_slots_of_swizzled_allocations_are_aligned() -> None:

@@ -13,7 +13,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.unit.tracing import kinds, launch, trace
-from warploom.frontend.signature import DescriptorType, expand_all
+from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.translate import translate
 from warploom.ir.core import Fact
 from warploom.ir.types import Pointer, Scalar, f16, i32
@@ -400,8 +400,9 @@ def test_library_gemm_descriptors(trans_a: bool, trans_b: bool) -> None:
 
 
 def test_host_descriptor_parameters() -> None:
-    names = [n for n, _ in expand_all({"x": DescriptorType((8, 16), f16), "n": Scalar(i32)})]
-    assert names == ["x", "x_shape0", "x_shape1", "x_stride0", "x_stride1", "n"]
+    names = [name for name, _ in expand("x", DescriptorType((8, 16), f16))]
+    assert names == ["x", "x_shape0", "x_shape1", "x_stride0", "x_stride1"]
+    assert expand("n", Scalar(i32)) == (("n", Scalar(i32)),)
 
 
 @wl.jit

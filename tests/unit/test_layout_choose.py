@@ -11,7 +11,6 @@ from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
 from warploom.layout.choose import (
     MatrixForm,
     conversion,
-    displacements,
     matrix_form,
     reduce_scratch,
     scratch_geometry,
@@ -184,24 +183,3 @@ def test_sector_ratio() -> None:
     assert sector_ratio(acc, 1, 4, 4) == 1
     assert sector_ratio(blocked((4096, 1), 0, 1, 4), 1, 4, 1) == 8  # every lane in a row of its own
     assert sector_ratio(acc.drop(0), 0, 4, 4) == 1  # replicated lanes read the same sectors
-
-
-@pytest.mark.parametrize(
-    ("layout", "geometry"),
-    [
-        (wgmma_acc((64, 64)), ROWS),
-        (wgmma_acc((64, 256)), Geometry((64, 256), 2, 1, 128)),
-        (coalesced((128, 64), 1, 2, 4), Geometry((128, 64), 2, 1, 128)),
-    ],
-)
-def test_displacements(layout: Layout, geometry: Geometry) -> None:
-    offsets = thread_offsets(layout, geometry).reshape(-1, layout.registers)
-    steps = displacements(offsets)
-    assert steps is not None and steps[0] == (0, 0)
-    for r, (flip, add) in enumerate(steps):
-        assert np.array_equal((offsets[:, 0] ^ flip) + add, offsets[:, r])
-
-
-def test_displacements_refuse_what_differs_between_threads() -> None:
-    assert displacements(np.array([[0, 16], [16, 48]])) is None
-    assert displacements(np.array([[0, 1024], [16, 4112]])) is None

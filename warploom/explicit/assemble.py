@@ -52,7 +52,7 @@ def assemble(
     maps = [o for o in declared if o.operands]
     viewed = {v for o in maps for v in o.operands}
     entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
-    warps = _warps(p, phases, loc)
+    warps = _warps(p, loc)
     names: set[str] = set()
     code = [o for ph in phases for top in (*(g for g, _ in ph.groups), *ph.code) for o in _all(top)]
     numbered = {
@@ -230,7 +230,7 @@ def _without(o: Op, moved: set[Op]) -> Op:
 # ---- tasks
 
 
-def _warps(p: Program, phases: list[_Phase], loc: Loc) -> int:
+def _warps(p: Program, loc: Loc) -> int:
     """Warps of the CTA: what self.attrs.warps says, or what the groups take."""
     given = p.threads[0].warps
     if given is not None:

@@ -645,14 +645,14 @@ class ScriptStatements(Statements):
             threads = self._inside(entered)
         saved = dict(self.scope)
         if threads is None:  # the group is the one that runs already
-            self._index(item, entered)
+            self._index(item)
             self.block(node.body)
         elif threads.kind == "one":
             self._elect(node, threads)
-            self._forget(saved, node, "one thread assigns it, the others do not know it")
+            self._forget(saved, "one thread assigns it, the others do not know it")
         else:
             self._group(node, item, entered, threads)
-            self._forget(saved, node, "only the threads of one group assign it")
+            self._forget(saved, "only the threads of one group assign it")
 
     def _inside(self, e: Enter) -> Threads | None:
         """Who runs the block of a `with`; None: whoever runs the code around it."""
@@ -679,7 +679,7 @@ class ScriptStatements(Statements):
             return None
         return Threads(here.first + first, warps, e.replicas, "group", loc)
 
-    def _index(self, item: ast.withitem, e: Enter) -> None:
+    def _index(self, item: ast.withitem) -> None:
         if item.optional_vars is not None:
             self._bind(item.optional_vars, Const(0, i32))
 
@@ -718,7 +718,7 @@ class ScriptStatements(Statements):
             )  # fmt: skip
         p.state.groups[key] = Group(e.name, threads)
 
-    def _forget(self, saved: Scope, node: ast.With, why: str) -> None:
+    def _forget(self, saved: Scope, why: str) -> None:
         """Variables as they were before a group; what the group assigned has no value after it."""
         changed = [
             n for n, b in self.scope.items() if n not in saved or saved[n].value is not b.value

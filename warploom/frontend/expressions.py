@@ -331,11 +331,9 @@ class Expressions(ABC):
                 results.append(arm())
             arms.append(builder)
         with self.at(node):
-            return self.merge(node, c, arms, results, [""])
+            return self.merge(c, arms, results, [""])
 
-    def merge(
-        self, node: ast.AST, c: Value, arms: list[Builder], results: list[Any], hints: list[str]
-    ) -> Any:
+    def merge(self, c: Value, arms: list[Builder], results: list[Any], hints: list[str]) -> Any:
         """The value of two arms whose ops were built apart, as one."""
         emitter = self.emitter
         x, y = results

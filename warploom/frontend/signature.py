@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warploom.ir.core import Type
@@ -40,8 +39,3 @@ def expand(name: str, t: Type) -> tuple[tuple[str, Type], ...]:
         *((f"{name}_shape{i}", Scalar(i64)) for i in axes),
         *((f"{name}_stride{i}", Scalar(i64)) for i in axes),
     )
-
-
-def expand_all(signature: Mapping[str, Type]) -> tuple[tuple[str, Type], ...]:
-    """All function parameters of a signature, in order."""
-    return tuple(p for name, t in signature.items() for p in expand(name, t))

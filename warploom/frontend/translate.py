@@ -437,7 +437,7 @@ class Statements(Expressions):
         results = [o.value if o is not None else None for _, _, o in outcomes]
         builders = [b for b, _, _ in outcomes]
         with self.at(node.test):
-            return _Returned(self.merge(node, c, builders, results, ["result"]))
+            return _Returned(self.merge(c, builders, results, ["result"]))
 
     # -- loops
 

@@ -292,20 +292,6 @@ def turning_form(layout: Layout, geometry: Geometry) -> TurningForm | None:
 # ---- addresses
 
 
-def displacements(offsets: Ints, period: int = 1024) -> tuple[tuple[int, int], ...] | None:
-    """How a thread's addresses follow from its first one.
-
-    offsets: (threads, accesses) in bytes.  Gives for each access (x, a) with
-    offset = (offset of access 0 ^ x) + a in every thread, x below `period` and a a multiple of it; None where
-    there is no such pair (the caller then computes each address in full).
-    """
-    high, low = offsets // period, offsets % period
-    add, flip = high - high[:, :1], low ^ low[:, :1]
-    if (add != add[:1]).any() or (flip != flip[:1]).any():
-        return None
-    return tuple((int(x), int(a) * period) for x, a in zip(flip[0], add[0], strict=True))
-
-
 def thread_offsets(layout: Layout, geometry: Geometry) -> Ints:
     """Byte offset in the slot of every element: shape (warps, 32, registers).  Meaningless on overhang."""
     return byte_offset(geometry, layout.table)

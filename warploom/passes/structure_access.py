@@ -236,7 +236,7 @@ class _Analysis:
             start = self.of(first)
             if by is None or start is None:
                 continue
-            here = self._scaled(by, self._iteration(iv, lo, step, by))
+            here = self._scaled(by, self._iteration(iv, lo, step))
             end = self._scaled(by, Poly.atom(self._trips(lo, hi, step)))
             self.affine[param] = _sum(start, here)
             self.affine[result] = _sum(start, end)
@@ -278,7 +278,7 @@ class _Analysis:
                 return True
         return atom in inside
 
-    def _iteration(self, iv: Value, lo: Value, step: Value, by: Affine) -> Poly:
+    def _iteration(self, iv: Value, lo: Value, step: Value) -> Poly:
         """The iteration's index as a polynomial, in terms of iv where the step allows it."""
         start, unit = self.of(lo), self.of(step)
         assert start is not None and unit is not None

@@ -64,10 +64,9 @@ def choose(
 def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> Schedule:
     """A specialized kernel's schedule, or the uniform one's where that is predicted to be faster.
     need: as _scheduled."""
-    again = Subject(subject.func, subject.knobs, subject.target, subject.room)
     work = forms.work_of(subject.accesses, schedule)
     try:
-        other, plain_need = _scheduled(again, plainly=True)
+        other, plain_need = _scheduled(subject.afresh(), plainly=True)
     except CompileError:  # as uniform it doesn't fit
         return schedule
     if work is None or any(r.warn for r in other.reasons):
@@ -96,7 +95,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     if not subject.dots:
         return _plain(subject), 0
     for o in subject.dots:
-        _check_dot_types(subject, o)
+        _check_dot_types(o)
     who = roles.assign(subject, plainly)
     division = divide(subject, who)
     replicas, specialized = division.replicas, who.specialized
@@ -206,7 +205,7 @@ def _check_limits(subject: Subject) -> None:
         )
 
 
-def _check_dot_types(subject: Subject, o: Op) -> None:
+def _check_dot_types(o: Op) -> None:
     """Refuses a dot that no split makes legal."""
     a = dtype_of(o.operands[0].type)
     k = shape_of(o.operands[0].type)[1]

@@ -51,11 +51,10 @@ def find(
     early = tuple(o for o in dots if o not in late)
     if not late:
         return None
-    return Overlap(loop, early, late, _why_not(loop, body, before, early, late, stays, in_place))
+    return Overlap(loop, early, late, _why_not(body, before, early, late, stays, in_place))
 
 
 def _why_not(
-    loop: Op,
     body: Region,
     before: _Dependences,
     early: Iterable[Op],

@@ -5,6 +5,7 @@ The parts of the chooser that decide (roles, division, memory, stores, tasks, co
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 
 from warploom.errors import CompileError
@@ -39,6 +40,12 @@ class Subject:
         self.dots = [o for o in self.ops if o.kind is tile.dot]
         self.aliased = self.accesses.aliased()
         self.hints = Hints(self.func, self.structure)
+
+    def afresh(self) -> Subject:
+        """The same without reasons, for another schedule of it: the analyses are shared."""
+        other = copy.copy(self)
+        other.reasons = []
+        return other
 
     def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `subject`, an op's id or the name of a part, with its reason."""

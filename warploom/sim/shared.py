@@ -257,7 +257,8 @@ class SharedMemory:
         found: Array = memory.view(_word(dtype))[addresses // dtype.bytes].view(dtype.numpy)
         return found
 
-    def is_written(self, addresses: Array, dtype: DType) -> bool:
+    def is_written(self, addresses: Array) -> bool:
+        """Has something been written to each of these bytes?"""
         return bool(self.written[addresses].all())
 
     def write(self, addresses: Array, values: Array, dtype: DType, asynchronous: bool) -> None:

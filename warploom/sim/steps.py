@@ -327,7 +327,7 @@ def _shared_load(a: Agent, o: Op, s: Place) -> Any:
 
 
 def _need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
-    if not a.cta.program.ctas[s.rank].shared.is_written(at, s.type.dtype):
+    if not a.cta.program.ctas[s.rank].shared.is_written(at):
         raise MemoryFault(
             "uninitialised", f"{a.who}: {_what(o, s)} reads bytes that nothing wrote", o.loc
         )
