@@ -39,14 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) ->
         help="a constexpr argument; may be given several times",
     )
     parser.add_argument("--target", choices=sorted(TARGETS), default=SM_90A.name)
-    knobs = parser.add_argument_group("knobs")
+    knobs = parser.add_argument_group("knobs", "None: the compiler chooses")
     for knob in dataclasses.fields(Knobs):
-        flag = "--" + knob.name.replace("_", "-")
+        flag, means = "--" + knob.name.replace("_", "-"), knob.metadata["means"]
+        told = f"{means} (default: {knob.default})"
         if knob.type == "bool":
-            knobs.add_argument(flag, action="store_true", default=None)
+            switch = argparse.BooleanOptionalAction
+            knobs.add_argument(flag, action=switch, default=None, help=told)
         else:
             is_number = "int" in str(knob.type)
-            knobs.add_argument(flag, type=_value, metavar="N" if is_number else "VALUE")
+            what = "N" if is_number else "VALUE"
+            knobs.add_argument(flag, type=_value, metavar=what, help=told)
 
 
 def _value(text: str) -> int | bool | str:

@@ -36,7 +36,7 @@ ROUNDS = len(HEATS) + 1
 
 @dataclass(frozen=True)
 class Config:
-    """One candidate: values of meta-parameters, and knobs.  None: the chooser decides.
+    """One candidate: values of meta-parameters, and knobs (`Knobs` says what each means; docs/knobs.md).
 
     pre_hook, ir_override and the like of Triton's Config are not taken: they are user code, which the
     timing worker never runs.

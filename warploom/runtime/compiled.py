@@ -541,7 +541,7 @@ def _keep(kernel: CompiledKernel) -> None:
 
 def for_overlap(request: Request) -> Request:
     """The variant for arguments that overlap: uniform, every load and store in the program's order."""
-    knobs = replace(request.knobs, num_consumer_groups=0, num_stages=1, num_buffers_warp_spec=None)
+    knobs = replace(request.knobs.uniform(), num_stages=1)
     return replace(request, knobs=knobs, overlap=True, schedule=None)
 
 

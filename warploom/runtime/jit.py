@@ -666,11 +666,13 @@ def make_knobs(given: Mapping[str, Any]) -> Knobs:
             KNOBS[name].type
         )  # annotations are text: "bool", "bool | Literal["tiles"] | None"
         is_flag, words = "bool" in kinds, re.findall(r"'(\w+)'", kinds)
-        ok = isinstance(value, bool) if is_flag else type(value) is int and value >= 0
+        numbers = KNOBS[name].metadata["numbers"]
+        ok = isinstance(value, bool) if is_flag else type(value) is int and value in numbers
         if not (ok or (value is None and default is None) or value in words):
-            kind = " or ".join(
-                ["True", "False", *map(repr, words)] if is_flag else ["a whole number"]
-            )
+            kind = " or ".join(["True", "False", *map(repr, words)])
+            if not is_flag:
+                few = len(numbers) < 10  # else whatever hardware and memory allow: said elsewhere
+                kind = f"{numbers[0]} to {numbers[-1]}" if few else "a whole number"
             raise CompileError(
                 "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
             )

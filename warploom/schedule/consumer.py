@@ -69,8 +69,29 @@ def promotions(
     return tuple(plans)
 
 
-def overlaps(subject: Subject, roles: Roles, consumer: TaskPlan) -> tuple[OverlapPlan, ...]:
+def overlaps(
+    subject: Subject, roles: Roles, division: Division, consumer: TaskPlan
+) -> tuple[OverlapPlan, ...]:
     """Loops of the consumer whose iterations overlap."""
+    why = "no loop has a dot that waits for another one of the same iteration"
+    if not roles.specialized:
+        why = "the kernel is uniform"
+    elif division.dealt:
+        why = "each group has tiles of its own"
+    else:
+        found = _overlapping_loops(subject, roles, consumer)
+        if found is not None:
+            return found
+    knobs = subject.knobs
+    if (knobs.consumer_stages or 0) > 1 or knobs.ping_pong is True:
+        subject.unmet(subject.dots[0], "iterations don't overlap", why)
+    return ()
+
+
+def _overlapping_loops(
+    subject: Subject, roles: Roles, consumer: TaskPlan
+) -> tuple[OverlapPlan, ...] | None:
+    """None where there is no loop that could be asked."""
     threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
     registers = consumer.registers or entry_registers(
         threads, subject.target, subject.knobs.maxnreg
@@ -83,7 +104,7 @@ def overlaps(subject: Subject, roles: Roles, consumer: TaskPlan) -> tuple[Overla
         _in_place(subject, roles.loads),
     )
     subject.tell(reasons)
-    return tuple(chosen)
+    return tuple(chosen) if reasons else None
 
 
 def overlapping(subject: Subject, roles: Roles) -> bool:

@@ -125,7 +125,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     tasks = plan_tasks(subject, who, division, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks)
-    overlaps = consumer.overlaps(subject, who, tasks[0]) if shared else ()
+    overlaps = consumer.overlaps(subject, who, division, tasks[0])
     deferred = consumer.deferred(subject, overlaps)
     entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, subject.target)
     promotions = consumer.promotions(subject, division, joins, tasks[0].registers or entry)
@@ -194,6 +194,16 @@ def _check_limits(subject: Subject) -> None:
             f"num_warps={knobs.num_warps}: a CTA has 1 to {target.max_warps} warps",
             subject.func.loc,
             help=f"use num_warps={GROUP_WARPS} or {2 * GROUP_WARPS}",
+        )
+    groups = knobs.num_consumer_groups or 0
+    warps = (groups + 1) * GROUP_WARPS
+    if groups and warps > target.max_warps:
+        raise CompileError(
+            "warps",
+            f"num_consumer_groups={groups}: with a producer these are {warps} warps, a CTA has at most "
+            f"{target.max_warps}",
+            subject.func.loc,
+            help="lower num_consumer_groups: two or three are usual",
         )
     most = target.max_registers_per_thread
     if knobs.maxnreg is not None and not 1 <= knobs.maxnreg <= most:

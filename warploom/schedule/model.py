@@ -13,33 +13,96 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
+def _knob(
+    default: Any, means: str, *, of_tasks: bool = False, numbers: range = range(1 << 31)
+) -> Any:
+    """A field of Knobs.  means: for the command line and docs/knobs.md.  of_tasks: is it about what only
+    specialized kernels have?  numbers: that it may be."""
+    return field(
+        default=default, metadata={"means": means, "of_tasks": of_tasks, "numbers": numbers}
+    )
+
+
 @dataclass(frozen=True)
 class Knobs:
-    """What a launch or wl.Config asks for.  None: the chooser decides."""
+    """What a launch or wl.Config asks for.  None: the chooser decides.  docs/knobs.md lists them."""
 
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
-    maxnreg: int | None = None
-    num_consumer_groups: int | None = None  # 0: uniform
-    num_buffers_warp_spec: int | None = None  # depth of the rings; None: what fits
-    reg_dec_producer: int | None = None
-    reg_inc_consumer: int | None = None
-    strict: bool = False  # a specialization that can't happen is an error instead of a warning
-    enable_fp_fusion: bool = True  # a·b + c may be one instruction, rounded once
-    consumer_stages: int | None = None  # 1: no overlap of a consumer's iterations
-    # Consumer groups take turns at issuing dots; "tiles": each with a tile of its own.
-    ping_pong: bool | Literal["tiles"] | None = None
-    end_turns: bool | None = None  # consumer groups finish their tiles one after the other
-    wait_eighths: int | None = (
-        None  # of the arithmetic under late dots, what comes before their wait
+    num_warps: int = _knob(
+        4,
+        "warps of a uniform program, or of each consumer group; a multiple of 4 if there are dots",
     )
-    # Chunks of staging that a group's store through TMA has room for; 0: stored directly.
-    store_buffers: int | None = None
-    share_staging: bool | None = None  # a store that comes once may be staged where a ring was
-    store_task: bool | None = None  # a task of its own issues the stores of a loop over tiles
-    pdl: bool = True  # the launch may overlap with the end of the kernel before it
-    debug: bool = False  # bounded waits that trap; device asserts on
+    num_stages: int = _knob(
+        3, "slots of a uniform kernel's rings: iterations that its loads run ahead, plus one"
+    )
+    num_ctas: int = _knob(
+        1, "CTAs of a program: a cluster; grid, program_id and BLOCK_* are the cluster's"
+    )
+    maxnreg: int | None = _knob(None, "the most registers that a thread is launched with")
+    num_consumer_groups: int | None = _knob(
+        None,
+        "warp groups that compute, beside a producer; 0: a uniform kernel, without tasks",
+        of_tasks=True,
+    )
+    num_buffers_warp_spec: int | None = _knob(
+        None,
+        "slots of the rings between producer and consumers; None: as many as fit",
+        of_tasks=True,
+    )
+    reg_dec_producer: int | None = _knob(
+        None, "registers of a producer's thread (setmaxnreg), a multiple of 8", of_tasks=True
+    )
+    reg_inc_consumer: int | None = _knob(
+        None, "registers of a consumer's thread (setmaxnreg), a multiple of 8", of_tasks=True
+    )
+    strict: bool = _knob(False, "what can't be had as asked is an error instead of a warning")
+    enable_fp_fusion: bool = _knob(True, "a·b + c may be one instruction, rounded once")
+    consumer_stages: int | None = _knob(
+        None,
+        "1: a consumer's iterations don't overlap; 2: asked for, with a warning where they can't",
+        of_tasks=True,
+        numbers=range(1, 3),
+    )
+    ping_pong: bool | Literal["tiles"] | None = _knob(
+        None,
+        "consumer groups take turns at issuing dots; tiles: each has whole tiles of its own",
+        of_tasks=True,
+    )
+    end_turns: bool | None = _knob(
+        None, "consumer groups finish their tiles one after the other", of_tasks=True
+    )
+    wait_eighths: int | None = _knob(
+        None,
+        "where iterations overlap: eighths of the arithmetic that come before the dots' wait",
+        of_tasks=True,
+        numbers=range(9),
+    )
+    store_buffers: int | None = _knob(
+        None, "chunks of staging for a group's store by TMA (1, 2, 4); 0: stores go directly"
+    )
+    share_staging: bool | None = _knob(
+        None, "a store behind all loads may be staged where a ring was; None: no"
+    )
+    store_task: bool | None = _knob(
+        None, "a task of its own issues the stores of a loop over tiles; None: no", of_tasks=True
+    )
+    pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
+    debug: bool = _knob(
+        False, "every wait is bounded and traps with its name; device asserts are on"
+    )
+
+    @property
+    def ask_for_tasks(self) -> bool:
+        """Does a knob ask for what only specialized kernels have, or say that there shall be none?"""
+        given = (getattr(self, name) for name in _OF_TASKS)
+        return any(value is not None and value is not False for value in given)
+
+    def uniform(self) -> Knobs:
+        """The same for a kernel without tasks."""
+        silent: dict[str, Any] = dict.fromkeys(_OF_TASKS)
+        return dataclasses.replace(self, **{**silent, "num_consumer_groups": 0})
+
+
+_OF_TASKS = tuple(f.name for f in dataclasses.fields(Knobs) if f.metadata["of_tasks"])
 
 
 MANY_TURNS = 4  # programs of one multiprocessor: where there are more, it's as if there were these

@@ -66,11 +66,8 @@ class Roles:
 
 def is_free(subject: Subject) -> bool:
     """Has nobody said whether to specialize, or asked for what only tasks have?"""
-    k = subject.knobs
-    of_tasks = (k.num_consumer_groups, k.num_buffers_warp_spec, k.consumer_stages)
-    registers = (k.reg_dec_producer, k.reg_inc_consumer)
-    said = any(x is not None for x in (*of_tasks, *registers, k.ping_pong, k.wait_eighths))
-    return not said and k.num_ctas == 1 and not subject.hints.for_tasks()
+    knobs = subject.knobs
+    return not (knobs.ask_for_tasks or knobs.num_ctas > 1 or subject.hints.for_tasks())
 
 
 def uniform(subject: Subject, why: str, loc: Loc | None, of: str) -> None:
