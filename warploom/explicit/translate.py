@@ -58,7 +58,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, assigned_names, leaves
-from warploom.frontend.source import Function, parse_function
+from warploom.frontend.source import Function, call_signature, parse_function
 from warploom.frontend.translate import Statements, typed
 from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Fact, Func, Region, Type, Value
@@ -97,7 +97,7 @@ def kernel_parameters(fn: Function) -> list[tuple[str, Any]]:
     out = []
     cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
     around = {name: cell.cell_contents for name, cell in cells if name != "__class__"}
-    for p in list(inspect.signature(fn).parameters.values())[1:]:
+    for p in list(call_signature(fn).parameters.values())[1:]:
         a = p.annotation
         out.append((p.name, eval(a, fn.__globals__, around) if isinstance(a, str) else a))
     return out
@@ -454,7 +454,7 @@ class ScriptStatements(Statements):
             self.fail(
                 node, "recursion", f"{name} calls itself", "methods are inlined: write a loop"
             )
-        bound = self.bind(node, name, inspect.signature(fn), [receiver, *args], kwargs)
+        bound = self.bind(node, name, call_signature(fn), [receiver, *args], kwargs)
         bound.apply_defaults()
         here = self.loc(node)
         inner_scope = {p: Binding(v, here) for p, v in bound.arguments.items()}
@@ -905,4 +905,4 @@ def _cuts(e: ast.expr) -> bool:
 
 
 def _takes_self(fn: Any) -> bool:
-    return next(iter(inspect.signature(fn).parameters), "") == "self"
+    return next(iter(call_signature(fn).parameters), "") == "self"

@@ -29,7 +29,14 @@ from warploom.frontend.coerce import (
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
-from warploom.frontend.source import Function, Source, lookup, parameters, parse_function
+from warploom.frontend.source import (
+    Function,
+    Source,
+    call_signature,
+    lookup,
+    parameters,
+    parse_function,
+)
 from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, SPECULATED, SYMBOLS, UNSUPPORTED
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
@@ -502,7 +509,7 @@ class Expressions(ABC):
         if fn in PYTHON_FUNCTIONS:
             fn = PYTHON_FUNCTIONS[fn]
         if getattr(fn, "__warploom_builtin__", False) or fn in CLASSES:
-            bound = self.bind(node, name, inspect.signature(fn), args, kwargs)
+            bound = self.bind(node, name, call_signature(fn), args, kwargs)
             named = {k: v for k, v in bound.arguments.items() if isinstance(v, Value)}
             with self.at(node, **named):
                 out = fn(*bound.args, **bound.kwargs)
@@ -575,7 +582,7 @@ class Expressions(ABC):
                 f"{name} calls itself",
                 "write a loop; helpers are inlined and can't be recursive",
             )
-        bound = self.bind(node, name, inspect.signature(fn), args, kwargs)
+        bound = self.bind(node, name, call_signature(fn), args, kwargs)
         bound.apply_defaults()
         here = self.loc(node)
         scope: Scope = {}

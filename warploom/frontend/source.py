@@ -55,6 +55,7 @@ class Source:
         return ast.unparse(node)
 
 
+@functools.lru_cache(4096)
 def _code_end(line: str) -> int:
     """Where the code on a line ends, before a comment."""
     if "#" in line:
@@ -107,6 +108,12 @@ def parse_function(fn: Function) -> Source:
 
 
 @functools.cache
+def call_signature(fn: Callable[..., Any]) -> inspect.Signature:
+    """Python's own account of a callable's parameters, asked for once."""
+    return inspect.signature(fn)
+
+
+@functools.cache
 def parameters(fn: Function) -> tuple[Parameter, ...]:
     """The kernel's parameters in order; `constexpr` where the annotation says tl.constexpr."""
     source = parse_function(fn)
@@ -119,7 +126,7 @@ def parameters(fn: Function) -> tuple[Parameter, ...]:
                 source.loc(extra),
                 help="name each parameter",
             )
-    defaults = {name: p.default for name, p in inspect.signature(fn).parameters.items()}
+    defaults = {name: p.default for name, p in call_signature(fn).parameters.items()}
     return tuple(
         Parameter(
             a.arg,

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from warploom.errors import Loc
@@ -79,6 +80,11 @@ class Region:
     @property
     def yielded(self) -> tuple[Value, ...]:
         return self.ops[-1].operands
+
+    @cached_property
+    def all_ops(self) -> tuple[Op, ...]:
+        """Its ops and those inside them, in the order of `walk`."""
+        return tuple(i for o in self.ops for i in (o, *(n for r in o.regions for n in r.all_ops)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +250,4 @@ class Fact:
 
 def walk(region: Region) -> Iterator[Op]:
     """Every op of a region, outer before inner, in program order."""
-    for o in region.ops:
-        yield o
-        for r in o.regions:
-            yield from walk(r)
+    return iter(region.all_ops)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
+from weakref import WeakSet
 
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, definitions, effects, sources
@@ -77,20 +78,24 @@ def _violations(func: Func, target: Target) -> Iterator[Violation]:
 
 # ---- structure: every level
 
+# Ops that their own rules agree with.  What a rule sees never changes, and most passes keep most ops.
+_TYPED: WeakSet[Op] = WeakSet()
+
 
 def _structure(func: Func) -> Iterator[Violation]:
     bound: set[Value] = set()
 
-    def bind(values: tuple[Value, ...], scope: set[Value], o: Op | None) -> Iterator[Violation]:
+    def bind(values: tuple[Value, ...], o: Op | None) -> Iterator[Violation]:
         for v in values:
             if v in bound:
                 yield Violation(o, f"%{v.hint}: {v.type} is defined twice")
             bound.add(v)
         scope.update(values)
 
-    def region(r: Region, outer: set[Value], owner: Op | None) -> Iterator[Violation]:
-        scope = set(outer)
-        yield from bind(r.params, scope, owner)
+    scope: set[Value] = set()
+
+    def region(r: Region, owner: Op | None) -> Iterator[Violation]:
+        yield from bind(r.params, owner)
         if not r.ops or r.ops[-1].kind is not control.yield_:
             yield Violation(owner, "a region ends in a yield")
         for o in r.ops:
@@ -105,11 +110,16 @@ def _structure(func: Func) -> Iterator[Violation]:
                 if v not in scope:
                     yield Violation(o, f"%{v.hint}: {v.type} is used outside its scope")
             for inner in o.regions:
-                yield from region(inner, scope, o)
-            yield from _types(o)
-            yield from bind(o.results, scope, o)
+                yield from region(inner, o)
+            if o not in _TYPED:
+                wrong = list(_types(o))
+                if not wrong:
+                    _TYPED.add(o)
+                yield from wrong
+            yield from bind(o.results, o)
+        scope.difference_update(r.params, *(o.results for o in r.ops))
 
-    yield from region(func.body, set(), None)
+    yield from region(func.body, None)
     if func.body.yielded:
         yield Violation(func.body.ops[-1], "a function yields nothing")
 

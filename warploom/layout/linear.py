@@ -46,7 +46,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,6 +55,13 @@ import numpy.typing as npt
 Vector: TypeAlias = tuple[int, ...]
 Coords: TypeAlias = tuple[npt.NDArray[np.int64], ...]
 Index: TypeAlias = int | npt.NDArray[Any]
+_Written: TypeAlias = tuple[
+    tuple[int, ...],
+    tuple[Vector, ...],
+    tuple[Vector, ...],
+    tuple[Vector, ...],
+    tuple[tuple[int, int, int], ...],
+]
 
 LANE_BITS = 5
 
@@ -202,6 +209,11 @@ class Layout:
         return tuple((v, count) for v, count, _ in merged)
 
     @cached_property
+    def _written(self) -> _Written:
+        """Its fields: what it is called in memos, where equal maps may be written otherwise."""
+        return self.shape, self.reg, self.lane, self.warp, self.repeats
+
+    @cached_property
     def _key(self) -> tuple[object, ...]:
         return self.shape, self.lane, self.warp, self.digits
 
@@ -323,7 +335,9 @@ class Layout:
     def reshape(self, shape: Sequence[int]) -> Layout | None:
         """The same threads holding the same elements of the tile in row-major order under another shape; None
         where that is no layout."""
-        sizes = tuple(shape)
+        return _reshaped(self._written, tuple(shape))
+
+    def _reshaped(self, sizes: tuple[int, ...]) -> Layout | None:
         strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
         mine = [math.prod(self.shape[a + 1 :]) for a in range(len(self.shape))]
 
@@ -353,6 +367,11 @@ class Layout:
     ) -> tuple[Layout, tuple[int, ...]] | None:
         """The part that starts at `offset`: its layout, and the register of this layout that each of its
         registers is.  None where the cut doesn't fall on whole registers."""
+        return _part(self._written, tuple(offset), tuple(shape))
+
+    def _part(
+        self, offset: tuple[int, ...], shape: tuple[int, ...]
+    ) -> tuple[Layout, tuple[int, ...]] | None:
         inside = np.ones(self.table[0].shape, np.bool_)
         for c, o, n, whole in zip(self.table, offset, shape, self.shape, strict=True):
             if n != whole:
@@ -456,6 +475,21 @@ class Layout:
             raise ValueError(f"a repeat is (axis,count,step): {text!r}")
         repeats = tuple((a, c, s) for a, c, s in values["rep"])
         return Layout(parse_shape(shape), values["reg"], values["lane"], values["warp"], repeats)
+
+
+# A program has few layouts, whose parts are asked for again and again.
+
+
+@lru_cache(maxsize=1024)
+def _reshaped(written: _Written, shape: tuple[int, ...]) -> Layout | None:
+    return Layout(*written)._reshaped(shape)
+
+
+@lru_cache(maxsize=1024)
+def _part(
+    written: _Written, offset: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[Layout, tuple[int, ...]] | None:
+    return Layout(*written)._part(offset, shape)
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

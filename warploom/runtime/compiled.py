@@ -97,6 +97,10 @@ class Request:
         given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug
         return () if given else ROOMS
 
+    def with_room(self, room: Room) -> Request:
+        """The same with other room; itself, and what it has worked out, where the room is the same."""
+        return self if room == self.room else replace(self, room=room)
+
     def machine(self) -> Target:
         """Raises CompileError where the target is unknown."""
         if self.target not in TARGETS:
@@ -372,7 +376,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         "room": asdict(request.room),
     }
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
-    disk.store("front", replace(request, room=Room()).key, front)
+    disk.store("front", request.with_room(Room()).key, front)
     kernel = CompiledKernel(request, best.source, best.cubin, best.plan, resources, told, lowered)
     _keep(kernel)
     return kernel
@@ -387,12 +391,13 @@ def _least_harm(request: Request, disk: DiskCache) -> Built:
     tried: list[Schedule] = []
     for room in (request.room, *request.rooms):
         try:
-            lowered = replace(request, room=room).lower()
+            attempt = request.with_room(room)
+            lowered = attempt.lower()
             schedule = replace(lowered.schedule, reasons=())
             if schedule in tried:
                 continue
             tried.append(schedule)
-            found = build(replace(request, room=room), lowered, disk)
+            found = build(attempt, lowered, disk)
         except CompileError as e:
             if not tried or (best is None and e.code != "ptxas-limit"):
                 raise

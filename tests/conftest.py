@@ -1,0 +1,7 @@
+"""What all tests share."""
+
+import os
+
+# Before NumPy is imported: the suite's workers take all cores already, and tiles are too small to be worth
+# several threads each, which wait for one another busily.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
