@@ -7,6 +7,7 @@ function at PLACED (what was built) and, where the kernel was compiled, its reso
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -79,12 +80,13 @@ def explain_parts(
     resources: Resources | None = None,
 ) -> Explanation:
     """The same from a kernel's parts: at TILE (explicit ones: WARP), its schedule, at WARP or PLACED."""
+    found = {o.id: _root(o.loc).line for o in walk(func.body) if o.id and o.loc}
     return Explanation(
         heading=tuple(_heading(func, schedule, placed, target, resources)),
         lines=tuple(_lines(func, schedule, placed)),
         buffers=tuple(_buffers(placed)),
         barriers=tuple(_barriers(placed)),
-        decisions=tuple(_decision(r) for r in schedule.reasons),
+        decisions=tuple(_decision(r, found) for r in schedule.reasons),
     )
 
 
@@ -103,7 +105,8 @@ def _heading(
             continue
         groups = f"{plan.replicas} × " if plan.replicas > 1 else ""
         registers = f", {plan.registers} registers a thread" if plan.registers else ""
-        yield f"  {plan.name}: {groups}{plan.warps} warps{registers}"
+        needed = f", {plan.needed} estimated" if plan.needed else ""
+        yield f"  {plan.name}: {groups}{plan.warps} warps{registers}{needed}"
     if schedule.split.count > 1:
         yield f"  the tile is split along {schedule.split.axis} among {schedule.split.count} groups"
     shared = max((end for _, end in _extents(placed)), default=0)
@@ -113,14 +116,16 @@ def _heading(
         spills = (
             f"{resources.spill_bytes:,} bytes of spills" if resources.spill_bytes else "no spill"
         )
-        yield f"  {resources.compiler}: {resources.registers} registers a thread at entry, {spills}"
+        yield f"  ptxas ({resources.compiler}): {resources.registers} registers a thread at entry, {spills}"
         for advisory in resources.advisories:
             yield f"  ptxas: {advisory}"
 
 
-def _decision(reason: Reason) -> str:
+def _decision(reason: Reason, lines: dict[str, int]) -> str:
     mark = "! " if reason.warn else ""
-    return f"{mark}{reason.subject}: {reason.decision}, because {reason.because}"
+    line = lines.get(reason.subject)
+    where = f" (line {line})" if line else ""
+    return f"{mark}{reason.subject}{where}: {reason.decision}, because {reason.because}"
 
 
 # ---- line by line
@@ -153,11 +158,15 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
     no_box: dict[str, list[str]] = {}  # what structure_access found in the way, by op
     for subject, why in func.attrs.get("access_notes", ()):
         no_box.setdefault(subject, []).append(why)
+    told = " ".join(f"{r.decision} {r.because}" for r in schedule.reasons)
+    named = set(_ID.findall(told))
     order = [t.name for t in schedule.tasks]
     for o in walk(func.body):
         entry = at(o.loc)
         for name in sorted(schedule.assign.get(o.id, ()), key=order.index):
             entry.tasks[name] = None
+        if o.id in named:  # so that one finds what the reasons of other ops mean
+            entry.notes[f"this is {o.id}"] = None
         for note in _op_notes(o, schedule, made):
             entry.notes[note] = None
         for note in no_box.get(o.id, ()):
@@ -175,6 +184,9 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
         text = linecache.getline(file, number).rstrip()
         tasks = tuple(sorted(notes.tasks, key=order.index))
         yield Line(number, text, tasks, tuple(notes.notes))
+
+
+_ID = re.compile(r"[\w.]*/?[a-z_]+\d[\w.]*(?:/[a-z_]+\d+)?")
 
 
 def _root(loc: Loc) -> Loc:
@@ -334,12 +346,12 @@ def _barriers(placed: Func) -> Iterator[str]:
         if o.kind is not hopper.mbarrier_alloc:
             continue
         by = use.get(o.result, {})
-        sizes = [
-            inner.attrs["bytes"]
+        sizes = {  # one a phase, wherever it is told: a loop may be cut or peeled
+            inner.attrs["bytes"]: None
             for inner in walk(placed.body)
             if inner.kind is hopper.mbarrier_expect and inner.operands[0] is o.result
-        ]
-        sent = f" and {sum(sizes):,} bytes" if sizes else ""
+        }
+        sent = f" and {' or '.join(f'{n:,}' for n in sizes)} bytes" if sizes else ""
         arrivals = f"{o.attrs['count']} arrival{'s' if o.attrs['count'] > 1 else ''}"
         yield (
             f"{o.attrs['name']}: {o.attrs['n']} mbarriers, a phase is {arrivals}{sent}; "

@@ -13,7 +13,7 @@ slots a CTA has, the fewer CTAs fit: 2 slots reach 609 TFLOP/s at 8192×8192×81
 is for comes when a CTA has the SM for itself: with larger tiles, two lessons on.
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-592 at 8192×8192×8192, 608 at 4096×4096×4096, 376 at 8192×8192×512.
+589 at 8192×8192×8192, 585 at 4096×4096×4096, 378 at 8192×8192×512.
 """
 
 from warploom import Script

@@ -11,7 +11,7 @@ Why: the producer runs ahead as far as the ring allows, whatever the consumer do
 wl.Class: an object of the language that owns barriers and cursors.
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-634 at 8192×8192×8192, 631 at 4096×4096×4096, 373 at 8192×8192×512.
+626 at 8192×8192×8192, 598 at 4096×4096×4096, 375 at 8192×8192×512.
 """
 
 from warploom import Class, Script

@@ -18,7 +18,7 @@ add up, since the CTAs of a pair have to keep step, and so the ladder's last pro
 library's has it as an option, `ctas=2`: 1 % slower there).
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-772 at 8192×8192×8192, 768 at 4096×4096×4096, 660 at 8192×8192×512.
+757 at 8192×8192×8192, 758 at 4096×4096×4096, 648 at 8192×8192×512.
 """
 
 from warploom import Script

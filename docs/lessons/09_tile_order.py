@@ -13,7 +13,7 @@ This is the library's explicit GEMM, and, up to names, what the automatic door d
 kernel.
 
 Measured, TFLOP/s on an NVIDIA H200 at M×N×K:
-810 at 8192×8192×8192, 788 at 4096×4096×4096, 640 at 8192×8192×512.
+805 at 8192×8192×8192, 782 at 4096×4096×4096, 632 at 8192×8192×512.
 """
 
 from warploom.kernels.explicit.gemm import Gemm

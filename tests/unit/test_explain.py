@@ -27,7 +27,7 @@ def schedule() -> Schedule:
         tile_hash="",
         specialized=True,
         tasks=(
-            TaskPlan("consumer", "consumer", 4, 2, 232),
+            TaskPlan("consumer", "consumer", 4, 2, 232, 196),
             TaskPlan("producer", "producer", 4, 1, 40),
         ),
         assign={"load0": ("producer",), "store0": ("consumer",)},
@@ -39,6 +39,7 @@ def schedule() -> Schedule:
             Reason("load0", "filled by tma", "its rows are multiples of 16 bytes"),
             Reason("kernel", "two consumer groups", "as asked"),
             Reason("b", "2 slots", "3 don't fit", warn=True),
+            Reason("store0", "waits for load0", "it stores what that loads"),
         ),
     )
 
@@ -78,6 +79,15 @@ def test_buffers_and_barriers_of_the_hand_written_gemm(tmp_path: Path) -> None:
     assert "a phase is 8 arrivals; signalled by consumer × 2; waited for by producer" in empty
 
 
+def test_bytes_of_a_phase_that_is_told_in_several_places_count_once(tmp_path: Path) -> None:
+    """As where the first iteration of a loop is peeled."""
+    text = GOLDEN.read_text()
+    (expect,) = (line for line in text.splitlines() if " mbarrier_expect(" in f" {line}")
+    twice = parse_func(text.replace(expect, f"{expect}\n{expect}"))
+    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), twice)
+    assert "a phase is 1 arrival and 49,152 bytes" in told.barriers[0]
+
+
 def test_lines_tell_tasks_boxes_rings_and_reasons(tmp_path: Path) -> None:
     placed = parse_func(GOLDEN.read_text())
     told = explain_parts(kernel(tmp_path / "k.py"), schedule(), placed)
@@ -85,11 +95,13 @@ def test_lines_tell_tasks_boxes_rings_and_reasons(tmp_path: Path) -> None:
     load, store = told.lines[1], told.lines[3]
     assert load.text == "    x = load(a)" and load.tasks == ("producer",)
     assert load.notes == (  # found through the helper's call
+        "this is load0",  # which the store's reason names
         "a box of 128×64 at (0, 0) of a",
         "by TMA into ring a of 3 slots: producer → consumer",
         "filled by tma: its rows are multiples of 16 bytes",
     )
     assert store.tasks == ("consumer",)
+    assert "this is store0" not in store.notes
     assert "leaves by TMA in chunks of 64×64, 4 buffered" in store.notes
     assert told.lines[2] == Line(3, "    # nothing")
 
@@ -98,8 +110,9 @@ def test_the_text_says_who_runs_and_what_went_against_a_request(tmp_path: Path) 
     placed = parse_func(GOLDEN.read_text())
     text = str(explain_parts(kernel(tmp_path / "k.py"), schedule(), placed))
     assert "f (" in text and "for sm_90a, specialized" in text
-    assert "consumer: 2 × 4 warps, 232 registers a thread" in text
+    assert "consumer: 2 × 4 warps, 232 registers a thread, 196 estimated" in text
     assert "the tile is split along M among 2 groups" in text
+    assert "store0 (line 4): waits for load0, because it stores what that loads" in text
     assert "kernel: two consumer groups, because as asked" in text
     assert "! b: 2 slots, because 3 don't fit" in text
     assert all(line == line.rstrip() for line in text.splitlines())

@@ -49,6 +49,7 @@ class Division:
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
+    needs: str = ""  # what takes them
     pieces: int = 1  # of the columns of promoting dots, with that split
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
     dealt: str = ""  # the loop whose iterations groups take in turn; empty where they share tiles
@@ -247,6 +248,7 @@ class Division:
         if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
             reserve += RESERVE_OF_PIECES
         have = 0
+        names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         for pieces in piece_counts([n for _, n in self.promoted()]):
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry_registers(groups * WARP_GROUP, self.subject.target)
@@ -256,8 +258,10 @@ class Division:
                 have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces
+                partial = self.partial(pieces)
+                parts = f" and {partial} of a partial sum" if partial else ""
+                self.needs = f"{tiles.registers} of {names}{parts} together, {reserve} for the rest"
                 return None
-        names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         return (
             f"{names} {'need' if len(tiles.values) > 1 else 'needs'} {tiles.registers} registers a thread, "
             f"of the {have} that a thread has {reserve} are for the rest"

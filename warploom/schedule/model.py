@@ -123,7 +123,7 @@ class Launch:
 @dataclass(frozen=True)
 class TaskPlan:
     """One task: its role, warps a replica, replicas (groups that share a tile, by the data split, or that
-    take tiles in turn, see Schedule.dealt), registers a thread.
+    take tiles in turn, see Schedule.dealt), registers a thread (needed: how many it was estimated to take).
 
     A "transposer" stands between producer and consumers: it moves items from the slots where they land to
     others, where they lie as their readers need them.
@@ -137,6 +137,7 @@ class TaskPlan:
     warps: int
     replicas: int
     registers: int | None
+    needed: int | None = None
 
 
 @dataclass(frozen=True)

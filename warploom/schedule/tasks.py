@@ -37,12 +37,14 @@ def plan_tasks(
     lean: the consumer takes what registers there are, as what overlaps needs room to be scheduled in
     (3 to 5 % of attention, docs/performance.md).  Raises CompileError for more than a CTA has."""
     main, side, replicas = roles.main, roles.side, division.replicas
+    need = division.need
+    subject.because(main, f"{need} registers a thread estimated", division.needs)
     if not roles.specialized:
-        tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None),)
+        tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = division.work(roles.loads)
     turner = roles.transposer_registers()
-    pair = budgets(replicas, work, subject.target, division.need, subject.room, turner, lean)
+    pair = budgets(replicas, work, subject.target, need, subject.room, turner, lean)
     entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
     dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
     if pair is None or pair[1] == entry:
@@ -50,7 +52,7 @@ def plan_tasks(
     low = dec if dec else pair[0] if pair else None
     high = inc if inc else pair[1] if pair else None
     plans: tuple[TaskPlan, ...] = (
-        TaskPlan(main, "consumer", GROUP_WARPS, replicas, high),
+        TaskPlan(main, "consumer", GROUP_WARPS, replicas, high, need),
         TaskPlan(side, "producer", GROUP_WARPS, 1, low),
     )
     if turner:
