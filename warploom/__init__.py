@@ -22,6 +22,7 @@ from warploom.schedule.model import Knobs, Schedule
 
 if TYPE_CHECKING:
     from warploom.explicit.script import Class
+    from warploom.language.core import constexpr_function
     from warploom.runtime.script import Script
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "WarploomWarning",
     "autotune",
     "cdiv",
+    "constexpr_function",
     "heuristics",
     "jit",
     "next_power_of_2",
@@ -64,7 +66,7 @@ for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs
 
 
 def __getattr__(name: str) -> Any:
-    """The explicit door is imported when it is first used: launches of `@wl.jit` kernels do without."""
+    """What launches of `@wl.jit` kernels do without is imported when it is first used."""
     if name == "Script":
         from warploom.runtime.script import Script
 
@@ -73,4 +75,8 @@ def __getattr__(name: str) -> Any:
         from warploom.explicit.script import Class
 
         return Class
+    if name == "constexpr_function":
+        from warploom.language.core import constexpr_function
+
+        return constexpr_function
     raise AttributeError(f"module 'warploom' has no attribute {name!r}")

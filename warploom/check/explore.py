@@ -173,10 +173,17 @@ class _Frame:
     wanted: set[str]
 
 
-def explore(run: Simulation, max_states: int = MAX_STATES, more: int = MORE) -> Exploration:
-    """Runs a program (see `simulation`; confluent=False) in every order of events that makes a difference."""
+def explore(
+    run: Simulation,
+    max_states: int = MAX_STATES,
+    more: int = MORE,
+    max_steps: int | None = None,
+) -> Exploration:
+    """Runs a program (see `simulation`; confluent=False) in every order of events that makes a difference.
+
+    Each interleaving is run from its start.  max_steps: of all runs, with what they repeat of others."""
     frames: list[_Frame] = []
-    interleavings = states = 0
+    interleavings = states = taken = 0
     failures: list[Failing] = []
     report: SimReport | None = None
 
@@ -207,6 +214,7 @@ def explore(run: Simulation, max_states: int = MAX_STATES, more: int = MORE) -> 
         except Redundant:
             pass
         states += len(guide.steps) - repeated + (repeated > 0)
+        taken += len(guide.steps)
         for at, firsts in History(guide.steps).reversals():
             frame = frames[at]
             firsts = [name for name in firsts if name in frame.options] or frame.options
@@ -223,7 +231,7 @@ def explore(run: Simulation, max_states: int = MAX_STATES, more: int = MORE) -> 
         after_failure -= bool(failures)
         if not frames or after_failure == 0:
             return Exploration(interleavings, states, not frames, failures, report)
-        if states >= max_states:
+        if states >= max_states or (max_steps is not None and taken >= max_steps):
             return Exploration(interleavings, states, False, failures, report)
 
 

@@ -47,6 +47,7 @@ from warploom.sim.memory import grid_of
 from warploom.sim.report import SimError, SimReport, StepLimit
 
 JOINT_STATES = 8_000  # in explorations of several programs together
+JOINT_STEPS = 60_000  # that they may take: interleavings differ in few states where programs spin
 JOINT_PROGRAMS = 3  # so many at most
 
 
@@ -328,7 +329,7 @@ class _Checker:
         if self.joint_states_left <= 0:
             return
         run = simulation(self.func, case, None, False)
-        found = explore(run, self.joint_states_left)
+        found = explore(run, self.joint_states_left, max_steps=JOINT_STEPS)
         self.joint_states_left -= found.states
         if found.failures:
             shortest = min((shortened(run, f) for f in found.failures), key=lambda f: len(f.steps))

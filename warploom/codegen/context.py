@@ -276,8 +276,13 @@ class Emitter:
                 ),
                 None,
             )
-            if ready is None:  # a cycle: keep one source aside
-                a, b = todo[0]
+            if ready is None:  # cycles: keep a source aside that another one's variable is read by
+                stuck = next(
+                    i
+                    for i, (_, b) in enumerate(todo)
+                    if any(self._reads(b, a) for j, (a, _) in enumerate(todo) if j != i)
+                )
+                a, b = todo[stuck]
                 if isinstance(registers_of(b), Tile):
                     source = self.regs(b)
                     kept = Array(self.name("kept"), source.elem, len(source.elements))
@@ -292,7 +297,7 @@ class Emitter:
                     self.line(f"const {c_type(scalar_elem(t))} {name} = {self.scalar(b)};")
                     fresh = Value(b.type, b.hint)
                     self.env[fresh] = name
-                todo[0] = (a, fresh)
+                todo[stuck] = (a, fresh)
                 continue
             a, b = todo.pop(ready)
             self.assign(a, b)
@@ -303,12 +308,14 @@ class Emitter:
     def _reads(self, source: Value, target: Value) -> bool:
         """Does reading `source` read target's variable?"""
         mine, theirs = self.env[source], self.storage.variables[target].name
+        if not theirs:  # not declared yet
+            return False
         if isinstance(mine, Regs):
             return any(
                 (e.array is not None and e.array.name == theirs) or e.text == theirs
                 for e in mine.elements
             )
-        return bool(re.search(rf"\b{re.escape(theirs)}\b", mine)) if theirs else False
+        return bool(re.search(rf"\b{re.escape(theirs)}\b", mine))
 
     # ---- regions
 

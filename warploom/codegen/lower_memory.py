@@ -368,8 +368,13 @@ ATOMICS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "and": "a
            "or": "atomicOr", "xor": "atomicXor", "xchg": "atomicExch"}  # fmt: skip
 
 
-def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op) -> str:
-    if elem.is_int and elem.bits in (32, 64):
+def _atomic_text(elem: DType, fn: str, pointer: str, value: str, o: Op, compared: str = "") -> str:
+    """compared: what cas compares memory with."""
+    if fn == "cas" and elem.is_int and elem.bits in (32, 64):
+        if elem.bits == 32:
+            return f"({c_type(elem)})atomicCAS((u32*){pointer}, (u32){compared}, (u32){value})"
+        return f"({c_type(elem)})atomicCAS((u64*){pointer}, (u64){compared}, (u64){value})"
+    if elem.is_int and elem.bits in (32, 64) and fn in ATOMICS:
         if elem.name == "i64" and fn in ("add", "xchg", "and", "or", "xor"):
             return f"(i64){ATOMICS[fn]}((u64*){pointer}, (u64){value})"
         return f"{ATOMICS[fn]}({pointer}, {value})"
@@ -407,7 +412,8 @@ def _atomic(e: Emitter, o: Op) -> None:
             help="use a larger tile, or fewer warps",
         )
     r, pointers = e.regs(value), e.regs(p)
-    masks = e.regs(rest[0]) if rest else None
+    compared = e.regs(rest[0]) if fn == "cas" else None
+    masks = e.regs(rest[0]) if rest and compared is None else None
     n = per_word(elem)
     results = []
     _order(e, o, "release")
@@ -415,7 +421,8 @@ def _atomic(e: Emitter, o: Op) -> None:
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         test = " && ".join(x for x in tests if x)
         pointer = read(pointers.elements[i], pointers.elem)
-        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o)
+        old = read(compared.elements[i], elem) if compared else ""
+        text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o, old)
         if used:
             name = e.name("old")
             e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
@@ -437,7 +444,8 @@ def _order(e: Emitter, o: Op, side: str) -> None:
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
     p, value, *rest = o.operands
-    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o)
+    compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
+    text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
     guard = f"if ({' && '.join(tests)}) " if tests else ""

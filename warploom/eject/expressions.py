@@ -501,8 +501,11 @@ def _load(x: Expressions, o: Op) -> Expr:
 
 @writes(tile.atomic, says="fn sem")
 def _atomic(x: Expressions, o: Op) -> Expr:
-    p, value, *mask = o.operands
-    parts = [x.tight(p).text, x.loose(value).text, *(f"mask={x.loose(m).text}" for m in mask)]
+    p, value, *rest = o.operands
+    if o.attrs["fn"] == "cas":
+        parts = [x.tight(p).text, x.loose(rest[0]).text, x.loose(value).text]
+    else:
+        parts = [x.tight(p).text, x.loose(value).text, *(f"mask={x.loose(m).text}" for m in rest)]
     sem = o.attrs.get("sem", "relaxed")
     parts += [f'sem="{sem}"'] if sem != "acq_rel" else []
     return Expr(f"self.atomic_{o.attrs['fn']}({', '.join(parts)})", ATOM, shape_of(o.result.type))

@@ -130,7 +130,7 @@ class Flow:
             return False
         if all(u.kind is tile.make_view for u in anchors) and o.kind is arith.cast:
             return True
-        if any(self._in_condition(a) for a in anchors):
+        if self._in_condition(o):
             return True
         if len(anchors) != 1 or self.size(v) > MOST_NODES:
             return False

@@ -80,8 +80,12 @@ def wrapped(text: str, indent: str) -> Iterator[str]:
     if len(indent) + len(STEP) + len(inside) <= WIDTH:
         yield indent + STEP + inside
     else:
-        for part in _parts(inside):
-            yield from wrapped(part + ",", indent + STEP)
+        parts = _parts(inside)
+        # A comma behind the only part would make a tuple of what is in parentheses, or of an index.
+        named = start > 0 and (text[start - 1].isalnum() or text[start - 1] in "_)]")
+        comma = "," if len(parts) > 1 or named == (text[start] == "(") else ""
+        for part in parts:
+            yield from wrapped(part + comma, indent + STEP)
     yield indent + tail
 
 

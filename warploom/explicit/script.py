@@ -275,6 +275,7 @@ class Instructions:
     atomic_or = memory.atomic_or
     atomic_xor = memory.atomic_xor
     atomic_xchg = memory.atomic_xchg
+    atomic_cas = memory.atomic_cas
 
     # ---- threads
 

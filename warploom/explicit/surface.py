@@ -25,6 +25,7 @@ from warploom.explicit.program import (
     Program,
     ScriptEmitter,
     Threads,
+    default_swizzle,
 )
 from warploom.frontend.coerce import (
     Const,
@@ -422,6 +423,13 @@ def _no_swizzle(p: Program, s: Value) -> NoReturn:
             (Note("its swizzle is fixed here", choice.why["swizzle"][1]),),
             "leave the swizzle out, or annotate 32, 64 or 128 bytes",
         )
+    t = s.type
+    assert isinstance(t, Shared)
+    if site is not None and t.shape == t.box and (choice is None or "inner" not in choice.why):
+        other = 1 - t.inner
+        if default_swizzle(t.box[other] * t.dtype.bytes):
+            because = f"wgmma reads swizzled rows, those along axis {t.inner} are too short"
+            p.choose(site, "inner", other, because, current().loc)
     refuse(
         "wgmma-swizzle",
         f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",

@@ -12,7 +12,7 @@ from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.ir.core import Value
 from warploom.ir.types import DType, Pointer, i1
 from warploom.language import memory, shape
-from warploom.language.core import METHODS, Descriptor
+from warploom.language.core import METHODS, BlockPointer, Descriptor
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return x.dtype
         case Descriptor() if name in ("dtype", "block_shape", "shape", "strides"):
             return getattr(x, name)
+        case BlockPointer() if name == "advance":
+            return Method(memory.advance, x)
         case Descriptor() if name == "load":
             return Method(memory.load_tensor_descriptor, x)
         case Descriptor() if name == "store":

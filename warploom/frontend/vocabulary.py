@@ -60,18 +60,14 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
 NOT_YET = frozenset(
     {
         "associative_scan",
-        "atomic_cas",
         "cat",
         "cumprod",
         "cumsum",
-        "debug_barrier",
         "dot_scaled",
         "flip",
         "gather",
         "histogram",
         "inline_asm_elementwise",
-        "interleave",
-        "join",
         "map_elementwise",
         "philox",
         "rand",
@@ -80,7 +76,6 @@ NOT_YET = frozenset(
         "randn",
         "reduce",
         "sort",
-        "swizzle2d",
         "topk",
         "umulhi",
     }

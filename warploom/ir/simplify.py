@@ -38,6 +38,8 @@ _NEGATED: dict[OpKind, OpKind] = {
     arith.eq: arith.ne,
     arith.ne: arith.eq,
 }
+# Comparisons that end a loop which counts.
+_COUNTS = (arith.lt, arith.le, arith.gt, arith.ge)
 
 
 class Simplifier:
@@ -307,13 +309,62 @@ class Simplifier:
             and body.yielded[i] in (body.params[i], start)
         }
         if not constant:
-            return None
+            return self._counted(o, b)
         regions = (
             substitute(r, {r.params[i]: start for i, start in constant.items()}) for r in o.regions
         )
         loop = o.with_(regions=tuple(regions))
         b.append(keep_carried(loop, [i for i in range(len(o.operands)) if i not in constant]))
         return [constant.get(i, v) for i, v in enumerate(o.results)]
+
+
+    def _counted(self, o: Op, b: Builder) -> Replacement:
+        """A `while` that counts in equal steps up or down to what it doesn't change is a `for`.
+
+        That one has no need to be tested: its trip count is known before it starts.  What counts stays
+        carried, for those who read it behind the loop."""
+        condition, body = o.regions
+        test, carried = condition.ops[0], condition.params
+        if len(condition.ops) != 2 or condition.yielded != (*test.results, *carried):
+            return None
+        if test.kind not in _COUNTS:
+            return None
+        left, right, kind = *test.operands, test.kind
+        if left not in carried:
+            left, right, kind = right, left, MIRRORED[kind]
+        if left not in carried or right in carried:
+            return None
+        i = carried.index(left)
+        step = self._step(body.params[i], body.yielded[i])
+        upward = kind in (arith.lt, arith.le)
+        if step is None or step[1] != upward:
+            return None
+        if kind in (arith.le, arith.ge):
+            one = self.constant(b, 1, right.type)
+            right = (arith.add if upward else arith.sub)(b, right, one)
+        lo, hi = (o.operands[i], right) if upward else (right, o.operands[i])
+        at = Value(left.type, left.hint if upward else "")
+        if upward:
+            body = substitute(body, {body.params[i]: at})
+        by = step[0] if isinstance(step[0], Value) else self.constant(b, step[0], left.type)
+        region = Region((at, *body.params), body.ops)
+        b.append(o.with_(kind=control.for_, operands=(lo, hi, by, *o.operands), regions=(region,)))
+        return o.results
+
+    def _step(self, old: Value, new: Value) -> tuple[Value | Number, bool] | None:
+        """(by how much `new` differs from `old`, whether it is more), where that is known."""
+        made = self.made.get(new)
+        if made is None or made.kind not in (arith.add, arith.sub) or old not in made.operands:
+            return None
+        x, y = made.operands
+        other = y if x is old else x
+        if made.kind is arith.sub and x is not old:
+            return None
+        n = self.number(other)
+        if n is None:
+            programs = made.kind is arith.add and self.maker(other, tile.num_programs) is not None
+            return (other, True) if programs else None
+        return (abs(n), (n > 0) == (made.kind is arith.add)) if n else None
 
 
 def keep_carried(o: Op, kept: Sequence[int]) -> Op:

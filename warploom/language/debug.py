@@ -90,3 +90,8 @@ def device_assert(cond: Operand, msg: str = "", mask: Operand = None) -> None:
     if mask is not None:
         ok = emitter.value(emitter.binary("|", ok, emitter.invert(emitter.cast(mask, i1))))
     emitter.emit(control.device_assert, ok, message=str(msg))
+
+
+@builtin
+def debug_barrier() -> None:
+    """Nothing: a kernel is one sequential program, whose order holds for all of its accesses."""

@@ -381,3 +381,25 @@ atomic_xor = _atomic(
     "xor", "Replaces what the pointers point at by its exclusive or with val", True
 )
 atomic_xchg = _atomic("xchg", "Writes val where the pointers point")
+
+
+@builtin
+def atomic_cas(
+    pointer: Operand, cmp: Operand, val: Operand, sem: str | None = None, scope: str | None = None
+) -> Tensor:
+    """Replaces what the pointers point at by val where it equals cmp; gives the old values.  sem, scope:
+    as of the other atomics."""
+    _check_order(sem, scope)
+    emitter = current()
+    d = _pointer(pointer, "atomic_cas")
+    if not d.is_int:
+        refuse("atomic-dtype", f"atomic_cas of {d}", "use an integer pointer")
+    shape = emitter.shape(pointer)
+    value, compared = (
+        _fit(emitter.cast(x, d), shape, "store-shape", "the value") for x in (val, cmp)
+    )
+    pointers = emitter.value(pointer)
+    return cast(
+        Value,
+        emitter.emit(tile.atomic, pointers, value, compared, fn="cas", sem=sem or "acq_rel"),
+    )

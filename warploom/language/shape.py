@@ -75,6 +75,22 @@ def arange(start: int, end: int) -> Tensor:
 
 
 @builtin
+def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand) -> Any:
+    """(row, column) of place i·size_j + j where a size_i × size_j grid is walked in groups of size_g rows,
+    column by column inside of each."""
+    def calc(op: str, x: Operand, y: Operand) -> Operand:
+        return current().binary(op, x, y)
+
+    place = calc("+", calc("*", i, size_j), j)
+    in_group = calc("*", size_g, size_j)
+    first = calc("*", calc("//", place, in_group), size_g)
+    left = calc("-", size_i, first)
+    rows = current().select(calc("<", left, size_g), left, size_g)
+    place = calc("%", place, in_group)
+    return calc("+", first, calc("%", place, rows)), calc("//", place, rows)
+
+
+@builtin
 def full(shape: Any, value: Operand, dtype: DType) -> Tensor:
     """A tile of one value."""
     emitter = current()
@@ -184,6 +200,25 @@ def split(input: Operand) -> tuple[Tensor, Tensor]:
         return cast(Value, current().emit(tile.reshape, cut, shape=shape[:-1]))
 
     return half(0), half(1)
+
+
+@builtin
+def join(a: Operand, b: Operand) -> Tensor:
+    """Both (broadcast to one shape, promoted to one type) along a new last axis of size 2: [..., 0] is a,
+    [..., 1] is b."""
+    emitter = current()
+    shape = emitter.common_shape(a, b)
+    first = emitter.binary("==", arange(0, 2), 0)
+    pair = (expand_dims(emitter.expand_to(x, shape), len(shape)) for x in emitter.unify(a, b))
+    return emitter.select(first, *pair)
+
+
+@builtin
+def interleave(a: Operand, b: Operand) -> Tensor:
+    """Both along the last axis, elements taking turns, those of a first."""
+    pair = join(a, b)
+    *lead, n, _ = current().shape(pair)
+    return reshape(pair, (*lead, 2 * n))
 
 
 @method

@@ -168,16 +168,23 @@ class GlobalMemory:
             self._writable(buffer, loc)
             buffer.data[elements] = flat[lanes]
 
-    def atomic(self, fn: str, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> Any:
-        """Lane by lane: memory ← fn(memory, value); gives the old values (0 where masked off)."""
+    def atomic(self, fn: str, pointers: Any, values: Any, rest: Any, loc: Loc | None = None) -> Any:
+        """Lane by lane: memory ← fn(memory, value); gives the old values (0 where masked off).
+
+        rest: a mask or None; for fn cas what memory is compared with."""
         shape = np.shape(pointers)
+        mask = None if fn == "cas" else rest
+        compared = np.broadcast_to(rest, shape).reshape(-1)
         given = np.broadcast_to(values, shape).reshape(-1)
         old = np.zeros(given.shape, given.dtype)
         for buffer, elements, lanes in self._locate("atomic", pointers, mask, loc):
             self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
                 old[lane] = buffer.data[e]
-                buffer.data[e] = _ATOMICS[fn](buffer.data[e], given[lane])
+                if fn != "cas":
+                    buffer.data[e] = _ATOMICS[fn](buffer.data[e], given[lane])
+                elif old[lane] == compared[lane]:
+                    buffer.data[e] = given[lane]
         return old.reshape(shape) if shape else old[0]
 
     def _writable(self, buffer: Buffer, loc: Loc | None) -> None:

@@ -310,10 +310,10 @@ def _store(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> N
 
 
 @_effect(tile.atomic)
-def _atomic(p: _Program, o: Op, pointers: Any, value: Any, mask: Any = None) -> Any:
+def _atomic(p: _Program, o: Op, pointers: Any, value: Any, rest: Any = None) -> Any:
     if not p.acts(o):  # done in replica 0's turn; the later turns see the same old values
         return p.shared.again()
-    old = p.memory.atomic(o.attrs["fn"], pointers, value, mask, o.loc)
+    old = p.memory.atomic(o.attrs["fn"], pointers, value, rest, o.loc)
     if p.is_once(o):
         p.shared.numbers.append(old)
     return old

@@ -31,6 +31,7 @@ class Scheduler:
     def run(self, machine: Machine) -> None:
         """Runs agents and engines until all agents have ended and all actions are done."""
         going, engine = machine.going, machine.engine
+        engine.max_turns = self.max_steps
         while True:
             ready = [a for a in going if a.block is None or a.block.ready()]
             heads = engine.heads()

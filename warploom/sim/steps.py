@@ -19,7 +19,7 @@ from warploom.sim.evaluate import multiply
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array
 from warploom.sim.outline import step
-from warploom.sim.report import MemoryFault, SimError
+from warploom.sim.report import MemoryFault, SimError, StepLimit
 from warploom.sim.shared import LayoutError, Place
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ def _while(a: Agent, o: Op, *init: Any) -> Steps:
         carried = yield from a.region(body)
         a.loops.pop()
         turn += 1
+        most = a.cta.engine.max_turns
+        if most is not None and turn > most:
+            raise StepLimit("step-limit", f"a loop runs for more than {most} turns", o.loc)
 
 
 @step(control.if_)
@@ -201,16 +204,16 @@ def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
 
 
 @step(tile.atomic)
-def _atomic(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> Any:
+def _atomic(a: Agent, o: Op, p: Any, value: Any, rest: Any = None) -> Any:
     if _skips(a, o, p, value):
         return None
-    return _atomically(a, o, p, value, mask)
+    return _atomically(a, o, p, value, rest)
 
 
-def _atomically(a: Agent, o: Op, p: Any, value: Any, mask: Any) -> Steps:
+def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
     yield None  # another agent's may come first
     a.touch(o, "write", p)
-    return a.cta.memory.atomic(o.attrs["fn"], p, value, mask, o.loc)
+    return a.cta.memory.atomic(o.attrs["fn"], p, value, rest, o.loc)
 
 
 @step(tile.load_box)

@@ -263,6 +263,8 @@ ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 def atomic(p: Type, value: Type, *rest: Type, fn: str, sem: str = "relaxed") -> Type:
     """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value.
 
+    rest is () or (mask,).  fn cas: value replaces what is equal to the one operand of rest.
+
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
     "Release and Acquire Patterns").
@@ -272,6 +274,10 @@ def atomic(p: Type, value: Type, *rest: Type, fn: str, sem: str = "relaxed") -> 
     require(isinstance(e, Pointer), f"atomic needs a pointer, got {p}", "not-a-pointer")
     assert isinstance(e, Pointer)
     require(value == like(p, e.dtype), f"atomic of {value} to {p}", "store-type")
+    if fn == "cas":
+        require(rest == (value,), f"cas compares {value} with one operand of that type, not {rest}")
+    elif rest:
+        require(rest == (like(p, i1),), f"atomic's mask {rest[0]} does not fit {p}", "mask-shape")
     return value
 
 

@@ -1,0 +1,70 @@
+"""Whether a stranger's kernel does what it should, everywhere but on a GPU."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.e2e import road
+from tests.e2e.strangers.case import Case
+from tests.eject.owned import owned, same_program
+from warploom import TensorDescriptor
+
+FORMS: dict[str, dict[str, Any]] = {"auto": {}, "tasks": {"num_consumer_groups": 1}}
+
+
+def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Fresh arrays of the same strides."""
+    from dataclasses import replace
+
+    def copy(x: Any) -> Any:
+        if isinstance(x, TensorDescriptor):
+            return replace(x, base=copy(x.base))
+        return x.copy(order="K") if isinstance(x, np.ndarray) else x
+
+    return tuple(map(copy, args))
+
+
+def arrays(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.base if isinstance(x, TensorDescriptor) else x for x in args)
+
+
+def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any = road.ORDERS,
+          full: bool = True) -> str:  # fmt: skip
+    """What there is to say of it; raises what shows a bug."""
+    start = time.perf_counter()
+    knobs = {**FORMS[form], **case.knobs}
+    compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **knobs)
+    seconds = time.perf_counter() - start
+    specialized = len(compiled.schedule.tasks) > 1 and not any(
+        t.role == "inline" for t in compiled.schedule.tasks
+    )
+    said = ["tasks" if specialized else "uniform", *(c.via[0] for c in compiled.schedule.channels)]
+    if form == "tasks" and case.tasks:
+        assert specialized, "not specialized: " + "; ".join(
+            r.text for r in compiled.schedule.reasons if r.warn
+        )
+    compiled.explain()
+    plain = copies(case.args)
+    case.kernel[case.grid](*plain, **case.meta, **knobs)  # the oracle
+    wrong = case.judge(arrays(plain))
+    assert not wrong, f"oracle: {wrong}"
+    for order in orders:
+        found = copies(case.args)
+        compiled.simulate(*found, grid=case.grid, order=order, seed=3)
+        wrong = case.judge(arrays(found))
+        assert not wrong, f"{order}: {wrong}"
+    if full:
+        report = compiled.check()
+        assert report.ok, str(report)
+        script, signature = owned(compiled.eject(), folder, case.grid)
+        same_program(compiled, script.compile(signature))
+    if nvrtc:
+        problems = compiled.resources.problems()
+        told = any("warning[resources]" in w for w in compiled.warnings)
+        assert told or not problems, f"not told: {problems}"
+        said += [*problems, f"compiled in {seconds:.1f} s"]
+    return " ".join(said)

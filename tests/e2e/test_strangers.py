@@ -1,0 +1,83 @@
+"""Strangers' products (tests/e2e/strangers): a sample against float64, and what they once broke."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.strangers import corpus, judging
+from tests.e2e.strangers.case import Case
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+# One of each shape; `python -m tests.e2e.strangers` judges all of them, in every order, checked and ejected.
+SAMPLE = [
+    "matmul-e4m3-e5m2-rr",
+    "matmul-64x64x0",
+    "hinted-104",
+    "blocks-cc",
+    "asked-1",
+    "tile-64x208x64-8",
+    "linear-silu-kept",
+    "beta1.0",
+    "quantised",
+    "int8-64-zeros",
+    "gptq",
+    "interleaved",
+    "mixed-f32-bf16-rc",
+    "deepseek-70",
+    "layernorm",
+    "splitk-atomic",
+    "splitk-locked",
+    "moe-weighted",
+    "swiglu-3",
+    "complex",
+    "conv-40-3",
+    "syrk-mirrored",
+    "weight-grad",
+    "lora-16",
+    "banded",
+]
+CASES = {c.name: c for c in corpus.cases()}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_stranger_s_kernel(name: str, tmp_path: Path) -> None:
+    judging.judge(CASES[name], "tasks", tmp_path, orders=("late",), full=False)
+
+
+def fully(name: str, folder: Path, form: str = "auto") -> str:
+    """The oracle, every order, the checker, the way out and back."""
+    case: Case = CASES[name]
+    return judging.judge(case, form, folder)
+
+
+def test_a_carried_tile_in_two_layouts(tmp_path: Path) -> None:
+    """One arange begins both offsets; the emitter waited for a variable that was not there yet, forever."""
+    assert fully("flat-72", tmp_path).startswith("tasks")
+
+
+def test_a_while_that_counts(tmp_path: Path) -> None:
+    """Pointers that it moves are boxes, as in a `for`."""
+    assert fully("bmm-128x64", tmp_path) == "tasks tma"
+
+
+def test_a_load_that_a_while_tests_is_ejected_once(tmp_path: Path) -> None:
+    assert fully("grouped", tmp_path).startswith("tasks")
+
+
+def test_one_long_argument_in_parentheses(tmp_path: Path) -> None:
+    """A comma behind it made it a tuple."""
+    assert fully("linear-gelu_tanh", tmp_path).startswith("tasks")
+
+
+def test_rows_too_short_for_a_swizzle_lie_the_other_way(tmp_path: Path) -> None:
+    """24 columns of bf16: the script has to find that they are stored along K."""
+    assert fully("tile-64x24x32-4", tmp_path) == "tasks tma"
+
+
+def test_a_lock(tmp_path: Path) -> None:
+    """Stream-K: compare and swap until it is free."""
+    case = CASES["streamk"]
+    judging.judge(case, "tasks", tmp_path, orders=("late",), full=False)
