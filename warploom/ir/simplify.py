@@ -317,7 +317,6 @@ class Simplifier:
         b.append(keep_carried(loop, [i for i in range(len(o.operands)) if i not in constant]))
         return [constant.get(i, v) for i, v in enumerate(o.results)]
 
-
     def _counted(self, o: Op, b: Builder) -> Replacement:
         """A `while` that counts in equal steps up or down to what it doesn't change is a `for`.
 

@@ -78,6 +78,7 @@ def arange(start: int, end: int) -> Tensor:
 def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand) -> Any:
     """(row, column) of place i·size_j + j where a size_i × size_j grid is walked in groups of size_g rows,
     column by column inside of each."""
+
     def calc(op: str, x: Operand, y: Operand) -> Operand:
         return current().binary(op, x, y)
 
@@ -217,6 +218,8 @@ def join(a: Operand, b: Operand) -> Tensor:
 def interleave(a: Operand, b: Operand) -> Tensor:
     """Both along the last axis, elements taking turns, those of a first."""
     pair = join(a, b)
+    if len(current().shape(pair)) < 2:
+        refuse("not-a-tile", "interleave of two scalars", "tl.join makes a tile of two scalars")
     *lead, n, _ = current().shape(pair)
     return reshape(pair, (*lead, 2 * n))
 

@@ -45,7 +45,9 @@ class Engine:
         self.lanes: dict[Lane, deque[Action]] = {}
         self.serial = 0
         self.turn = 0  # the scheduler's
-        self.max_turns: int | None = None  # of the scheduler, and of a `while` that takes none of its steps
+        self.max_turns: int | None = (
+            None  # of the scheduler, and of a `while` that takes none of its steps
+        )
 
     def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:
         """Queues an action."""
