@@ -73,7 +73,7 @@ def test_attention_is_explored(causal: bool) -> None:
     assert seconds < 10
     alone = [e for e in report.explored if "together" not in e.why]
     together = [e for e in report.explored if "together" in e.why]
-    assert [e.interleavings for e in alone] == [1] * 5  # ping-pong: one order, whatever happens
+    assert not alone  # ping-pong: one order, whatever happens; the loader alone draws
     # Which program draws first matters, and which leaves last: two by two, and with a third tile again two.
     assert [e.interleavings for e in together] == [4, 8]
     assert all(e.is_complete and e.states > 500 for e in together)

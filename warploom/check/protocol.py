@@ -7,7 +7,9 @@ that it waits for can complete.  So each is bound to one full phase in *every* o
 program is confluent, and the happens-before relation of the one run is that of all runs at the same trip
 counts: an access that it leaves unordered races in some order, a phase that does not complete in it
 completes in none.  Trip counts: 0, 1, around the depth of the rings, beyond twice the depth, several
-tiles a program.  Beyond them see recurrence.py.
+tiles a program.  Beyond them see recurrence.py.  Global memory changes nothing of it where no agent
+accesses a word that another one of its program writes: then all steps that could change places commute, and
+what an agent reads, and so what it does, is the same in every order.
 
 Where an arrival or a wait is not bound, or agents share a word of global memory, explore.py runs every order
 that makes a difference: all of them are right, or there is one that fails.
@@ -180,7 +182,7 @@ def check(
         if cases is None
         else [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
     )
-    checker = _Checker(func, runs, exhaustive or not is_reading(func), max_states)
+    checker = _Checker(func, runs, exhaustive, max_states)
     for case in found:
         checker.run(case)
     if cases is None:
@@ -194,8 +196,9 @@ def check(
 
 
 class _Checker:
-    def __init__(self, func: Func, runs: Runs, explores: bool, max_states: int) -> None:
-        self.func, self.runs, self.explores, self.states_left = func, runs, explores, max_states
+    def __init__(self, func: Func, runs: Runs, is_exhaustive: bool, max_states: int) -> None:
+        self.func, self.runs, self.states_left = func, runs, max_states
+        self.is_exhaustive = is_exhaustive
         self.report = CheckReport(func.name)
         self.joint_states_left = JOINT_STATES
         self.recurrences = Recurrences(ring_depth(func))
@@ -273,7 +276,7 @@ class _Checker:
         if isinstance(result, SimError) and result.code not in NOT_CONFLUENT:
             self._fails(case, program, result)
             return None
-        if isinstance(result, SimReport) and not self.explores:
+        if isinstance(result, SimReport) and not (self.is_exhaustive or result.shares_words):
             return result
         return self._explored(case, program, result)
 
@@ -347,4 +350,4 @@ class _Checker:
         if isinstance(first, SimError):
             at = f" at {first.loc.file}:{first.loc.line}" if first.loc else ""
             return f"{first.code}{at}: not bound to one phase"
-        return "as asked" if is_reading(self.func) else "words of global memory are written"
+        return "agents share words of global memory" if first.shares_words else "as asked"

@@ -154,9 +154,13 @@ class Agent:
 
     def touch(self, o: Op, mode: str, pointer: Any) -> None:
         """Records an access to a scalar in global memory."""
-        if self.cta.touched is not None and np.ndim(pointer) == 0:
-            buffer, at = self.cta.memory.split(int(pointer))
-            thing = f"{buffer.name}[{at - buffer.origin}]"
+        if np.ndim(pointer) > 0:
+            return
+        buffer, at = self.cta.memory.split(int(pointer))
+        thing = f"{buffer.name}[{at - buffer.origin}]"
+        agents = self.cta.report.words.setdefault(thing, {})
+        agents[self.label] = agents.get(self.label, False) or mode == "write"
+        if self.cta.touched is not None:
             self.cta.touched.append(Touch(thing, mode, 0, False, self.party(o)))
 
     def log(self, o: Op, thing: str, phase: int = -1) -> None:

@@ -21,7 +21,7 @@ covers it.  Barriers carry both halves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,17 @@ from warploom.ir.core import Op
 from warploom.sim.report import MemoryFault, Race
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_FEW = 512  # so many numbers a set sorts out sooner than NumPy
+
+
+Granules: TypeAlias = slice | Array  # a slice where they lie side by side
+
+
+def _distinct(ids: Array) -> list[int]:
+    """The different numbers, in order.  Of most accesses each column holds one number only."""
+    columns = ids.reshape(len(ids), -1)
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    mixed = columns[:, low != high]
+    return sorted({*low.tolist(), *mixed.ravel().tolist()})
 
 
 class Components:
@@ -101,7 +111,7 @@ class Footprints:
     def _check(
         self, now: Access, ids: Array, rows: Array, is_async: bool, verbs: tuple[str, str]
     ) -> None:
-        for i in sorted(set(ids.ravel().tolist())) if ids.size < _FEW else np.unique(ids).tolist():
+        for i in _distinct(ids):
             if i < 0:
                 continue
             earlier = self.accesses[i]
@@ -110,7 +120,7 @@ class Footprints:
                 only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)
                 raise self._race(now, earlier, verbs, only_fence, only_relaxed)
 
-    def read(self, now: Access, at: Array, reader: int, rows: Array, is_async: bool) -> None:
+    def read(self, now: Access, at: Granules, reader: int, rows: Array, is_async: bool) -> None:
         """A read that begins now, with the knowledge of `rows` (one a warp that takes part).
 
         Raises Race, or MemoryFault where nothing ever wrote the bytes."""
@@ -123,7 +133,7 @@ class Footprints:
         self.last_reads[at, reader] = len(self.accesses)
         self.accesses.append(now)
 
-    def write(self, now: Access, at: Array, rows: Array, is_async: bool) -> None:
+    def write(self, now: Access, at: Granules, rows: Array, is_async: bool) -> None:
         """A write that may happen from now on.  Raises Race."""
         self._check(now, self.last_write[at], rows, is_async, ("write", "write"))
         self._check(now, self.last_reads[at], rows, is_async, ("read", "write"))

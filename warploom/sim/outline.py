@@ -18,7 +18,7 @@ from warploom.ir.cost import CostTable
 from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.sim.evaluate import PURE, prepared
-from warploom.sim.order import Array, Components
+from warploom.sim.order import Array, Components, Granules
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
@@ -99,7 +99,7 @@ class Outline:
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
         self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
         self._places: dict[str, Place] = {}
-        self._granules: dict[tuple[Place, int | None], Array] = {}
+        self._granules: dict[tuple[Place, int | None], Granules] = {}
 
     @cached_property
     def warps(self) -> int:
@@ -193,13 +193,16 @@ class Outline:
             self._places[name] = Place(self.shared[0][name], kind, (0,) * len(kind.box), name)
         return self._places[name]
 
-    def granules(self, s: Place, axis: int | None = None) -> Array:
+    def granules(self, s: Place, axis: int | None = None) -> Granules:
         """The granules that a tile covers, or that wgmma reads as its operand with this MN axis."""
         key = s, axis
         found = self._granules.get(key)
         if found is None:
             addresses = s.addresses if axis is None else s.operand(axis)
-            found = self._granules[key] = np.unique(addresses // self.granule)
+            numbers = np.unique(addresses // self.granule)
+            first, stop = int(numbers[0]), int(numbers[-1]) + 1
+            found = slice(first, stop) if stop - first == numbers.size else numbers
+            self._granules[key] = found
         return found
 
     # ---- regions

@@ -93,6 +93,7 @@ class SimReport:
     """A finished simulation: its events in order of start, and the cycles of its longest program.
 
     trips: how many iterations each loop was run for, in any agent.  steps: the protocol, in tracked runs.
+    words: the words of global memory that were accessed by themselves: by which agents, and who wrote.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -100,3 +101,9 @@ class SimReport:
     programs: int = 0
     trips: dict[Op, set[int]] = field(default_factory=dict)
     steps: list[SyncStep] = field(default_factory=list)
+    words: dict[str, dict[str, bool]] = field(default_factory=dict)
+
+    @property
+    def shares_words(self) -> bool:
+        """Did one agent write a word that another one accessed?"""
+        return any(len(agents) > 1 and any(agents.values()) for agents in self.words.values())
