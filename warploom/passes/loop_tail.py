@@ -26,6 +26,7 @@ from warploom.ir.analysis import closure, effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
 from warploom.ir.ops import control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
+from warploom.passes.sit_out import REST
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ class Tail:
         in_order = True
         last: Op | None = None
         for o in behind[:-1]:
-            if in_order and o in numbers and waits.isdisjoint(o.operands):
+            if o.id.endswith(REST):
+                # The producer hands numbers on when these slots are free: they come behind.
+                waits.update(o.results)
+                numbers = set()
+            elif in_order and o in numbers and waits.isdisjoint(o.operands):
                 made.update(dict.fromkeys(o.results, o))
                 follows.update(o.results)
                 roots.append(o)

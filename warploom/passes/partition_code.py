@@ -24,7 +24,7 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes import lower_channels, lower_numbers, select_instructions
+from warploom.passes import lower_channels, lower_numbers, select_instructions, sit_out
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
@@ -64,6 +64,7 @@ class _Partition:
             names = ", ".join(v.hint or "a value" for v in self.demand.crossings)
             raise InternalError(f"{names} crosses tasks without a channel")
         self.stores = {s.op: s for s in self.schedule.stores}
+        self.idle = {p.loop: p for p in self.schedule.idle}
         self.promoted = {p.dot: p.columns for p in self.schedule.promotions}
 
     def function(self) -> Func:
@@ -394,15 +395,20 @@ class _Writer:
         results = tuple(self.fresh(o.results[i]) for i in kept)
         # The schedule has heard what a loop asks for; only `unroll` is left to do.
         attrs = {k: v for k, v in o.attrs.items() if k == "unroll"}
-        b.append(
-            o.with_(
-                attrs=attrs,
-                operands=tuple(operands),
-                results=results,
-                regions=tuple(regions),
-                tasks=frozenset(),
-            )
+        made = o.with_(
+            attrs=attrs,
+            operands=tuple(operands),
+            results=results,
+            regions=tuple(regions),
+            tasks=frozenset(),
         )
+        idle = self.shared.idle.get(o.id) if self.plan.role == "consumer" else None
+        if idle is None:
+            b.append(made)
+        else:
+            bounds = operands[0], operands[1]
+            end = sit_out.end_for(b, idle, self.shared.accesses, o, self.env.get, bounds)
+            sit_out.sit_out(b, made, end)
 
     def keeps(self, o: Op, i: int) -> bool:
         """Does this task use the i-th value that o passes on?"""

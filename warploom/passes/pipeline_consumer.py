@@ -26,7 +26,7 @@ loop is cut in the same way: k of iteration i is asked for before v of iteration
   units: so many eighths of it are computed before the wait, and `hold` keeps the assembler from moving
   the wait up past them.
 - With `ping_pong` the groups pass a turn: whoever has it issues its dots.  Group 0 begins, and has it again
-  once all groups are through an iteration.
+  once all groups are through an iteration.  A group that has left the loop (sit_out) passes it on at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
+from warploom.ir import build
 from warploom.ir.analysis import closure, definitions, effects, reads
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import Env, clone_op, rewrite
 from warploom.ir.simplify import Simplifier
 from warploom.ir.types import Tile
+from warploom.passes.sit_out import REST
 from warploom.passes.turns import ISSUE, Turns
 from warploom.passes.two_stages import Arms, Copy, TwoStages
 from warploom.passes.wait_place import place_wait
@@ -91,6 +93,9 @@ class _Consumer:
         self.plans = plans
         self.turns = Turns.of(region, replicas, ISSUE)
         self.late_rings: dict[str, set[Value]] = {}
+        self.left: dict[
+            str, Value
+        ] = {}  # what is left of a loop with turns -> where the loop began
 
     def region(self) -> Region:
         return self.turns.begin(self.rewritten(self.old))
@@ -104,15 +109,29 @@ class _Consumer:
                 o = o.with_(regions=tuple(map(self.rewritten, o.regions)))
             plan = self.plans.get(o.id) if o.kind is control.for_ else None
             if plan is None:
-                b.append(o)
+                b.append(self.passing(o) if o.id in self.left else o)
             else:
                 turns = self.turns if plan.ping_pong else None
+                if turns:
+                    self.left[f"{o.id}{REST}"] = o.operands[0]
                 loop = _Loop(o, plan, turns, self.made, tuple(ops))
                 self.late_rings[o.id] = loop.late_rings()
                 with b.at(o):
                     loop.write(b)
                 ops = deque(loop.tail.rest)
         return Region(r.params, tuple(b.ops))
+
+    def passing(self, o: Op) -> Op:
+        """What is left of a loop, with its turns: one an iteration but the first."""
+        (body,) = o.regions
+        b = Builder(o.loc, o.tasks)
+
+        def turn(inner: Builder) -> None:
+            self.turns.take(inner)
+            self.turns.pass_on(inner)
+
+        build.if_(b, arith.gt(b, body.params[0], self.left[o.id]), turn)
+        return o.with_(regions=(Region(body.params, (*b.ops, *body.ops)),))
 
 
 def _in_order(r: Region, late: dict[str, set[Value]]) -> Region:

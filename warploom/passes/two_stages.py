@@ -23,6 +23,7 @@ from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
 from warploom.passes.loop_tail import Tail
+from warploom.passes.sit_out import following
 from warploom.schedule.overlap import TurningPoint
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.
@@ -184,7 +185,7 @@ class TwoStages(ABC):
                 end = arith.minimum(b, hi, end, hint="turn")
             before, after = {branch: point.before}, {branch: 1 - point.before}
             init = [*self.turns_of(b, (second, end, step), init, before)]
-            last_turn = self.turns_of(b, (_following(b, second, end, step), hi, step), init, after)
+            last_turn = self.turns_of(b, (following(b, second, end, step), hi, step), init, after)
         finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), last_turn, strict=True))
         last = self.copy(b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
         results = dict(zip(params[1:], o.results, strict=True))
@@ -263,14 +264,3 @@ class Copy:
             assert isinstance(at.type, Scalar)
             at = arith.add(self.b, at, build.const(self.b, 1, at.type.dtype))
         return at
-
-
-def _following(b: Builder, lo: Value, hi: Value, step: Value) -> Value:
-    """The first of lo, lo + step, … that is not below hi."""
-    t = lo.type
-    assert isinstance(t, Scalar)
-    left = arith.maximum(b, arith.sub(b, hi, lo), build.const(b, 0, t.dtype))
-    up = arith.sub(b, arith.add(b, left, step), build.const(b, 1, t.dtype))
-    whole = arith.mul(b, arith.idiv(b, up, step), step)
-    following: Value = arith.add(b, lo, whole, hint="following")
-    return following

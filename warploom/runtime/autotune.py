@@ -58,6 +58,7 @@ class Config:
     store_buffers: int | None = None
     share_staging: bool | None = None
     store_task: bool | None = None
+    sit_out: bool | Literal["masked"] | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:

@@ -7,13 +7,14 @@ Asks joining, overlap, tile_ends and linear, and records what they say.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import control
+from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule import joining, linear, overlap, rings, tile_ends
+from warploom.schedule import idle, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.division import Division, piece_counts
-from warploom.schedule.model import ChannelPlan, OverlapPlan, PromotionPlan, TaskPlan
+from warploom.schedule.model import ChannelPlan, IdlePlan, OverlapPlan, PromotionPlan, TaskPlan
 from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP, entry_registers
 from warploom.schedule.roles import Roles
 from warploom.schedule.subject import Subject, named
@@ -129,6 +130,78 @@ def deferred(subject: Subject, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, 
             "the loop only scales the sum and adds to it",
         )
     return tuple(o.id for o in found)
+
+
+def idles(subject: Subject, roles: Roles, division: Division) -> tuple[IdlePlan, ...]:
+    """Loops that a group may leave before their end: where that is asked for, as long as it has not run on
+    a GPU."""
+    if not subject.knobs.sit_out:
+        return ()
+    if division.axis is None:
+        why = "groups don't share a tile"
+        subject.unmet(subject.dots[0], "every group stays to its loop's end, against sit_out", why)
+        return ()
+    found = []
+    for o in subject.ops:
+        dots = any(x.kind is tile.dot for r in o.regions for x in r.ops)
+        if o.kind is control.for_ and roles.mine(o) and dots:
+            found.append(_idle(subject, roles, division, o))
+    return tuple(p for p in found if p.stores or p.mask)
+
+
+def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdlePlan:
+    """Why a group may leave a loop, as a plan; it may be empty."""
+    plan = IdlePlan(loop.id)
+    masks = subject.knobs.sit_out == "masked"
+
+    def stays(used: idle.UsedError, wanted: bool) -> None:
+        if wanted:
+            subject.unmet(loop, "every group stays to its end, against sit_out", str(used))
+        else:
+            subject.because(loop.id, "every group stays to its end", str(used))
+
+    try:
+        _check_channels(subject, roles, loop)
+        cut, _ = division.cut
+        stores = idle.dropping(subject.accesses, loop, cut.get, roles.mine)
+        plan = replace(plan, stores=tuple((o.id, cut[o.operands[1]]) for o in stores))
+        subject.because(
+            loop.id,
+            "a group leaves it where its part of a tile lies behind the end of what is stored",
+            f"all that it computes goes to {named(list(stores))}",
+        )
+    except idle.UsedError as used:
+        stays(used, not masks)
+    if not masks:
+        return plan
+    try:
+        _check_channels(subject, roles, loop)
+        mask = idle.masked(subject.structure, loop, roles.mine)
+        branch = mask.branch.id if mask.branch is not None else ""
+        plan = replace(plan, mask=mask.select.id, branch=branch, positive=mask.positive)
+        subject.because(
+            loop.id,
+            "a group leaves it where its part of the mask lets nothing more through",
+            f"what {mask.select.id} then gives changes nothing, if numbers are finite",
+        )
+    except idle.UsedError as used:
+        stays(used, True)
+    return plan
+
+
+def _check_channels(subject: Subject, roles: Roles, loop: Op) -> None:
+    """Raises UsedError where what comes in a loop is not taken in its own block."""
+
+    def inside(o: Op | None) -> bool:
+        return o is not None and loop in subject.structure.enclosing(o)
+
+    if subject.knobs.num_ctas > 1:
+        raise idle.UsedError("in clusters, groups don't leave loops yet")
+    if any(inside(o) and subject.structure.parent[o] is not loop for o in roles.loads):
+        raise idle.UsedError("some of what it reads comes in control flow inside it")
+    numbers = (subject.structure.made[v].op for v in roles.demand.crossings)
+    if any(inside(o) and o not in roles.loads for o in numbers):
+        raise idle.UsedError("numbers come in it")
 
 
 def turns(

@@ -127,6 +127,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
         tasks = with_stores(tasks)
     overlaps = consumer.overlaps(subject, who, division, tasks[0])
     deferred = consumer.deferred(subject, overlaps)
+    idle = consumer.idles(subject, who, division) if shared else ()
     entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, subject.target)
     promotions = consumer.promotions(subject, division, joins, tasks[0].registers or entry)
     turns = consumer.turns(subject, ends, channels)
@@ -161,6 +162,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
         turns=turns,
         relays=tuple(o.id for o in who.loads if o in who.relays),
         dealt=division.dealt,
+        idle=idle,
     )
     return schedule, division.need
 

@@ -85,6 +85,12 @@ class Knobs:
     store_task: bool | None = _knob(
         None, "a task of its own issues the stores of a loop over tiles; None: no", of_tasks=True
     )
+    sit_out: bool | Literal["masked"] | None = _knob(
+        None,
+        "a group leaves a loop of dots where its part of a tile lies behind all that is stored; masked: also "
+        "where its part of a mask lets nothing more through, if numbers are finite; None: no",
+        of_tasks=True,
+    )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
     debug: bool = _knob(
         False, "every wait is bounded and traps with its name; device asserts are on"
@@ -224,6 +230,24 @@ class OverlapPlan:
 
 
 @dataclass(frozen=True)
+class IdlePlan:
+    """A loop of the consumer of whose iterations a group computes only those that are of use to it; of the
+    others it takes and gives back what comes.
+
+    stores: (id, axis) of those that write all that becomes of the loop, which is of no use to a group whose
+    part of each lies, along the axis, behind the end of what the store writes to.  Empty: not looked at.
+    mask: a `select` that makes an iteration one without effect where its condition is false everywhere;
+    branch: the `if` that it stands in, which turns once; positive: parameters that have to be positive for
+    it.  Empty: none."""
+
+    loop: str
+    stores: tuple[tuple[str, int], ...] = ()
+    mask: str = ""
+    branch: str = ""
+    positive: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class PromotionPlan:
     """A dot whose partial sums are added up in f32: so many columns at a time, one piece after the other, so
     that a piece and the totals fit a thread's registers."""
@@ -270,6 +294,7 @@ class Schedule:
     turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
     dealt: str = ""  # the loop whose iterations the consumer's replicas take in turn, each its own
+    idle: tuple[IdlePlan, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -299,6 +324,7 @@ class Schedule:
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
                 turns=tuple(d["turns"]),
                 dealt=d.get("dealt", ""),
+                idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e
