@@ -61,6 +61,15 @@ def close(found: list[Any], causal: bool) -> None:
         (4, 300, True, {"D": 64, "groups": 2, "DRAWN": True, "SHARED_BY": 2}),
         (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "Q_STAGES": 2}),
         (2, 600, True, {"D": 64, "groups": 2, "DRAWN": True, "PAIRS": True}),
+        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "sit_out": True}),
+        (2, 300, True, {"D": 64, "groups": 3, "DRAWN": True, "sit_out": "masked"}),
+        (2, 257, False, {"D": 64, "groups": 2, "consumer_stages": 1, "sit_out": True}),
+        (
+            2,
+            500,
+            True,
+            {"D": 64, "groups": 4, "BLOCK_N": 64, "reg_inc_consumer": 112, "sit_out": "masked"},
+        ),
         (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
     ],
 )

@@ -172,10 +172,11 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
 
 
 def _config(
-    groups: int, q_stages: int, eighths: int, tiles: str = "in turn", **knobs: Any
+    groups: int, q_stages: int, eighths: int, tiles: str = "in turn", block: int = 128, **knobs: Any
 ) -> wl.Config:
-    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length)."""
-    meta = {"BLOCK_M": 64 * groups, "BLOCK_N": 128, "Q_STAGES": q_stages}
+    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length).  block: rows of K
+    and V at a time."""
+    meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
     meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn"}
     knobs = {"num_buffers_warp_spec": 2, **knobs}
     return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
@@ -184,14 +185,27 @@ def _config(
 # Groups of 64 rows, tiles of Q in shared memory, where the wait for P·V stands, and the order of tiles, by
 # head size and causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200,
 # with a program a multiprocessor.  Of the wait's places some win by what the assembler makes of the build.
+# Four groups: 112 registers a thread hold blocks of 64, and 256 rows divide what 192 don't.
+_FOUR: dict[str, Any] = {
+    "block": 64,
+    "num_buffers_warp_spec": 4,
+    "reg_inc_consumer": 112,
+    "reg_dec_producer": 24,
+}
 ATTENTION_CONFIGS = {
     (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 2, 3, "drawn")],
     (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
-    (64, False): [_config(3, 2, 1), _config(3, 2, 0), _config(3, 2, 0, "drawn")],
+    (64, False): [
+        _config(3, 2, 1),
+        _config(3, 2, 0),
+        _config(3, 2, 0, "drawn"),
+        _config(4, 2, 0, **_FOUR),
+    ],
     (64, True): [
         _config(3, 1, 0, "drawn"),
         _config(3, 2, 1, "drawn"),
         _config(2, 2, 2, "drawn", num_buffers_warp_spec=3, ping_pong=False),
+        _config(4, 2, 0, "drawn", **_FOUR),
     ],
 }
 

@@ -2,7 +2,8 @@
 
 `columns[None, :] <= last[:, None]`, with columns = j + arange(0, 128) and last = min(row + arange(0, 64),
 seq - 1), is false everywhere from j = min(row + 63, seq - 1) + 1 on: the least element of the left side
-against the greatest of the right one, each computed from the scalars that the tile is made of.  Nothing wraps.
+against the greatest of the right one, each computed from the scalars that the tile is made of.  Nothing
+wraps.
 """
 
 from __future__ import annotations
