@@ -2,9 +2,9 @@
 
     python -m benchmarks.tile_ends --out results.json
 
-C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without,
-alternating, in bursts (`warploom/bench/measure.py`), in TFLOP/s.  This is what schedule/tile_ends.py's LONG
-stands on.
+C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without, with
+as many slots, alternating, in bursts (`warploom/bench/measure.py`), in TFLOP/s.  This is what
+schedule/tile_ends.py's LONG stands on.
 """
 
 from __future__ import annotations
@@ -23,8 +23,17 @@ import warploom.language as tl
 from warploom.bench.measure import Clock
 
 SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
-ENDS = [(256, 0), (128, 1), (256, 1), (256, 2), (256, 4)]  # columns of a tile, rounds
-SETS, BURSTS = 4, 5
+ENDS = [(256, 0), (256, 1), (256, 2), (256, 4), (128, 1), (128, 3)]  # columns of a tile, rounds
+SLOTS = {
+    256: (3, 4),
+    128: (5, 6),
+}  # of the ring, by columns: with four or two buffers of staging, or one
+WAYS: dict[str, dict[str, Any]] = {
+    "in turns": {"end_turns": True},
+    "together": {"end_turns": False},
+    "in turns, task": {"end_turns": True, "store_task": True},
+}
+SETS, BURSTS = 4, 3
 
 
 @wl.jit
@@ -56,14 +65,16 @@ def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any
     blocks = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 64, "ROUNDS": rounds}
     found: dict[str, Any] = {"shape": [m, n, k], **blocks, "flops": 2 * m * n * k}
     ways = {}
-    for name, turns in (("in turns", True), ("together", False)):
-        knobs = {**blocks, "num_consumer_groups": 2, "end_turns": turns}
-        ways[name] = [
-            activated.prepare(a, b, c, m, n, k, grid=(programs,), **knobs) for a, b in sets
-        ]
-        kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **knobs)
-        found[name] = []
-        found[f"{name}, slots"] = kernel.schedule.channels[0].depth
+    for slots in SLOTS[columns]:
+        for how, asked in WAYS.items():
+            knobs = {
+                **blocks, **asked, "num_consumer_groups": 2, "num_buffers_warp_spec": slots
+            }  # fmt: skip
+            name = f"{how}, {slots} slots"
+            ways[name] = [
+                activated.prepare(a, b, c, m, n, k, grid=(programs,), **knobs) for a, b in sets
+            ]
+            found[name] = []
     automatic = {**blocks, "num_consumer_groups": 2}
     kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **automatic)
     told = re.search(r"(\d+) cycles of", kernel.explain())
@@ -89,11 +100,9 @@ def main() -> None:
             row = measured(m, n, k, columns, rounds)
             rows.append(row)
             out.write_text(json.dumps(rows, indent=1))
-            turns, together = (statistics.median(row[w]) for w in ("in turns", "together"))
-            print(
-                f"K={k} 128x{columns} cycles={row['cycles']} chosen={row['chosen']}: in turns "
-                f"{turns:.0f}, together {together:.0f}, {turns / together - 1:+.1%}"
-            )
+            print(f"K={k} 128x{columns} cycles={row['cycles']} chosen={row['chosen']}")
+            for name in (f"{w}, {n} slots" for n in SLOTS[columns] for w in WAYS):
+                print(f"    {name:30s} {statistics.median(row[name]):.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -59,13 +59,14 @@ def arguments(m: int, n: int, k: int) -> list[Any]:
         ({**SHARED, "BLOCK_M": 64, "num_consumer_groups": 1}, True, 5),
         ({**SHARED, "num_buffers_warp_spec": 3}, False, 3),  # it fits as it is
         ({**SHARED, "store_buffers": 1}, False, 4),
+        ({"BLOCK_N": 128, "num_buffers_warp_spec": 7}, True, 7),  # else it would go directly
         ({**SHARED, "num_buffers_warp_spec": 3, "num_ctas": 2, "BLOCK_M": 256}, False, 3),
     ],
 )
 def test_staging_lies_where_the_ring_was(knobs: dict[str, Any], shared: bool, depth: int) -> None:
     args = arguments(200, 520, 200)
     meta = {**WIDE, **knobs}
-    grid = (-(-200 // meta["BLOCK_M"]), 3)
+    grid = (-(-200 // meta["BLOCK_M"]), -(-520 // meta["BLOCK_N"]))
     kernel, expected = road.check_equal(one_tile, args, grid, meta, levels="num_ctas" not in knobs)
     np.testing.assert_array_equal(
         expected[2], (args[0].astype(float) @ args[1].astype(float).T).astype(BF16)
@@ -74,7 +75,13 @@ def test_staging_lies_where_the_ring_was(knobs: dict[str, Any], shared: bool, de
     assert bool(store.shares) == shared and kernel.schedule.channels[0].depth == depth
     assert kernel.check().ok
     if shared:
-        assert "staged where loop0/load_box1 was" in kernel.explain()
+        assert f"staged where {store.shares} was" in kernel.explain()
+
+
+def test_it_goes_directly_where_nothing_may_be_shared() -> None:
+    knobs = {**WIDE, "BLOCK_N": 128, "num_buffers_warp_spec": 7, "share_staging": False}
+    kernel = road.compile_for(one_tile, arguments(200, 520, 200), (2, 5), knobs)
+    assert kernel.schedule.stores[0].via == "direct"
 
 
 def test_not_where_loads_follow() -> None:
@@ -130,6 +137,20 @@ def test_no_staging() -> None:
     assert any(r.because == "store_buffers=0" for r in kernel.schedule.reasons)
 
 
+@pytest.mark.parametrize("task", [False, True])
+def test_a_tile_leaves_whole(task: bool) -> None:
+    kernel = persistent(store_whole=True, store_task=task, num_buffers_warp_spec=3)
+    (store,) = kernel.schedule.stores
+    assert (store.chunk, store.buffers, store.by_task) == ((64, 256), 1, task)
+    assert kernel.check().ok
+
+
+def test_no_room_for_a_whole_tile() -> None:
+    with pytest.warns(WarploomWarning, match="against store_whole, because .* 2 of its 4 chunks"):
+        kernel = persistent(store_whole=True, num_buffers_warp_spec=4)
+    assert kernel.schedule.stores[0].buffers == 2
+
+
 def test_buffers_that_do_not_divide_the_chunks() -> None:
     with pytest.warns(WarploomWarning, match="2 buffers of staging instead of 3"):
         kernel = persistent(store_buffers=3)
@@ -163,6 +184,8 @@ def test_a_task_stores(blocks: tuple[int, int, int], knobs: dict[str, Any]) -> N
     report = kernel.check()
     assert report.ok and not report.explored, str(report)
     assert "issued by a task of its own" in kernel.explain()
+    if groups == 2:  # the consumer has all the registers that the others leave
+        assert [t.registers for t in kernel.schedule.tasks][:2] == [240, 24]
 
 
 def test_a_buffer_is_waited_for() -> None:

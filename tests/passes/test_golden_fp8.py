@@ -27,7 +27,8 @@ CONFIGS = {
 }
 # Behind the loop.  By hand, a piece of the columns at a time: scaled, staged whole behind the store before it;
 # the scales' slot is left without a fence, as wgmma's operands are.  Derived: the slot is left as soon as it is
-# read, and the columns leave in chunks of 64, each as soon as it is staged.
+# read; without promotion the columns leave whole as well (`store_whole`), else in chunks of 64, each as soon as
+# it is staged.
 PIECE = [
     "store_wait",
     "group_sync",
@@ -48,7 +49,7 @@ END_BY_HAND = {
     ],
 }  # fmt: skip
 END = {
-    "fast": [*LEFT, *CHUNK * 4, "store_wait"],
+    "fast": [*LEFT, *PIECE, "store_wait"],
     "promoted, whole": [*LEFT, *CHUNK * 3, "store_wait"],
     "promoted, in halves": [*LEFT, *CHUNK * 4, "store_wait"],
 }

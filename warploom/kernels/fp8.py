@@ -67,7 +67,7 @@ def fp8_gemm_rowwise(
 
 
 # Slots hold 128 of K: rows of 128 bytes.
-FP8_CONFIGS = [config(128, 256, 128, band, 2, 3) for band in (16, 8, 4)]
+FP8_CONFIGS = [config(128, 256, 128, band, 2, 3, whole=True) for band in (16, 8, 4)]
 # A consumer's totals and the product under way share its registers: 192 columns have the longest products
 # that fit whole, 256 (in halves) fewer bytes to load.
 FP8_PROMOTED_CONFIGS = [

@@ -147,16 +147,28 @@ def gemm_device_descriptors(
 
 
 def config(
-    m: int, n: int, k: int, group: int, groups: int, depth: int, in_turn: bool = False, **more: Any
+    m: int,
+    n: int,
+    k: int,
+    group: int,
+    groups: int,
+    depth: int,
+    in_turn: bool = False,
+    task: bool | None = None,
+    whole: bool | None = None,
+    **more: Any,
 ) -> wl.Config:
     """A tile of m×n walked in steps of k, in bands of `group` rows of tiles; consumer groups and slots of the
-    ring.  in_turn: each group has tiles of its own.  more: further meta-parameters."""
+    ring.  in_turn: each group has tiles of its own.  task: a task of its own stores.  whole: a group's tile
+    leaves whole.  more: further meta-parameters."""
     tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group, **more}
     return wl.Config(
         tile,
         num_consumer_groups=groups,
         num_buffers_warp_spec=depth,
         ping_pong="tiles" if in_turn else None,
+        store_task=task,
+        store_whole=whole,
     )
 
 
@@ -165,7 +177,7 @@ GEMM_CONFIGS = [
     config(128, 256, 64, 16, 2, 3),
     config(128, 256, 64, 8, 2, 3),
     config(128, 256, 64, 4, 2, 3),
-    config(128, 256, 64, 4, 2, 4),
+    config(128, 256, 64, 4, 2, 4, task=True),
     config(128, 192, 64, 16, 2, 4, in_turn=True),
     config(128, 128, 64, 16, 2, 5),
     config(128, 128, 64, 4, 2, 6),
@@ -174,7 +186,7 @@ GEMM_CONFIGS = [
     config(64, 64, 64, 8, 1, 10),
     config(64, 64, 64, 8, 1, 12),
     config(128, 192, 64, 4, 2, 4, in_turn=True),
-    config(128, 128, 64, 4, 2, 5, in_turn=True),
+    config(128, 128, 64, 4, 2, 5, in_turn=True, task=True),
 ]
 
 

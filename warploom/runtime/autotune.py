@@ -56,6 +56,7 @@ class Config:
     end_turns: bool | None = None
     wait_eighths: int | None = None
     store_buffers: int | None = None
+    store_whole: bool | None = None
     share_staging: bool | None = None
     store_task: bool | None = None
     sit_out: bool | Literal["masked"] | None = None

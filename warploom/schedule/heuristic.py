@@ -121,7 +121,11 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     channels, stores = memory.plans(wanted, numbers)
     stores = storing.handed_over(stores, bool(numbers))
     subject.tell_hints(specialized, channels, stores)
-    lean = shared and consumer.overlapping(subject, who)
+    lean = ""
+    if shared and consumer.overlapping(subject, who):
+        lean = "overlaps iterations"  # 3 to 5 % of attention (docs/performance.md)
+    elif any(s.by_task for s in stores):
+        lean = "hands its stores over"  # no barrier ends what ptxas moves between chunks
     tasks = plan_tasks(subject, who, division, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks)

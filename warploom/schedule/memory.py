@@ -19,7 +19,7 @@ from warploom.schedule.model import ChannelPlan, Knobs, StorePlan, relayed
 from warploom.schedule.numbers import NUMBER_DEPTH, SLOT_BYTES
 from warploom.schedule.resources import excess, fits
 from warploom.schedule.roles import TRANSPOSER, Roles
-from warploom.schedule.stores import Stores
+from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 from warploom.schedule.subject import Subject
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
@@ -102,7 +102,7 @@ class Memory:
 
         def room(shared: Op | None) -> tuple[int, int]:
             """(slots, buffers of staging): the best that fits."""
-            counts = (4, 2, 1) if asked is None else (asked,)
+            counts = (*((WHOLE,) if whole else ()), *BUFFERS) if asked is None else (asked,)
             for buffers, enough in (
                 *((n, wanted) for n in counts),
                 *((n, 2) for n in (*counts, 0)),
@@ -118,10 +118,13 @@ class Memory:
             return common, buffers
 
         most = max((w.most for w in wishes if not w.exact), default=1)
-        asked = self.subject.knobs.store_buffers
+        asked, whole = self.subject.knobs.store_buffers, self.subject.knobs.store_whole
         host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
-        sharing = self.stores.sharing(self.groups) if self.roles.specialized else None
         common, buffers = room(None)
+        sharing = None
+        # unasked only where stores would go directly: what it frees beside that brought nothing
+        if self.subject.knobs.share_staging or (not buffers and asked != 0):
+            sharing = self.stores.sharing(self.groups) if self.roles.specialized else None
         if sharing is not None and host is not None and room(sharing) > (common, buffers):
             (common, buffers), before = room(sharing), common
             more = f"the ring gets {common} slots instead of {before}" if common > before else ""

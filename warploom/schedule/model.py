@@ -79,8 +79,12 @@ class Knobs:
     store_buffers: int | None = _knob(
         None, "chunks of staging for a group's store by TMA (1, 2, 4); 0: stores go directly"
     )
+    store_whole: bool | None = _knob(
+        None, "a group's tile is staged whole and leaves behind one barrier, not chunk by chunk"
+    )
     share_staging: bool | None = _knob(
-        None, "a store behind all loads may be staged where a ring was; None: no"
+        None,
+        "a store behind all loads may be staged where a ring was; None: if it would go directly",
     )
     store_task: bool | None = _knob(
         None, "a task of its own issues the stores of a loop over tiles; None: no", of_tasks=True

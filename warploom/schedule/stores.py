@@ -20,6 +20,8 @@ from warploom.schedule.roles import Roles
 from warploom.schedule.subject import Subject
 
 STAGING_CHUNK = 64  # rows of a store's staging chunk
+BUFFERS = (4, 2, 1)  # buffers of staging, best first
+WHOLE = 1 << 16  # as many as there are chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,7 @@ class Stores:
     def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
         """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
         knobs = self.subject.knobs
-        if not knobs.share_staging or knobs.num_ctas > 1 or self.roles.relays or not groups:
+        if knobs.share_staging is False or knobs.num_ctas > 1 or self.roles.relays or not groups:
             return None
         top = self.subject.func.body
 
@@ -92,7 +94,7 @@ class Stores:
         """How each store is done, with so many buffers of staging at most.
 
         sharing: the store whose staging lies in the slots of `host`, a load."""
-        asked = self.subject.knobs.store_buffers
+        asked, whole = self.subject.knobs.store_buffers, self.subject.knobs.store_whole
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged()}
         plans = []
         for o in self.subject.ops:
@@ -106,8 +108,12 @@ class Stores:
                 if asked is not None and asked != count:
                     chunks = f"its {n} chunks go through as many buffers as divide them"
                     self.subject.unmet(o, f"{count} buffers of staging instead of {asked}", chunks)
-                if n == count == 2:  # each would wait until the other has been read
+                # of two chunks each would wait until the other has been read
+                if n == count and (n == 2 or whole):
                     chunk, count, why = shape, 1, f"{why}; there is room for all of it"
+                elif whole and n > 1:
+                    few = f"shared memory has room for {count} of its {n} chunks"
+                    self.subject.unmet(o, "stored chunk by chunk, against store_whole", few)
                 shares = host.id if o is sharing and host is not None else ""
                 plans.append(StorePlan(o.id, "tma", chunk, count, shares))
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
@@ -182,7 +188,8 @@ class Stores:
 
 def _buffers(chunks: int, wanted: int) -> int:
     """Staging buffers for so many chunks: a divisor, so that each chunk always uses the same one."""
-    return max((n for n in range(1, wanted + 1) if chunks % n == 0), default=0)
+    most = min(chunks, wanted)
+    return max((n for n in range(1, most + 1) if chunks % n == 0), default=0)
 
 
 def _chunks(shape: tuple[int, int], chunk: tuple[int, int]) -> int:

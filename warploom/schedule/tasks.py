@@ -30,12 +30,12 @@ _WORKS = {
 
 
 def plan_tasks(
-    subject: Subject, roles: Roles, division: Division, lean: bool
+    subject: Subject, roles: Roles, division: Division, lean: str
 ) -> tuple[TaskPlan, ...]:
     """Warps and registers of each task; one of stores comes later (`with_stores`).
 
-    lean: the consumer takes what registers there are, as what overlaps needs room to be scheduled in
-    (3 to 5 % of attention, docs/performance.md).  Raises CompileError for more than a CTA has."""
+    lean: why the consumer takes what registers there are; empty: it doesn't.  Raises CompileError for more
+    than a CTA has."""
     main, side, replicas = roles.main, roles.side, division.replicas
     need = division.need
     subject.because(main, f"{need} registers a thread estimated", division.needs)
@@ -44,7 +44,7 @@ def plan_tasks(
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = division.work(roles.loads)
     turner = roles.transposer_registers()
-    pair = budgets(replicas, work, subject.target, need, subject.room, turner, lean)
+    pair = budgets(replicas, work, subject.target, need, subject.room, turner, bool(lean))
     entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
     dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
     if pair is None or pair[1] == entry:
@@ -70,7 +70,7 @@ def plan_tasks(
         )
     said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
     if lean and not (dec or inc):
-        said += "; a consumer that overlaps iterations takes all that is left"
+        said += f"; a consumer that {lean} takes all that is left"
     if subject.room != Room() and not (dec or inc):
         said += "; ptxas spilled with another budget"
     for t in plans:

@@ -1,0 +1,253 @@
+"""Forms of the library's products beside each other: what one knob or another brings.
+
+    python -m benchmarks.variants stores --out results.json [--only TEXT] [--limit SECONDS]
+    python -m benchmarks.variants fp8                      # compiles every form; needs no GPU
+
+stores: a task of their own, buffers of staging, staging in the ring's place.
+fp8: tiles, their order, slots, clusters and turns of the 8-bit product, by hand and automatic.
+
+Each form of a product stands beside the others of its case in one process, in turn, in bursts
+(`warploom/bench/measure.py`); the record holds TFLOP/s, slots of the ring, registers and spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import warploom as wl
+from benchmarks.choice_kernels import one_tile
+from warploom.bench.cases import Case, Dual, Fp8, Gemm
+from warploom.bench.data import Gpu, Paper, Source, make_data
+from warploom.bench.launches import KernelRun
+from warploom.bench.measure import TOLERANCE, Clock, check, machine
+from warploom.bench.peers import explicit_fp8, warploom_dual, warploom_fp8
+from warploom.bench.peers import warploom as product
+from warploom.kernels.gemm import config
+
+BURSTS = 3
+TASK, TWO = {"store_task": True}, {"store_buffers": 2}
+SHARED = {"share_staging": True}
+WHOLE = {"store_whole": True}
+
+
+def deep(n: int) -> dict[str, Any]:
+    return {"num_buffers_warp_spec": n}
+
+
+# What is asked for beside a tile whose ring has `few` slots as it is, and one more with less staging.
+def forms(few: int) -> dict[str, dict[str, Any]]:
+    return {
+        "as chosen": {},
+        "task": TASK,
+        "whole": WHOLE,
+        "whole, task": WHOLE | TASK,
+        "2 buffers, task": TWO | TASK,
+        f"{few + 1} slots, 2 buffers": TWO | deep(few + 1),
+        f"{few + 1} slots, 2 buffers, task": TWO | TASK | deep(few + 1),
+    }
+
+
+WAYS = {"as chosen": {}, "task": TASK, "whole": WHOLE, "whole, task": WHOLE | TASK}
+ONCE = {"as chosen": {}, "shared": SHARED, "2 buffers": TWO, "whole": WHOLE}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A case (`output`: of products, the result's dtype) and its forms: names and what makes each.  beside:
+    a module of a peer."""
+
+    case: Case
+    forms: dict[str, Callable[[Any], Any]]
+    output: str = "bf16"
+    beside: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.case.name + f" to {self.output}" * (self.output != "bf16")
+
+    def data(self, source: Source) -> Any:
+        data = make_data(self.case, source)
+        if self.output != "bf16":
+            m, n = self.case.m, self.case.n
+            data.c = [source.empty(m, n, dtype=self.output) for _ in data.c]
+        return data
+
+
+def tuned(made: wl.Config) -> Callable[[Any], KernelRun]:
+    """The library's product with a config."""
+    return lambda data: product.candidates_of(data, [made])[0].make()
+
+
+def bound(module: Any, made: wl.Config) -> Callable[[Any], KernelRun]:
+    """A kernel of the library's as that peer binds it."""
+    return lambda data: module.bind(data, made)
+
+
+def by_hand(**how: Any) -> Callable[[Any], Any]:
+    def bind(data: Any) -> Any:
+        from warploom.kernels.explicit.fp8_gemm import Fp8Gemm
+
+        return explicit_fp8.bind(data, Fp8Gemm(**how))
+
+    return bind
+
+
+def once(columns: int, step: int, knobs: dict[str, Any]) -> Callable[[Any], KernelRun]:
+    """A program a tile of 128 rows."""
+
+    def bind(data: Any) -> KernelRun:
+        m, n, k = data.case.m, data.case.n, data.case.k
+        calls = [
+            (a, b.T, c, m, n, k, 0, 0, 0) for a, b, c in zip(data.a, data.b, data.c, strict=True)
+        ]
+        tile = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": step}
+        grid = (wl.cdiv(m, 128) * wl.cdiv(n, columns), 1)
+        return KernelRun(one_tile, calls, grid=grid, num_consumer_groups=2, **tile, **knobs)
+
+    return bind
+
+
+def stores() -> Iterator[Work]:
+    def these(how: str, make: Any, made: wl.Config, asked: Any, *first: Any) -> dict[str, Any]:
+        return {f"{how}{k}": make(*first, replace(made, **v)) for k, v in asked.items()}
+
+    wide, square = config(128, 256, 64, 16, 2, 3), config(128, 128, 64, 16, 2, 5)
+    narrow_band = config(128, 256, 64, 4, 2, 3)
+    turns = config(128, 128, 64, 4, 2, 5, in_turn=True)
+    wide_turns = config(128, 192, 64, 4, 2, 4, in_turn=True)
+    fast = config(128, 256, 128, 16, 2, 3)
+    promoted = config(128, 192, 128, 16, 2, 4, PROMOTE=True)
+    for shape in ((8192, 8192, 1024), (8192, 8192, 4096), (4096, 4096, 4096)):
+        found = these("fast: ", bound, fast, WAYS, warploom_fp8)
+        found |= these("promoted: ", bound, promoted, WAYS, warploom_fp8)
+        yield Work(Fp8(*shape), found)
+    pair = config(128, 128, 64, 16, 2, 4)
+    for case in (Dual(4096, 14336, 4096), Dual(8192, 8192, 8192), Dual(512, 4096, 7168)):
+        found = these("", bound, pair, {"as chosen": {}, "task": TASK}, warploom_dual)
+        few = replace(pair, num_buffers_warp_spec=3)
+        found |= these("3 slots: ", bound, few, {"as chosen": {}, "task": TASK}, warploom_dual)
+        yield Work(case, found)
+    shapes = [(8192, 8192, 512), (4096, 4096, 1024), (2048, 2048, 2048), (8192, 8192, 8192)]
+    for shape in shapes:
+        found = these("wide: ", tuned, wide if shape[2] > 1024 else narrow_band, forms(3))
+        found |= these("in turn: ", tuned, turns, WAYS)
+        found |= these("in turn, 192: ", tuned, wide_turns, {"as chosen": {}, "whole": WHOLE})
+        found |= these("square: ", tuned, square, WAYS)
+        found |= {f"once: {k}": once(256, 64, v) for k, v in ONCE.items()}
+        yield Work(Gemm(*shape), found)
+    for shape in shapes[:3]:
+        found = these("wide: ", tuned, wide, forms(3))
+        found |= these("in turn: ", tuned, turns, WAYS)
+        found |= these("square: ", tuned, square, WAYS)
+        yield Work(Gemm(*shape), found, "fp32")
+
+
+def fp8() -> Iterator[Work]:
+    found: dict[str, Callable[[Any], Any]] = {}
+    for band in (8, 16, 32):
+        made = config(128, 256, 128, band, 2, 3)
+        for name, knobs in WAYS.items():
+            found[f"bands of {band}, {name}"] = bound(warploom_fp8, replace(made, **knobs))
+        if band < 32:
+            found[f"by hand, bands of {band}"] = by_hand(band=band)
+    for shape in ((8192, 8192, 4096), (8192, 8192, 8192), (4096, 4096, 4096), (16384, 4096, 4096)):
+        yield Work(Fp8(*shape), found, beside="scaled_mm")
+
+
+WORKS = {"stores": stores, "fp8": fp8}
+
+
+def described(kernel: Any) -> dict[str, Any]:
+    found = kernel.resources
+    said = {"registers": found.registers, "spills": found.spill_bytes}
+    if kernel.schedule.stores:
+        x = kernel.schedule.stores[0]
+        said["slots"] = [c.depth for c in kernel.schedule.channels]
+        said["store"] = [x.via, list(x.chunk), x.buffers, bool(x.shares), x.by_task]
+    return said
+
+
+def compiled(at: tuple[str, int, str]) -> dict[str, Any] | str:
+    """One form of one of the works, in a process of its own: it is in the cache then."""
+    kind, number, name = at
+    work = list(WORKS[kind]())[number]
+    try:
+        return described(work.forms[name](work.data(Paper())).compiled())
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
+    """Every form that compiles and is right, in turn."""
+    clock, data = Clock(), work.data(Gpu())
+    reference = data.reference(0)
+    record: dict[str, Any] = {"case": work.name, "forms": {}}
+    live = []
+
+    def admit(name: str, run: Any, row: dict[str, Any]) -> None:
+        record["forms"][name] = row
+        row["error"] = check(data, run, 0, reference)
+        if row["error"] < TOLERANCE:
+            row["burst"] = []
+            live.append((row["burst"], run, clock.quick_ms(run, len(data))))
+
+    if work.beside:
+        peer = importlib.import_module(f"warploom.bench.peers.{work.beside}")
+        admit(peer.NAME, peer.candidates(data)[0].make(), {})
+    for name, bind in work.forms.items():
+        what = known[name]
+        if isinstance(what, str) or what["spills"]:
+            record["forms"][name] = {"error": what}
+        else:
+            admit(name, bind(data), dict(what))
+    for _ in range(bursts):
+        for burst, run, expected in live:
+            burst.append(work.case.flops / clock.burst_ms(run, len(data), expected) / 1e9)
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("of", choices=WORKS)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--bursts", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=1e9, help="begin no case after (s)")
+    args = parser.parse_args()
+    os.environ.setdefault("WARPLOOM_CHECK", "0")  # the library's tests prove its kernels
+    start = time.monotonic()
+    chosen = [(i, w) for i, w in enumerate(WORKS[args.of]()) if args.only in w.name]
+    jobs = [(args.of, i, name) for i, w in chosen for name in w.forms]
+    with ProcessPoolExecutor(min(12, os.cpu_count() or 1), get_context("spawn")) as pool:
+        known = dict(zip(jobs, pool.map(compiled, jobs), strict=True))
+    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
+    for job, what in known.items() if args.out is None else ():
+        print(dict(chosen)[job[1]].name, job[2], what)
+    report: dict[str, Any] = {"machine": machine() if args.out else {}, "results": []}
+    for i, work in chosen if args.out else ():
+        if time.monotonic() - start > args.limit:
+            break
+        which = {name: known[args.of, i, name] for name in work.forms}
+        record = measured(work, which, args.bursts)
+        report["results"].append(record)
+        args.out.write_text(json.dumps(report, indent=1))
+        print(f"{work.name}  ({time.monotonic() - start:.0f} s)")
+        for name, row in record["forms"].items():
+            burst = row.get("burst")
+            said = f"{statistics.median(burst):7.1f}" if burst else row["error"]
+            print(f"   {name:40s} {said}  {row.get('slots')} {row.get('store')}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
