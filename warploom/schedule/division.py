@@ -23,6 +23,7 @@ from warploom.schedule.resources import (
     LEAST_RESERVE,
     RESERVE,
     RESERVE_OF_PIECES,
+    RESERVE_OF_TURNS,
     WARP_GROUP,
     WORK,
     budgets,
@@ -221,13 +222,14 @@ class Division:
             tiles = Peak(registers(worst), (worst,))
         else:
             tiles = peak(self.subject.structure, mine, items, registers)
-        why = self.why_cramped(tiles, groups or count)
+        why = self.why_cramped(tiles, groups or count, in_turn=groups > 0)
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
         return why
 
-    def why_cramped(self, tiles: Peak, count: int) -> str | None:
-        """None where the registers of `count` groups hold what the dots keep there, else why not."""
+    def why_cramped(self, tiles: Peak, count: int, in_turn: bool) -> str | None:
+        """None where the registers of `count` groups hold what the dots keep there, else why not.  in_turn: each
+        has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
         turner = self.roles.transposer_registers()
@@ -243,7 +245,7 @@ class Division:
                     f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
                     f"result and {INSTRUCTION_RESERVE} more, {groups} warp groups are launched with {entry}"
                 )
-        reserve = self.reserve + self.subject.room.consumer
+        reserve = self.reserve + self.subject.room.consumer + (RESERVE_OF_TURNS if in_turn else 0)
         work = self.work(self.roles.loads)
         if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
             reserve += RESERVE_OF_PIECES

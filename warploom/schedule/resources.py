@@ -27,6 +27,9 @@ WORK = tuple(_PRODUCER)  # lightest first
 # their way to a slot as well.
 RESERVE = 32
 RESERVE_OF_PIECES = 40
+# A group that takes whole tiles in turn also holds where its next one begins (NVRTC 13.5: 128 x 192 in 232
+# registers spills, in 240 it doesn't).
+RESERVE_OF_TURNS = 16
 LEAST_RESERVE = 16  # with less it certainly spills
 # The accumulators of one instruction must leave so many of the registers that a kernel is launched with, or
 # ptxas refuses it (C7602), however many setmaxnreg adds.
