@@ -228,8 +228,8 @@ class Division:
         return why
 
     def why_cramped(self, tiles: Peak, count: int, in_turn: bool) -> str | None:
-        """None where the registers of `count` groups hold what the dots keep there, else why not.  in_turn: each
-        has tiles of its own."""
+        """None where the registers of `count` groups hold what the dots keep there, else why not.
+        in_turn: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
         turner = self.roles.transposer_registers()
