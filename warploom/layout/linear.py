@@ -366,7 +366,7 @@ class Layout:
         self, offset: Sequence[int], shape: Sequence[int]
     ) -> tuple[Layout, tuple[int, ...]] | None:
         """The part that starts at `offset`: its layout, and the register of this layout that each of its
-        registers is.  None where the cut doesn't fall on whole registers."""
+        registers is.  None where the cut doesn't fall on whole registers, or their order is no layout's."""
         return _part(self._written, tuple(offset), tuple(shape))
 
     def _part(
