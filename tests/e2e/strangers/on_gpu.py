@@ -1,20 +1,25 @@
-"""Strangers' kernels on a GPU, each in a process of its own:  python -m tests.e2e.strangers.on_gpu OUT.json [PART OF NAME …]
+"""Strangers' kernels on a GPU:  python -m tests.e2e.strangers.on_gpu OUT.json [PART OF NAME …] [--lanes 14] [--seconds 140]
 
-What hangs or takes the context down costs only itself."""
+Lanes are processes that compile, launch and judge one product after the other.  What hangs or takes its
+context down costs only its lane, which begins again.  Results are written as they come; what `seconds` did not
+reach is listed as not run."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing as mp
 import sys
 import time
 import warnings
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.e2e.strangers.case import Case
+from tests.e2e.strangers.judging import arrays
 from warploom import TensorDescriptor
 from warploom.errors import WarploomWarning
 
@@ -63,8 +68,8 @@ def run(case: Case, knobs: dict[str, Any]) -> str:
         case.kernel[case.grid](*args, **case.meta, **{**knobs, **case.knobs})
         torch.cuda.synchronize()
         found = [
-            download(d, getattr(a, "base", a).dtype) if i in case.wants else None
-            for i, (d, a) in enumerate(zip(args, case.args, strict=True))
+            download(d, a.dtype) if i in case.wants else None
+            for i, (d, a) in enumerate(zip(args, arrays(case.args), strict=True))
         ]
         wrong = case.judge(tuple(found))
         if wrong:
@@ -84,66 +89,94 @@ def one(case: Case, knobs: dict[str, Any]) -> dict[str, Any]:
     return {"wrong": wrong, "told": told, "seconds": time.perf_counter() - start}
 
 
-def work(tasks: Any, results: Any) -> None:
+def work(tasks: Any) -> None:
+    """A lane's process: (name, form) in, what came of it out."""
     from tests.e2e.strangers import corpus, judging
 
     cases = {c.name: c for c in corpus.cases()}
-    while (got := tasks.recv()) is not None:
-        name, form = got
-        results.send(one(cases[name], judging.FORMS[form]))
+    while True:
+        name, form = tasks.recv()
+        tasks.send(one(cases[name], judging.FORMS[form]))
+
+
+class Lane:
+    """A process that is begun again when it has died or hangs, or its context may be unusable."""
+
+    def __init__(self, context: Any) -> None:
+        self.context, self.process, self.job = context, None, None
+
+    def give(self, job: tuple[str, str]) -> None:
+        if self.process is None:
+            self.pipe, theirs = self.context.Pipe()
+            self.process = self.context.Process(target=work, args=(theirs,), daemon=True)
+            self.process.start()
+            theirs.close()  # so that a dead process is the end of the pipe
+        self.job, self.since = job, time.perf_counter()
+        self.pipe.send(job)
+
+    def take(self) -> dict[str, Any] | None:
+        """What came of the job; None where that is open."""
+        assert self.process is not None
+        if self.pipe.poll():
+            try:
+                got: dict[str, Any] = self.pipe.recv()
+            except (EOFError, ConnectionError):
+                self.process.join(1)
+                got = {"wrong": f"the process died ({self.process.exitcode})"}
+        elif time.perf_counter() - self.since > SECONDS:
+            got = {"wrong": f"no answer in {SECONDS} s"}
+        else:
+            return None
+        self.job = None
+        if got["wrong"] and not got["wrong"].startswith(("argument ", "CompileError")):
+            self.process.kill()
+            self.process = None
+        return got
 
 
 def main() -> None:
     from tests.e2e.strangers import corpus, judging
 
-    out, parts = Path(sys.argv[1]), sys.argv[2:]
-    names = list(dict.fromkeys(c.name for c in corpus.cases()))
-    jobs = [(n, f) for n in names for f in judging.FORMS if not parts or any(p in n for p in parts)]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--lanes", type=int, default=14)
+    parser.add_argument("--seconds", type=float, default=140, help="for the whole run")
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    names = dict.fromkeys(c.name for c in corpus.cases())
+    parts = options.names
+    todo = [
+        (n, f) for n in names for f in judging.FORMS if not parts or any(p in n for p in parts)
+    ][::-1]
+    found: dict[str, Any] = {" ".join(job): {"wrong": "not run"} for job in todo[::-1]}
     context = mp.get_context("spawn")
-    found: dict[str, Any] = {}
-    lanes: list[Any] = [None] * 6
-    todo = list(reversed(jobs))
-
-    def begin() -> list[Any]:
-        mine, theirs = context.Pipe()
-        p = context.Process(target=work, args=(theirs, theirs), daemon=True)
-        p.start()
-        return [p, mine, None, 0.0]
-
-    while todo or any(lane and lane[2] for lane in lanes):
-        for i, lane in enumerate(lanes):
-            if lane is None:
-                if todo:
-                    lanes[i] = begin()
+    lanes = [Lane(context) for _ in range(options.lanes)]
+    while time.perf_counter() - begin < options.seconds:
+        for lane in lanes:
+            if lane.job is None and todo:
+                lane.give(todo.pop())
+        busy = [lane for lane in lanes if lane.job]
+        if not busy:
+            break
+        wait([lane.pipe for lane in busy], timeout=0.5)
+        for lane in busy:
+            name = " ".join(lane.job)
+            if (got := lane.take()) is None:
                 continue
-            p, pipe, job, since = lane
-            if job is None:
-                if todo:
-                    lane[2], lane[3] = todo.pop(), time.perf_counter()
-                    pipe.send(lane[2])
-                continue
-            if pipe.poll():
-                try:
-                    got = pipe.recv()
-                except EOFError:
-                    got = {"wrong": f"the process died ({p.exitcode})"}
-            elif not p.is_alive():
-                got = {"wrong": f"the process died ({p.exitcode})"}
-            elif time.perf_counter() - since > SECONDS:
-                got = {"wrong": f"no answer in {SECONDS} s"}
-            else:
-                continue
-            found[" ".join(job)] = got
-            lane[2] = None
+            found[name] = got
             if got["wrong"]:
-                print(*job, got["wrong"][:300], flush=True)
-                p.kill()  # whatever went wrong may have left the context unusable
-                lanes[i] = None
-            out.write_text(json.dumps(found, indent=1))
-        time.sleep(0.005)
-    bad = [n for n, g in found.items() if g["wrong"]]
-    print(f"{len(found)} runs, {len(bad)} of them wrong")
-    sys.exit(bool(bad))
+                print(name, got["wrong"][:300], flush=True)
+            fresh = options.out.with_suffix(".part")
+            fresh.write_text(json.dumps(found, indent=1))
+            fresh.replace(options.out)
+    for lane in lanes:
+        if lane.process is not None:
+            lane.process.kill()
+    bad = [n for n, g in found.items() if g["wrong"] not in ("", "not run")]
+    late = [n for n, g in found.items() if g["wrong"] == "not run"]
+    print(f"{len(found) - len(late)} runs, {len(bad)} of them wrong; {len(late)} not run {late}")
+    sys.exit(bool(bad or late))
 
 
 if __name__ == "__main__":
