@@ -43,6 +43,8 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
         match name:
             case "dtype":
                 return elem
+            case "type" if not emitter.shape(x):  # p.type.element_ty of a pointer
+                return elem
             case "shape":
                 return emitter.shape(x)
             case "numel":

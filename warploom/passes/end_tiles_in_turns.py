@@ -51,7 +51,8 @@ def _rewritten(r: Region, turns: Turns, loops: tuple[str, ...]) -> Region:
         if o.id in loops and o.regions:
             with b.at(o):
                 turns.take(b)
-            last = max((n for n, x in enumerate(r.ops) if n > i and _handles_tiles(x)), default=i)
+            behind = range(i + 1, len(r.ops) - 1)  # up to the yield
+            last = max((n for n in behind if _handles_tiles(r.ops[n])), default=i)
         if i == last:
             with b.at(o):
                 turns.pass_on(b)

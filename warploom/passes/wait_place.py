@@ -119,11 +119,12 @@ class _Cut:
         env: dict[Value, Value] = {}
 
         def columns(v: Value) -> Value:
-            if _shape(v) != (self.rows, self.n):
-                return v
-            if v not in env:
-                env[v] = tile.slice_tile(b, v, offset=(0, at), shape=(self.rows, n), hint=v.hint)
-            return env[v]
+            match _shape(v):
+                case (rows, self.n):  # one row where it is broadcast
+                    if v not in env:
+                        env[v] = tile.slice_tile(b, v, offset=(0, at), shape=(rows, n), hint=v.hint)
+                    return env[v]
+            return v
 
         for o in chain:
             with b.at(o):

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # room that changes nothing costs no compilation.
 ROOMS = (
     Room(producer=32),
+    Room(transposer=8),
+    Room(producer=48),
     Room(consumer=16),
     Room(consumer=40),
     Room(producer=32, consumer=72),

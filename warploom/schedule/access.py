@@ -52,7 +52,7 @@ class Accesses:
         return self.constant(o.operands[0]) if o.kind is arith.cast else None
 
     def divisor(self, v: Value) -> int:
-        """A power of two that divides the integer v (at most 65536)."""
+        """A power of two that divides the integer v, or the address of the pointer v (at most 65536)."""
         if v not in self._divisors:
             self._divisors[v] = self._divisor(v)
         return self._divisors[v]
@@ -76,6 +76,9 @@ class Accesses:
             return min(_POWER_LIMIT, self.divisor(o.operands[0]) * self.divisor(o.operands[1]))
         if o.kind in (arith.add, arith.sub, arith.minimum, arith.maximum):
             return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[1]))
+        if o.kind is arith.addptr and isinstance(v.type, Pointer):
+            moved = self.divisor(o.operands[1]) * v.type.dtype.bytes
+            return math.gcd(self.divisor(o.operands[0]), moved)
         if o.kind is arith.select:
             return math.gcd(self.divisor(o.operands[1]), self.divisor(o.operands[2]))
         if o.kind is arith.shl and (n := self.constant(o.operands[1])) is not None:

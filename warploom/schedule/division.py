@@ -232,7 +232,7 @@ class Division:
         in_turn: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        turner = self.roles.transposer_registers()
+        turner = self.roles.transposer_registers(self.subject.room)
         if groups * GROUP_WARPS > self.subject.target.max_warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
         limit = None if specialized else self.subject.knobs.maxnreg

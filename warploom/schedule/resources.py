@@ -49,6 +49,7 @@ class Room:
 
     producer: int = 0
     consumer: int = 0
+    transposer: int = 0
 
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role

@@ -19,7 +19,7 @@ from warploom.schedule import rings
 from warploom.schedule.demand import Demand
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.numbers import Numbers
-from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, transposer_registers
+from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, Room, transposer_registers
 from warploom.schedule.subject import Subject, named
 
 TRANSPOSER = "transposer"
@@ -58,10 +58,10 @@ class Roles:
         """Warp groups of the program, where so many run the dots."""
         return replicas + 1 + bool(self.relays) if self.specialized else replicas
 
-    def transposer_registers(self) -> int:
+    def transposer_registers(self, room: Room) -> int:
         """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
         items = (transposer_registers(rings.slot_bytes(o.result)) for o in self.relays)
-        return max(items, default=0)
+        return max((n + room.transposer for n in items), default=0)
 
 
 def is_free(subject: Subject) -> bool:

@@ -43,7 +43,7 @@ def plan_tasks(
         tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = division.work(roles.loads)
-    turner = roles.transposer_registers()
+    turner = roles.transposer_registers(subject.room)
     pair = budgets(replicas, work, subject.target, need, subject.room, turner, bool(lean))
     entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
     dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
