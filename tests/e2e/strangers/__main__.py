@@ -33,7 +33,7 @@ def main() -> None:
 
         compiled._compile_text = _no_nvrtc
     with tempfile.TemporaryDirectory() as folder:
-        for case in corpus.cases():
+        for case in corpus.everything():
             if options.names and not any(n in case.name for n in options.names):
                 continue
             for form in judging.FORMS if not options.auto else ("auto",):

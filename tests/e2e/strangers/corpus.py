@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tests.e2e.strangers import around, plain, several
+from tests.e2e.strangers import (
+    around,
+    attention,
+    backward,
+    fused,
+    plain,
+    serving,
+    several,
+    states,
+)  # fmt: skip
+from tests.e2e.strangers.attending import Builds, named
 from tests.e2e.strangers.case import Case
+
+ATTENDING: Mapping[str, Builds] = {
+    "attention": attention.CASES,
+    "serving": serving.CASES,
+    "backward": backward.CASES,
+    "states": states.CASES,
+    "fused": fused.CASES,
+}
 
 
 def cases() -> Iterator[Case]:
+    """Products."""
     yield from plain.cases()
     yield from around.cases()
     yield from several.cases()
+
+
+def everything() -> Iterator[Case]:
+    """Products, and what is like attention."""
+    yield from cases()
+    for family, builds in ATTENDING.items():
+        yield from named(builds, family)

@@ -93,7 +93,7 @@ def work(tasks: Any) -> None:
     """A lane's process: (name, form) in, what came of it out."""
     from tests.e2e.strangers import corpus, judging
 
-    cases = {c.name: c for c in corpus.cases()}
+    cases = {c.name: c for c in corpus.everything()}
     while True:
         name, form = tasks.recv()
         tasks.send(one(cases[name], judging.FORMS[form]))
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=140, help="for the whole run")
     options = parser.parse_args()
     begin = time.perf_counter()
-    names = dict.fromkeys(c.name for c in corpus.cases())
+    names = dict.fromkeys(c.name for c in corpus.everything())
     parts = options.names
     todo = [
         (n, f) for n in names for f in judging.FORMS if not parts or any(p in n for p in parts)

@@ -1,0 +1,72 @@
+"""Strangers' attention-like kernels (tests/e2e/strangers): a sample against float64, unasked with a producer and
+consumers, and what they once broke.  `python -m tests.e2e.strangers` judges all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.strangers import judging
+from tests.e2e.strangers.attending import named
+from tests.e2e.strangers.case import Case
+from tests.e2e.strangers.corpus import ATTENDING
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+SAMPLE = [
+    "attention-bias",
+    "attention-window-s4",
+    "attention-documents",
+    "attention-stages",
+    "attention-while",
+    "serving-paged",
+    "serving-pages",
+    "serving-ragged",
+    "serving-fp8",
+    "backward-dq",
+    "backward-at-once",
+    "states-linear",
+    "states-decayed",
+    "states-gated",
+    "fused-chain",
+    "fused-mlp",
+    "fused-rotated",
+]
+
+
+def case_of(name: str) -> Case:
+    family, _, rest = name.partition("-")
+    (case,) = named({rest: ATTENDING[family][rest]}, family)
+    return case
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_stranger_s_attention(name: str, tmp_path: Path) -> None:
+    said = judging.judge(case_of(name), "auto", tmp_path, orders=("late",), full=False)
+    assert said.startswith("tasks")
+
+
+def fully(name: str, folder: Path) -> str:
+    """The oracle, every order, the checker, the way out and back."""
+    return judging.judge(case_of(name), "auto", folder)
+
+
+def test_a_row_that_is_broadcast_is_cut_with_its_tile(tmp_path: Path) -> None:
+    """What is subtracted from scores is a vector of their columns; place_wait left it whole."""
+    assert fully("backward-dkdv-32", tmp_path) == "tasks tma tma tma tma"
+
+
+def test_turns_at_the_end_of_a_loop_that_carries_tiles(tmp_path: Path) -> None:
+    """The turn was passed on behind the yield."""
+    assert fully("fused-cross-entropy-256", tmp_path) == "tasks tma"
+
+
+def test_rows_of_an_array_moved_by_a_number_are_aligned(tmp_path: Path) -> None:
+    """K of a head begins at a multiple of 64 elements: its rows go by cp.async, whoever names them."""
+    assert fully("serving-sparse", tmp_path) == "tasks tma cp_async cp_async"
+
+
+def test_sixteen_rows(tmp_path: Path) -> None:
+    """Their products are made turned: the instruction has 64 rows, and any eight columns."""
+    assert fully("serving-decode", tmp_path) == "tasks tma cp_async cp_async"
