@@ -15,6 +15,8 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.errors import CompileError, WarploomWarning
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.model import ChannelPlan, Reason
 
@@ -346,3 +348,45 @@ def test_tasks_of_a_kernel_without_dots() -> None:
     assert "against tl.range" in told and "against tl.async_task" in told
     assert "one stage instead of 2" in told
     assert len(compiled.warnings) == 3
+
+
+@wl.jit
+def cached(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BLOCK_M: tl.constexpr,
+) -> None:  # fmt: skip
+    """C = A·B with a cache policy for each: A by pointers, B and C by block pointers."""
+    first = tl.program_id(0) * BLOCK_M
+    m = first + tl.arange(0, BLOCK_M)[:, None]
+    b = tl.make_block_ptr(b_ptr, (K, N), (N, 1), (0, 0), (64, 128), (1, 0))
+    c = tl.make_block_ptr(c_ptr, (M, N), (N, 1), (first, 0), (BLOCK_M, 128), (1, 0))
+    acc = tl.zeros((BLOCK_M, 128), tl.float32)
+    for k in range(0, K, 64):
+        ka = k + tl.arange(0, 64)[None, :]
+        inside = (m < M) & (ka < K)
+        left = tl.load(a_ptr + m * K + ka, mask=inside, other=0.0, eviction_policy="evict_first")
+        right = tl.load(b, boundary_check=(0, 1), eviction_policy="evict_last")
+        acc = tl.dot(left, right, acc)
+        b = tl.advance(b, (64, 0))
+    tl.store(c, acc.to(tl.bfloat16), boundary_check=(0, 1), eviction_policy="evict_first")
+
+
+@pytest.mark.parametrize(
+    ("rows", "knobs"),
+    [
+        (128, {"num_consumer_groups": 2}),
+        (128, {"num_consumer_groups": 0}),
+        (256, {"num_consumer_groups": 1, "num_ctas": 2}),
+    ],
+    ids=["specialized", "uniform", "cluster"],
+)
+def test_a_cache_policy_reaches_the_copies(rows: int, knobs: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (road.filled(rng.integers(-3, 4, s), BF16) for s in ((256, 192), (192, 128)))
+    args = [a, b, road.array((256, 128), BF16), 256, 128, 192]
+    meta = {"BLOCK_M": rows, **knobs}
+    compiled, _ = road.check_equal(cached, args, 256 // rows, meta, orders=("late",))
+    found = [o for o in walk(compiled.placed.body) if o.kind in (hopper.tma_load, hopper.tma_store)]
+    policies = {(o.kind.name, o.attrs.get("cache_policy")) for o in found}
+    loads = {("tma_load", "evict_first"), ("tma_load", "evict_last")}
+    assert policies == {*loads, ("tma_store", "evict_first")}
+    assert "tma_store_2d_hinted" in compiled.cuda

@@ -78,7 +78,8 @@ def _load_box(o: Op, b: Builder, made: Made) -> Replacement:
     if found is None or o.attrs.get("layout") is not None:
         return None
     view, offsets, smaller = found
-    box = tile.load_box(b, view, *offsets, shape=smaller, hint=o.result.hint)
+    policy = tile.policy_of(o)
+    box = tile.load_box(b, view, *offsets, shape=smaller, hint=o.result.hint, **policy)
     return (tile.reshape(b, box, shape=shape, hint=o.result.hint),)
 
 
@@ -88,7 +89,8 @@ def _store_box(o: Op, b: Builder, made: Made) -> Replacement:
     if found is None or _layout(value) is not None:
         return None
     view, at, smaller = found
-    tile.store_box(b, view, tile.reshape(b, value, shape=smaller, hint=value.hint), *at)
+    thin = tile.reshape(b, value, shape=smaller, hint=value.hint)
+    tile.store_box(b, view, thin, *at, **tile.policy_of(o))
     return ()
 
 

@@ -40,7 +40,7 @@ def _check_hints(cache_modifier: Any, eviction_policy: Any) -> None:
 
 
 def _policy(eviction_policy: Any) -> dict[str, Any]:
-    """The hint as an access by pointers carries it.  One that becomes a copy of a box loses it."""
+    """The hint as an access carries it."""
     return {"cache_policy": eviction_policy} if eviction_policy else {}
 
 
@@ -99,14 +99,16 @@ def load(
 
     mask: where it is false nothing is read and the result is `other` (0 without it).  Block pointers take
     boundary_check (the axes that may leave the parent's shape) and padding_option ("zero", "nan")
-    instead.  The cache hints are accepted; volatile reads are made once, in order.
+    instead.  eviction_policy says which lines the L2 gives up first, whatever copies the tile (but cp.async);
+    cache_modifier is accepted; volatile reads are made once, in order.
     """
     _check_hints(cache_modifier, eviction_policy)
     emitter = current()
     if isinstance(pointer, BlockPointer):
         _no_mask(mask, other)
         static_ints(boundary_check, "boundary_check")
-        box = _load_box(pointer.view, pointer.offsets, pointer.block_shape)
+        policy = _policy(eviction_policy)
+        box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
         return _pad(box, pointer, padding_option, boundary_check)
     _no_block_options(boundary_check, padding_option)
     d = _pointer(pointer, "load")
@@ -136,13 +138,17 @@ def store(
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
-    """Writes value, broadcast to the pointers' shape and cast to their dtype, where mask is true."""
+    """Writes value, broadcast to the pointers' shape and cast to their dtype, where mask is true.
+
+    eviction_policy: as load's."""
     _check_hints(cache_modifier, eviction_policy)
     emitter = current()
     if isinstance(pointer, BlockPointer):
         _no_mask(mask, None)
         static_ints(boundary_check, "boundary_check")
-        _store_box(pointer.view, pointer.offsets, value, pointer.block_shape, pointer.dtype)
+        where = (pointer.view, pointer.offsets)
+        policy = _policy(eviction_policy)
+        _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
         return
     _no_block_options(boundary_check, "")
     d = _pointer(pointer, "store")
@@ -170,19 +176,26 @@ def _no_block_options(boundary_check: Any, padding_option: Any) -> None:
         )
 
 
-def _load_box(view: Value, offsets: tuple[Any, ...], shape: tuple[int, ...]) -> Tensor:
+def _load_box(
+    view: Value, offsets: tuple[Any, ...], shape: tuple[int, ...], **policy: Any
+) -> Tensor:
     emitter = current()
     at = tuple(emitter.cast(o, i32) for o in offsets)
-    return cast(Value, emitter.emit(tile.load_box, view, *at, shape=shape))
+    return cast(Value, emitter.emit(tile.load_box, view, *at, shape=shape, **policy))
 
 
 def _store_box(
-    view: Value, offsets: tuple[Any, ...], value: Operand, shape: tuple[int, ...], dtype: DType
+    view: Value,
+    offsets: tuple[Any, ...],
+    value: Operand,
+    shape: tuple[int, ...],
+    dtype: DType,
+    **policy: Any,
 ) -> None:
     emitter = current()
     written = _fit(emitter.cast(value, dtype), shape, "store-shape", "the stored value")
     at = tuple(emitter.cast(o, i32) for o in offsets)
-    emitter.emit(tile.store_box, view, written, *at)
+    emitter.emit(tile.store_box, view, written, *at, **policy)
 
 
 def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: Any) -> Value:

@@ -223,7 +223,8 @@ class _Inserter:
                         slot,
                         *o.operands,
                     )  # a load_box's, or a load's without `other`
-                    b.append(Op(task.produce, ends, {"item": n}, (), (), b.tasks, o.loc, o.id))
+                    how = {"item": n, **tile.policy_of(o)}
+                    b.append(Op(task.produce, ends, how, (), (), b.tasks, o.loc, o.id))
             task.producer_commit(b, r.channel, slot)
 
     def hand_on(self, r: _Ring, b: Builder, cursors: dict[Value, Cursor]) -> None:

@@ -20,8 +20,8 @@ cp.async, one of every warp for ordinary stores.  Empty ones expect every warp o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.errors import InternalError
@@ -277,10 +277,11 @@ def place_of(b: Builder, ring: Ring, item: int, slot: Value, hint: str = "") -> 
 @dataclass(frozen=True, eq=False)
 class Source:
     """What fills one item: a box of a view, pointers and perhaps their mask, or a tile that `load` puts in
-    registers."""
+    registers.  policy: the load's `cache_policy`."""
 
     box: tuple[Value, ...] = ()
     load: Callable[[Builder], Value] | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fill(
@@ -308,11 +309,11 @@ def fill(
             if tensor_map is None:
                 continue
             place = place_of(b, ring, n, slot, hint=item.hint.replace("_smem", "_slot"))
-            offsets = sources[n].box[1:]
             if ring.multicast[n] is not None:
-                _load_part(b, ring, n, tensor_map, place, slot, offsets)
+                _load_part(b, ring, n, tensor_map, place, slot, sources[n])
             else:
-                hopper.tma_load(b, tensor_map, place, ring.full, slot, *offsets)
+                at, policy = sources[n].box[1:], sources[n].policy
+                hopper.tma_load(b, tensor_map, place, ring.full, slot, *at, **policy)
 
     def both(b: Builder) -> None:
         wait(b)
@@ -341,7 +342,7 @@ def fill(
             if n in loaded:
                 hopper.shared_store(b, place, loaded[n])
             else:
-                _copy_box(b, sources[n].box, place, replicas)
+                _copy_box(b, sources[n], place, replicas)
     if "registers" in ring.via:
         hopper.fence_async(b)
         hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
@@ -354,7 +355,7 @@ def _load_part(
     tensor_map: Value,
     place: Value,
     slot: Value,
-    offsets: Sequence[Value],
+    source: Source,
 ) -> None:
     """This CTA's part of an item, for all CTAs of the cluster."""
     axis, rank, everyone = ring.multicast[item], ring.rank, ring.everyone
@@ -364,11 +365,12 @@ def _load_part(
     zero = build.const(b, 0)
     blocks = [rank if a == axis else zero for a in range(len(shape))]
     part = hopper.shared_slice(b, place, *blocks, shape=shape, hint=place.hint)
-    at = list(offsets)
+    at = list(source.box[1:])
     along = tensor_map.type.axes[axis]
     share = arith.mul(b, rank, build.const(b, shape[axis]))
     at[along] = arith.add(b, at[along], share)
-    hopper.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, multicast=True)
+    how = {"multicast": True, **source.policy}
+    hopper.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, **how)
 
 
 # A box that goes through registers is cut into pieces of at most so many elements a replica (32 a
@@ -376,12 +378,12 @@ def _load_part(
 _PIECE_ELEMENTS = 4096
 
 
-def _copy_box(b: Builder, box: tuple[Value, ...], place: Value, replicas: int) -> None:
+def _copy_box(b: Builder, source: Source, place: Value, replicas: int) -> None:
     """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
     would be kept in registers across the loop around)."""
     t = place.type
     assert isinstance(t, Shared)
-    view, *offsets = box
+    (view, *offsets), policy = source.box, source.policy
     axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
     extent, other = t.shape[axis], t.shape[t.inner]
     unit = 8 * replicas
@@ -389,7 +391,7 @@ def _copy_box(b: Builder, box: tuple[Value, ...], place: Value, replicas: int) -
     rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
     step = max(rows, default=unit if extent % unit == 0 else extent)
     if step == extent:
-        value = tile.load_box(b, view, *offsets, shape=t.shape)
+        value = tile.load_box(b, view, *offsets, shape=t.shape, **policy)
         hopper.shared_store(b, place, value)
         return
     shape = (step, other) if axis == 0 else (other, step)
@@ -399,7 +401,7 @@ def _copy_box(b: Builder, box: tuple[Value, ...], place: Value, replicas: int) -
         at = list(offsets)
         along = len(at) - 2 + axis
         at[along] = arith.add(inner, at[along], arith.mul(inner, n, build.const(inner, step)))
-        value = tile.load_box(inner, view, *at, shape=shape, hint="piece")
+        value = tile.load_box(inner, view, *at, shape=shape, hint="piece", **policy)
         blocks = [n if i == axis else zero for i in range(2)]
         part = hopper.shared_slice(inner, place, *blocks, shape=shape)
         hopper.shared_store(inner, part, value)

@@ -316,7 +316,7 @@ class _Writer:
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])
-                sources[o.attrs["item"]] = lower_channels.Source(box)
+                sources[o.attrs["item"]] = lower_channels.Source(box, policy=tile.policy_of(o))
             elif o.kind is task.put:
                 sources[o.attrs["item"]] = self.source(made[o.operands[2]])
 
@@ -327,7 +327,8 @@ class _Writer:
     def source(self, o: Op) -> lower_channels.Source:
         """A load, or what a transposer relays, that goes through registers."""
         if o.kind is tile.load_box:
-            return lower_channels.Source(tuple(self.get(v) for v in o.operands))
+            box = tuple(self.get(v) for v in o.operands)
+            return lower_channels.Source(box, policy=tile.policy_of(o))
         if o.kind is task.relay:
             return lower_channels.Source(load=lambda b: self.get(o.operands[0]))
 
@@ -369,7 +370,10 @@ class _Writer:
         tensor_map, staging = self.shared.store_plan(o, self.plan.replicas)
         value = self.get(o.operands[1])
         offsets = tuple(self.get(v) for v in o.operands[2:])
-        select_instructions.store(b, value, offsets, tensor_map, staging, self.replica_id(b))
+        policy = tile.policy_of(o)
+        select_instructions.store(
+            b, value, offsets, tensor_map, staging, self.replica_id(b), policy
+        )
         self.stored = True
 
     # ---- control flow

@@ -11,6 +11,7 @@ store:   chunk by chunk: registers → staging, fence_async, wait until the next
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +159,7 @@ def store(
     tensor_map: Value,
     staging: Staging,
     replica: Value,
+    policy: Mapping[str, Any],
 ) -> None:
     """A tile through its staging chunks, in rounds of as many as there are buffers.
 
@@ -197,7 +199,7 @@ def store(
         ]
 
         def body(inner: Builder) -> None:
-            hopper.tma_store(inner, tensor_map, place, *at)
+            hopper.tma_store(inner, tensor_map, place, *at, **policy)
             hopper.tma_store_commit(inner)
 
         build.elect(b, body)

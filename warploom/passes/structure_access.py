@@ -673,12 +673,12 @@ class _Rewriter:
         with b.at(o):
             offsets = [self.scalar(p, b, i32) for p in box.starts]
             if o.kind is tile.store:
-                tile.store_box(b, view, o.operands[1], *offsets)
+                tile.store_box(b, view, o.operands[1], *offsets, **tile.policy_of(o))
                 b.ops[-1] = b.ops[-1].with_(id=o.id)
             else:
                 t = o.result.type
                 assert isinstance(t, Tile)
-                tile.load_box(b, view, *offsets, shape=t.shape)
+                tile.load_box(b, view, *offsets, shape=t.shape, **tile.policy_of(o))
                 b.ops[-1] = b.ops[-1].with_(results=o.results, id=o.id)
 
     def user_view(self, o: Op, b: Builder) -> None:

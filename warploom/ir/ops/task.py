@@ -52,9 +52,17 @@ def producer_acquire(c: Channel, slot: Scalar, phase: Scalar) -> None:
 
 
 @op(levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
-def produce(c: Channel, slot: Scalar, source: Type, *rest: Type, item: int) -> None:
+def produce(
+    c: Channel,
+    slot: Scalar,
+    source: Type,
+    *rest: Type,
+    item: int,
+    cache_policy: str | None = None,
+) -> None:
     """Loads the item into the slot asynchronously (TMA or cp.async): from a view at offsets `rest`
-    (load_box), or from a tile of pointers where the mask `rest`, if any, is true (load)."""
+    (load_box), or from a tile of pointers where the mask `rest`, if any, is true (load).
+    cache_policy: as theirs; cp.async takes none."""
     t = c.items[item]
     fits = isinstance(t, Tile) and is_source(source, rest, t.shape, t.dtype)
     require(fits, f"produce from {source} into {c}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from warploom.ir.core import (
     HARDWARE,
@@ -207,6 +208,12 @@ def check_policy(cache_policy: str | None) -> None:
         f"a cache policy is one of {', '.join(CACHE_POLICIES)}, not {cache_policy}",
         "cache-policy",
     )
+
+
+def policy_of(o: Op) -> dict[str, Any]:
+    """The cache policy of an access, as what it becomes is given it: nothing where it has none."""
+    policy = o.attrs.get("cache_policy")
+    return {"cache_policy": policy} if policy else {}
 
 
 @op(effect=Effect.READ)
