@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.report import (
-    RECORDED,
-    against,
-    attention_bars,
+from benchmarks.bars import (
+    BEGIN,
+    END,
+    GROUPS,
+    LAST,
+    PAGE,
+    RECORDS,
     bars,
-    best_peer,
-    load,
-    median,
-    table,
+    put,
+    standing,
+    verdict,
 )
+from benchmarks.report import RECORDED, against, best_of, load, median, table
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
 from warploom.bench.cases import BARS, CASES, DUAL, Gemm
 from warploom.target import SM_90A
@@ -43,26 +47,48 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
+def judged(tmp_path: Path, group: str, *records: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """What each bar of the group makes of records of one case: what was found, whether it is met."""
+    named = next(g for g in GROUPS if g.name == group)
+    one = replace(named, shapes=[c for c in named.shapes if c.name == records[0]["case"]])
+    results = load([write(tmp_path / "r.json", *records)])
+    return {f"{bar.ours} of {bar.of}": verdict(one, results, bar) for bar in one.bars}
+
+
 def test_bars_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
-    def verdict(ours: float, triton: float) -> tuple[str, bool]:
+    def found(ours: float, triton: float) -> dict[str, tuple[str, bool]]:
         rows = [record(CASE, "cuBLAS", [800.0]), record(CASE, "Triton TMA", [triton])]
         rows.append(record(CASE, "warploom", [ours - 1, ours, ours + 50]))
-        return bars(load([write(tmp_path / "r.json", *rows)]))
+        return judged(tmp_path, "GEMM bf16 and fp16", *rows)
 
-    text, met = verdict(830.0, 830.0)
-    assert met and "| 830 | 1.038 | 1.000 |" in text
-    assert verdict(830.0, 834.0)[1]  # 0.9952: within the margin of 0.005
-    text, met = verdict(830.0, 840.0)
-    assert not met and "0.988 × the best Triton kernel is under 1.0" in text
-    text, met = verdict(750.0, 700.0)
-    assert not met and "0.938 × cuBLAS is under 0.95" in text
+    triton, cublas = "warploom of Triton's best", "warploom of cuBLAS"
+    assert found(830.0, 830.0)[triton] == ("1.000 (1.000)", True)
+    assert found(830.0, 834.0)[triton][1]  # 0.9952: within the margin of 0.005
+    assert found(830.0, 840.0)[triton] == (f"0.988 (0.988); {CASE} 0.988", False)
+    assert found(830.0, 840.0)[cublas] == ("1.038 (1.038)", True)
+    assert not found(750.0, 700.0)[cublas][1]
+    assert found(830.0, 830.0)["warploom of the uniform kernel"] == ("not measured", False)
+
+
+def test_a_case_without_a_figure_misses_its_bars(tmp_path: Path) -> None:
+    rows = [record(CASE, "cuBLAS", [800.0]), record(CASE, "warploom", [900.0])]
+    text, met = bars(load([write(tmp_path / "r.json", *rows)]))
+    assert not met and "1.125 (1.125); 13 of 14 cases not measured | **missed**" in text
+    page = put(f"before\n{BEGIN}\nold\n{END}\nbehind", "new\n")
+    assert page == f"before\n{BEGIN}\nnew\n{END}\nbehind"
+
+
+def test_the_page_says_what_the_records_say() -> None:
+    found, _ = standing(load(sorted(LAST.glob(RECORDS))))
+    page = PAGE.read_text()
+    assert page == put(page, found)  # else: python -m benchmarks.bars --write
 
 
 def test_a_peer_that_did_not_run_counts_by_its_recorded_ratio(tmp_path: Path) -> None:
     rows = [record(CASE, "cuBLAS", [400.0]), record(CASE, "tilelang", [], "no such package")]
     results = load([write(tmp_path / "r.json", *rows)])
     recorded = json.loads(RECORDED.read_text())["burst_to_cublas"][CASE]
-    name, figure = best_peer(CASE, results[CASE], "warploom")
+    name, figure = best_of(CASE, results[CASE])
     assert name.endswith("(recorded)") and figure == pytest.approx(400 * max(recorded.values()))
 
 
@@ -82,18 +108,17 @@ def test_a_bar_against_one_peer_is_their_geometric_mean(tmp_path: Path) -> None:
 def test_the_bars_of_attention(tmp_path: Path) -> None:
     case, other = (case for case in CASES["attention"] if case.seq == 4096 and not case.causal)
 
-    def verdict(ours: float, fa3: float, cudnn: float, name: str) -> tuple[str, bool]:
+    def found(ours: float, fa3: float, cudnn: float, d: int, name: str) -> dict[str, Any]:
         rows = [record(name, "cuDNN", [cudnn]), record(name, "FlashAttention-3", [fa3])]
         rows.append(record(name, "warploom, explicit", [ours]))
-        results = load([write(tmp_path / "r.json", *rows)])
-        return attention_bars(results, "warploom, explicit")
+        return judged(tmp_path, f"attention d = {d}", *rows)
 
-    text, met = verdict(740.0, 728.0, 680.0, case.name)
-    assert met and "| 740 | 1.016 | 1.088 |" in text
-    assert not verdict(700.0, 728.0, 680.0, case.name)[1]
-    text, met = verdict(569.0, 531.0, 483.0, other.name)  # CuTe counts as 1.136 × cuDNN
-    assert met and "FlashAttention CuTe (SM90) (recorded) 549" in text
-    assert not verdict(560.0, 531.0, 483.0, other.name)[1]
+    fa3, best = "warploom, explicit of FlashAttention-3", "warploom, explicit of the best peer"
+    assert found(740.0, 728.0, 680.0, 128, case.name)[fa3] == ("1.016 (1.016)", True)
+    assert not found(700.0, 728.0, 680.0, 128, case.name)[fa3][1]
+    # CuTe counts as 1.136 × cuDNN
+    assert found(569.0, 531.0, 483.0, 64, other.name)[best] == ("1.037 (1.037)", True)
+    assert not found(560.0, 531.0, 483.0, 64, other.name)[best][1]
 
 
 def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> None:

@@ -1,0 +1,282 @@
+"""The bars as data, and where the committed records stand against them.
+
+    python -m benchmarks.bars                   # both tables, from results/*_last*.json
+    python -m benchmarks.bars out/fp8.json …    # from other records
+    python -m benchmarks.bars --write           # puts them into docs/performance.md and draws its charts
+
+A ratio "≥ r" holds if the ratio of burst medians is ≥ r − 0.005.  A peer that did not run beside ours
+counts as its recorded ratio (`benchmarks/report.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report import (
+    CUBLAS,
+    CUBLAS_GATED,
+    CUDNN,
+    MARGIN,
+    Results,
+    best_of,
+    geometric_mean,
+    load,
+    median,
+)
+from warploom.bench.cases import BARS, CASES, FP8, Case
+from warploom.bench.chart import draw
+
+HERE = Path(__file__).parent
+LAST = HERE / "results"
+RECORDS = "*_last*.json"
+PAGE = HERE.parent / "docs" / "performance.md"
+BEGIN, END = "<!-- benchmarks.bars -->", "<!-- /benchmarks.bars -->"
+
+FA3 = "FlashAttention-3"
+PRECISE, FAST = "torch._scaled_mm, precise", "torch._scaled_mm, fast"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """ours ≥ r × the best of the peers: r in geometric mean, and r on each case.  peers: how their names
+    begin; (): all that are not warploom's."""
+
+    ours: str
+    of: str  # in words
+    peers: tuple[str, ...]
+    mean: float = 0.0
+    each: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cases of a row, whose record are `RECORD_last*.json`.  ours, by_hand: peers (or ""); peers,
+    triton: as Bar's."""
+
+    name: str
+    record: str
+    shapes: Sequence[Case]
+    ours: str
+    by_hand: str
+    peers: tuple[str, ...]
+    triton: tuple[str, ...]
+    bars: tuple[Bar, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {len(self.shapes)} cases"
+
+    def cases(self, results: Results) -> Results:
+        """Those of the results that are the group's."""
+        return {case.name: results[case.name] for case in self.shapes if case.name in results}
+
+
+def _attention(d: int, mean: float, by_hand: tuple[Bar, ...]) -> Group:
+    ours, explicit, triton = "warploom, automatic", "warploom, explicit", ("Triton",)
+    bars: tuple[Bar, ...] = (
+        Bar(ours, "the kernel by hand", (explicit,), each=0.97),
+        Bar(ours, "the best peer", (), mean),
+        Bar(ours, "Triton's best", triton, each=1.25),
+    )
+    cases = CASES[f"attention{d}"]
+    name, bars = f"attention d = {d}", bars + by_hand
+    return Group(name, "attention", cases, ours, explicit, (), triton, bars)
+
+
+def _dual(dtype: str, by_hand: tuple[Bar, ...] = ()) -> Group:
+    ours, triton = "warploom dual", ("Triton dual",)
+    bars: tuple[Bar, ...] = (
+        Bar(ours, "the best peer", (), each=0.97),
+        Bar(ours, "cuBLAS and a pass", (CUBLAS_GATED,), each=1.05),
+    )
+    record = "dual" if dtype == "bf16" else "dual_fp8"
+    name, bars = f"gated pair {dtype}", bars + by_hand
+    return Group(name, record, CASES[record], ours, "explicit dual", (), triton, bars)
+
+
+_FAST_TRITON = ("Triton fp8, persistent", "Triton fp8, pointers")
+_PROMOTED = "warploom fp8, promoted"
+
+GROUPS = (
+    Group(
+        "GEMM bf16 and fp16",
+        "gemm",
+        BARS,
+        "warploom",
+        "",
+        (),
+        ("Triton",),
+        (
+            Bar("warploom", "the best peer", (), 1.0, 0.97),
+            Bar("warploom", CUBLAS, (CUBLAS,), 1.0, 0.95),
+            Bar("warploom", "Triton's best", ("Triton",), each=1.0),
+            Bar("warploom", "the uniform kernel", ("warploom, uniform",), each=1.0),
+        ),
+    ),
+    Group(
+        "GEMM bf16, 8192³ and 4096³",
+        "gemm",
+        [case for case in BARS if case.dtype == "bf16" and case.m == case.n == case.k > 2048],
+        "warploom",
+        "explicit",
+        (),
+        ("Triton",),
+        (Bar("explicit", "the best peer", (), each=1.0),),
+    ),
+    _attention(
+        128,
+        1.0,
+        (
+            Bar("warploom, explicit", FA3, (FA3,), 1.0, 0.98),
+            Bar("warploom, explicit", CUDNN, (CUDNN,), each=1.0),
+        ),
+    ),
+    _attention(64, 1.02, (Bar("warploom, explicit", "the best peer", (), 1.03),)),
+    Group(
+        "e4m3, fast",
+        "fp8",
+        FP8,
+        "warploom fp8",
+        "explicit fp8",
+        (FAST, *_FAST_TRITON),
+        _FAST_TRITON,
+        (
+            Bar("warploom fp8", FAST, (FAST,), 1.0),
+            Bar("warploom fp8", "Triton's best", _FAST_TRITON, each=1.0),
+            Bar("explicit fp8", FAST, (FAST,), 1.0),
+        ),
+    ),
+    Group(
+        "e4m3, promoted",
+        "fp8",
+        FP8,
+        _PROMOTED,
+        "explicit fp8, promoted",
+        (PRECISE, "Triton fp8, promoted"),
+        ("Triton fp8, promoted",),
+        (
+            Bar(_PROMOTED, PRECISE, (PRECISE,), 1.0),
+            Bar(_PROMOTED, "Triton's", ("Triton fp8, promoted",), 1.3),
+            Bar("explicit fp8, promoted", PRECISE, (PRECISE,), 1.05),
+        ),
+    ),
+    _dual("bf16", (Bar("explicit dual", "the best peer", (), 0.0, 0.97),)),
+    _dual("e4m3"),
+)
+
+
+def ratios(results: Results, ours: str, peers: Sequence[str]) -> dict[str, float]:
+    """Of each case that has both: ours to the best of the peers."""
+    found = {}
+    for case, records in results.items():
+        _, best = best_of(case, records, peers)
+        mine = median(records.get(ours))
+        if not math.isnan(mine / best):
+            found[case] = mine / best
+    return found
+
+
+def summary(found: dict[str, float]) -> str:
+    """Geometric mean and worst."""
+    if not found:
+        return ""
+    return f"{geometric_mean(list(found.values())):.3f} ({min(found.values()):.3f})"
+
+
+def verdict(group: Group, results: Results, bar: Bar) -> tuple[str, bool]:
+    """What was found, and whether it meets the bar; a case without a figure of ours misses it."""
+    found = ratios(results, bar.ours, bar.peers)
+    absent = [
+        case
+        for case in group.shapes
+        if math.isnan(median(results.get(case.name, {}).get(bar.ours)))
+    ]
+    if not found:
+        return "not measured", False
+    met = not absent and geometric_mean(list(found.values())) >= bar.mean - MARGIN
+    low = [f"{case} {r:.3f}" for case, r in found.items() if r < bar.each - MARGIN]
+    text = "; ".join((summary(found), *low))
+    if absent:
+        text += f"; {len(absent)} of {len(group.shapes)} cases not measured"
+    return text, met and not low
+
+
+def table(found: Results) -> str:
+    """A row a group."""
+    lines = [
+        "| | automatic, of the best peer | of the best Triton | of by hand | by hand, of the best peer |"
+    ]
+    lines.append("|---" * 5 + "|")
+    for group in GROUPS:
+        results = group.cases(found)
+        if results:
+            pairs = [(group.ours, group.peers), (group.ours, group.triton)]
+            if group.by_hand:
+                pairs += [(group.ours, (group.by_hand,)), (group.by_hand, group.peers)]
+            cells = [summary(ratios(results, ours, peers)) for ours, peers in pairs]
+            cells += [""] * (4 - len(cells))
+            lines.append(f"| {group.title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def bars(found: Results) -> tuple[str, bool]:
+    """A row a bar; all met?"""
+    lines = ["| bar | asked: mean, each | found: mean (worst) | |", "|---|---|---|---|"]
+    all_met = True
+    for group in GROUPS:
+        results = group.cases(found)
+        for bar in group.bars if results else ():
+            text, met = verdict(group, results, bar)
+            all_met &= met
+            asked = ", ".join(f"{x:g}" if x else "–" for x in (bar.mean, bar.each))
+            what = f"{group.name}: {bar.ours} of {bar.of}"
+            lines.append(f"| {what} | {asked} | {text} | {'met' if met else '**missed**'} |")
+    return "\n".join(lines), all_met
+
+
+def standing(found: Results) -> tuple[str, bool]:
+    """Both tables; whether all bars are met."""
+    judged, met = bars(found)
+    return f"{table(found)}\n\n{judged}\n", met
+
+
+def put(page: str, text: str) -> str:
+    """The page with the text between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}"
+
+
+def chart(name: str, files: Sequence[Path]) -> None:
+    """Draws a record into docs/figures."""
+    reports = [json.loads(file.read_text()) for file in files]
+    machines = [report["machine"] for report in reports]
+    commits = ", ".join(dict.fromkeys(where["commit"][:7] for where in machines))
+    title = f"{machines[0]['device']}, {machines[0]['date'][:10]}, {commits}"
+    records = [record for report in reports for record in report["results"]]
+    draw(records, title, PAGE.parent / "figures" / f"bench_{name}.svg")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", nargs="*", type=Path)
+    parser.add_argument("--write", action="store_true", help="into the documentation")
+    args = parser.parse_args()
+    if args.write and args.results:
+        parser.error("only the committed records go into the documentation")
+    text, met = standing(load(args.results or sorted(LAST.glob(RECORDS))))
+    print(text)
+    if args.write:
+        PAGE.write_text(put(PAGE.read_text(), text))
+        for name in dict.fromkeys(group.record for group in GROUPS):
+            chart(name, sorted(LAST.glob(f"{name}_last*.json")))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
