@@ -2,9 +2,11 @@
 
     python -m benchmarks.variants stores --out results.json [--only TEXT] [--limit SECONDS]
     python -m benchmarks.variants fp8                      # compiles every form; needs no GPU
+    python -m benchmarks.variants ladder --out results.json
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
 fp8: tiles, their order, slots, clusters and turns of the 8-bit product, by hand and automatic.
+ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
 
 Each form of a product stands beside the others of its case in one process, in turn, in bursts
 (`warploom/bench/measure.py`); the record holds TFLOP/s, slots of the ring, registers and spills.
@@ -27,12 +29,13 @@ from typing import Any
 
 import warploom as wl
 from benchmarks.choice_kernels import one_tile
-from warploom.bench.cases import Case, Dual, Fp8, Gemm
+from warploom.bench.cases import Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import Gpu, Paper, Source, make_data
 from warploom.bench.launches import KernelRun
 from warploom.bench.measure import TOLERANCE, Clock, check, machine
-from warploom.bench.peers import explicit_fp8, warploom_dual, warploom_fp8
+from warploom.bench.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
 from warploom.bench.peers import warploom as product
+from warploom.kernels.attention import ATTENTION_CONFIGS
 from warploom.kernels.gemm import config
 
 BURSTS = 3
@@ -165,7 +168,40 @@ def fp8() -> Iterator[Work]:
         yield Work(Fp8(*shape), found, beside="scaled_mm")
 
 
-WORKS = {"stores": stores, "fp8": fp8}
+# What each rung of the ladder takes away from the library's configurations.
+RUNGS: dict[str, dict[str, Any]] = {
+    "uniform": {"num_consumer_groups": 0},
+    "specialized": {"consumer_stages": 1, "sit_out": None},
+    "+ iterations overlap": {"ping_pong": False, "sit_out": None},
+    "+ turns": {"sit_out": None},
+    "+ groups sit out": {},
+}
+
+
+def attending(**how: Any) -> Callable[[Any], KernelRun]:
+    return lambda data: warploom_auto_attention.bind(data, **how)
+
+
+def ladder() -> Iterator[Work]:
+    for d, causal in ((64, False), (64, True), (128, False), (128, True)):
+        found = {}
+        for i, made in enumerate(ATTENTION_CONFIGS[d, causal]):
+            how = made.all_kwargs
+            for rung, knobs in RUNGS.items():
+                if rung == "uniform":  # as many warps, one program a multiprocessor
+                    knobs = knobs | {"num_warps": 4 * how["num_consumer_groups"], "num_stages": 2}
+                    kept = {k: v for k, v in how.items() if k.isupper()}
+                elif knobs or how.get("sit_out"):
+                    kept = how
+                else:
+                    continue
+                found[f"{i}: {rung}"] = attending(**kept | knobs)
+        for batch in (16, 1):
+            case = Attention(batch, 2048 // d, 16384 // batch, d, causal)
+            yield Work(case, found, beside="cudnn_attention")
+
+
+WORKS = {"stores": stores, "fp8": fp8, "ladder": ladder}
 
 
 def described(kernel: Any) -> dict[str, Any]:
