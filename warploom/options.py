@@ -11,6 +11,7 @@
 | WARPLOOM_LOG | `debug` … `error` | what is logged (default `warning`) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
 | WARPLOOM_CHECK | 0, 1 | check an explicit kernel's protocol before its first launch (default) |
+| WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Options:
     log: str
     timeline: Path | None
     check: bool = True
+    traceback: bool = False
 
 
 def get(environ: Mapping[str, str] | None = None) -> Options:
@@ -73,6 +75,7 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         log=read("LOG", lambda text: LOG_LEVELS[_one_of(LOG_LEVELS, text.lower())], "warning"),
         timeline=read("TIMELINE", _path, None),
         check=bool(read("CHECK", lambda text: _one_of(("0", "1"), text), 1)),
+        traceback=bool(read("TRACEBACK", lambda text: _one_of(("0", "1"), text), 0)),
     )
 
 

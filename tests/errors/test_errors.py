@@ -105,7 +105,9 @@ def codes_in(path: Path) -> set[str]:
 
 
 # Raised where there is no kernel text to mark; tested below.
-WITHOUT_A_LINE = {"no-source", "not-a-function"}
+WITHOUT_A_LINE = {"no-source", "not-a-function", "outside-kernel"}
+# tests/explicit/test_broken.py has these
+SCRIPTS_ONLY = {"in-flight", "wgmma-fp8-major", "wgmma-k", "wgmma-m", "wgmma-n"}
 # Codes of the ops' own rules that the frontend's checks and casts leave no way to reach.
 RULES_ONLY = {
     "condition-type",
@@ -120,7 +122,7 @@ RULES_ONLY = {
 def test_every_code_has_a_case() -> None:
     files = [*(PACKAGE / "frontend").glob("*.py"), *(PACKAGE / "language").glob("*.py")]
     raised = set().union(*map(codes_in, files))
-    tested = {c.code for c in CASES} | WITHOUT_A_LINE
+    tested = {c.code for c in CASES} | WITHOUT_A_LINE | SCRIPTS_ONLY
     assert len(raised) > 50, "the scan finds the raise sites"
     assert raised <= tested, f"no case for {sorted(raised - tested)}"
     assert set(ADVICE) <= tested | RULES_ONLY, f"no case for {sorted(set(ADVICE) - tested)}"
@@ -144,6 +146,30 @@ def test_no_source() -> None:
 def test_a_lambda_is_no_kernel() -> None:
     with pytest.raises(CompileError, match=r"error\[not-a-function\]"):
         translate(lambda p: p, (Pointer(DTYPES["f16"]),), {})
+
+
+def test_a_class_is_no_kernel() -> None:
+    for thing in (dict, 3):
+        with pytest.raises(CompileError, match=r"error\[not-a-function\]: jit takes a function"):
+            warploom.jit(thing)  # type: ignore[call-overload]
+
+
+def test_the_language_outside_of_a_kernel() -> None:
+    with pytest.raises(CompileError, match=r"error\[outside-kernel\]") as caught:
+        tl.arange(0, 64)
+    assert caught.value.help and "@wl.jit" in caught.value.help
+
+
+def test_advice_that_names_what_was_meant() -> None:
+    for name, advice in (
+        ("numpy_in_a_kernel", "write tl.exp"),
+        ("numpy_dtype", "pass tl.float32"),
+        ("size_of_a_float", "pass an int"),
+        ("arange_of_run_time_size", "declare the parameter"),
+    ):
+        case = next(c for c in CASES if c.fn.__name__ == name)
+        error = refused(case)
+        assert error.help is not None and advice in error.help
 
 
 def test_a_type_for_a_constexpr() -> None:

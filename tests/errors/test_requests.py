@@ -5,6 +5,7 @@ Each message has advice; those that a line of the kernel is to blame for show it
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from warploom.runtime.args import Array, Field
 
 SIGNATURE = ["*bf16:16", "*bf16:16", "*bf16:16", "i32", "i32:16", "i32:16"]
 TILE = {"BM": 128, "BN": 128, "BK": 64}
+PACKAGE = Path(wl.__file__).parent
 DOT, DEF = "acc = tl.dot(a, b, acc, max", "def matmul("
 
 
@@ -143,6 +145,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "argument_of_complex": (launch(A.astype(complex), A, C, 1, 1, 1), "argument-dtype", "complex"),
     "integer_of_66_bits": (launch(A, A, C, 2**65, 1, 1), "argument-range", "64 bits"),
     "constexpr_of_array": (launch(BM=A), "constexpr-array", "got an array"),
+    "grid_function_without_parameter": (launch(grid=lambda: (1,)), "grid", "takes ()"),
     "constexpr_of_set": (launch(BM={1}), "constexpr-hash", "is a set"),
     "prepared_on_the_cpu": (lambda: matmul.prepare(*ARGUMENTS, grid=(1,), **TILE), "no-device", "GPU"),
     "no_config": (tuned([]), "autotune", "at least one"),
@@ -172,6 +175,32 @@ def test_a_wrong_call(name: str) -> None:
     assert isinstance(error, CompileError | LaunchError)
     assert error.code == code and message in str(error), str(error)
     assert error.help
+
+
+def test_what_triton_users_also_write() -> None:
+    """Constexprs in the signature, sizes that NumPy computed."""
+    names = dict(zip(("a_ptr", "b_ptr", "c_ptr", "M", "N", "K"), SIGNATURE, strict=True))
+    as_triton = compiled({**names, "BM": "constexpr", "BN": "constexpr", "BK": "constexpr"})
+    of_numpy = compiled(None, {"BM": np.int64(128)})
+    assert as_triton.cuda == of_numpy.cuda == compiled().cuda
+    c = np.zeros_like(C)
+    matmul[(1, 1)](A, A, c, 128, 128, 64, **{**TILE, "BM": np.int32(128)})
+    assert (c == 64).all()
+
+
+@pytest.mark.parametrize("keep", ["0", "1"])
+def test_no_frame_of_the_compiler_before_the_message(
+    keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPLOOM_TRACEBACK", keep)
+    for call in (launch(BM="128"), lambda: compiled(None, {"BM": 100}), launch(nothing=1)):
+        with pytest.raises((CompileError, LaunchError)) as caught:
+            call()
+        told = "".join(traceback.format_exception(caught.value))
+        inside = {f.filename for f in traceback.extract_tb(caught.value.__traceback__)}
+        own = {Path(f).name for f in inside if str(PACKAGE) in f}
+        assert keep == "1" or own <= {"jit.py", "mistakes.py"}, told
+        assert keep == "1" or ("direct cause" not in told and "During handling" not in told)
 
 
 def test_arrays_on_the_cpu_and_on_a_gpu() -> None:

@@ -3,6 +3,7 @@
 # The marks stay on the lines they mark:
 # fmt: off
 
+import numpy as np
 import warploom as wl
 import warploom.language as tl
 from tests.errors.bad import bad
@@ -292,6 +293,32 @@ def int_of_run_time_value(p):
 @bad("*f16")
 def int_of_text(p):
     x = int("many")  # error[constant]: int('many')
+
+
+@bad("*f32")
+def numpy_in_a_kernel(p):
+    tl.store(p, np.exp(tl.load(p)))  # error[call-target]: np.exp is not a kernel function
+
+
+@bad("*f32")
+def numpy_dtype(p):
+    x = tl.zeros((64,), np.float32)  # error[not-a-dtype]: found the type numpy.float32
+
+
+@bad("*f32", BLOCK=64.0)
+def size_of_a_float(p, BLOCK: tl.constexpr):
+    x = tl.arange(0, BLOCK)  # error[constexpr-required]: found 64.0
+
+
+@bad("*f32 i32")
+def arange_of_run_time_size(p, n):
+    x = tl.arange(0, n)  # error[constexpr-required]: found i32
+
+
+@bad("*f32 i32")
+def list_that_grows(p, n):
+    xs = []
+    xs.append(n)  # error[attribute]: a list can't change in a kernel
 
 
 @bad("*f16 i32")

@@ -142,7 +142,7 @@ GROUPS = {
     "a misspelt instruction": "unknown-instruction",
 }
 PRODUCTS = {
-    "accumulator read in flight": "operand-type",
+    "accumulator read in flight": "in-flight",
     "fp8 not K-major": "wgmma-fp8-major",
     "M of 32": "wgmma-m",
     "wgmma by two warp groups": "wgmma-group",
@@ -154,6 +154,32 @@ PRODUCTS = {
     "copy of another shape": "offset-count",
     "N of 12": "wgmma-n",
 }
+
+
+# What a message must say, of the mistakes that are made most: what was found, and what to do.
+SAID = {
+    ("ring", "consumer starts with phase 1"): ("nothing wrote", "phase -1 of full[0]", "who reads begins with phase 0"),
+    ("ring", "producer starts with phase 0"): ("phase 0 of empty[0]", "lacks 8 of 8", "who fills slots begins with 1"),
+    ("ring", "phase never flips"): ("a whole phase further", "flips each time the ring comes round"),
+    ("ring", "no arrival at full"): ("lacks 1 of 1 arrivals", "32768 bytes that came already", "a missing arrive_and_expect_tx"),
+    ("ring", "no expect"): ("issues a copy that completes at full[0]", "arrive_and_expect_tx before the copy"),
+    ("ring", "too few bytes"): ("nothing wrote", "phase 0 of full[0] completed without them", "leaves their bytes out"),
+    ("ring", "too many bytes"): ("lacks 16384 bytes (0 of them", "expect-tx and the copies differ by 16384"),
+    ("ring", "released before the wait"): ("earlier read by consumer", "wgmma.wait_group first, then the arrival"),
+    ("ring", "no wait for empty"): ("arrives at full[0] in phase 1", "the slot's release"),
+    ("ring", "no wait for full"): ("nothing wrote", "wait for the mbarrier"),
+    ("ring", "last product never waited for"): ("self.wgmma.commit_group()", "self.wgmma.wait_group(0)"),
+    ("ring", "empty count short"): ("4 times together", "complete after 3", "made for 7", "the barrier's count"),
+    ("ring", "empty count over"): ("lacks 1 of 9 arrivals", "only 8 of 9 arrivals come: wrong count"),
+    ("ring", "one load too many"): ("phase 0 of full[1]", "leave the last copies out"),
+    ("ring", "no wgmma fence"): ("touched after the last", "self.wgmma.fence()"),
+    ("store", "no proxy fence"): ("not made visible to the async proxy", "self.fence.proxy_async()"),
+    ("store", "buffer reused while read"): ("earlier read", "later write", "self.tma.wait_group(0)"),
+    ("store", "exit while the store reads"): ("may still read", "self.tma.wait_group(0)"),
+    ("turns", "turn of one group"): ("named barrier 4", "counts 256 threads", "before counted 128"),
+    ("multicast", "no sync at the end"): ("may have ended by then", "ends without waiting for it", "self.cluster.sync()"),
+    ("exchange", "exit while the peer may read"): ("may have ended by then", "self.cluster.sync()"),
+}  # fmt: skip
 
 
 def placed(script: Any, args: list[Any]) -> Any:
@@ -197,6 +223,15 @@ def registers_report(bug: str) -> CheckReport:
 @functools.cache
 def pool_report(bug: str) -> CheckReport:
     return check(placed(Pool(bug), [np.zeros(64, np.float32), 64]))
+
+
+REPORTS = {
+    "ring": ring_report,
+    "store": store_report,
+    "turns": turns_report,
+    "multicast": multicast_report,
+    "exchange": exchange_report,
+}
 
 
 def test_the_originals_are_right() -> None:
@@ -349,6 +384,16 @@ def test_what_fails_is_repeated(bug: str, tmp_path: Path) -> None:
     again = replay(tmp_path / "kept")
     assert again is not None and again.code == failure.interleaving.error.code
     assert again.message == failure.interleaving.error.message
+
+
+@pytest.mark.parametrize(("kernel", "bug"), SAID, ids=lambda x: x)
+def test_what_is_said(kernel: str, bug: str) -> None:
+    """Where, with the line and a caret, what was expected, what was found, and what to do."""
+    error = REPORTS[kernel](bug).diagnostics[0]
+    text = str(error)
+    assert error.help and f"\nhelp: {error.help}" in text and "^^^" in text
+    for words in SAID[kernel, bug]:
+        assert words in text, text
 
 
 def _refused(script: Any, args: list[Any], code: str, bug: str) -> None:

@@ -103,7 +103,9 @@ def test_a_broken_kernel_never_reaches_the_gpu(
         with pytest.raises(SimError) as refused:
             Store("no proxy fence")(x, y, 64, 64)
         text = str(refused.value)
-        assert "earlier write" in text and "later read" in text and "fence_async" in text
+        assert (
+            "earlier write" in text and "later read" in text and "self.fence.proxy_async()" in text
+        )
         assert "an interleaving that fails" in text
     assert driver.launches == []
     monkeypatch.setenv("WARPLOOM_CHECK", "0")

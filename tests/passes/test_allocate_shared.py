@@ -164,9 +164,10 @@ def test_too_much_says_how_much_and_which_knob() -> None:
         "65536 bytes: c (8 slots of 64x64xbf16)",
     ]
     assert error.help == (
-        "lower num_buffers_warp_spec from 5 to 3, or use smaller BLOCK_M, BLOCK_N or BLOCK_K"
+        "make the rings 3 slots deep instead of 5 (num_buffers_warp_spec), or "
+        "use smaller tiles (BLOCK_M, BLOCK_N or BLOCK_K)"
     )
-    assert too_much(4).help is not None and "from 4 to 3" in str(too_much(4).help)
+    assert too_much(4).help is not None and "3 slots deep instead of 4" in str(too_much(4).help)
 
 
 def test_too_much_for_any_depth_asks_for_smaller_blocks() -> None:
@@ -174,12 +175,12 @@ def test_too_much_for_any_depth_asks_for_smaller_blocks() -> None:
     with pytest.raises(CompileError) as caught:
         place(text)
     assert caught.value.help == (
-        "even one slot a ring is too much: use smaller BLOCK_M, BLOCK_N or BLOCK_K"
+        "even one slot a ring is too much: use smaller tiles (BLOCK_M, BLOCK_N or BLOCK_K)"
     )
     text = kernel(alloc("a", "()", "(1024, 128)", 128))
     with pytest.raises(CompileError) as caught:
         place(text)
-    assert caught.value.help == "use smaller BLOCK_M, BLOCK_N or BLOCK_K"
+    assert caught.value.help == "use smaller tiles (BLOCK_M, BLOCK_N or BLOCK_K)"
 
 
 def test_what_just_fits_is_placed() -> None:

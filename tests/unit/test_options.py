@@ -25,9 +25,10 @@ def test_every_variable_is_read() -> None:
         "WARPLOOM_LOG": "DEBUG",
         "WARPLOOM_TIMELINE": "/t.svg",
         "WARPLOOM_CHECK": "0",
+        "WARPLOOM_TRACEBACK": "1",
     }
     got = options.get(env)
-    want = ("all", "canonicalize", 2, True, Path("/k"), None, "debug", Path("/t.svg"), False)
+    want = ("all", "canonicalize", 2, True, Path("/k"), None, "debug", Path("/t.svg"), False, True)
     assert dataclasses.astuple(got) == want
     assert len(env) == len(dataclasses.fields(options.Options))
     assert options.get(dict.fromkeys(env, "")) == options.get({})

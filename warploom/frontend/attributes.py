@@ -62,6 +62,12 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
                 "tiles have dtype, shape, T and methods such as to()",
             ),
         )
+    if isinstance(x, tuple) and hasattr([], name):
+        refuse(
+            "attribute",
+            "a list can't change in a kernel",
+            "build it at once, as in [a, b] or xs + (x,)",
+        )
     refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
 
 

@@ -14,18 +14,20 @@ functions find it by `current()`.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from warploom.errors import Loc, WarploomError
+from warploom.errors import CompileError, Loc
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import (
     DType,
+    InFlight,
     Pointer,
     Scalar,
     Tile,
@@ -147,6 +149,8 @@ def describe(x: object) -> str:
             return f"a tuple of {len(x)}"
         case str() | bool() | int() | float() | None:
             return repr(x)
+        case type():
+            return f"the type {x.__module__}.{x.__qualname__}"
     return f"a {type(x).__name__}"
 
 
@@ -228,6 +232,12 @@ class Emitter:
                 return d
             case bool() | int() | float():
                 return literal_dtype(x)
+            case Value(type=InFlight()):
+                refuse(
+                    "in-flight",
+                    "this reads an accumulator that a wgmma may still be writing",
+                    "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
+                )
         refuse(
             "operand-type",
             f"expected a number or a tile, found {describe(x)}",
@@ -504,10 +514,14 @@ _CURRENT: ContextVar[Emitter | None] = ContextVar("warploom_emitter", default=No
 
 
 def current() -> Emitter:
-    """The emitter of the kernel being translated.  Raises WarploomError outside of one."""
+    """The emitter of the kernel being translated.  Raises CompileError outside of one."""
     emitter = _CURRENT.get()
     if emitter is None:
-        raise WarploomError("functions of warploom.language can only be called inside a kernel")
+        raise CompileError(
+            "outside-kernel",
+            "functions of warploom.language can only be called inside a kernel",
+            help="call them in a function under @wl.jit, and launch that: kernel[grid](…)",
+        )
     return emitter
 
 
@@ -530,7 +544,9 @@ def static_int(x: object, what: str) -> int:
     refuse(
         "constexpr-required",
         f"{what} must be a constexpr integer, found {describe(x)}",
-        "declare the parameter it comes from as tl.constexpr",
+        "declare the parameter it comes from as tl.constexpr"
+        if isinstance(x, Value)
+        else "pass an int; // divides integers to an integer",
     )
 
 
@@ -558,8 +574,12 @@ def static_dtype(x: object, what: str) -> DType:
     """A dtype such as tl.float16."""
     if isinstance(x, DType):
         return x
+    word = getattr(x, "__name__", str(x)).rpartition(".")[2]  # of np.float32, torch.float32
+    known = re.fullmatch(r"b?float\d+|u?int\d+", word)
     refuse(
-        "not-a-dtype", f"{what} must be a dtype, found {describe(x)}", "pass tl.float16 or the like"
+        "not-a-dtype",
+        f"{what} must be a dtype, found {describe(x)}",
+        f"pass tl.{word}" if known else "pass tl.float16 or the like",
     )
 
 

@@ -75,9 +75,10 @@ class Expressions(ABC):
         try:
             yield
         except RuleError as e:
-            raise CompileError(
+            error = CompileError(
                 e.code, str(e), self.loc(node), self._notes(node, operands), advice(e)
-            ) from e
+            )
+            raise error.with_traceback(e.__traceback__) from None  # which says the same
         finally:
             self.emitter.loc = saved
 
@@ -516,11 +517,14 @@ class Expressions(ABC):
                 return out.value if isinstance(out, Constexpr) else out
         if getattr(fn, "__warploom_constexpr__", None) is not None:
             return self._call_static(node, name, fn, args, kwargs)
+        own = name.rpartition(".")[2]
         self.fail(
             node.func,
             "call-target",
             f"{name} is not a kernel function",
-            "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs",
+            f"write tl.{own}"
+            if own in language.__all__
+            else "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs",
         )
 
     def bind(

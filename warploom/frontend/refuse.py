@@ -34,6 +34,10 @@ ADVICE: dict[str, str] = {
     "shape-mismatch": "insert axes with x[:, None], or make the blocks equal",
     "store-type": "cast the value to the pointer's dtype",
     "type": "check the operands' types",
+    "wgmma-fp8-major": "store 8-bit operands with K adjacent in memory: a as (m, k), b as (n, k) rows",
+    "wgmma-k": "split K into multiples of it",
+    "wgmma-m": "64 rows for each warp group: use a larger tile, or pad it",
+    "wgmma-n": "use a tile of 8, 16 … 256 columns, or pad it",
     "view-rank": "give one offset for each axis of the block",
 }
 

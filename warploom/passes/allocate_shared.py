@@ -175,7 +175,7 @@ def _too_much(func: Func, total: int, consumers: list[_Consumer], target: Target
 
 def _advice(ranked: list[_Consumer], over: int) -> str:
     """Which knob frees enough: rings are as many slots deep as num_buffers_warp_spec says."""
-    blocks = "use smaller BLOCK_M, BLOCK_N or BLOCK_K"
+    blocks = "use smaller tiles (BLOCK_M, BLOCK_N or BLOCK_K)"
     depths = {
         c.op.attrs["lead"][0] for c in ranked if c.op is not None and len(c.op.attrs["lead"]) == 1
     }
@@ -188,4 +188,6 @@ def _advice(ranked: list[_Consumer], over: int) -> str:
     fits = depth - -(-over // a_slot)
     if fits < 1:
         return f"even one slot a ring is too much: {blocks}"
-    return f"lower num_buffers_warp_spec from {depth} to {fits}, or {blocks}"
+    return (
+        f"make the rings {fits} slots deep instead of {depth} (num_buffers_warp_spec), or {blocks}"
+    )

@@ -25,6 +25,7 @@ from warploom.runtime.cache import compiler_package, default_cache, digest, own_
 from warploom.runtime.compiled import CompiledKernel, resources_fit
 from warploom.runtime.jit import HITS_KEPT, Call, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver
+from warploom.runtime.mistakes import user_facing
 from warploom.runtime.worker import TimingError, Worker, snapshot
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
@@ -128,6 +129,7 @@ class Decorated(ABC):
 class Autotuner(Decorated):
     """A kernel with a list of configs; `kernel[grid](…)` runs the fastest for the arguments' key."""
 
+    @user_facing
     def __init__(
         self,
         fn: Any,
@@ -235,6 +237,7 @@ class Autotuner(Decorated):
         dtypes = [d for a in others if (d := getattr(a, "dtype", None)) is not None]
         return (*values, *dtypes)
 
+    @user_facing
     def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
         """The config for a call."""
         if not self._chosen.isdisjoint(kwargs):

@@ -19,6 +19,7 @@ from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
+from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
 from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
@@ -258,12 +259,14 @@ class CompiledKernel:
 
         return str(explain(self))
 
+    @user_facing
     def check(self, **options: Any) -> CheckReport:
         """Deadlocks and races of the PLACED program, on small grids; the report says what was proved."""
         from warploom.check import check
 
         return check(self.placed, **options)
 
+    @user_facing
     def simulate(self, *args: Any, grid: Any, seed: int | None = None, **options: Any) -> SimReport:
         """Run the PLACED program on the CPU with the hardware's asynchrony; arrays are written in place.
 
@@ -282,6 +285,7 @@ class CompiledKernel:
     def timeline(
         self, *args: Any, grid: Any, measured: Literal[True], program: int = 0
     ) -> Comparison: ...
+    @user_facing
     def timeline(self, *args: Any, grid: Any, measured: bool = False, **options: Any) -> Any:
         """The predicted timeline of one program of a launch, which is simulated.
 
@@ -296,6 +300,7 @@ class CompiledKernel:
 
         return timeline(self, *args, grid=grid, **options)
 
+    @user_facing
     def eject(self) -> str:
         """The kernel as the source of an explicit `wl.Script` that its user owns and edits (docs/eject.md).
 

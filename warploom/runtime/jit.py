@@ -47,6 +47,7 @@ from warploom.runtime.compiled import (
     is_cached,
 )
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
+from warploom.runtime.mistakes import user_facing
 from warploom.schedule.model import MANY_TURNS, Knobs, Launch, Schedule
 from warploom.target import SM_90A
 
@@ -124,8 +125,9 @@ def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
 class JITFunction:
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
+    @user_facing
     def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
-        if not callable(fn):
+        if not python_inspect.isfunction(fn):
             raise CompileError(
                 "not-a-function",
                 f"jit takes a function, not {fn!r}",
@@ -143,6 +145,7 @@ class JITFunction:
     def __repr__(self) -> str:
         return f"<warploom kernel {self.fn.__qualname__}>"
 
+    @user_facing
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise LaunchError(
             "no-grid",
@@ -197,6 +200,7 @@ class JITFunction:
         empty = python_inspect.Parameter.empty
         return {p.name: p.default for p in self.parameters if p.default is not empty}
 
+    @user_facing
     def _run_unseen(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> CompiledKernel | None:
@@ -325,8 +329,9 @@ class JITFunction:
     def sizes(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[int, int, int]:
-        return grid_sizes(grid(self.meta(args, kwargs)) if callable(grid) else grid)
+        return grid_sizes(_grid_of(grid, self.meta(args, kwargs)) if callable(grid) else grid)
 
+    @user_facing
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
         """A launch with everything in place: call the result to launch on the current stream.
 
@@ -452,6 +457,7 @@ class JITFunction:
 
     # ---- compiling without launching
 
+    @user_facing
     def compile(
         self,
         signature: Sequence[str] | Mapping[str, str],
@@ -479,7 +485,7 @@ class JITFunction:
                 help="pass constexprs={…}",
             )
         given = {**{k: v for k, v in self._defaults.items() if self._is_constexpr(k)}}
-        given.update({name: _unwrapped(v) for name, v in (constexprs or {}).items()})
+        given.update({name: _plain(_unwrapped(v)) for name, v in (constexprs or {}).items()})
         unknown = [name for name in given if name not in self.arg_names]
         if unknown:
             raise CompileError("constexpr-name", _no_parameter(unknown[0], self), help=_its(self))
@@ -492,13 +498,15 @@ class JITFunction:
             )
         names = [n for n in self.arg_names if n not in given]
         if isinstance(signature, Mapping):
+            signature = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
             absent = [n for n in names if n not in signature]
             extra = [n for n in signature if n not in names]
             if absent or extra:
-                what = f"lacks {', '.join(absent)}" if absent else _no_parameter(extra[0], self)
                 raise CompileError(
                     "signature",
-                    f"the signature of {self.fn.__name__} {what}",
+                    f"the signature of {self.fn.__name__} lacks {', '.join(absent)}"
+                    if absent
+                    else _no_parameter(extra[0], self),
                     help=f"its entries: {', '.join(names)}",
                 )
             signature = [signature[n] for n in names]
@@ -523,6 +531,7 @@ class JITFunction:
             Request(self.fn, specs, ordered, make_knobs(knobs), target, schedule=schedule)
         )
 
+    @user_facing
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """The variant that a launch with these arguments would use, without launching.
 
@@ -589,6 +598,7 @@ class JITFunction:
         return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))
 
     def _constexpr(self, name: str, value: Any) -> Any:
+        value = _plain(value)
         if value is not None and probe_of(type(value), value) is not None:
             raise LaunchError(
                 "constexpr-array",
@@ -638,6 +648,25 @@ class JITFunction:
 def _unwrapped(value: Any) -> Any:
     """tl.constexpr(x) as x."""
     return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python's number, which constexprs are."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar and not hasattr(value, "__setitem__") else value
+
+
+def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:
+    """What a grid function gives.  Raises LaunchError where it doesn't take the meta-parameters."""
+    try:
+        python_inspect.signature(grid).bind(meta)
+    except TypeError:
+        raise LaunchError(
+            "grid",
+            f"the grid function takes {python_inspect.signature(grid)}, not one dict of meta-parameters",
+            help='lambda meta: (wl.cdiv(n, meta["BLOCK"]),)',
+        ) from None
+    return grid(meta)
 
 
 def _no_parameter(name: str, kernel: JITFunction) -> str:

@@ -39,6 +39,7 @@ from warploom.runtime.cache import compiler_package, default_cache, digest, own_
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.jit import ARCHITECTURES, Call, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
+from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.worker import Worker, snapshot
@@ -124,6 +125,7 @@ class Script(ScriptBase):
         prepared, grid = hit
         prepared.start(grid)
 
+    @user_facing
     def _first(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Prepared | PerStream, tuple[int, int, int]] | None:
@@ -182,6 +184,7 @@ class Script(ScriptBase):
             self._variants[key] = compile_request(request)
         return self._variants[key]
 
+    @user_facing
     def compile(
         self,
         signature: Sequence[str] | Mapping[str, str],
@@ -211,10 +214,12 @@ class Script(ScriptBase):
         call = Call(specs, (), tuple((n, given[n]) for n in rest), Knobs(debug=debug))
         return self._compiled(self._request(call, target))
 
+    @user_facing
     def compile_for(self, *args: Any, target: str = "sm_90a", **kwargs: Any) -> CompiledKernel:
         """The variant that a launch with these arguments would use."""
         return self._compiled(self._request(self.bind(args, kwargs), target))
 
+    @user_facing
     def check(self, *args: Any, **kwargs: Any) -> Any:
         """Deadlocks and races of the variant for these arguments."""
         return self._check(self.bind(args, kwargs))
@@ -224,6 +229,7 @@ class Script(ScriptBase):
 
         return check(self._lowered(self._request(call, "sm_90a")).placed)
 
+    @user_facing
     def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
         """Run on the CPU; arrays (NumPy, CPU tensors) are written in place."""
         call = self.bind(args, {})
@@ -231,6 +237,7 @@ class Script(ScriptBase):
         sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)
         return self._simulated(call, sizes, seed=seed, **how)
 
+    @user_facing
     def timeline(self, *args: Any, measured: bool = False, program: int = 0, **kwargs: Any) -> Any:
         """The predicted `Timeline` of one program (a CTA, or a cluster) of a launch; with measured=True the
         `Comparison` with the one measured on the GPU, as of an automatic kernel."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Party, Touch
 from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
@@ -87,6 +88,7 @@ class Agent:
         self.block: Block | None = None
         self.is_done = False
         self.target = -1  # full phase of the mbarrier wait that blocks it
+        self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
         self.copies = 0  # cp.asyncs issued
@@ -284,10 +286,34 @@ class Agent:
                 "exit-store",
                 "ends while its TMA stores may still read shared memory",
                 self.bulk.last_op or last,
-                "wait with tma_store_wait() {pending=0} before the task ends",
+                "the thread that issued them calls self.tma.commit_group() and self.tma.wait_group(0) "
+                "before the task ends",
             )
         if self.wgmma.unfinished or self.wgmma.known < self.wgmma.committed:
-            raise self.error("exit-wgmma", "ends with wgmmas that it never waited for", last)
+            raise self.error(
+                "exit-wgmma",
+                "ends with wgmmas that it never waited for",
+                self.wgmma.last_op or last,
+                "call self.wgmma.wait_group(0) before the task ends, and read the accumulator behind it",
+            )
+
+    def why_unwritten(self) -> tuple[str, tuple[Note, ...]]:
+        """Advice where it reads what nothing wrote: its last wait let it pass too early, or there is none."""
+        if self.passed is None:
+            return "wait for the mbarrier on which the bytes complete before reading them", ()
+        b, phase, op = self.passed
+        note = (Note(f"the last wait before it, for phase {phase} of {b.name}", op.loc),)
+        if phase < 0:
+            return (
+                f"parity 1 passes at once on a fresh {b.name}: who reads begins with phase 0, "
+                "who fills the slots with phase 1",
+                note,
+            )
+        return (
+            f"phase {phase} of {b.name} completed without them: arrive_and_expect_tx leaves their bytes out, "
+            "or their copy names another barrier",
+            note,
+        )
 
     # ---- operands
 

@@ -160,7 +160,7 @@ class MBarrier:
                 f"after {came} of them, the others count in phase {first + 1}",
                 party.op.loc,
                 () if self.made is None else (Note("the barrier's count", self.made.loc),),
-                help=f"the barrier was made for {self.count} arrivals a phase",
+                help=f"the barrier was made for {self.count} arrivals a phase: count all that come",
             )
 
     def touch(self, mode: str, phase: int, party: Party) -> None:
@@ -227,7 +227,10 @@ class MBarrier:
                 f"{known} completed: in another order it counts in phase {known}",
                 party.op.loc,
                 self._arrival_notes(),
-                help="it must wait for what the earlier phase guards before it arrives again",
+                help=f"wait for phase {self.phases - 1} of {self.name} before arriving again, or for what "
+                "follows from it (the slot's release)"
+                if verb == "arrives"
+                else "arrive_and_expect_tx before the copy keeps the phase open until its bytes are there",
             )
 
     def target(self, party: Party, rows: Array, parity: int) -> int:
@@ -256,7 +259,8 @@ class MBarrier:
             f"whole phase further by then: parity can't tell, and it hangs or passes by luck",
             party.op.loc,
             notes,
-            help="the next phase must not complete before every waiter has seen this one",
+            help="the next phase must not complete before every waiter has seen this one; a wait's phase "
+            "flips each time the ring comes round (self.ring_next)",
         )
 
     def _check_waiters(self, party: Party) -> None:
@@ -294,6 +298,13 @@ class MBarrier:
         """The likely reason why the running phase does not complete."""
         if self.bytes and not self.pending and self.bytes != self.in_flight:
             return f"expect-tx and the copies differ by {self.bytes - self.in_flight} bytes"
+        if self.bytes < 0 and self.pending:
+            return "copies come, but nobody expects them: a missing arrive_and_expect_tx"
+        if self.pending == self.count and not self.phases:
+            return (
+                "nothing ever arrives: a missing release or expect, or a wait that begins with the wrong "
+                "phase (who fills slots begins with 1, which a fresh barrier lets pass, who reads with 0)"
+            )
         if self.pending == self.count:
             return "nothing arrives: a missing release or expect, or a phase that is off by one"
         if self.pending:
@@ -334,6 +345,10 @@ class CountedBarrier:
                 "the one before is complete",
                 party.op.loc,
                 () if self.last is None else (self.last.note("the one before is completed"),),
+                help="all parties name the barrier's thread count"
+                if threads == self.threads
+                else f"it counts {threads} threads, the arrivals before counted {self.threads}: all "
+                "parties of a barrier name the same number, that of all who arrive or wait",
             )
         if self.arrived and threads != self.threads:
             raise ProtocolError(
@@ -341,6 +356,7 @@ class CountedBarrier:
                 f"{party.who} arrives at {self.name} for {threads} threads, others for {self.threads}",
                 party.op.loc,
                 tuple(p.note("earlier arrival") for p in self.parties),
+                help="all parties of a barrier name the same number, that of all who arrive or wait",
             )
         mine, self.threads = self.generation, threads
         self.arrived += n
@@ -353,6 +369,7 @@ class CountedBarrier:
                 f"{self.arrived} threads arrive at {self.name}, which expects {threads}",
                 party.op.loc,
                 tuple(p.note("arrival") for p in self.parties),
+                help=f"name the {self.arrived} threads that come, or let fewer come",
             )
         if self.arrived == threads:
             self.generation += 1

@@ -104,6 +104,7 @@ class WgmmaQueue:
     unfinished: deque[Product] = field(default_factory=deque)
     last_fence: int = -1  # the agent's op count at its last wgmma.fence
     known: int = 0  # groups that a wait has covered
+    last_op: Op | None = None  # what issued or committed last
 
     def finished(self, group: int) -> bool:
         return all(p.group > group for p in self.unfinished)

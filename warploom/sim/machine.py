@@ -173,14 +173,18 @@ class Machine:
         blocked = [(a, a.block) for a in agents if not a.is_done and a.block is not None]
         for_registers = [(a, b) for a, b in blocked if b.code == "setmaxnreg"]
         blocked = for_registers or blocked  # what waits for them needs no reason of its own
-        causes = [f"{b.what}: {b.cause()}" for _, b in blocked]
+        causes: dict[str, list[str]] = {}  # what waits for the same reason
+        for _, b in blocked:
+            waits = causes.setdefault(b.cause(), [])
+            if b.what not in waits:
+                waits.append(b.what)
         first, block = blocked[0]
         return Deadlock(
             block.code,
             f"no task of program {first.cta.ids} can go on",
             block.op.loc,
             tuple(notes),
-            help="likely cause: " + "; ".join(dict.fromkeys(causes)),
+            help="likely cause: " + "; ".join(f"{', '.join(w)}: {c}" for c, w in causes.items()),
         )
 
 
@@ -329,9 +333,9 @@ class Cta:
             try:
                 self.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
             except MemoryFault as e:
-                e.notes = tuple(
-                    Note("these bytes are written here", w.loc) for w in self._writers(s)
-                )
+                e.help, waits = a.why_unwritten()
+                writers = (Note("these bytes are written here", w.loc) for w in self._writers(s))
+                e.notes = (*waits, *writers)
                 raise
 
     def write(
@@ -401,7 +405,7 @@ class Cta:
                 "initialised when it does",
                 o.loc,
                 () if made is None else (Note("initialised at the start of each CTA", made.loc),),
-                help="a cluster barrier must stand between the start and the first access to a peer",
+                help="self.cluster.sync() must stand between the start and the first access to a peer",
             )
         self.still_runs(Reach(a.party(o), what))
 
@@ -417,7 +421,7 @@ class Cta:
             f"{reach.party.who}: {reach.what} of CTA {self.rank}, which may have ended by then",
             reach.party.op.loc,
             (Note(f"CTA {self.rank} ends without waiting for it", last.loc),),
-            help="end with a cluster barrier, or wait for the phases that peers' arrivals complete",
+            help="end with self.cluster.sync(), or wait for the phases that peers' arrivals complete",
         )
 
     # ---- the run
@@ -490,6 +494,7 @@ class Cta:
                     f"the program ends without waiting for phase {phase} of {b.name}: a copy by "
                     f"{party.who} may still write shared memory",
                     party.op.loc,
+                    help="wait for that phase before the end, or leave the last copies out",
                 )
         for reach in self.reached.values():
             if self.is_tracked and not reach.is_over(known):

@@ -189,7 +189,12 @@ class GlobalMemory:
 
     def _writable(self, buffer: Buffer, loc: Loc | None) -> None:
         if not buffer.data.flags.writeable:
-            raise MemoryFault("read-only", f"store into {buffer.name}, a read-only array", loc)
+            raise MemoryFault(
+                "read-only",
+                f"store into {buffer.name}, a read-only array",
+                loc,
+                help="pass an array that may be written",
+            )
 
     # ---- by views
 

@@ -32,6 +32,15 @@ from warploom.sim.report import MemoryFault, Race
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+# What orders something asynchronous before others' accesses, by the kind of op that began it.
+ORDERED_BY = {
+    "wgmma": "a wgmma reads until its group is waited for: self.wgmma.wait_group first, then the arrival "
+    "that gives the slot back",
+    "tma_store": "the copy reads until its group is waited for: self.tma.wait_group(0) by the thread that "
+    "issued it, then a barrier",
+    "tma_load": "the bytes are there when the copy's mbarrier completes its phase: wait for it",
+}
+
 Granules: TypeAlias = slice | Array  # a slice where they lie side by side
 
 
@@ -99,12 +108,12 @@ class Footprints:
             now.op.loc,
             (earlier.note(f"earlier {verbs[0]}"), now.note(f"later {verbs[1]}")),
             help=(
-                "the writers need a fence_async before the barrier that publishes their data"
+                "the writers call self.fence.proxy_async() before the barrier that publishes their data"
                 if fence
                 else "the wait between the two is relaxed, which orders TMA and wgmma but no ordinary "
                 "accesses: wait with sem='acquire'"
                 if relaxed
-                else "a barrier must stand between the two"
+                else ORDERED_BY.get(earlier.op.kind.name, "a barrier must stand between the two")
             ),
         )
 

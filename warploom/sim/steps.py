@@ -494,6 +494,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
         )
     )
     del b.blocked[a]
+    a.passed = b, target, o
     b.touch("wait", b.phases, party)
     if not b.bound:
         target = b.phases - 1
@@ -847,7 +848,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
             "wgmma-fence",
             "wgmma on registers that were touched after the last wgmma_fence",
             o,
-            "put a wgmma_fence before it",
+            "call self.wgmma.fence() between the two",
         )
     group = queue.committed + 1
     for place, mn_axis in ((x, 0), (b, 1)):
@@ -860,6 +861,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
                 raise a.error("wgmma-layout", str(e), o) from None
     product = Product(o, x, b, acc, bool(use_acc), group)
     queue.unfinished.append(product)
+    queue.last_op = o
     k, n = b.type.shape
     m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
     product.end = cta.multiply(a, o, cta.cost.wgmma(m, n, k, b.type.dtype.bits))
@@ -894,6 +896,7 @@ def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
 @step(hopper.wgmma_commit)
 def _wgmma_commit(a: Agent, o: Op) -> None:
     a.wgmma.committed += 1
+    a.wgmma.last_op = o
 
 
 @step(hopper.wgmma_wait)

@@ -1,0 +1,32 @@
+"""Where the compiler ends for its users: a mistake of theirs leaves it without its frames.
+
+What they read is their own line, then the message with its place in the kernel.  `WARPLOOM_TRACEBACK=1` keeps
+the frames, for work on the compiler; bugs of ours (InternalError) always have them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from warploom import options
+from warploom.errors import ReportedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def user_facing(fn: Callable[P, T]) -> Callable[P, T]:
+    """A function of the interface: the ReportedErrors that leave it begin there."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return fn(*args, **kwargs)
+        except ReportedError as error:
+            if error.code == "option" or options.get().traceback:
+                raise
+            raise error.with_traceback(None)  # noqa: B904 - the same error, its causes as they are
+
+    return call
