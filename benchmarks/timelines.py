@@ -54,6 +54,10 @@ TRACED = {
     "attention": Traced("attention by hand, 12×1408×128", "warploom_attention", _SEQ, 12_000),
     "auto_attention": Traced("attention, 12×1408×128", "warploom_auto_attention", _SEQ, 12_000),
     "dual": Traced("gated pair 4096×2048×1024", "warploom_dual", Dual(4096, 2048, 1024), 18_000),
+    "dual_fp8": Traced(
+        "gated pair in e4m3, 4096×2048×2048", "warploom_dual", Dual(4096, 2048, 2048, "e4m3")
+    ),
+    "fp8": Traced("e4m3, 4096×4096×2048", "warploom_fp8", Fp8(4096, 4096, 2048), 16_000),
     "fp8_promoted": Traced(
         "e4m3, promoted, 4096×4096×2048", "warploom_fp8_promoted", Fp8(4096, 4096, 2048), 16_000
     ),

@@ -1,5 +1,4 @@
-"""The library's Triton-style products other than the plain one, with data and results, for the simulator and a
-GPU."""
+"""The library's Triton-style products, with data and results, for the simulator and a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 
 import warploom as wl
 from tests.explicit import products
-from tests.explicit.products import E4M3, Inputs, Make
+from tests.explicit.products import BF16, E4M3, Inputs, Make
 from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS, dual_gemm_forward
 from warploom.kernels.fp8 import (
     FP8_CONFIGS,
@@ -19,12 +18,14 @@ from warploom.kernels.fp8 import (
     FP8_TURNED_CONFIGS,
     fp8_gemm_rowwise,
 )
+from warploom.kernels.gemm import GEMM_CONFIGS, gemm_pointers
 from warploom.kernels.gemm import config as gemm_config
 
 
 @dataclass(frozen=True)
 class LibraryProduct:
-    """A kernel at one of its configs.  more: arguments between C and the sizes."""
+    """A kernel at one of its configs.  more: arguments between C and the sizes; strided: strides of A, Bᵀ and C
+    behind them."""
 
     name: str
     kernel: Any
@@ -34,6 +35,7 @@ class LibraryProduct:
     wanted: Any
     pointers: tuple[str, ...]  # of inputs and C, in a signature
     more: tuple[float, ...] = ()
+    strided: bool = False
 
     def __str__(self) -> str:
         tile = "x".join(str(self.config.kwargs[f"BLOCK_{axis}"]) for axis in "MNK")
@@ -44,12 +46,14 @@ class LibraryProduct:
         return f"{self.name}-{tile}-{group}-{depth}"
 
     def arguments(self, inputs: Sequence[Any], c: Any, m: int, n: int, k: int) -> list[Any]:
-        return [*inputs, c, *self.more, m, n, k]
+        strides = (k, 1, 1, k, n, 1) if self.strided else ()
+        return [*inputs, c, *self.more, m, n, k, *strides]
 
     @property
     def signature(self) -> list[str]:
         """All aligned."""
-        return [*self.pointers, *["fp32"] * len(self.more), *["i32:16"] * 3]
+        strides = ["i32:16", "i32=1", "i32=1", "i32:16", "i32:16", "i32=1"] * self.strided
+        return [*self.pointers, *["fp32"] * len(self.more), *["i32:16"] * 3, *strides]
 
 
 def _narrow(make: Make) -> Make:
@@ -99,6 +103,25 @@ def _fp8(name: str, config: wl.Config) -> LibraryProduct:
     )  # fmt: skip
 
 
+def _gemm(config: wl.Config) -> LibraryProduct:
+    def exact(rng: np.random.Generator, m: int, n: int, k: int) -> Inputs:
+        return tuple(rng.integers(-3, 4, (rows, k)).astype(BF16) for rows in (m, n))
+
+    def random(rng: np.random.Generator, m: int, n: int, k: int) -> Inputs:
+        return tuple(rng.standard_normal((rows, k)).astype(BF16) for rows in (m, n))
+
+    def wanted(a: Any, b: Any) -> Any:
+        return a.astype(np.float64) @ b.astype(np.float64).T
+
+    task = "-task" if config.all_kwargs.get("store_task") else ""
+    turn = "-in-turn" if config.all_kwargs.get("ping_pong") else ""
+    return LibraryProduct(
+        f"gemm{turn}{task}", gemm_pointers, config, exact, random, wanted, ("*bf16:16",) * 3,
+        strided=True,
+    )  # fmt: skip
+
+
+GEMMS = [_gemm(config) for config in GEMM_CONFIGS]
 PRODUCTS = [
     *(_dual("dual", config, "bf16", False) for config in DUAL_CONFIGS),
     *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_CONFIGS),

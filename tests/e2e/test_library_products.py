@@ -1,4 +1,4 @@
-"""The library's gated pair and 8-bit products, from Triton-style source: specialized by analysis, equal to the
+"""The library's products, from Triton-style source: specialized by analysis, equal to the
 oracle in every order and to float64 on exact data, proved, without spills."""
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from tests.e2e import road
-from tests.e2e.library_products import PRODUCTS, LibraryProduct
+from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.explicit.products import BF16
 from warploom.runtime.compiled import CompiledKernel
 
-FIRSTS = list({p.name: p for p in reversed(PRODUCTS)}.values())[::-1]  # one of each kind
+FIRSTS = list({p.name: p for p in reversed(PRODUCTS + GEMMS)}.values())[::-1]  # one of each kind
 ALIGNED, ODD, NO_STEP = (192, 160, 400), (135, 67, 133), (5, 16, 0)
 
 firsts = pytest.mark.parametrize("product", FIRSTS, ids=str)
+# Tiles in turn and a task that stores are proved together.
+PROVED = [p for p in FIRSTS if p.name not in ("gemm-in-turn", "gemm-task")]
 every = pytest.mark.parametrize("product", PRODUCTS, ids=str)
 
 
@@ -31,6 +33,7 @@ def compiled(product: LibraryProduct) -> CompiledKernel:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")  # rows that TMA can't load
 @firsts
 @pytest.mark.parametrize("shape", [ALIGNED, ODD, NO_STEP], ids=["aligned", "odd", "no-step"])
 def test_exact_data_comes_out_bit_equal(
@@ -57,7 +60,7 @@ def test_its_configs_compile_without_spills(product: LibraryProduct) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@firsts
+@pytest.mark.parametrize("product", PROVED, ids=str)
 def test_it_is_proved(product: LibraryProduct) -> None:
     report = compiled(product).check()
     assert report.ok, str(report)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import road
-from tests.e2e.library_products import PRODUCTS, LibraryProduct
+from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.eject.corpus import cases
 from tests.eject.owned import owned, same_program
 from tests.explicit.test_spelling import Cluster, Machinery, Numbers
@@ -41,7 +41,7 @@ def test_the_same_program(name: str, tmp_path: Path) -> None:
         assert attrs[0].get(key) == attrs[1].get(key)
 
 
-@pytest.mark.parametrize("product", {p.name: p for p in PRODUCTS}.values(), ids=str)
+@pytest.mark.parametrize("product", {p.name: p for p in PRODUCTS + GEMMS}.values(), ids=str)
 def test_the_library_s_products(product: LibraryProduct, tmp_path: Path) -> None:
     constexprs = product.config.kwargs
     knobs = {k: v for k, v in product.config.all_kwargs.items() if k not in constexprs}

@@ -1,4 +1,4 @@
-"""The library's gated pair and 8-bit products on a GPU: bit-equal on exact data, close to float64 on random data,
+"""The library's products on a GPU: bit-equal on exact data, close to float64 on random data,
 nothing written outside of C."""
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.library_products import PRODUCTS, LibraryProduct
+from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.gpu.guarded import SHAPES, Launch, close_on_random_data, equal_on_exact_data
 from warploom.kernels.gemm import persistent_grid
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
 
-each = pytest.mark.parametrize("product", PRODUCTS, ids=str)
+each = pytest.mark.parametrize("product", PRODUCTS + GEMMS, ids=str)
 shapes = pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 
 
