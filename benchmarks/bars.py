@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import overview
 from benchmarks.report import (
     CUBLAS,
     CUBLAS_GATED,
@@ -36,6 +37,7 @@ HERE = Path(__file__).parent
 LAST = HERE / "results"
 RECORDS = "*_last*.json"
 PAGE = HERE.parent / "docs" / "performance.md"
+FIGURES = PAGE.parent / "figures"
 BEGIN, END = "<!-- benchmarks.bars -->", "<!-- /benchmarks.bars -->"
 
 FA3 = "FlashAttention-3"
@@ -255,11 +257,23 @@ def put(page: str, text: str) -> str:
 def chart(name: str, files: Sequence[Path]) -> None:
     """Draws a record into docs/figures."""
     reports = [json.loads(file.read_text()) for file in files]
-    machines = [report["machine"] for report in reports]
-    commits = ", ".join(dict.fromkeys(where["commit"][:7] for where in machines))
-    title = f"{machines[0]['device']}, {machines[0]['date'][:10]}, {commits}"
     records = [record for report in reports for record in report["results"]]
-    draw(records, title, PAGE.parent / "figures" / f"bench_{name}.svg")
+    draw(records, _title(files), FIGURES / f"bench_{name}.svg")
+
+
+def _title(files: Sequence[Path]) -> str:
+    machines = [json.loads(file.read_text())["machine"] for file in files]
+    commits = ", ".join(dict.fromkeys(where["commit"][:7] for where in machines))
+    return f"{machines[0]['device']}, {machines[0]['date'][:10]}, {commits}"
+
+
+def draw_overview(files: Sequence[Path], file: Path) -> None:
+    """The README's figure: all groups in one."""
+    found = load(files)
+    shown = {
+        group.name: overview.heights(group, group.cases(found)) for group in GROUPS[:1] + GROUPS[2:]
+    }
+    overview.draw({name: bars for name, bars in shown.items() if bars}, _title(files), file)
 
 
 def main() -> int:
@@ -275,6 +289,7 @@ def main() -> int:
         PAGE.write_text(put(PAGE.read_text(), text))
         for name in dict.fromkeys(group.record for group in GROUPS):
             chart(name, sorted(LAST.glob(f"{name}_last*.json")))
+        draw_overview(sorted(LAST.glob(RECORDS)), FIGURES / "overview.svg")
     return 0 if met else 1
 
 

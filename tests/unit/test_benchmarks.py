@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import overview
 from benchmarks.bars import (
     BEGIN,
     END,
@@ -76,6 +77,19 @@ def test_a_case_without_a_figure_misses_its_bars(tmp_path: Path) -> None:
     assert not met and "1.125 (1.125); 13 of 14 cases not measured | **missed**" in text
     page = put(f"before\n{BEGIN}\nold\n{END}\nbehind", "new\n")
     assert page == f"before\n{BEGIN}\nnew\n{END}\nbehind"
+
+
+def test_the_overview_is_relative_to_the_library() -> None:
+    one = next(group for group in GROUPS if group.name == "attention d = 128")
+    first, second = (case.name for case in one.shapes[:2])
+    rows = [record(case, "cuDNN", [500.0]) for case in (first, second)]
+    rows += [record(first, one.ours, [600.0]), record(second, one.ours, [600.0 * 1.44])]
+    rows += [record(first, "FlashAttention-3", [550.0]), record(second, "Triton x", [400.0])]
+    results = {case: {r["peer"]: r for r in rows if r["case"] == case} for case in (first, second)}
+    found = overview.heights(one, results)
+    assert found["cuBLAS, cuDNN"] == 1 and "warploom, by hand" not in found
+    assert found["warploom, Triton-style source"] == pytest.approx(1.44)
+    assert found["best of FlashAttention-3, Gluon, quack …"] > 1
 
 
 def test_the_page_says_what_the_records_say() -> None:

@@ -1,4 +1,7 @@
-"""Every Python block of the README and of docs/ runs; later blocks of a file see what earlier ones made."""
+"""Every Python block of the README and of docs/ runs; later blocks of a file see what earlier ones made.
+
+The README's `text` blocks are what its Python prints: "…" stands for what is left out of a line, or for lines.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEXT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
@@ -31,13 +35,49 @@ def test_the_readme_has_code() -> None:
     assert ROOT / "README.md" in WITH_CODE
 
 
+def run(source: str, name: str) -> None:
+    module = Path(f"{name}.py").resolve()  # a file, as kernels need one: their source is read
+    module.write_text(source)
+    runpy.run_path(str(module), run_name="__main__")
+
+
+def prints(text: str, printed: str) -> None:
+    """Fails at the first line of `text` that what was printed lacks, or has in another order."""
+    rest = iter(printed.splitlines())
+    for line in text.splitlines():
+        if line.strip() != "…":
+            said = re.compile(re.escape(line.strip()).replace("…", ".*"))
+            assert any(said.search(other) for other in rest), f"not printed (here): {line}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = tmp_path / f"{page.stem}.py"  # a file, as kernels need one: their source is read
-    module.write_text(blocks(page))
+def test_python_blocks_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(module), run_name="__main__")
+    run(blocks(page), page.stem)
+    if page == ROOT / "README.md":
+        *shown, _ = TEXT.findall(page.read_text())
+        prints("".join(shown), capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_the_readme_shows_what_its_script_says_when_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "README.md"
+    wait, release = "self.wgmma.wait_group(0)\n", 'self.mbarrier.arrive(empty[slot], by="warp")\n'
+    head, script = blocks(page).split("class Product")
+    right = wait + 16 * " " + release
+    assert right in script
+    broken = script.replace(right, release + 16 * " " + wait).partition("\n\nc[:] = 0")[0]
+    imports = "\n".join(line for line in head.splitlines() if line.startswith(("import", "from")))
+    arguments = "*[np.zeros((64, 64), ml_dtypes.bfloat16)] * 3, 64, 64, 64"
+    check = f"print(Product().check({arguments}).diagnostics[0])"
+    run(f"{imports}\nclass Product{broken}\n\n{check}\n", "broken")
+    prints(TEXT.findall(page.read_text())[-1], capsys.readouterr().out)
 
 
 def test_blocks_keep_their_lines() -> None:

@@ -158,6 +158,13 @@ class Resources:
     compile_seconds: float  # of NVRTC
     compiler: str
 
+    def __str__(self) -> str:
+        shared = self.static_shared + self.dynamic_shared
+        return (
+            f"{self.threads} threads of {self.registers} registers, {shared:,} bytes of shared memory, "
+            f"{', '.join(self.problems()) or 'no spill'} ({self.compiler}, {self.compile_seconds:.1f} s)"
+        )
+
     def problems(self) -> tuple[str, ...]:
         """Spills and ptxas advisories: what a kernel of this library must not have."""
         spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()

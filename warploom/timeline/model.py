@@ -53,6 +53,18 @@ class Timeline:
     cycles: float
     origin: str = "predicted"  # or "measured"
 
+    def __str__(self) -> str:
+        """The length, how busy each unit is, and what each agent waits for."""
+        units = dict.fromkeys(b.unit for row in self.rows for b in row.boxes if b.unit != WAIT)
+        busy = ", ".join(f"{unit} {self.utilisation(unit):.0%}" for unit in units)
+        lines = [f"{self.title}: {self.origin} {self.cycles:,.0f} cycles; busy: {busy}"]
+        for agent in dict.fromkeys(row.agent for row in self.rows):
+            waits = {cause: n for (cause, a), n in self.stalls().items() if a == agent}
+            longest = sorted(waits, key=lambda cause: -waits[cause])
+            found = ", ".join(f"{cause} {waits[cause]:,.0f}" for cause in longest)
+            lines.append(f"  {agent} waits for {found or 'nothing'}")
+        return "\n".join(lines)
+
     def save(self, path: Path | str) -> None:
         """Writes a picture (.svg, .png) or a trace for Perfetto (.json), as the suffix says."""
         from warploom.timeline.render import save
