@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from warploom.passes import PASSES
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEXT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -85,6 +87,35 @@ def test_blocks_keep_their_lines() -> None:
     made = blocks(ROOT / "README.md").splitlines()
     line = next(i for i, t in enumerate(text) if t == "@wl.jit")
     assert made[line] == "@wl.jit"
+
+
+def test_the_architecture_names_the_passes_in_their_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    road = page.split("## The road")[1].split("```")[1]
+    inside = ("lower_channels", "select_instructions")  # of partition_code
+    named = [n for n in re.findall(r"\w+", road) if (ROOT / f"warploom/passes/{n}.py").exists()]
+    chosen = named[named.index("partition_tasks") : named.index("assign_layouts")]
+    assert [n for n in chosen if n not in inside] == [name for name, _, _ in PASSES]
+
+
+def test_the_files_that_pages_name_exist() -> None:
+    missing = [
+        f"{page.name}: {name}"
+        for page in PAGES
+        for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|md|ir|cu|json))`", page.read_text())
+        if name not in ("passes/name.py", "third_party/nvidia/backend/compiler.py")
+        and not any(
+            (ROOT / base / name).exists() for base in ("", "warploom", "docs", "benchmarks")
+        )
+        and not list(ROOT.glob(f"warploom/*/{name}"))
+    ]
+    assert not missing
+
+
+def test_every_decision_and_pass_is_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    files = [f for d in ("passes", "schedule") for f in (ROOT / "warploom" / d).glob("[a-z]*.py")]
+    assert not [f.stem for f in files if not re.search(rf"\b{f.stem}\b", page)]
 
 
 def test_links_to_files_lead_somewhere() -> None:

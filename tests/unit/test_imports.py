@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "compile",
         "timeline explain eject",
         "runtime",
-        "tune kernels tilus",
+        "kernels tilus",
         "bench",
         "cli",
         "__main__",
@@ -35,6 +36,13 @@ ORDER: tuple[frozenset[str], ...] = tuple(
 SIBLINGS_ALLOWED = {("check", "sim"), ("frontend", "language"), ("language", "frontend")}
 FACE = "runtime"  # what `import warploom` itself brings in
 CUDA_FROM = "runtime"
+
+
+def test_the_page_has_this_order() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("    errors, options"))
+    parts = [frozenset(re.findall(r"\w+", group)) for group in re.split("<|,", line)]
+    assert parts == list(ORDER)
 
 
 def rank(part: str) -> int:
