@@ -1,11 +1,11 @@
 """Forms of the library's products beside each other: what one knob or another brings.
 
     python -m benchmarks.variants stores --out results.json [--only TEXT] [--limit SECONDS]
-    python -m benchmarks.variants fp8                      # compiles every form; needs no GPU
-    python -m benchmarks.variants ladder --out results.json
+    python -m benchmarks.variants ladder                   # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
-fp8: tiles, their order, slots, clusters and turns of the 8-bit product, by hand and automatic.
+fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
+rungs: 8-bit products and gated pairs from uniform warps up, one thing more each.
 ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
 
 Each form of a product stands beside the others of its case in one process, in turn, in bursts
@@ -29,7 +29,7 @@ from typing import Any
 
 import warploom as wl
 from benchmarks.choice_kernels import one_tile
-from warploom.bench.cases import Attention, Case, Dual, Fp8, Gemm
+from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import Gpu, Paper, Source, make_data
 from warploom.bench.launches import KernelRun
 from warploom.bench.measure import TOLERANCE, Clock, check, machine
@@ -159,9 +159,12 @@ def stores() -> Iterator[Work]:
 def fp8() -> Iterator[Work]:
     found: dict[str, Callable[[Any], Any]] = {}
     for band in (8, 16, 32):
-        made = config(128, 256, 128, band, 2, 3)
-        for name, knobs in WAYS.items():
-            found[f"bands of {band}, {name}"] = bound(warploom_fp8, replace(made, **knobs))
+        for back in (False, True):
+            made = config(128, 256, 128, band, 2, 3, AND_BACK=back)
+            for name, knobs in WAYS.items():
+                how = ", back" * back
+                form = bound(warploom_fp8, replace(made, **knobs))
+                found[f"bands of {band}{how}, {name}"] = form
         if band < 32:
             found[f"by hand, bands of {band}"] = by_hand(band=band)
     for shape in ((8192, 8192, 4096), (8192, 8192, 8192), (4096, 4096, 4096), (16384, 4096, 4096)):
@@ -201,7 +204,45 @@ def ladder() -> Iterator[Work]:
             yield Work(case, found, beside="cudnn_attention")
 
 
-WORKS = {"stores": stores, "fp8": fp8, "ladder": ladder}
+def rungs() -> Iterator[Work]:
+    uniform: dict[str, Any] = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
+    uniform["num_buffers_warp_spec"] = None
+    for case in FP8:
+        band = 8 if case.m > case.n else 16
+        fast = config(128, 256, 128, band, 2, 3)
+        last = config(128, 256, 128, band, 2, 3, whole=True, task=True, AND_BACK=True)
+        halves = config(128, 256, 128, band, 2, 3, PROMOTE=True)
+        wide = config(128, 192, 128, band, 2, 4, PROMOTE=True)
+        there_and_back = {"PROMOTE": True, "AND_BACK": True}
+        both = config(128, 192, 128, band, 2, 4, whole=True, task=True, **there_and_back)
+        steps = {
+            "fast, uniform": replace(fast, **uniform),
+            "fast, specialized": fast,
+            "fast, + whole tiles": replace(fast, store_whole=True),
+            "fast, + a task that stores": replace(fast, store_whole=True, store_task=True),
+            "fast, + there and back": last,
+            "promoted, uniform": replace(halves, **uniform),
+            "promoted, specialized, in halves": halves,
+            "promoted, 192 columns": wide,
+            "promoted, 192 columns, + a task that stores": replace(wide, store_task=True),
+            "promoted, 192 columns, + whole": replace(wide, store_whole=True, store_task=True),
+            "promoted, 192 columns, + there and back": both,
+        }
+        forms = {k: bound(warploom_fp8, v) for k, v in steps.items()}
+        yield Work(case, forms, beside="scaled_mm")
+    for dual in (*DUAL, *DUAL_FP8):
+        band, step = 8 if dual.k == 8192 else 16, 64 if dual.dtype == "bf16" else 128
+        pair = config(128, 128, step, band, 2, 4)
+        steps = {
+            "uniform": replace(pair, **uniform),
+            "specialized": replace(pair, end_turns=False, num_buffers_warp_spec=3),
+            "+ a fourth slot": replace(pair, end_turns=False),
+            "+ ends in turns": pair,
+        }
+        yield Work(dual, {k: bound(warploom_dual, v) for k, v in steps.items()})
+
+
+WORKS = {"stores": stores, "fp8": fp8, "ladder": ladder, "rungs": rungs}
 
 
 def described(kernel: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ same order, on the same slots and dots, but for the end of a tile, which is expl
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,18 +18,20 @@ from warploom.kernels.fp8 import FP8_CONFIGS, FP8_PROMOTED_CONFIGS, fp8_gemm_row
 SIGNATURE = [*["*fp8e4nv:16"] * 2, *["*fp32:16"] * 2, "*bf16:16", *["i32:16"] * 3]
 BY_HAND: dict[str, Any] = {
     "fast": Fp8Gemm(),
+    "fast, a task stores": Fp8Gemm(),
     "promoted, whole": Fp8GemmPromoted(),
     "promoted, in halves": Fp8GemmPromoted(block_n=256, pieces=2, stages=3),
 }
 CONFIGS = {
-    "fast": FP8_CONFIGS[0],
+    "fast": replace(FP8_CONFIGS[2], store_task=None),
+    "fast, a task stores": FP8_CONFIGS[2],
     "promoted, whole": FP8_PROMOTED_CONFIGS[0],
     "promoted, in halves": FP8_PROMOTED_CONFIGS[2],
 }
 # Behind the loop.  By hand, a piece of the columns at a time: scaled, staged whole behind the store before it;
 # the scales' slot is left without a fence, as wgmma's operands are.  Derived: the slot is left as soon as it is
-# read; without promotion the columns leave whole as well (`store_whole`), else in chunks of 64, each as soon as
-# it is staged.
+# read; without promotion the columns leave whole as well (`store_whole`), or are left to a task that stores, else in
+# chunks of 64, each as soon as it is staged.
 PIECE = [
     "store_wait",
     "group_sync",
@@ -43,6 +46,7 @@ CHUNK = ["shared_store c", "fence_async", "store_wait", "group_sync", "store c",
 LEFT = ["shared_load", "shared_load", "fence_async", "arrive empty scale_b"]
 END_BY_HAND = {
     "fast": ["shared_load", "shared_load", *LAST, "store_wait"],
+    "fast, a task stores": ["shared_load", "shared_load", *LAST, "store_wait"],
     "promoted, whole": ["shared_load", "shared_load", *LAST, "store_wait"],
     "promoted, in halves": [
         "shared_load", "shared_load", *PIECE, "shared_load", *LAST, "store_wait",
@@ -50,9 +54,12 @@ END_BY_HAND = {
 }  # fmt: skip
 END = {
     "fast": [*LEFT, *PIECE, "store_wait"],
+    "fast, a task stores": [
+        *LEFT, "wait out_free", "shared_store c", "fence_async", "arrive out_filled",
+    ],
     "promoted, whole": [*LEFT, *CHUNK * 3, "store_wait"],
     "promoted, in halves": [*LEFT, *CHUNK * 4, "store_wait"],
-}
+}  # fmt: skip
 
 
 @functools.cache

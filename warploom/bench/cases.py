@@ -146,6 +146,7 @@ ATTENTION = [
 ]
 
 DUAL = [Dual(4096, 14336, 4096), Dual(8192, 8192, 8192), Dual(512, 4096, 7168)]
+DUAL_FP8 = [Dual(case.m, case.n, case.k, "e4m3") for case in DUAL]
 _FP8 = [(8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 4096), (16384, 4096, 4096)]
 FP8 = [Fp8(*shape) for shape in _FP8]
 FP8_NN = [Fp8(*shape, layout="NN") for shape in _FP8[:2]]
@@ -164,7 +165,7 @@ CASES: dict[str, Sequence[Case]] = {
     "attention128": ATTENTION[:6],
     "attention64": ATTENTION[6:],
     "dual": DUAL,
-    "dual_fp8": [Dual(case.m, case.n, case.k, "e4m3") for case in DUAL],
+    "dual_fp8": DUAL_FP8,
     "fp8": FP8,
     "fp8_nn": FP8_NN,
     "awkward": AWKWARD,
