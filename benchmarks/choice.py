@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.choice_kernels import add, known_k, layernorm, one_tile, softmax
 from warploom.bench.data import input_sets
-from warploom.bench.measure import Clock, machine
+from warploom.bench.measure import Clock, Run, in_turn, lost, machine
 from warploom.kernels.attention import attention_forward, section_of
 from warploom.kernels.gemm import gemm_pointers
 
@@ -227,7 +227,7 @@ def measure(work: Work, clock: Clock, bursts: int) -> Record:
         forms["uniform"] = {"num_consumer_groups": 0, "num_warps": work.warps}
     else:
         forms["chosen"] = {}
-    live: dict[str, tuple[Callable[[int], Any], float]] = {}
+    live: dict[str, Run] = {}
     for form, knobs in forms.items():
         try:
             calls = [work.launch(i, knobs) for i in range(work.sets)]
@@ -247,14 +247,12 @@ def measure(work: Work, clock: Clock, bursts: int) -> Record:
                 record.chosen = "specialized" if compiled.schedule.specialized else "uniform"
                 reasons = compiled.schedule.reasons
                 record.why = [x.because for x in reasons if "predicted" in x.because]
-            live[form] = run, clock.quick_ms(run, work.sets)
+            live[form] = run
         except Exception as error:
-            if "CUDA error" in str(error) or "illegal" in str(error):
+            if lost(error):
                 raise
             record.error[form] = f"{type(error).__name__}: {str(error)[:300]}"
-    for _ in range(bursts):
-        for form, (run, expect) in live.items():
-            record.ms.setdefault(form, []).append(clock.burst_ms(run, work.sets, expect))
+    record.ms = in_turn(clock, live, work.sets, bursts)
     record.floor_ms = work.bytes / 4.28e12 * 1e3
     return record
 

@@ -32,18 +32,6 @@ SECTIONS = (
     "InstructionStats",
     "Occupancy",
 )
-PACKAGES = ("benchmarks.peers", "warploom.bench.peers")
-
-
-def peer_named(name: str) -> Any:
-    """The module of a peer, of the project's or the package's."""
-    for package in PACKAGES:
-        try:
-            return importlib.import_module(f"{package}.{name}")
-        except ModuleNotFoundError as e:
-            if e.name != f"{package}.{name}":
-                raise
-    raise ModuleNotFoundError(f"no peer is called {name}")
 
 
 def launch(peer: str, case: str, config: int) -> None:
@@ -51,7 +39,7 @@ def launch(peer: str, case: str, config: int) -> None:
     import torch
 
     data = make_data(named(case))
-    candidate = peer_named(peer).candidates(data)[config]
+    candidate = importlib.import_module(f"benchmarks.peers.{peer}").candidates(data)[config]
     run = candidate.make()
     for _ in range(2):
         run(0)

@@ -23,7 +23,7 @@ import torch
 
 from warploom.bench.cases import Gemm
 from warploom.bench.data import Data, make_data
-from warploom.bench.measure import TOLERANCE, Clock, Run, check, machine
+from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 SHAPES = [Gemm(8192, 8192, 8192), Gemm(4096, 4096, 4096), Gemm(8192, 8192, 512)]
@@ -80,16 +80,11 @@ def measure(names: Sequence[str], bursts: int) -> dict[str, Any]:
         reference = data.reference(0)
         runs = {name: bind(kernel, data) for name, kernel in kernels.items()}
         runs["cuBLAS"] = lambda i, data=data: torch.matmul(data.a[i], data.b[i], out=data.c[i])
-        expect: dict[str, float] = {}
         for name, run in runs.items():
             if not check(data, run, 0, reference) < TOLERANCE:
                 raise RuntimeError(f"{name} is wrong on {case.name}")
-            expect[name] = clock.quick_ms(run, len(data))
-            records[name].append([])
-        for _ in range(bursts):
-            for name, run in runs.items():
-                ms = clock.burst_ms(run, len(data), expect[name])
-                records[name][-1].append(case.flops / ms / 1e9)
+        for name, spent in in_turn(clock, runs, len(data), bursts).items():
+            records[name].append([case.flops / ms / 1e9 for ms in spent])
         print({name: round(statistics.median(r[-1])) for name, r in records.items()}, flush=True)
     return {
         "device": machine()["device"],

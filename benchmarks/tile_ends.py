@@ -20,7 +20,7 @@ import torch
 
 import warploom as wl
 import warploom.language as tl
-from warploom.bench.measure import Clock
+from warploom.bench.measure import Clock, in_turn
 
 SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
 ENDS = [(256, 0), (256, 1), (256, 2), (256, 4), (128, 1), (128, 3)]  # columns of a tile, rounds
@@ -74,19 +74,14 @@ def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any
             ways[name] = [
                 activated.prepare(a, b, c, m, n, k, grid=(programs,), **knobs) for a, b in sets
             ]
-            found[name] = []
     automatic = {**blocks, "num_consumer_groups": 2}
     kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **automatic)
     told = re.search(r"(\d+) cycles of", kernel.explain())
     found["cycles"] = int(told.group(1)) if told else None
     found["chosen"] = bool(kernel.schedule.turns)
-    clock = Clock()
     runs = {name: (lambda i, x=launches: x[i]()) for name, launches in ways.items()}
-    expected = {name: clock.quick_ms(run, SETS) for name, run in runs.items()}
-    for _ in range(BURSTS):
-        for name, run in runs.items():
-            spent = clock.burst_ms(run, SETS, expected[name])
-            found[name].append(found["flops"] / spent / 1e9)
+    for name, spent in in_turn(Clock(), runs, SETS, BURSTS).items():
+        found[name] = [found["flops"] / ms / 1e9 for ms in spent]
     return found
 
 

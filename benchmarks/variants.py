@@ -32,7 +32,7 @@ from benchmarks.choice_kernels import one_tile
 from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import Gpu, Paper, Source, make_data
 from warploom.bench.launches import KernelRun
-from warploom.bench.measure import TOLERANCE, Clock, check, machine
+from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
 from warploom.bench.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
 from warploom.bench.peers import warploom as product
 from warploom.kernels.attention import ATTENTION_CONFIGS
@@ -270,14 +270,13 @@ def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
     clock, data = Clock(), work.data(Gpu())
     reference = data.reference(0)
     record: dict[str, Any] = {"case": work.name, "forms": {}}
-    live = []
+    live: dict[str, Run] = {}
 
     def admit(name: str, run: Any, row: dict[str, Any]) -> None:
         record["forms"][name] = row
         row["error"] = check(data, run, 0, reference)
         if row["error"] < TOLERANCE:
-            row["burst"] = []
-            live.append((row["burst"], run, clock.quick_ms(run, len(data))))
+            live[name] = run
 
     if work.beside:
         peer = importlib.import_module(f"warploom.bench.peers.{work.beside}")
@@ -288,9 +287,8 @@ def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
             record["forms"][name] = {"error": what}
         else:
             admit(name, bind(data), dict(what))
-    for _ in range(bursts):
-        for burst, run, expected in live:
-            burst.append(work.case.flops / clock.burst_ms(run, len(data), expected) / 1e9)
+    for name, spent in in_turn(clock, live, len(data), bursts).items():
+        record["forms"][name]["burst"] = [work.case.flops / ms / 1e9 for ms in spent]
     return record
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from warploom.bench import chart, measure, watch
 from warploom.bench.cases import CASES, USUAL, Attention, Dual, Fp8, Gemm, named, of_shape
 from warploom.bench.data import Data, Paper, make_data, strides
-from warploom.bench.measure import Candidate, Steps, run_case
+from warploom.bench.measure import Candidate, Steps, in_turn, run_case
 from warploom.bench.peers import USUAL as USUAL_PEERS
 from warploom.cli import main
 from warploom.cli.console import EXIT
@@ -86,6 +86,16 @@ class Clock:
 
     def forget(self) -> None:
         pass
+
+
+def test_bursts_by_turns() -> None:
+    class Takes(NamedTuple):
+        name: str
+        ms: float
+
+    clock = Clock()
+    found = in_turn(clock, {"a": Takes("a", 1.0), "b": Takes("b", 2.0)}, 3, 2)  # type: ignore[arg-type, dict-item]
+    assert found == {"a": [1.0, 1.0], "b": [2.0, 2.0]} and clock.bursts == ["a", "b", "a", "b"]
 
 
 class Product:

@@ -129,6 +129,18 @@ class Clock:
         return self.median_ms(run, sets, max(6, int(SUSTAINED_MS / expect_ms)), expect_ms)
 
 
+def in_turn(
+    clock: Clock, runs: Mapping[str, Run], sets: int, bursts: int
+) -> dict[str, list[float]]:
+    """Milliseconds of each run's bursts: one burst of each, so many times over."""
+    expected = {name: clock.quick_ms(run, sets) for name, run in runs.items()}
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(bursts):
+        for name, run in runs.items():
+            found[name].append(clock.burst_ms(run, sets, expected[name]))
+    return found
+
+
 class Steps:
     """What is being done, told before it is done; and what is not to be done.
 
