@@ -273,7 +273,9 @@ def machine() -> dict[str, str]:
 
     return {
         "device": torch.cuda.get_device_name(0),
-        "driver": output("nvidia-smi", "--id=0", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": output(
+            "nvidia-smi", "--id=0", "--query-gpu=driver_version", "--format=csv,noheader"
+        ),
         "python": sys.version.split()[0],
         **{name: version(name) for name in ("torch", "triton", "numpy", "warploom")},
         "cuda-core": version("cuda.core"),

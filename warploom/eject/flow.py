@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from warploom.errors import CompileError
-from warploom.ir.analysis import definitions, effects, is_pure, parents
+from warploom.ir.analysis import defined, definitions, effects, is_pure, parents
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import InFlight, Tile
@@ -57,13 +57,6 @@ def users_of(region: Region) -> dict[Value, list[Op]]:
         for v in o.operands:
             found.setdefault(v, []).append(o)
     return found
-
-
-def _made_in(region: Region) -> Iterator[Value]:
-    for o in walk(region):
-        yield from o.results
-        for r in o.regions:
-            yield from r.params
 
 
 def in_place_pairs(o: Op) -> Iterator[tuple[Value, Value]]:
@@ -291,7 +284,7 @@ class Flow:
     def _tasks(self, o: Op, live: set[Value]) -> set[Value]:
         """What several groups need from before them is a variable that none of them assigns."""
         before = [self._block(r, live) for r in o.regions]
-        inside = {self.rep(v) for r in o.regions for v in _made_in(r)}
+        inside = {self.rep(v) for r in o.regions for v in defined(r)}
         for v in set().union(*before):
             if sum(v in b for b in before) > 1:
                 self._clash(v, inside)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from warploom.eject.expressions import DTYPE_NAMES
 from warploom.eject.flow import Flow
 from warploom.eject.rings import Ring
+from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import Barriers, InFlight, Scalar, Shared, TensorMap, Tile, View
@@ -149,7 +150,7 @@ class Namer:
         one in two ways."""
         flow, found = self.flow, {}
         for region in _task_regions(flow):
-            inside = {flow.find(v) for v in _values(region)}
+            inside = {flow.find(v) for v in defined(region)}
             mine = [(r, c) for r in self.rings for c in r.cursors if c in inside]
             many = len({id(r) for r, _ in mine}) > 1
             for ring, slot in mine:
@@ -247,14 +248,6 @@ def _task_regions(flow: Flow) -> Iterator[Region]:
     for o in flow.func.body.ops:
         if o.kind is task.tasks:
             yield from o.regions
-
-
-def _values(region: Region) -> Iterator[Value]:
-    yield from region.params
-    for o in region.ops:
-        yield from o.results
-        for r in o.regions:
-            yield from _values(r)
 
 
 def _identifier(hint: str) -> str:

@@ -5,7 +5,7 @@ They know control flow (`for`, `while`, `if`) and nothing else about particular 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Op, Region, Value, walk
@@ -17,6 +17,15 @@ T = TypeVar("T")
 def definitions(region: Region) -> dict[Value, Op]:
     """The op that defines each value inside a region, nested ones too.  Region parameters are absent."""
     return {v: o for o in walk(region) for v in o.results}
+
+
+def defined(region: Region) -> Iterator[Value]:
+    """Every value that a region defines, nested ones too: parameters and results, in program order."""
+    yield from region.params
+    for o in region.ops:
+        yield from o.results
+        for inner in o.regions:
+            yield from defined(inner)
 
 
 def uses(region: Region) -> dict[Value, list[Op]]:

@@ -35,7 +35,7 @@ from itertools import permutations
 from typing import Any
 
 from warploom.errors import CompileError, InternalError, Note
-from warploom.ir.analysis import definitions, sources
+from warploom.ir.analysis import defined, definitions, sources
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
@@ -418,7 +418,7 @@ class _Task:
         """Decides: every anchor in order of strength flows as far as nothing has been decided."""
         for _, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
             self._flood(v, layout)
-        rest = [v for v in _values(self.region) if _tile(v.type) and v not in self.cheap]
+        rest = [v for v in defined(self.region) if _tile(v.type) and v not in self.cheap]
         for v in sorted(rest, key=lambda v: -_tile(v.type).size):  # type: ignore[union-attr]
             self._flood(v, self._default(v))
         for o in walk(self.region):  # cuts and reshapes may not be able to give what was hoped for
@@ -681,15 +681,6 @@ class _Task:
         for axis in range(len(shape)):
             one = tuple(n if a == axis else 1 for a, n in enumerate(shape))
             yield blocked(one, axis, 1, self.warps).broadcast(shape)
-
-
-def _values(region: Region) -> Iterator[Value]:
-    """Every value that is defined in a region."""
-    yield from region.params
-    for o in region.ops:
-        yield from o.results
-        for r in o.regions:
-            yield from _values(r)
 
 
 def _touches(o: Op) -> bool:

@@ -30,7 +30,7 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
-from warploom.ir.analysis import passed_on
+from warploom.ir.analysis import defined, passed_on
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
@@ -257,7 +257,7 @@ class _Analysis:
                 markers[p] = Value(Scalar(i64))
                 trial.affine[p] = Affine(Poly.atom(markers[p]), (Poly(),) * rank)
         trial.walk(body)
-        inside = set(_defined(body)) | set(body.params) | set(markers.values())
+        inside = {*defined(body), *markers.values()}
         out: list[Affine | None] = []
         for p, y in zip(carried, body.yielded, strict=True):
             by = trial.of(y) if p in markers else None
@@ -442,14 +442,6 @@ def _sum(x: Affine, y: Affine) -> Affine:
 def _atoms(a: Affine) -> Iterable[Hashable]:
     for p in (a.start, *a.coefs):
         yield from p.atoms()
-
-
-def _defined(region: Region) -> Iterable[Value]:
-    for o in region.ops:
-        yield from o.results
-        for r in o.regions:
-            yield from r.params
-            yield from _defined(r)
 
 
 # ---- boxes
