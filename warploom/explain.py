@@ -17,7 +17,6 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.types import Shared, Tile
-from warploom.passes.structure_access import UNBOUNDED
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import SM_90A, Target
 
@@ -256,7 +255,7 @@ def _view(v: Value, made: dict[Value, Op]) -> str:
         return _name(v, made)
     base, *sizes = (_name(x, made) for x in o.operands)
     rank = len(sizes) // 2
-    sizes[:rank] = ["any" if size == str(UNBOUNDED) else size for size in sizes[:rank]]
+    sizes[:rank] = ["any" if size == str(tile.UNBOUNDED) else size for size in sizes[:rank]]
     return f"{base}[{', '.join(sizes[:rank])}], strides ({', '.join(sizes[rank:])})"
 
 

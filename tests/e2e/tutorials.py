@@ -120,9 +120,11 @@ def matmul_persistent(
 def grouped_matmul(
     a_ptr: Any, b_ptr: Any, c_ptr: Any, starts_ptr: Any, sizes_ptr: Any, groups: Any,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, NUM_SM: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
 ) -> None:  # fmt: skip
     """Products of different sizes, tiles of all dealt to the programs.  starts: where each group's A, B and C
-    begin (elements); sizes: its M, N, K.  The tutorial reads addresses from memory; these are offsets."""
+    begin (elements); sizes: its M, N, K.  The tutorial reads addresses from memory; these are offsets.
+    ALIGNED: with the tutorial's hints."""
     tile_idx = tl.program_id(0)
     last_problem_end = 0
     for g in range(groups):
@@ -146,6 +148,9 @@ def grouped_matmul(
             b_ptrs = b_base + offs_k[:, None] * gn + offs_bn[None, :]
             accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
             for _ in range(0, tl.cdiv(gk, BLOCK_K)):
+                if ALIGNED:
+                    tl.multiple_of(a_ptrs, [16, 16])
+                    tl.multiple_of(b_ptrs, [16, 16])
                 a = tl.load(a_ptrs)
                 b = tl.load(b_ptrs)
                 accumulator += tl.dot(a, b)

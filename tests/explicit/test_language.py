@@ -102,7 +102,7 @@ def test_hints_reach_the_instructions() -> None:
     for text in (
         "tma_load_2d_hinted(",
         "tma_store_3d_hinted(",
-        "load_global128_hinted(",
+        "load_global128_if_hinted(",
         "store_global128_hinted(",
         "l2_evict_last()",
     ):

@@ -230,7 +230,7 @@ def test_an_epilogue_reads_and_writes_in_the_accumulators_layout() -> None:
 
 
 def copy(inner_out: int, n: int = 128) -> str:
-    strides = {1: "%n, %one", 0: "%one, %n"}[inner_out]
+    strides, rows = {1: ("%n, %one", 16), 0: ("%one, %n", 1)}[inner_out]
     return kernel(
         "%x: ptr<f32>, %y: ptr<f32>",
         f"""%zero = const() {{value=0, dtype=i32}}
@@ -241,7 +241,7 @@ def copy(inner_out: int, n: int = 128) -> str:
         f"""%n = const() {{value={n}, dtype=i64}}
   %one = const() {{value=1, dtype=i64}}
   %v = make_view(%x, %n, %n, %n, %one) {{divisible=(16, 16, 1)}}
-  %w = make_view(%y, %n, %n, {strides}) {{divisible=(16, 1, 1)}}""",
+  %w = make_view(%y, %n, %n, {strides}) {{divisible=(16, {rows}, 1)}}""",
     )
 
 

@@ -23,7 +23,7 @@ from warploom.codegen.registers import Array, Regs, c_type, is_packed, map_lines
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import Pointer, Tile
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
@@ -92,6 +92,8 @@ class Emitter:
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
         self.wanted: set[str] = set()  # of a task's variables
+        self.read: set[int] = set()  # halves of the scratch that somebody may still read
+        self.written: set[int] = set()  # those of the exchange under way
         self.elected = False
         self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
         self.replicas_of: dict[str, int] = {}
@@ -124,11 +126,14 @@ class Emitter:
 
     @contextmanager
     def block(self, header: str, tail: str = "}") -> Iterator[None]:
-        """`header {` … `}` with a scope of its own."""
+        """`header {` … `}` with a scope of its own.  What ran before it, and before what follows, may be it
+        again: whatever scratch there is may be read."""
         self.line(f"{header} {{" if header else "{")
         self.depth += 1
         self.scopes.append(set())
+        self.read = {0, 1}
         yield
+        self.read = {0, 1}
         self.scopes.pop()
         self.depth -= 1
         self.out.append((self.depth, tail, None))
@@ -333,11 +338,28 @@ class Emitter:
                 )
             self.table[o.kind](self, o)
 
-    def scratch(self) -> Address:
-        """Shared memory of the replica for exchanges between its warps, as allocate_shared reserved it.
-        Whoever uses it synchronises the replica before and between."""
+    def exchange(self, size: int) -> Address:
+        """Scratch of `size` bytes for an exchange between the replica's warps: the caller writes, calls
+        sync_replica, and reads.
+
+        Exchanges take turns in the halves of what allocate_shared reserved, where they fit.  Whoever comes
+        to a half again has passed the barrier of the exchange in the other one, and so have all who read
+        here before: no barrier but its own.  Else one stands in front."""
         self.use("scratch")
-        return Address("scratch")
+        half = self.scratch_bytes // 2
+        free = next((h for h in (0, 1) if h not in self.read), 0)
+        parts = {free} if size <= half else {0, 1}
+        if parts & self.read:
+            self.sync_replica()
+        self.written = parts
+        return Address("scratch", half * min(parts))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of one replica of the task being emitted."""
+        assert self.frame is not None
+        names = [name for o in task.phases(self.func) for name in o.attrs["names"]]
+        return int(self.func.attrs["scratch_bytes"][names.index(self.frame.name)])
 
     def named_barrier(self, scope: str) -> int:
         """First id of the barriers of a task's scope ('replica': one a replica; 'task': one)."""
@@ -383,6 +405,7 @@ class Emitter:
             first = self.named_barrier("replica")
             which = f"{first} + {self.use('replica')}" if frame.replicas > 1 else str(first)
             self.line(f"named_sync({which}, {32 * frame.warps});")
+        self.read, self.written = self.written, set()
 
     # ---- threads
 

@@ -244,6 +244,7 @@ class _Kernel(Emitter):
             depth, text, loc = self.out[-1]
             self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
             self._budget(frame.name, registers)
+            self.read = set()
             at = len(self.out)
             self.task_scope = self.scopes[-1]
             self.scopes[-1] |= {
@@ -325,10 +326,9 @@ class _Kernel(Emitter):
             out.append(f"const int warp = {value};")
         if "scratch" in want:
             all_names = [name for o in self.phases for name in o.attrs["names"]]
-            i = all_names.index(frame.name)
-            at, size = (self.func.attrs[k][i] for k in ("scratch_offset", "scratch_bytes"))
+            at = self.func.attrs["scratch_offset"][all_names.index(frame.name)]
             constant = self.constant(f"{upper(frame.name)}_SCRATCH_AT", at)
-            more = f" + replica * {size}" if frame.replicas > 1 else ""
+            more = f" + replica * {self.scratch_bytes}" if frame.replicas > 1 else ""
             out.append(f"const u32 scratch = smem + {constant}{more};")
         if recorder:
             out.append(f"u32 stamp_at = {recorder} && {self._first_stamp(frame)};")

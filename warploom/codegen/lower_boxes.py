@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
-from warploom.codegen.lower_memory import Places, loaded, words_of
+from warploom.codegen.lower_memory import Places, loaded, nothing, words_of
 from warploom.codegen.registers import MEMORY_TYPES, affine, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
@@ -91,8 +91,14 @@ class _Box:
         inner = self.inner if n > 1 else None
         if inner is None:
             return None
-        aligned = math.gcd(self.e.divisor(self.extent(inner)), self.e.divisor(self.offsets[inner]))
+        aligned = self.e.divisor(self.offsets[inner])
+        if not self.endless(inner):
+            aligned = math.gcd(aligned, self.e.divisor(self.extent(inner)))
         return inner if aligned % n else None
+
+    def endless(self, axis: int) -> bool:
+        """Does no coordinate reach the extent?"""
+        return (self.e.const(self.extent(axis)) or 0) >= tile.UNBOUNDED
 
 
 def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:
@@ -209,6 +215,8 @@ class _Rows:
         return self.tests[row]
 
     def _axis_test(self, axis: int, c: _Coordinate) -> str:
+        if self.box.endless(axis):
+            return f"{self.box.index(axis, c.text)} >= 0"
         if c.text == "0":
             return (
                 f"inside({self.box.index(axis, '0')}, {self.box.e.scalar(self.box.extent(axis))})"
@@ -256,17 +264,21 @@ def _load_box(e: Emitter, o: Op) -> None:
     rows = _Rows(box, t)
     policy = cache_policy(o)
 
+    bits = 8 * item * n
+    how = "_hinted" * bool(policy)
+
     def value(start: int) -> str:
         pointer, test, valid = rows.access(start, n)
-        bits = 8 * item * n
-        whole = f"load_global{bits}{'_hinted' * bool(policy)}({pointer}{policy})"
         if not valid:
-            return f"({test} ? {whole} : {_empty(item * n)})"
+            if not test:
+                return f"load_global{bits}{how}({pointer}{policy})"
+            return f"load_global{bits}_if{how}({test}, {pointer}, {nothing(item * n)}{policy})"
         count = f"{test} ? {valid} : 0" if test else valid
         if not policy:
             return f"load_part{bits}<{item}>({pointer}, {count})"
         name = e.name("count")  # what is at the edge goes without the hint
         e.line(f"const int {name} = {count};")
+        whole = f"load_global{bits}{how}({pointer}{policy})"
         return f"({name} == {n} ? {whole} : load_part{bits}<{item}>({pointer}, {name}))"
 
     if n >= per:
@@ -277,10 +289,6 @@ def _load_box(e: Emitter, o: Op) -> None:
         starts = range(w * per, (w + 1) * per, n)
         values = [value(r) if r < t.layout.registers else "0u" for r in starts]
         e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(values)});")
-
-
-def _empty(size: int) -> str:
-    return "0u" if size <= 4 else f"Vec{size // 4}{{}}"
 
 
 def _store_box(e: Emitter, o: Op) -> None:

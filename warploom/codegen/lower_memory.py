@@ -273,13 +273,25 @@ def _load(e: Emitter, o: Op) -> None:
     policy = cache_policy(o)
     how = "_volatile" if o.attrs.get("volatile") else "_hinted" * bool(policy)
 
+    def access(bits: int, pointer: str, mask: str | None, other: str) -> str:
+        """Raw bits: of `other` where the mask is off."""
+        if mask is None:
+            return f"load_global{bits}{how}({pointer}{policy})"
+        if o.attrs.get("volatile"):
+            return f"({mask} ? load_global{bits}{how}({pointer}{policy}) : {other})"
+        return f"load_global{bits}_if{how}({mask}, {pointer}, {other}{policy})"
+
     def value(pointer: str, mask: str | None, other: str) -> str:
-        text = from_memory(elem, f"load_global{8 * item}{how}({pointer}{policy})")
-        return text if mask is None else f"{mask} ? {text} : {other}"
+        text = from_memory(elem, access(8 * item, pointer, mask, nothing(item)))
+        if mask is None or not other:
+            return text
+        name = e.name("loaded")  # else the load would stand in a branch
+        e.line(f"const {c_type(elem)} {name} = {text};")
+        return f"{mask} ? {name} : {other}"
 
     if isinstance(t, Scalar):
         mask = e.scalar(rest[0]) if rest else None
-        other = e.scalar(rest[1]) if len(rest) > 1 else literal(0, elem)
+        other = e.scalar(rest[1]) if len(rest) > 1 else ""
         e.define(o.result, value(e.scalar(p), mask, other))
         return
     assert isinstance(t, Tile)
@@ -291,14 +303,11 @@ def _load(e: Emitter, o: Op) -> None:
     if n > 1 and n >= per_word(elem):
         for start in range(0, dst.count, n):
             bits, size = 8 * item * n, item * n
-            text = (
-                f"load_global{bits}{how}({read(pointers.elements[start], pointers.elem)}{policy})"
-            )
-            if masks:
-                given = ", ".join(words_of(others, start, size)) if others else ""
-                empty = (given or "0u") if size <= 4 else f"Vec{size // 4}{{{given}}}"
-                text = f"({read(masks.elements[start], masks.elem)} ? {text} : {empty})"
-            loaded(e, dst, start, size, text)
+            given = ", ".join(words_of(others, start, size)) if others else ""
+            empty = nothing(size, given)
+            mask = read(masks.elements[start], masks.elem) if masks else None
+            pointer = read(pointers.elements[start], pointers.elem)
+            loaded(e, dst, start, size, access(bits, pointer, mask, empty))
         return
     n = per_word(elem)
     values = []
@@ -307,10 +316,22 @@ def _load(e: Emitter, o: Op) -> None:
         test = " && ".join(
             x for x in (own, read(masks.elements[i], masks.elem) if masks else "") if x
         )
-        other = read(others.elements[i], elem) if others else literal(0, elem)
-        values.append(f"({value(read(pointers.elements[i], pointers.elem), test or None, other)})")
+        pointer = read(pointers.elements[i], pointers.elem)
+        if others and item >= 4:
+            raw = access(
+                8 * item, pointer, test or None, nothing(item, ", ".join(words_of(others, i, item)))
+            )
+            values.append(from_memory(elem, raw))
+        else:
+            other = read(others.elements[i], elem) if others else ""
+            values.append(f"({value(pointer, test or None, other)})")
     for w in range(dst.words):
         e.line(f"{dst.name}[{w}] = {pack(elem, values[w * n : (w + 1) * n])};")
+
+
+def nothing(size: int, words: str = "") -> str:
+    """C for `size` bytes of raw bits: the words given, or zeros."""
+    return words or "0u" if size <= 4 else f"Vec{size // 4}{{{words}}}"
 
 
 def _together(o: Op, t: Tile) -> int:
@@ -417,6 +438,15 @@ def _atomic(e: Emitter, o: Op) -> None:
     n = per_word(elem)
     results = []
     _order(e, o, "release")
+    together = 1 if used else _together(o, t)
+    if together > 1:
+        for i in range(0, len(r.elements), together):
+            tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
+            test = " && ".join(x for x in tests if x) or "true"
+            given = ", ".join(read(x, elem) for x in r.elements[i : i + together])
+            pointer = read(pointers.elements[i], pointers.elem)
+            e.line(f"red_add_f32x{together}({test}, {pointer}, {given});")
+        return
     for i in range(len(r.elements)):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
         test = " && ".join(x for x in tests if x)
@@ -437,24 +467,35 @@ def _atomic(e: Emitter, o: Op) -> None:
 
 
 def _order(e: Emitter, o: Op, side: str) -> None:
-    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
+    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there.  Who
+    looks at no result can't tell whose value was met: then nothing is acquired."""
+    if side == "acquire" and o.result not in e.used:
+        return
     if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
         e.line("fence_gpu();")
 
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
+    """One thread's.  In a task of several warps the fence is its alone, and orders what others did where a
+    barrier stands between (PTX ISA, "Memory Consistency Model", causality order)."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
     text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
-    guard = f"if ({' && '.join(tests)}) " if tests else ""
+
+    guard = f"if ({' && '.join(tests)})" if tests else ""
+    assert e.frame is not None
+
+    if not used and guard and e.frame.warps > 1:
+        with e.block(guard):
+            _order(e, o, "release")
+            e.line(f"{text};")
+        return
     _order(e, o, "release")
     if not used:
-        e.line(f"{guard}{text};")
-        _order(e, o, "acquire")
+        e.line(f"{guard} {text};".lstrip())
         return
-    assert e.frame is not None
     if not e.elected and e.frame.warps > 1:
         raise CompileError(
             "atomic-result",
@@ -464,7 +505,7 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
         )
     name = e.name(o.result.hint, "old")
     e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
-    e.line(f"{guard}{name} = {text};")
+    e.line(f"{guard} {name} = {text};".lstrip())
     _order(e, o, "acquire")
     e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
 

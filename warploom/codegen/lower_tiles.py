@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from warploom.codegen.context import Address, Emitter, Lowering, displaced, within
+from warploom.codegen.context import Emitter, Lowering, displaced, within
 from warploom.codegen.lower_arith import expression, literal, paren
 from warploom.codegen.lower_memory import load_tile, store_tile
 from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
@@ -229,9 +229,8 @@ def _across_warps(
     )
     flat = np.broadcast_to(flat, shape)
     write = np.asarray(index)[:, None, None] * elements + flat
-    scratch = e.scratch()
+    scratch = e.exchange(parts * elements * size)
     temp = Tile(result.shape, elem, result)
-    e.sync_replica()
     for i in range(result.registers):
         where = _at(e, write, i, size, "partial_at")
         text = _store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
@@ -240,13 +239,25 @@ def _across_warps(
     e.sync_replica()
     for i in range(result.registers):
         where = _at(e, flat, i, size, "total_at")
-        values = [
-            _load_text(elem, f"{scratch} + {where} + {p * elements * size}") for p in range(parts)
-        ]
+        if elements == 1 and elem.name == "f32" and parts % 4 == 0:
+            values = _adjacent(e, f"{scratch} + {where}", parts)
+        else:
+            places = (f"{scratch} + {where} + {p * elements * size}" for p in range(parts))
+            values = [_load_text(elem, place) for place in places]
         while len(values) > 1:
             values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
         inside = e.inside(temp, i) if result.shape else ""
         e.line(f"{'if (' + inside + ') ' if inside else ''}{part}[{i}] = {values[0]};")
+
+
+def _adjacent(e: Emitter, address: str, count: int) -> list[str]:
+    """`count` adjacent f32 in shared memory, four by a load."""
+    values = []
+    for i in range(0, count, 4):
+        name = e.name("partials")
+        e.line(f"const Vec4 {name} = load_shared128({address} + {4 * i});")
+        values += [f"float_of({name}.w[{j}])" for j in range(4)]
+    return values
 
 
 def _at(e: Emitter, index: Ints, register: int, size: int, hint: str) -> str:
@@ -296,8 +307,7 @@ def _convert(e: Emitter, o: Op) -> None:
     else:
         size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
         g = scratch_geometry(source.layout, t.layout, size)
-        scratch: Address = e.scratch()
-        e.sync_replica()
+        scratch = e.exchange(g.bytes)
         store_tile(e, scratch, g, source, e.regs(x), "scratch")
         e.sync_replica()
         load_tile(e, scratch, g, t, e.array(o.result), "scratch")

@@ -344,6 +344,33 @@ DEV Vec4 load_global128(const void* p) {
   return v;
 }
 
+// The same where `on`, else v.  An instruction under a predicate, no branch: loads that follow each other are all on
+// their way before the first one's value is waited for.
+DEV u32 load_global8_if(bool on, const void* p, u32 v) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.u8 %0, [%1]; }" : "+r"(v) : "l"(p), "r"((u32)on) : "memory");
+  return v;
+}
+
+DEV u32 load_global16_if(bool on, const void* p, u32 v) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.u16 %0, [%1]; }" : "+r"(v) : "l"(p), "r"((u32)on) : "memory");
+  return v;
+}
+
+DEV u32 load_global32_if(bool on, const void* p, u32 v) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.u32 %0, [%1]; }" : "+r"(v) : "l"(p), "r"((u32)on) : "memory");
+  return v;
+}
+
+DEV Vec2 load_global64_if(bool on, const void* p, Vec2 v) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on ld.global.v2.u32 {%0, %1}, [%2]; }" : "+r"(v.w[0]), "+r"(v.w[1]) : "l"(p), "r"((u32)on) : "memory");
+  return v;
+}
+
+DEV Vec4 load_global128_if(bool on, const void* p, Vec4 v) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }" : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(p), "r"((u32)on) : "memory");
+  return v;
+}
+
 DEV u32 load_global8_volatile(const void* p) { u32 a; asm volatile("ld.volatile.global.u8 %0, [%1];" : "=r"(a) : "l"(p) : "memory"); return a; }
 
 DEV u32 load_global16_volatile(const void* p) { u16 a; asm volatile("ld.volatile.global.u16 %0, [%1];" : "=h"(a) : "l"(p) : "memory"); return a; }
@@ -385,6 +412,31 @@ DEV Vec2 load_global64_hinted(const void* p, u64 policy) {
 DEV Vec4 load_global128_hinted(const void* p, u64 policy) {
   Vec4 v;
   asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p), "l"(policy) : "memory");
+  return v;
+}
+
+DEV u32 load_global8_if_hinted(bool on, const void* p, u32 v, u64 policy) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.L2::cache_hint.u8 %0, [%1], %3; }" : "+r"(v) : "l"(p), "r"((u32)on), "l"(policy) : "memory");
+  return v;
+}
+
+DEV u32 load_global16_if_hinted(bool on, const void* p, u32 v, u64 policy) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.L2::cache_hint.u16 %0, [%1], %3; }" : "+r"(v) : "l"(p), "r"((u32)on), "l"(policy) : "memory");
+  return v;
+}
+
+DEV u32 load_global32_if_hinted(bool on, const void* p, u32 v, u64 policy) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %2, 0; @on ld.global.L2::cache_hint.u32 %0, [%1], %3; }" : "+r"(v) : "l"(p), "r"((u32)on), "l"(policy) : "memory");
+  return v;
+}
+
+DEV Vec2 load_global64_if_hinted(bool on, const void* p, Vec2 v, u64 policy) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %4; }" : "+r"(v.w[0]), "+r"(v.w[1]) : "l"(p), "r"((u32)on), "l"(policy) : "memory");
+  return v;
+}
+
+DEV Vec4 load_global128_if_hinted(bool on, const void* p, Vec4 v, u64 policy) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %6; }" : "+r"(v.w[0]), "+r"(v.w[1]), "+r"(v.w[2]), "+r"(v.w[3]) : "l"(p), "r"((u32)on), "l"(policy) : "memory");
   return v;
 }
 
@@ -570,6 +622,15 @@ DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr));
 
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// Adds to adjacent f32, each by itself, where `on`; p is aligned to all.
+DEV void red_add_f32x2(bool on, float* p, float a, float b) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on red.global.add.v2.f32 [%0], {%1, %2}; }" :: "l"(p), "f"(a), "f"(b), "r"((u32)on) : "memory");
+}
+
+DEV void red_add_f32x4(bool on, float* p, float a, float b, float c, float d) {
+  asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on red.global.add.v4.f32 [%0], {%1, %2, %3, %4}; }" :: "l"(p), "f"(a), "f"(b), "f"(c), "f"(d), "r"((u32)on) : "memory");
+}
 
 // The old value; NaN operands as in fmaxf and fminf.
 template <bool MAX> DEV float atomic_f32(float* p, float x) {

@@ -3,7 +3,24 @@
 Imports nothing of the IR.
 """
 
-from warploom.layout.atoms import blocked, coalesced, turning, wgmma_a, wgmma_acc, whole
+from warploom.layout.atoms import (
+    blocked,
+    coalesced,
+    is_wgmma_acc,
+    turning,
+    wgmma_a,
+    wgmma_acc,
+    whole,
+)
 from warploom.layout.linear import Layout
 
-__all__ = ["Layout", "blocked", "coalesced", "turning", "wgmma_a", "wgmma_acc", "whole"]
+__all__ = [
+    "Layout",
+    "blocked",
+    "coalesced",
+    "is_wgmma_acc",
+    "turning",
+    "wgmma_a",
+    "wgmma_acc",
+    "whole",
+]

@@ -166,10 +166,15 @@ def _dims(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def _recognise_acc(x: Layout) -> str | None:
+def is_wgmma_acc(x: Layout) -> bool:
+    """Is x what `wgmma_acc` gives for its shape?"""
     m, n = x.shape if len(x.shape) == 2 else (0, 0)
     fits = x.warps == 4 and m >= 64 and n >= 8 and m % 64 == 0 and n % 8 == 0
-    return _dims(x.shape) if fits and x == wgmma_acc(x.shape) else None
+    return fits and x == wgmma_acc(x.shape)
+
+
+def _recognise_acc(x: Layout) -> str | None:
+    return _dims(x.shape) if is_wgmma_acc(x) else None
 
 
 def _recognise_a8(x: Layout) -> str | None:

@@ -11,7 +11,7 @@ attributes
                                      starts; replica r's is r · scratch_bytes further; absent where no task
                                      needs any
   "scratch_bytes"   tuple[int, ...]  scratch of one replica (0: the task needs none)
-Scratch serves one op at a time: whoever uses it synchronises the replica before and after.
+Scratch serves one op at a time, or in its halves two that follow each other (codegen's Emitter.exchange).
 
     before:  %s = shared_alloc() {name="s", lead=(2,), shape=(64, 64), dtype=bf16, inner=1, swizzle=128}
              %f = mbarrier_alloc() {name="f", n=2, count=1}
@@ -36,6 +36,7 @@ from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
+_SMALL = 1024  # bytes: of reductions to a few numbers
 MBARRIER_BYTES = 8  # PTX ISA, mbarrier object: size and alignment
 
 
@@ -137,8 +138,11 @@ def _align(n: int, to: int) -> int:
 
 
 def _scratch(region: Region) -> int:
-    """Bytes that the most demanding conversion or reduction of a task needs, for one replica."""
-    return max((_needed(o) for o in walk(region)), default=0)
+    """Bytes for a task's conversions and reductions, for one replica: what the most demanding one needs, and
+    twice what small ones do, which then take turns in its halves."""
+    needed = [n for o in walk(region) if (n := _needed(o))]
+    small = max((n for n in needed if n <= _SMALL), default=0) if len(needed) > 1 else 0
+    return max([0, 2 * small, *needed])
 
 
 def _needed(o: Op) -> int:

@@ -40,8 +40,17 @@ from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import InFlight, Pointer, Shared, Tile
-from warploom.layout import Layout, blocked, coalesced, turning, wgmma_a, wgmma_acc, whole
+from warploom.ir.types import InFlight, Pointer, Shared, Tile, elem_of, f32
+from warploom.layout import (
+    Layout,
+    blocked,
+    coalesced,
+    is_wgmma_acc,
+    turning,
+    wgmma_a,
+    wgmma_acc,
+    whole,
+)
 from warploom.layout.choose import sector_ratio
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
@@ -52,8 +61,10 @@ from warploom.target import Target
 Flow = Callable[[Layout], Layout | None]
 
 # A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
-# its bytes fill.  4: a wgmma accumulator stored directly (2) stays, every lane on its own (8, 16) converts.
-WORST_SECTOR_RATIO = 4.0
+# its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
+# 8 bits), as shared memory for a conversion is what rings are made of; but not with every lane on its own.
+WORST_SECTOR_RATIO = 2.0
+WORST_OF_ACCUMULATORS = 4.0
 
 LARGEST_WHOLE = 256  # elements that a thread may have to hold alone: its registers
 
@@ -82,11 +93,19 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
 
 
 def _with_runs(func: Func, target: Target) -> Func:
-    """Loads and stores by pointers say which elements they may move at once."""
-    runs = Runs(Accesses(func, Structure(func.body), target))
+    """Loads and stores by pointers say which elements they may move at once; so do atomics that add f32 and
+    whose result nobody looks at (PTX ISA, "red", of vectors)."""
+    structure = Structure(func.body)
+    runs = Runs(Accesses(func, structure, target))
+
+    def may(o: Op) -> bool:
+        if o.kind is not tile.atomic:
+            return o.kind in (tile.load, tile.store)
+        adds = o.attrs["fn"] == "add" and elem_of(o.result.type) == f32
+        return adds and o.result not in structure.users
 
     def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
-        if o.kind not in (tile.load, tile.store) or o.attrs.get("run"):
+        if not may(o) or o.attrs.get("run"):
             return None
         run = runs.of(o)
         if run is None:
@@ -126,11 +145,13 @@ def _itemsize(t: Type) -> int:
 @dataclass(frozen=True)
 class _Memory:
     """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
-    aligned to `align` bytes; `vector` elements at most move at once."""
+    aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
+    adjacent, so that one layout is as good as another."""
 
     inner: int
     align: int
     itemsize: int
+    scattered: bool = False
 
     @property
     def vector(self) -> int:
@@ -140,8 +161,10 @@ class _Memory:
         return coalesced(shape, self.inner, self.itemsize, warps, self.align)
 
     def accepts(self, layout: Layout) -> bool:
+        if self.scattered:
+            return True
         ratio = sector_ratio(layout, self.inner, self.itemsize, self.vector)
-        return ratio <= WORST_SECTOR_RATIO
+        return ratio <= (WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO)
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,7 @@ class _Facts:
             return _Memory(run[0], run[1] * itemsize, itemsize)
         steps = self._steps(p)
         unit = [a for a, s in enumerate(steps) if s == "next"]
-        return _Memory(unit[-1] if unit else len(steps) - 1, itemsize, itemsize)
+        return _Memory(unit[-1] if unit else len(steps) - 1, itemsize, itemsize, not unit)
 
     def _steps(self, v: Value) -> tuple[str, ...]:
         """For each axis what one coordinate more adds to the value: nothing ('same'), one element ('next')
@@ -393,7 +416,8 @@ class _Task:
         t = _tile(v.type)
         if t is None:
             return
-        self.anchors.append((priority, -t.size, v, memory.layout(t.shape, self.warps)))
+        weight = 4 if memory.scattered else priority
+        self.anchors.append((weight, -t.size, v, memory.layout(t.shape, self.warps)))
         if priority == 2:
             self.accepts[v] = memory.accepts
 

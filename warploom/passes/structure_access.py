@@ -41,7 +41,6 @@ from warploom.target import Target
 
 _BOXES = (tile.load_box, tile.store_box)
 MAX_RANK = 5  # of a view, and of TMA's tensors
-UNBOUNDED = 2**31 - 1  # elements: the largest extent whose coordinates are i32
 
 
 @dataclass(frozen=True)
@@ -725,7 +724,7 @@ class _Rewriter:
         if box.shift:
             base = arith.addptr(b, base, self.scalar(box.shift, b, i64))
         sizes = [
-            self.scalar(Poly.const(UNBOUNDED) if e is None else e, b, i64) for e in box.extents
+            self.scalar(Poly.const(tile.UNBOUNDED) if e is None else e, b, i64) for e in box.extents
         ]
         strides = [self.scalar(s, b, i64) for s in box.strides]
         pointee = box.base.type

@@ -20,7 +20,6 @@ from warploom.schedule.demand import Structure
 from warploom.target import Target
 
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
-UNCLIPPED = 2**31 - 1  # an extent that no i32 coordinate reaches
 _POWER_LIMIT = 1 << 16
 _SAME_DIVISOR = frozenset({arith.cast, arith.neg})
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
@@ -52,7 +51,8 @@ class Accesses:
         return self.constant(o.operands[0]) if o.kind is arith.cast else None
 
     def divisor(self, v: Value) -> int:
-        """A power of two that divides the integer v, or the address of the pointer v (at most 65536)."""
+        """A power of two that divides the integer v, or the address of the pointer v in bytes (at most
+        65536)."""
         if v not in self._divisors:
             self._divisors[v] = self._divisor(v)
         return self._divisors[v]
@@ -69,7 +69,9 @@ class Accesses:
         if made.region is not None:
             if o.kind is control.for_ and made.index == 0:
                 return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[2]))
-            return 1
+            return self._carried_divisor(v, o, made.index - 1) if o.kind is control.for_ else 1
+        if o.kind is control.for_:
+            return self.divisor(o.regions[0].params[1 + made.index])
         if o.kind in _SAME_DIVISOR:
             return self.divisor(o.operands[0])
         if o.kind is arith.mul:
@@ -84,6 +86,19 @@ class Accesses:
         if o.kind is arith.shl and (n := self.constant(o.operands[1])) is not None:
             return min(_POWER_LIMIT, self.divisor(o.operands[0]) << min(n, 16))
         return 1
+
+    def _carried_divisor(self, v: Value, loop: Op, i: int) -> int:
+        """Of the i-th value that a loop carries: what divides its start, and what each turn adds to it."""
+        self._divisors[v] = 1  # as far as what it adds may hang on the value itself
+        start, yielded = self.divisor(loop.operands[3 + i]), loop.regions[0].yielded[i]
+        if yielded is v:
+            return start
+        step = self.structure.maker(yielded)
+        if step is None or step.kind not in (arith.add, arith.addptr) or v not in step.operands:
+            return 1
+        x, y = step.operands
+        scale = _dtype(v).bytes if step.kind is arith.addptr else 1
+        return math.gcd(start, self.divisor(y if x is v else x) * scale)
 
     def invariant(self, v: Value) -> bool:
         """Can the host compute v from the launch's arguments alone?"""
@@ -124,7 +139,7 @@ class Accesses:
         inner = self.inner_axis(view, len(shape))
         if inner is None:
             return "no axis has a stride of exactly one element"
-        dtype = _dtype(view)
+        dtype = _dtype(view.operands[0])
         base, *strides = self._alignments(view)
         if base < 16:
             return f"its base is only known to be aligned to {base} bytes, TMA needs 16"
@@ -140,7 +155,7 @@ class Accesses:
             told = zip(view.operands[1 + len(strides) :], strides, strict=True)
             known = max([self.divisor(extent), *(n for v, n in told if v is extent)])
             bytes_known = known * dtype.bytes
-            if (self.constant(extent) or 0) < UNCLIPPED and bytes_known % 16:
+            if (self.constant(extent) or 0) < tile.UNBOUNDED and bytes_known % 16:
                 return (
                     f"its rows end at a multiple of {bytes_known} bytes, as far as is known, and a TMA "
                     "store writes whole units of 16"
@@ -162,7 +177,7 @@ class Accesses:
         view = self.view(o)
         inner = self.inner_axis(view, len(shape)) if view is not None else None
         assert view is not None and inner is not None
-        size = _dtype(view).bytes
+        size = _dtype(view.operands[0]).bytes
         swizzle = swizzle_for(shape[inner] * size)
         return Geometry(shape, size, inner, swizzle).copy_box(self.target.tma_box_limit)
 
@@ -172,7 +187,7 @@ class Accesses:
         inner = self.inner_axis(view, len(shape)) if view is not None else None
         if view is None or inner is None:
             return 0
-        size = _dtype(view).bytes
+        size = _dtype(view.operands[0]).bytes
         base, *strides = self._alignments(view)
         extra = len(strides) - len(shape)
         start = o.operands[1 + extra + inner]
@@ -311,7 +326,7 @@ def _power(n: int) -> int:
     return min(_POWER_LIMIT, n & -n) if n else _POWER_LIMIT
 
 
-def _dtype(view: Op) -> DType:
-    e = elem_of(view.operands[0].type)
+def _dtype(pointer: Value) -> DType:
+    e = elem_of(pointer.type)
     assert isinstance(e, Pointer)
     return e.dtype

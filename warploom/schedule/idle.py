@@ -25,7 +25,7 @@ from warploom.ir.analysis import effects, is_pure
 from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
-from warploom.schedule.access import UNCLIPPED, Accesses
+from warploom.schedule.access import Accesses
 from warploom.schedule.bounds import Bounds, UnknownError
 from warploom.schedule.demand import Structure
 from warploom.schedule.overlap import turning_point
@@ -111,7 +111,7 @@ def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
     if view is None:
         raise UnknownError(f"the view of {store.id}")
     at = len(store.operands) - 2 - len(shape_of(store.operands[1].type)) + axis
-    if (accesses.constant(view.operands[1 + at]) or 0) >= UNCLIPPED:
+    if (accesses.constant(view.operands[1 + at]) or 0) >= tile.UNBOUNDED:
         raise UnknownError(f"where the memory of {store.id} ends")
     start, end = (bounds.scalar(v) for v in (store.operands[2 + at], view.operands[1 + at]))
     if start.type != end.type:

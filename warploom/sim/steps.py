@@ -213,6 +213,8 @@ def _atomic(a: Agent, o: Op, p: Any, value: Any, rest: Any = None) -> Any:
 def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
     yield None  # another agent's may come first
     a.touch(o, "write", p)
+    if o.attrs.get("run"):
+        _check_run(a, o, p, rest, o.attrs["run"])
     return a.cta.memory.atomic(o.attrs["fn"], p, value, rest, o.loc)
 
 

@@ -267,14 +267,21 @@ ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 
 
 @op(effect=Effect.READ | Effect.WRITE)
-def atomic(p: Type, value: Type, *rest: Type, fn: str, sem: str = "relaxed") -> Type:
+def atomic(
+    p: Type,
+    value: Type,
+    *rest: Type,
+    fn: str,
+    sem: str = "relaxed",
+    run: tuple[int, ...] = (),
+) -> Type:
     """Combines value into memory at p (fn in add, max, min, and, or, xor, xchg); gives the old value.
 
     rest is () or (mask,).  fn cas: value replaces what is equal to the one operand of rest.
 
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
-    "Release and Acquire Patterns").
+    "Release and Acquire Patterns").  run: as of `load`; each element is still combined by itself.
     """
     require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
     e = elem_of(p)
@@ -289,6 +296,8 @@ def atomic(p: Type, value: Type, *rest: Type, fn: str, sem: str = "relaxed") -> 
 
 
 # ---- memory by views
+
+UNBOUNDED = 2**31 - 1  # an extent that no coordinate (i32) reaches
 
 
 @op()

@@ -1,0 +1,240 @@
+"""Kernels without a dot as users write them, for benchmarks/plain.py: the same text runs as Triton's when its
+two imports change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import warploom as wl
+import warploom.language as tl
+
+
+@wl.jit
+def add(x_ptr: Any, y_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    tl.store(
+        out_ptr + at, tl.load(x_ptr + at, mask=mask) + tl.load(y_ptr + at, mask=mask), mask=mask
+    )
+
+
+@wl.jit
+def dropout(x_ptr: Any, keep_ptr: Any, out_ptr: Any, n: Any, p: Any, BLOCK: tl.constexpr) -> None:
+    """Tutorial 04's first kernel: what is kept is given."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    x = tl.load(x_ptr + at, mask=mask)
+    keep = tl.load(keep_ptr + at, mask=mask)
+    tl.store(out_ptr + at, tl.where(keep, x / (1 - p), 0.0), mask=mask)
+
+
+@wl.jit
+def silu_mul(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """out = silu(x[:, :columns]) · x[:, columns:], a row of blocks a row."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < columns
+    gate = tl.load(x_ptr + row * 2 * columns + at, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + row * 2 * columns + columns + at, mask=mask, other=0.0).to(tl.float32)
+    y = gate / (1 + tl.exp(-gate)) * up
+    tl.store(out_ptr + row * columns + at, y.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@wl.jit
+def softmax_rows(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    y = (e / tl.sum(e, axis=0)).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row * columns + at, y, mask=at < columns)
+
+
+@wl.jit
+def rms_norm(
+    x_ptr: Any, w_ptr: Any, out_ptr: Any, rows: Any, columns: Any, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """A tile of whole rows a program."""
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = tl.arange(0, BLOCK)
+    inside = (r[:, None] < rows) & (at[None, :] < columns)
+    place = r[:, None] * columns + at[None, :]
+    x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=1) / columns + 1e-5)
+    w = tl.load(w_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
+    y = x * scale[:, None] * w[None, :]
+    tl.store(out_ptr + place, y.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@wl.jit
+def layernorm_rows(
+    x_ptr: Any, w_ptr: Any, b_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr
+) -> None:
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    inside = at < columns
+    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(x, axis=0) / columns
+    centred = tl.where(inside, x - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + 1e-5)
+    w = tl.load(w_ptr + at, mask=inside).to(tl.float32)
+    b = tl.load(b_ptr + at, mask=inside).to(tl.float32)
+    y = (centred * scale * w + b).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row * columns + at, y, mask=inside)
+
+
+@wl.jit
+def column_sums(
+    x_ptr: Any, out_ptr: Any, rows: Any, columns: Any, ROWS: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    """Tutorial 05's last kernel: a strip of columns a program."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
+    for i in range(0, rows, ROWS):
+        r = i + tl.arange(0, ROWS)
+        mask = (r[:, None] < rows) & (cols[None, :] < columns)
+        total += tl.load(x_ptr + r[:, None] * columns + cols[None, :], mask=mask, other=0.0)
+    tl.store(out_ptr + cols, tl.sum(total, axis=0), mask=cols < columns)
+
+
+@wl.jit
+def row_sums(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Long rows, a program each, walked in blocks."""
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row, tl.sum(total, axis=0))
+
+
+@wl.jit
+def row_argmax(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf"))
+    tl.store(out_ptr + row, tl.argmax(x, axis=0))
+
+
+@wl.jit
+def total(x_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    """The sum of everything: an atomic a program."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + at, mask=at < n, other=0.0), axis=0))
+
+
+@wl.jit
+def histogram(x_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bins = tl.load(x_ptr + at, mask=at < n, other=0)
+    tl.atomic_add(out_ptr + bins, 1, mask=at < n)
+
+
+@wl.jit
+def transpose(
+    x_ptr: Any, out_ptr: Any, rows: Any, columns: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+) -> None:
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    c = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    x = tl.load(
+        x_ptr + r[:, None] * columns + c[None, :],
+        mask=(r[:, None] < rows) & (c[None, :] < columns),
+    )
+    mask = (c[:, None] < columns) & (r[None, :] < rows)
+    tl.store(out_ptr + c[:, None] * rows + r[None, :], tl.trans(x), mask=mask)
+
+
+@wl.jit
+def gather_rows(
+    x_ptr: Any, index_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr
+) -> None:
+    """out[i] = x[index[i]]: an embedding."""
+    row = tl.program_id(0)
+    source = tl.load(index_ptr + row).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < columns
+    x = tl.load(x_ptr + source * columns + at, mask=mask)
+    tl.store(out_ptr + row.to(tl.int64) * columns + at, x, mask=mask)
+
+
+@wl.jit
+def scatter_rows(
+    x_ptr: Any, index_ptr: Any, out_ptr: Any, rows: Any, columns: Any, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """out[index[i]] = x[i], a tile of rows a program."""
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    target = tl.load(index_ptr + r, mask=r < rows, other=0)
+    mask = (r[:, None] < rows) & (at[None, :] < columns)
+    x = tl.load(x_ptr + r[:, None] * columns + at[None, :], mask=mask)
+    tl.store(out_ptr + target[:, None] * columns + at[None, :], x, mask=mask)
+
+
+@wl.jit
+def scale_bias(
+    x_ptr: Any, scale_ptr: Any, bias_ptr: Any, out_ptr: Any, rows: Any, columns: Any,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """out = x · scale (a column's) + bias (a row's)."""
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = (r[:, None] < rows) & (c[None, :] < columns)
+    x = tl.load(x_ptr + r[:, None] * columns + c[None, :], mask=mask, other=0.0)
+    scale = tl.load(scale_ptr + c, mask=c < columns, other=0.0)
+    bias = tl.load(bias_ptr + r, mask=r < rows, other=0.0)
+    y = x * scale[None, :] + bias[:, None]
+    tl.store(out_ptr + r[:, None] * columns + c[None, :], y, mask=mask)
+
+
+@wl.jit
+def quantize(x_ptr: Any, out_ptr: Any, scale_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Rows to int8 by their largest element."""
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
+    scale = tl.max(tl.abs(x), axis=0) / 127.0
+    q = tl.floor(x / scale + 0.5).to(tl.int8)
+    tl.store(out_ptr + row * columns + at, q, mask=at < columns)
+    tl.store(scale_ptr + row, scale)
+
+
+@wl.jit
+def rotary(
+    x_ptr: Any, cos_ptr: Any, sin_ptr: Any, out_ptr: Any, heads: Any, HALF: tl.constexpr,
+    HEADS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Both halves of every head turned by its position's angles; a position a program."""
+    position = tl.program_id(0)
+    h, c = tl.arange(0, HEADS), tl.arange(0, HALF)
+    cos = tl.load(cos_ptr + position * HALF + c)[None, :]
+    sin = tl.load(sin_ptr + position * HALF + c)[None, :]
+    at = (position * heads + h[:, None]) * (2 * HALF) + c[None, :]
+    mask = h[:, None] < heads
+    first = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(x_ptr + at + HALF, mask=mask, other=0.0).to(tl.float32)
+    dtype = out_ptr.dtype.element_ty
+    tl.store(out_ptr + at, (first * cos - second * sin).to(dtype), mask=mask)
+    tl.store(out_ptr + at + HALF, (second * cos + first * sin).to(dtype), mask=mask)
+
+
+@wl.jit
+def cross_entropy(
+    x_ptr: Any, label_ptr: Any, loss_ptr: Any, columns: Any, BLOCK: tl.constexpr
+) -> None:
+    """−log softmax(x)[label], a long row a program: largest and sum of exponentials in one walk."""
+    row = tl.program_id(0)
+    largest = float("-inf")
+    summed = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(
+            x_ptr + row.to(tl.int64) * columns + at, mask=at < columns, other=float("-inf")
+        ).to(tl.float32)
+        more = tl.maximum(largest, tl.max(x, axis=0))
+        summed = summed * tl.exp(largest - more) + tl.sum(tl.exp(x - more), axis=0)
+        largest = more
+    label = tl.load(label_ptr + row)
+    chosen = tl.load(x_ptr + row.to(tl.int64) * columns + label).to(tl.float32)
+    tl.store(loss_ptr + row, largest + tl.log(summed) - chosen)
