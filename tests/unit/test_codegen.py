@@ -320,7 +320,7 @@ def test_every_thread_waits_for_earlier_grids_before_it_touches_global_memory(te
     source = emitted(text).source
     body = source[source.index('extern "C"') :].splitlines()
     at = body.index("  grid_wait();")  # no branch around it
-    assert body[at + 1] == "  grid_release();"
+    assert body[at + 1] == "  grid_release<LAST_WAVE>();"
     touched = [i for i, line in enumerate(body) if TOUCH.search(line)]
     assert touched and min(touched) > at
     assert not any("return" in line for line in body[:at])

@@ -181,7 +181,9 @@ class _Kernel(Emitter):
         if self.inits:
             self.line("__syncthreads();")
         self.line("grid_wait();")
-        self.line("grid_release();")
+        target = self.target
+        last = target.multiprocessors * (target.threads_per_sm // self.threads)
+        self.line(f"grid_release<{self.constant('LAST_WAVE', last)}>();")
 
     def _tasks(self) -> None:
         """One branch a task."""

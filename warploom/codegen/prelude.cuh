@@ -35,9 +35,15 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 // Programmatic dependent launch.  Before grid_wait returns, the grids that this one was launched behind are
 // complete and their writes visible; grid_release lets the next grid start (and wait) once all CTAs have called
 // it or ended.  Both do nothing in a launch without the attribute.
+//
+// Where programs are short their ends and releases queue up (measured: benchmarks/launch_rate.py), so only the
+// last LAST of a grid release, as many as run at a time: those before them end by themselves.
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-DEV void grid_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+template <int LAST> DEV void grid_release() {
+  const u64 behind = ((u64)(gridDim.z - blockIdx.z - 1) * gridDim.y + gridDim.y - blockIdx.y - 1) * gridDim.x;
+  if (behind + gridDim.x - blockIdx.x <= LAST) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 DEV void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 
