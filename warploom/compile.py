@@ -1,7 +1,7 @@
 """The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
 
-    TILE ── canonicalize, structure_access ── (choose_cluster, partition_ctas) ── choose ── passes.PASSES
-         ── assign_layouts, allocate_shared ─▶ PLACED
+    TILE ── canonicalize, structure_access, take_promises ── (choose_cluster, partition_ctas)
+         ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
 becomes an `InternalError` that names the pass and leaves a reproducer.
@@ -28,6 +28,7 @@ from warploom.passes.canonicalize import canonicalize, number_ops
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_ctas import partition_ctas
 from warploom.passes.structure_access import structure_access
+from warploom.passes.take_promises import take_promises
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import (
@@ -122,6 +123,8 @@ def lower(
     step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
     if structured:
         step("structure_access", lambda f: structure_access(f, None, target))
+    step("take_promises", lambda f: take_promises(f, None, target))
+    if structured:
         step("canonicalize", lambda f: canonicalize(f, None, target))
     whole = steps[-1][1]
     with _blame("choose_cluster", whole):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -69,7 +70,9 @@ def test_persistent_matmul(subtile: bool, ws: bool) -> None:
     assert {s.via for s in compiled.schedule.stores} == {"tma"}
 
 
-@pytest.mark.parametrize("knobs", [{}, {"num_consumer_groups": 1}, {"num_consumer_groups": 0}])
+@pytest.mark.parametrize(
+    "knobs", [{}, {"num_consumer_groups": 1}, {"num_consumer_groups": 0}, {"ALIGNED": True}]
+)
 def test_grouped_matmul(knobs: dict[str, int]) -> None:
     """Sizes and places from memory: addresses in registers, a while around the loop, and still a producer."""
     sizes = np.array([[128, 128, 64], [256, 64, 128], [128, 192, 64]], np.int32)
@@ -92,6 +95,7 @@ def test_grouped_matmul(knobs: dict[str, int]) -> None:
     ]
     np.testing.assert_array_equal(found[2], np.concatenate(wanted))
     proved(compiled, knobs.get("num_consumer_groups") != 0)
+    assert bool(re.search(r"cp_async(_if)?<16>\(", compiled.cuda)) == bool(knobs.get("ALIGNED"))
 
 
 @pytest.mark.parametrize("columns", [128, 100])

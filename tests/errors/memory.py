@@ -23,6 +23,11 @@ def store_swapped(p, n):
     tl.store(n, p)  # error[not-a-pointer]: store needs a pointer, found i32
 
 
+@bad("*f16")
+def multiples_of_another_rank(p):
+    tl.multiple_of(p + tl.arange(0, 64), [1, 16])  # error[multiple-of]: tile<64xptr<f16>> has 1 axis, 2 divisors are given
+
+
 @bad("*f16 i32")
 def load_mask_shape(p, n):
     offs = tl.arange(0, 64)

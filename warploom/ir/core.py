@@ -45,6 +45,7 @@ class Level(enum.IntEnum):
 
 ALL_LEVELS = frozenset(Level)
 SEQUENTIAL = frozenset({Level.TILE, Level.TASK, Level.CHANNEL})
+TILE_ONLY = frozenset({Level.TILE})
 CHANNEL_ONLY = frozenset({Level.CHANNEL})
 HARDWARE = frozenset({Level.WARP, Level.PLACED})
 

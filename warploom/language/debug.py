@@ -15,7 +15,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
-from warploom.ir.ops import control
+from warploom.ir.ops import control, tile
 from warploom.ir.types import i1
 from warploom.language.core import builtin
 
@@ -28,8 +28,13 @@ def _hint(x: Operand, values: Any, what: str) -> Operand:
 
 @builtin
 def multiple_of(input: Operand, values: Any) -> Tensor:
-    """The input itself.  Triton's hint is accepted; here divisibility is derived from the arguments."""
-    return _hint(input, values, "multiple_of's divisor")
+    """The input itself, with the promise that it is a multiple of `values`: a number, or a tile of integers
+    or pointers (bytes), one divisor an axis, that of the first element of each row of neighbours.  The
+    compiler moves wider pieces of memory by it.  Runs on the CPU check it."""
+    emitter, by = current(), static_ints(values, "multiple_of's divisor")
+    if isinstance(input, Value):
+        emitter.emit(tile.multiple_of, input, by=by)
+    return input
 
 
 @builtin

@@ -37,10 +37,9 @@ from typing import Any
 from warploom.errors import CompileError, InternalError, Note
 from warploom.ir.analysis import defined, definitions, sources
 from warploom.ir.build import constant_of
-from warploom.ir.core import Builder, Func, Op, Region, Type, Value, walk
+from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
-from warploom.ir.rewrite import rewrite
-from warploom.ir.types import InFlight, Pointer, Shared, Tile, elem_of, f32
+from warploom.ir.types import InFlight, Pointer, Shared, Tile
 from warploom.layout import (
     Layout,
     blocked,
@@ -52,10 +51,8 @@ from warploom.layout import (
     whole,
 )
 from warploom.layout.choose import sector_ratio
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
-from warploom.schedule.runs import Runs
+from warploom.schedule.runs import with_runs
 from warploom.target import Target
 
 Flow = Callable[[Layout], Layout | None]
@@ -76,7 +73,7 @@ _LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
 
 def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
-    func = _with_runs(func, target)
+    func = with_runs(func, target)
     facts = _Facts(definitions(func.body), sources(func.body))
     ops = []
     for o in func.body.ops:
@@ -90,30 +87,6 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
         ops.append(o)
     return func.with_(body=Region(func.body.params, tuple(ops)))
-
-
-def _with_runs(func: Func, target: Target) -> Func:
-    """Loads and stores by pointers say which elements they may move at once; so do atomics that add f32 and
-    whose result nobody looks at (PTX ISA, "red", of vectors)."""
-    structure = Structure(func.body)
-    runs = Runs(Accesses(func, structure, target))
-
-    def may(o: Op) -> bool:
-        if o.kind is not tile.atomic:
-            return o.kind in (tile.load, tile.store)
-        adds = o.attrs["fn"] == "add" and elem_of(o.result.type) == f32
-        return adds and o.result not in structure.users
-
-    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
-        if not may(o) or o.attrs.get("run"):
-            return None
-        run = runs.of(o)
-        if run is None:
-            return None
-        b.append(o.with_(attrs={**o.attrs, "run": run}))
-        return o.results
-
-    return rewrite(func, rule)
 
 
 def _tile(t: Type) -> Tile | None:

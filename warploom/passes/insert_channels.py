@@ -224,6 +224,8 @@ class _Inserter:
                         *o.operands,
                     )  # a load_box's, or a load's without `other`
                     how = {"item": n, **tile.policy_of(o)}
+                    if run := o.attrs.get("run"):
+                        how["run"] = run
                     b.append(Op(task.produce, ends, how, (), (), b.tasks, o.loc, o.id))
             task.producer_commit(b, r.channel, slot)
 

@@ -218,7 +218,7 @@ def _memory_inner(accesses: Accesses, fill: Op, rank: int) -> int | None:
     if fill.kind is task.produce:
         source, *masks = fill.operands[2:]
         if isinstance(source.type, Tile):
-            return rings.pointer_pieces(accesses, source, masks)[0]
+            return rings.pointer_pieces(accesses, source, masks, fill.attrs.get("run", ()))[0]
         view = accesses.structure.maker(source)
     else:
         load = accesses.structure.maker(fill.operands[2])
@@ -231,7 +231,7 @@ def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
     """Bytes of one cp.async of an item."""
     source, *rest = fill.operands[2:]
     if isinstance(source.type, Tile):
-        return rings.pointer_pieces(accesses, source, rest)[1]
+        return rings.pointer_pieces(accesses, source, rest, fill.attrs.get("run", ()))[1]
     return accesses.piece_bytes(fill.with_(operands=(source, *rest)), t.shape)
 
 

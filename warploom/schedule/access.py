@@ -54,8 +54,16 @@ class Accesses:
         """A power of two that divides the integer v, or the address of the pointer v in bytes (at most
         65536)."""
         if v not in self._divisors:
-            self._divisors[v] = self._divisor(v)
+            self._divisors[v] = max(self._divisor(v), *self.promised(v), 1)
         return self._divisors[v]
+
+    def promised(self, v: Value) -> tuple[int, ...]:
+        """What `multiple_of` says of v where v is made, an axis each, as powers of two; () where nothing."""
+        own = self.structure.home(v)
+        for o in self.structure.users.get(v, ()):
+            if o.kind is tile.multiple_of and self.structure.block[o] is own:
+                return tuple(map(_power, o.attrs["by"]))
+        return ()
 
     def _divisor(self, v: Value) -> int:
         n = self.constant(v)

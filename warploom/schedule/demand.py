@@ -60,6 +60,13 @@ class Structure:
         made = self.made[v]
         return made.op if made.region is None else None
 
+    def home(self, v: Value) -> Region:
+        """The region in which v is made, or of which it is a parameter."""
+        made = self.made[v]
+        if made.op is None:
+            return self.root
+        return self.block[made.op] if made.region is None else made.op.regions[made.region]
+
     def enclosing(self, o: Op) -> Iterable[Op]:
         """The ops around o, inner first."""
         at = self.parent[o]

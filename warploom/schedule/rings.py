@@ -239,7 +239,7 @@ def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
         rank = len(shape_of(o.result.type))
         inner = accesses.inner_axis(view, rank) if view is not None else None
     else:
-        inner, _ = pointer_pieces(accesses, o.operands[0], o.operands[1:])
+        inner, _ = pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))
     wanted = wanted_inner(accesses.structure, o.result, parts)
     if wanted is None or wanted == inner:
         return None
@@ -278,7 +278,7 @@ def _by_pointers(accesses: Accesses, o: Op, parts: Parts, relayed: bool) -> tupl
     no_box = "it is no box of a strided array"
     if len(o.operands) > 2:
         return "registers", f"{no_box}, and masked-off elements are not zero"
-    _, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:])
+    _, pieces = pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))
     if not pieces:
         return "registers", f"{no_box}; runs of 4 bytes are not known to be adjacent and aligned"
     wrong = None if relayed else misplaced(accesses, o, parts)
@@ -288,12 +288,12 @@ def _by_pointers(accesses: Accesses, o: Op, parts: Parts, relayed: bool) -> tupl
 
 
 def pointer_pieces(
-    accesses: Accesses, pointers: Value, masks: Sequence[Value]
+    accesses: Accesses, pointers: Value, masks: Sequence[Value], told: tuple[int, ...]
 ) -> tuple[int | None, int]:
     """Of a tile of pointers (and its mask, if any) the axis along which elements are adjacent, None where
     there is none, and the bytes of the aligned runs that cp.async can copy: 16, 8 or 4, or 0."""
-    found = Runs(accesses).groups(pointers, masks)
-    if found is None:
+    found = told or Runs(accesses).groups(pointers, masks)
+    if not found:
         return None, 0
     e = elem_of(pointers.type)
     assert isinstance(e, Pointer)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from warploom.ir.core import Op, Value
+from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
+from warploom.ir.rewrite import rewrite
+from warploom.ir.types import DType, Pointer, Tile, elem_of, f32, shape_of
 from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.target import Target
 
 _MOST = 1 << 16  # as Accesses: stands for any power of two
 _VECTOR_BYTES = 16
@@ -49,6 +52,9 @@ class Runs:
         """(axis, n): groups of n > 1 elements that a load or store by pointers may move at once."""
         if o.attrs.get("volatile"):
             return None
+        if told := o.attrs.get("run"):
+            axis, n = told
+            return axis, n
         return self.groups(o.operands[0], o.operands[1 if o.kind is tile.load else 2 :][:1])
 
     def groups(self, pointers: Value, masks: Sequence[Value]) -> tuple[int, int] | None:
@@ -76,6 +82,9 @@ class Runs:
             return self._lines[key]
         if key not in self._trial:
             found = self._line(v, axis)
+            by = self.accesses.promised(v)
+            if by and found.slope == 1:
+                found = replace(found, first=max(found.first, by[axis]))
             (self._trial if self._assumed else self._lines)[key] = found
             return found
         return self._trial[key]
@@ -209,3 +218,27 @@ def _size(pointers: Value) -> int:
     e = elem_of(pointers.type)
     assert isinstance(e, Pointer)
     return e.dtype.bytes
+
+
+def with_runs(func: Func, target: Target) -> Func:
+    """Loads and stores by pointers say which elements they may move at once; so do atomics that add f32 and
+    whose result nobody looks at (PTX ISA, "red", of vectors)."""
+    structure = Structure(func.body)
+    runs = Runs(Accesses(func, structure, target))
+
+    def may(o: Op) -> bool:
+        if o.kind is not tile.atomic:
+            return o.kind in (tile.load, tile.store)
+        adds = o.attrs["fn"] == "add" and elem_of(o.result.type) == f32
+        return adds and o.result not in structure.users
+
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
+        if not may(o) or o.attrs.get("run"):
+            return None
+        run = runs.of(o)
+        if run is None:
+            return None
+        b.append(o.with_(attrs={**o.attrs, "run": run}))
+        return o.results
+
+    return rewrite(func, rule)

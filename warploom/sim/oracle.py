@@ -21,7 +21,7 @@ import numpy as np
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import cluster, control, task, tile
-from warploom.ir.types import Channel, Scalar, Tile, dtype_of
+from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.report import ProtocolError, SimError
@@ -273,6 +273,19 @@ def _device_assert(p: _Program, o: Op, c: Any) -> None:
 def _device_print(p: _Program, o: Op, *values: Any) -> None:
     if p.acts(o):
         print(o.attrs["prefix"], p.ids, *values)
+
+
+@_effect(tile.multiple_of)
+def _multiple_of(p: _Program, o: Op, x: Any) -> None:
+    """Addresses count elements here, of buffers that start at 0."""
+    e = elem_of(o.operands[0].type)
+    size = e.dtype.bytes if isinstance(e, Pointer) else 1
+    for axis, n in enumerate(o.attrs["by"]):
+        rows = np.moveaxis(x, axis, -1) if np.ndim(x) else np.array([x, x + 1])
+        follows = rows[..., 1:] == rows[..., :-1] + 1
+        begins = follows & (np.insert(follows, 0, False, axis=-1)[..., :-1] == 0)
+        if np.any(begins & (rows[..., :-1] * size % n != 0)):
+            raise SimError("multiple-of", f"it is no multiple of {n} along axis {axis}", o.loc)
 
 
 # ---- the program and its memory

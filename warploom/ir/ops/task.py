@@ -58,11 +58,12 @@ def produce(
     source: Type,
     *rest: Type,
     item: int,
+    run: tuple[int, ...] = (),
     cache_policy: str | None = None,
 ) -> None:
     """Loads the item into the slot asynchronously (TMA or cp.async): from a view at offsets `rest`
     (load_box), or from a tile of pointers where the mask `rest`, if any, is true (load).
-    cache_policy: as theirs; cp.async takes none."""
+    run, cache_policy: as theirs; cp.async takes no policy."""
     t = c.items[item]
     fits = isinstance(t, Tile) and is_source(source, rest, t.shape, t.dtype)
     require(fits, f"produce from {source} into {c}")

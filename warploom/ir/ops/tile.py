@@ -8,6 +8,7 @@ from typing import Any
 from warploom.ir.core import (
     HARDWARE,
     SEQUENTIAL,
+    TILE_ONLY,
     Effect,
     Level,
     Op,
@@ -26,6 +27,7 @@ from warploom.ir.types import (
     i1,
     i32,
     like,
+    shape_of,
 )
 
 # ---- the program
@@ -293,6 +295,26 @@ def atomic(
     elif rest:
         require(rest == (like(p, i1),), f"atomic's mask {rest[0]} does not fit {p}", "mask-shape")
     return value
+
+
+@op(levels=TILE_ONLY, effect=Effect.SYNC)
+def multiple_of(x: Type, *, by: tuple[int, ...]) -> None:
+    """The user's promise about integers, or about addresses in bytes.  A scalar is a multiple of by[0].  Of a
+    tile, where elements along axis d follow each other (by one; of pointers: one element), the first of them
+    is a multiple of by[d]; of others nothing is said.  The oracle checks it."""
+    e = elem_of(x)
+    require(
+        isinstance(e, Pointer) or (isinstance(e, DType) and e.is_int),
+        f"only integers and pointers are multiples, not {x}",
+        "multiple-of",
+    )
+    axes = max(1, len(shape_of(x)))
+    require(
+        len(by) == axes,
+        f"{x} has {axes} ax{'e' if axes > 1 else 'i'}s, {len(by)} divisors are given",
+        "multiple-of",
+    )
+    require(all(n > 0 for n in by), f"divisors are positive, not {by}", "multiple-of")
 
 
 # ---- memory by views
