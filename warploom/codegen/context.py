@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
+from warploom.codegen.prelude import RESERVED
 from warploom.codegen.registers import Array, Regs, c_type, is_packed, map_lines, splat
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
@@ -619,126 +619,6 @@ def _has_effect(o: Op, debug: bool) -> bool:
     if o.kind is tile.load and o.attrs.get("volatile"):
         return True
     return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC))
-
-
-# ---- the prelude
-
-
-@cache
-def _paragraphs() -> tuple[tuple[str, str, str], ...]:
-    """(section, name defined, text) of every definition in prelude.cuh."""
-    text = (Path(__file__).parent / "prelude.cuh").read_text()
-    out = []
-    for paragraph in text.split("\n\n")[1:]:
-        paragraph = paragraph.strip("\n")
-        code = "\n".join(x for x in paragraph.split("\n") if not x.startswith("//"))
-        if code.startswith("typedef"):
-            name = re.findall(r"\w+", code)[-1]
-        elif code.startswith("struct"):
-            name = re.findall(r"(\w+) \{", code)[0]
-        elif code.startswith("#define"):
-            name = "DEV"
-        else:
-            name = re.findall(r"(\w+)\(", code.replace("__align__(", ""))[0]
-        section = "types" if code.startswith(("typedef", "struct")) else "functions"
-        out.append((section, name, paragraph))
-    return tuple(out)
-
-
-def prelude(text: str) -> dict[str, list[str]]:
-    """The definitions that `text` uses, transitively, in the prelude's order, by section."""
-    found: set[str] = set()
-    pending = [text]
-    while pending:
-        now = pending.pop()
-        words = set(re.findall(r"\w+", now))
-        for _, name, paragraph in _paragraphs():
-            if name in words and name not in found:
-                found.add(name)
-                pending.append(paragraph)
-    sections: dict[str, list[str]] = {"types": [], "functions": []}
-    for section, name, paragraph in _paragraphs():
-        if name in found:
-            sections[section].append(paragraph)
-    return sections
-
-
-# Names that the emitted source has already.
-RESERVED: frozenset[str] = frozenset(
-    [
-        "group",
-        "warp_id",
-        "smem",
-        "memory",
-        "i",
-        "blockIdx",
-        "threadIdx",
-        "gridDim",
-        "blockDim",
-        "min",
-        "max",
-        "abs",
-        "int",
-        "float",
-        "double",
-        "char",
-        "short",
-        "long",
-        "unsigned",
-        "signed",
-        "bool",
-        "const",
-        "if",
-        "else",
-        "for",
-        "while",
-        "do",
-        "switch",
-        "case",
-        "default",
-        "return",
-        "break",
-        "continue",
-        "struct",
-        "class",
-        "template",
-        "typename",
-        "this",
-        "new",
-        "delete",
-        "true",
-        "false",
-        "void",
-        "auto",
-        "register",
-        "volatile",
-        "static",
-        "inline",
-        "extern",
-        "goto",
-        "sizeof",
-        "union",
-        "enum",
-        "operator",
-        "namespace",
-        "using",
-        "public",
-        "private",
-        "protected",
-        "try",
-        "catch",
-        "throw",
-        "constexpr",
-        "printf",
-        "THREADS",
-        "DEV",
-        "asm",
-        "and",
-        "or",
-        "not",
-        "xor",
-    ]
-) | {name for _, name, _ in _paragraphs()}
 
 
 Lowering: TypeAlias = Callable[[Emitter, Op], None]

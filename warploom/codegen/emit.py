@@ -17,12 +17,12 @@ from warploom.codegen.context import (
     Emitter,
     TaskFrame,
     is_used,
-    prelude,
     scalar_elem,
     upper,
 )
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box, is_peer
+from warploom.codegen.prelude import prelude
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk

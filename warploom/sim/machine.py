@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-import warploom.sim.steps  # noqa: F401  (what agents do for each op)
+import warploom.sim.steps_async  # noqa: F401  (with steps.py and steps_sync.py: what agents do for each op)
 from warploom.errors import InternalError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable

@@ -1,0 +1,367 @@
+"""What an agent issues and waits for: copies by TMA and cp.async, and products by wgmma."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warploom.ir.core import Op, Type
+from warploom.ir.ops import hopper
+from warploom.ir.types import TensorMap, Tile, View
+from warploom.sim.agent import Agent, Block, Steps
+from warploom.sim.barriers import MBarrier, Party, Together
+from warploom.sim.cluster import Reach
+from warploom.sim.engines import BulkStores, Fresh, Product
+from warploom.sim.evaluate import multiply
+from warploom.sim.memory import ViewValue
+from warploom.sim.order import Array
+from warploom.sim.outline import step
+from warploom.sim.shared import LayoutError, Place
+from warploom.sim.steps import check_run, described, need_written, results_of
+from warploom.sim.steps_sync import ranks_of, same_barrier
+
+if TYPE_CHECKING:
+    pass
+
+# ---- TMA
+
+
+@step(hopper.tma_load)
+def _tma_load(
+    a: Agent,
+    o: Op,
+    view: ViewValue,
+    dst: Place,
+    barriers: list[MBarrier],
+    index: Any,
+    *offsets: Any,
+) -> Steps:
+    cta, b, party = a.cta, a.barrier(o, barriers, index), a.party(o)
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
+        )
+    ranks = [cta.rank]
+    if o.attrs.get("multicast"):
+        *offsets, mask = offsets  # type: ignore[assignment]
+        ranks = ranks_of(a, o, a.number(mask))
+    at = a.offsets(offsets)
+    stamp = a.clock[0].copy()
+    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
+    for rank in ranks:
+        _issue_load(a, o, view, dst.of_peer(rank), same_barrier(a, b, rank), party, at, stamp, end)
+    a.released()
+    yield None
+    return ()
+
+
+def _issue_load(
+    a: Agent,
+    o: Op,
+    view: ViewValue,
+    dst: Place,
+    b: MBarrier,
+    party: Party,
+    at: list[int],
+    stamp: Array,
+    end: float,
+) -> None:
+    """One copy into one CTA, that of `dst` and `b`."""
+    program = a.cta.program
+    cta = program.ctas[b.rank]
+    if cta is not a.cta:
+        cta.reach(a, o, described(o, dst), b.made)
+        stamp = program.relaxed(stamp)
+    if cta.is_tracked:
+        b.bind(party, a.rows, "issues a copy that completes")
+    a.log(o, b.name, b.phases)
+    phase, size = b.phases, dst.type.tile_bytes
+    component, visible = np.array([[b.component], [b.visible]])
+    cta.write(a, o, described(o, dst), dst, component, np.array([phase + 1]), True, False, visible)
+    b.in_flight += size
+    cta.loads[b] = (phase, party)
+
+    def run() -> None:
+        if cta is not a.cta:
+            cta.still_runs(Reach(party, described(o, dst)))
+        if cta.has_data:
+            data = cta.memory.load_box(dst.type.dtype, view, at, _box(o), o.loc)
+            cta.shared.write(dst.addresses, data.reshape(dst.type.shape), dst.type.dtype, True)
+        b.land(party, size, phase, stamp, end)
+
+    cta.engine.issue("tma_load", run, end, a.own_lane("tma_load"))
+
+
+def _box(o: Op) -> tuple[int, ...]:
+    """The box that a TMA copy moves, with all axes of the view."""
+    kind = o.operands[0].type
+    assert isinstance(kind, TensorMap)
+    return kind.thick
+
+
+def _whole_units(view: ViewValue, kind: Type) -> ViewValue:
+    """What a TMA store into the view can reach: rows end at the next multiple of 16 bytes."""
+    assert isinstance(kind, TensorMap)
+    axis, unit = kind.axes[kind.inner], max(1, 16 // kind.dtype.bytes)
+    extents = list(view.extents)
+    extents[axis] = -(-extents[axis] // unit) * unit
+    return replace(view, extents=tuple(extents))
+
+
+@step(hopper.tma_store)
+def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> Steps:
+    cta, bulk = a.cta, a.bulk
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
+        )
+    group, at = bulk.committed + 1, a.offsets(offsets)
+    cta.read(a, o, described(o, src), src, np.array([a.bulk_order]), np.array([group]), True)
+    bulk.open += 1
+    bulk.last_op = o
+    for left in (bulk.unread, bulk.unwritten):
+        left[group] = left.get(group, 0) + 1
+    end = cta.transfer(a, o, src.type.tile_bytes)
+    read_by, written_by = end + cta.cost.store_read, end + cta.cost.store_written
+    bulk.ends[group] = (
+        max(read_by, bulk.ends.get(group, (0.0, 0.0))[0]),
+        max(written_by, bulk.ends.get(group, (0.0, 0.0))[1]),
+    )
+
+    def read() -> None:
+        data = None
+        if cta.has_data:
+            addresses = src.addresses
+            need_written(a, o, addresses, src)
+            data = cta.shared.read(addresses, src.type.dtype, True)
+        bulk.one_less(bulk.unread, group)
+
+        def write() -> None:
+            if data is not None:
+                box, fn = data.reshape(_box(o)), o.attrs.get("reduce")
+                reached = _whole_units(view, o.operands[0].type)
+                if fn is None:
+                    cta.memory.store_box(reached, box, at, o.loc)
+                else:
+                    cta.memory.reduce_box(fn, reached, box, at, o.loc)
+            bulk.one_less(bulk.unwritten, group)
+
+        cta.engine.issue("tma_store", write, written_by, a.own_lane("tma_store"))
+
+    cta.engine.issue("tma_store", read, read_by, a.own_lane("tma_store"))
+    yield None
+    return ()
+
+
+@step(hopper.tma_store_commit)
+def _tma_store_commit(a: Agent, o: Op) -> None:
+    if not a.is_solo:
+        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    a.bulk.committed += 1
+    a.bulk.open = 0
+    a.bulk.last_op = o
+
+
+@step(hopper.tma_store_wait)
+def _tma_store_wait(a: Agent, o: Op) -> Steps:
+    if not a.is_solo:
+        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    bulk = a.bulk
+    group = max(0, bulk.committed - o.attrs["pending"])
+    only_read = bool(o.attrs.get("read", True))
+    left = bulk.unread if only_read else bulk.unwritten
+    yield from a.wait_until(
+        Block(
+            lambda: BulkStores.over(left, group),
+            o,
+            f"its bulk group {group}",
+            lambda: "the stores are not over",
+            lambda: "",
+        )
+    )
+    over = [times[0 if only_read else 1] for g, times in bulk.ends.items() if g <= group]
+    a.stall(max(over, default=a.time), o, "stores")
+    bulk.known = max(bulk.known, group)
+    a.clock[0, a.bulk_order] = bulk.known
+    return ()
+
+
+# ---- cp.async
+
+
+@step(hopper.cp_async)
+def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
+    cta, n = a.cta, len(a.rows)
+    at: list[int] = []
+    pointers = not isinstance(o.operands[0].type, View)
+    if not pointers:
+        at = a.offsets(rest)
+    elif cta.has_data:
+        run = dst.type.inner, o.attrs["bytes"] // dst.type.dtype.bytes
+        check_run(a, o, source, rest[0] if rest else None, run)
+    a.copies += 1
+    epochs = np.full(n, a.copies)
+    cta.write(a, o, described(o, dst), dst, a.copy_order[:n], epochs, False, True)
+    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
+    a.copied = max(a.copied, end)
+
+    def copy() -> None:
+        if not cta.has_data:
+            return
+        if pointers:
+            data = cta.memory.load(dst.type.dtype, source, rest[0] if rest else None, None, o.loc)
+        else:
+            data = cta.memory.load_box(dst.type.dtype, source, at, dst.type.shape, o.loc)
+        cta.shared.write(dst.addresses, data, dst.type.dtype, False)
+
+    cta.engine.issue("cp_async", copy, end, a.lane("cp_async"))
+    yield None
+    return ()
+
+
+@step(hopper.cp_async_arrive)
+def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+    b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
+    stamps = a.rows.copy()
+    stamps[np.arange(n), a.copy_order[:n]] = a.copies
+    threads = 1 if a.is_solo else 32
+    time, together = max(a.time, a.copied), Together(threads * n)
+
+    def run() -> None:
+        for row in stamps:
+            rows = row[None] if a.cta.is_tracked else None
+            b.arrive(party, row, time, rows, None, threads, together)
+
+    a.cta.engine.issue("cp_async", run, time, a.lane("cp_async"))
+    a.released()
+    yield None
+    return ()
+
+
+# ---- wgmma
+
+
+@step(hopper.in_flight)
+def _in_flight(a: Agent, o: Op, value: Any) -> Fresh:
+    return Fresh(value, a.count)
+
+
+@step(hopper.no_acc)
+def _no_acc(a: Agent, o: Op) -> Fresh:
+    return Fresh(None, a.count)
+
+
+@step(hopper.hold)
+def _hold(a: Agent, o: Op, *values: Any) -> None:
+    """Nothing: it is about the machine code."""
+
+
+@step(hopper.stamp)
+def _stamp(a: Agent, o: Op, *values: Any) -> None:
+    """Nothing: it measures."""
+
+
+@step(hopper.wgmma_fence)
+def _wgmma_fence(a: Agent, o: Op) -> None:
+    a.wgmma.last_fence = a.count
+
+
+@step(hopper.wgmma)
+def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any) -> Steps:
+    cta, queue = a.cta, a.wgmma
+    if a.is_solo or a.warps != 4:
+        raise a.error("wgmma-group", "wgmma is issued by one whole warp group", o)
+    touched = [acc.born] if isinstance(acc, Fresh) else []
+    if not isinstance(x, Place):
+        touched.append(a.made.get(o.operands[0], 0))
+    if queue.last_fence < max(touched, default=queue.last_fence):
+        raise a.error(
+            "wgmma-fence",
+            "wgmma on registers that were touched after the last wgmma_fence",
+            o,
+            "call self.wgmma.fence() between the two",
+        )
+    group = queue.committed + 1
+    for place, mn_axis in ((x, 0), (b, 1)):
+        if isinstance(place, Place):
+            epochs = np.full(4, group)
+            try:
+                place.operand(mn_axis)
+                cta.read(a, o, described(o, place), place, a.queue_order, epochs, True, mn_axis)
+            except LayoutError as e:
+                raise a.error("wgmma-layout", str(e), o) from None
+    product = Product(o, x, b, acc, bool(use_acc), group)
+    queue.unfinished.append(product)
+    queue.last_op = o
+    k, n = b.type.shape
+    m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
+    product.end = cta.multiply(a, o, cta.cost.wgmma(m, n, k, b.type.dtype.bits))
+    cta.engine.issue("wgmma", lambda: _perform(a, product), product.end, a.lane("wgmma"))
+    yield None
+    return product
+
+
+def _rows(o: Op) -> int:
+    kind = o.operands[0].type
+    assert isinstance(kind, Tile)
+    return kind.shape[0]
+
+
+def _perform(a: Agent, p: Product) -> None:
+    if a.cta.has_data:
+        left = _operand(a, p.op, p.a, 0) if isinstance(p.a, Place) else p.a
+        p.value = multiply(left, _operand(a, p.op, p.b, 1).T)
+        if p.use_acc:
+            start = p.acc.value
+            p.value = p.value + (np.float32(np.nan) if start is None else start)
+    p.is_done = True
+    a.wgmma.unfinished.remove(p)
+
+
+def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
+    at = s.operand(mn_axis)
+    need_written(a, o, at, s)
+    return a.cta.shared.read(at, s.type.dtype, True)
+
+
+@step(hopper.wgmma_commit)
+def _wgmma_commit(a: Agent, o: Op) -> None:
+    a.wgmma.committed += 1
+    a.wgmma.last_op = o
+
+
+@step(hopper.wgmma_wait)
+def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
+    queue = a.wgmma
+    group = max(0, queue.committed - o.attrs["pending"])
+    covered = [p for p in queue.unfinished if p.group <= group]
+    yield from a.wait_until(
+        Block(
+            lambda: queue.finished(group),
+            o,
+            f"its wgmma group {group}",
+            lambda: "the tensor core is not done",
+            lambda: "",
+        )
+    )
+    a.stall(max((p.end for p in covered), default=a.time), o, "wgmma")
+    queue.known = max(queue.known, group)
+    a.clock[np.arange(a.warps), a.queue_order] = queue.known
+    values = []
+    for v, acc in zip(o.results, accs, strict=True):
+        if isinstance(acc, Product) and acc.group > group:
+            raise a.error(
+                "in-flight",
+                f"the accumulator of wgmma group {acc.group} is read, the wait covers groups up to {group}",
+                o,
+                "commit the wgmma, and wait with fewer groups pending",
+            )
+        if acc.value is None and a.cta.has_data:
+            kind = v.type
+            assert isinstance(kind, Tile)
+            values.append(np.full(kind.shape, np.nan, np.float32))
+        else:
+            values.append(acc.value)
+    return results_of(o, tuple(values))

@@ -1,0 +1,231 @@
+"""What an agent does at barriers: of its group, named, of the cluster, and mbarriers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warploom.ir.core import Op
+from warploom.ir.ops import cluster, hopper
+from warploom.sim.agent import Agent, Block, Steps
+from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Together, Waiter
+from warploom.sim.cluster import Reach
+from warploom.sim.order import Array
+from warploom.sim.outline import step
+
+if TYPE_CHECKING:
+    pass
+
+
+@step(hopper.group_sync)
+def _group_sync(a: Agent, o: Op) -> Steps:
+    if a.is_solo:
+        raise a.error("sync-in-elect", "one thread can't pass a barrier of its whole replica", o)
+    yield from a.settle(o)
+    scope = o.attrs["scope"]
+    if scope == "replica" or (scope == "task" and a.replicas == 1):
+        a.clock[:] = a.clock.max(axis=0)
+        a.released()
+        a.time += a.cta.cost.barrier
+        return ()
+    barrier = a.cta.sync_barrier(a.name if scope == "task" else None)
+    return (yield from _counted(a, o, barrier, a.cta.sync_threads(a, scope), True))
+
+
+@step(hopper.named_barrier)
+def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
+    if a.is_solo:
+        raise a.error("sync-in-elect", "a named barrier counts whole warps", o)
+    yield from a.settle(o)
+    which = a.number(index)
+    if not 0 <= which < o.attrs.get("n", 1):
+        raise a.error("barrier-index", f"named barrier {which} of {o.attrs.get('n', 1)}", o)
+    barrier = a.cta.named_barriers[o.attrs["id"] + which]
+    return (yield from _counted(a, o, barrier, o.attrs["threads"], not o.attrs["arrive"]))
+
+
+def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
+    mine = barrier.arrive(a.party(o), 32 * a.warps, threads, a.clock, a.time)
+    a.log(o, barrier.name, mine)
+    a.released()
+    if not waits:
+        yield None
+        return ()
+    yield from a.wait_until(
+        Block(
+            lambda: barrier.generation > mine,
+            o,
+            f"{barrier.name}, generation {mine}",
+            lambda: f"{barrier.arrived} of {threads} threads arrived",
+            lambda: (
+                f"{threads - barrier.arrived} threads never come: a turn that nobody passes or that goes "
+                "to another barrier, a branch that not all warps take, or a count that is wrong"
+            ),
+        )
+    )
+    barrier.touch("pass", mine, a.party(o))
+    np.maximum(a.clock, barrier.done, out=a.clock)
+    a.stall(barrier.done_time, o, barrier.name)
+    return ()
+
+
+@step(cluster.cluster_arrive)
+def _cluster_arrive(a: Agent, o: Op) -> Steps:
+    yield from a.settle(o)
+    program, stamp = a.cta.program, a.clock.max(axis=0)
+    program.barrier.arrive(a, o, program.relaxed(stamp) if _is_relaxed(o) else stamp)
+    a.released()
+    a.time += a.cta.cost.sync
+    yield None
+    return ()
+
+
+def _is_relaxed(o: Op) -> bool:
+    return bool(o.attrs.get("sem") == "relaxed")
+
+
+@step(cluster.cluster_wait)
+def _cluster_wait(a: Agent, o: Op) -> Steps:
+    barrier = a.cta.program.barrier
+    mine = barrier.wait(a, o)
+    yield from a.wait_until(
+        Block(
+            lambda: barrier.generation > mine,
+            o,
+            f"{barrier.name}, generation {mine}",
+            barrier.missing,
+            lambda: "not every thread of the cluster arrives, or ends",
+        )
+    )
+    barrier.passed(a, o)
+    np.maximum(a.clock, barrier.done, out=a.clock)
+    a.stall(barrier.done_time, o, "cluster")
+    return ()
+
+
+@step(hopper.mbarrier_wait)
+def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
+    b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
+    if parity not in (0, 1):
+        raise a.error("parity", f"waits for parity {parity} of {b.name}", o)
+    if a.cta.is_tracked:
+        target = b.target(party, a.rows, parity)
+    else:
+        target = b.phases - 1 if b.phases % 2 != parity else b.phases
+    is_bound = b.bound and b.tracked
+
+    def ready() -> bool:
+        return b.phases > target if is_bound else b.phases % 2 != parity
+
+    a.log(o, b.name, target)
+    a.target = target
+    b.blocked[a] = party
+    yield from a.wait_until(
+        Block(
+            ready,
+            o,
+            f"phase {target} of {b.name} (parity {parity})",
+            lambda: f"phase {b.phases} still lacks {b.outstanding()}",
+            b.cause,
+        )
+    )
+    del b.blocked[a]
+    a.passed = b, target, o
+    b.touch("wait", b.phases, party)
+    if not b.bound:
+        target = b.phases - 1
+    n = len(a.rows)
+    b.waited.append(Waiter(party, a.program_order[:n], a.epochs()))
+    if b.phases == target + 1 and target >= 0:
+        acquired = b.wide_done if o.attrs.get("scope", "cta") == "cluster" else b.done
+        if _is_relaxed(o):
+            acquired = a.cta.program.relaxed(acquired)
+        np.maximum(a.rows, acquired, out=a.rows)
+        a.stall(b.done_time, o, b.name)
+    if not b.bound:
+        yield None  # others may go on between this and what follows
+    return ()
+
+
+def _arrive(
+    a: Agent,
+    o: Op,
+    b: MBarrier,
+    party: Party,
+    row: Array,
+    order: tuple[Array, Array],
+    n: int = 1,
+    others: Together | None = None,
+) -> None:
+    """n arrivals with what `row` knows; `order`: components and epochs of the arriving warps; others: of the
+    same op."""
+    program = a.cta.program
+    there, stamp = program.ctas[b.rank], row
+    rows = row[None] if a.cta.is_tracked else None
+    if _is_relaxed(o):
+        stamp = program.relaxed(row)
+    if there is a.cta:
+        b.arrive(party, stamp, a.time, rows, None, n, others)
+        return
+    what = f"an arrival at {b.name.partition(' of ')[0]}"
+    there.reach(a, o, what, b.made)
+    proofs = ((np.array([b.component]), np.array([b.phases + 1])), order)
+    there.reached[a, b] = Reach(party, what, proofs)
+    b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
+
+
+@step(hopper.mbarrier_arrive)
+def _mbarrier_arrive(
+    a: Agent, o: Op, barriers: list[MBarrier], index: Any, mask: Any = None
+) -> Steps:
+    b, party, by = a.barrier(o, barriers, index), a.party(o), o.attrs.get("by", "warp")
+    a.time += a.cta.cost.sync
+    a.log(o, b.name, b.phases)
+    targets = (
+        [b] if mask is None else [same_barrier(a, b, r) for r in ranks_of(a, o, a.number(mask))]
+    )
+    warps = 1 if a.is_solo or by == "one" else a.warps
+    times = (32 if by == "thread" and not a.is_solo else 1) * o.attrs.get("count", 1)
+    order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
+    for w in range(warps):
+        row = a.clock[w].copy()
+
+        def run(row: Array = row) -> None:
+            for target in targets:
+                _arrive(a, o, target, party, row, order, times, together)
+
+        a.lag(w, run)
+    a.released()
+    yield None
+    return ()
+
+
+@step(hopper.mbarrier_expect)
+def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
+    b, party = a.barrier(o, barriers, index), a.party(o)
+    if not a.is_solo:
+        raise a.error(
+            "outside-elect", "every thread would expect the bytes", o, "put it inside elect"
+        )
+    a.log(o, b.name, b.phases)
+    a.time += a.cta.cost.sync
+    b.expect(party, o.attrs["bytes"])
+    _arrive(a, o, b, party, a.clock[0].copy(), (a.access_order[:1], a.epochs()))
+    a.released()
+    yield None
+    return ()
+
+
+def same_barrier(a: Agent, b: MBarrier, rank: int) -> MBarrier:
+    """The same barrier in the CTA of that rank."""
+    assert b.made is not None
+    return a.cta.program.ctas[rank].arrays[b.made.attrs["name"]][b.index]
+
+
+def ranks_of(a: Agent, o: Op, mask: int) -> list[int]:
+    """The CTAs that a multicast goes to."""
+    n = len(a.cta.program.ctas)
+    if mask <= 0 or mask >> n:
+        raise a.error("multicast-mask", f"the mask {mask:#b} in a cluster of {n} CTAs", o)
+    return [rank for rank in range(n) if mask >> rank & 1]
