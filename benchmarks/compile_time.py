@@ -1,6 +1,8 @@
 """What compiling costs: seconds to import, to compile, to load from the cache; and Triton's.
 
-    python -m benchmarks.compile_time --out results.json
+    python -m benchmarks.compile_time --out results.json [--library]
+
+--library: of each of the library's kernels instead, in its first configuration, the cache empty.
 
 Each figure is taken in a fresh process after imports: with the cache empty and every verifier on, then
 in another process with the cache that the first one left.  Triton's (the persistent TMA kernel
@@ -38,6 +40,27 @@ start = time.perf_counter()
 gemm_pointers.compile(signature, tile, num_consumer_groups=2, num_buffers_warp_spec=3).cubin
 print(time.perf_counter() - start)
 """
+LIBRARY = """
+import importlib, time
+import warploom.bench.launches
+from warploom.bench.cases import named
+from warploom.bench.data import Paper, make_data
+peer = importlib.import_module("warploom.bench.peers.{peer}")
+run = peer.candidates(make_data(named("{case}"), Paper()))[0].make()
+start = time.perf_counter()
+run.compiled().cubin
+print(time.perf_counter() - start)
+"""
+KERNELS = {
+    "GEMM": ("warploom", "bf16 TN 4096x4096x4096"),
+    "attention, d = 64": ("warploom_auto_attention", "bf16 attention B4 H32 S4096 D64 causal"),
+    "attention, d = 128": ("warploom_auto_attention", "bf16 attention B4 H16 S4096 D128 full"),
+    "gated pair": ("warploom_dual", "bf16 swiglu 8192x8192x8192"),
+    "gated pair, e4m3": ("warploom_dual", "e4m3 swiglu 8192x8192x8192"),
+    "row-wise e4m3": ("warploom_fp8", "e4m3 rowwise TN 4096x4096x4096"),
+    "row-wise e4m3, promoted": ("warploom_fp8_promoted", "e4m3 rowwise TN 4096x4096x4096"),
+    "row-wise e4m3, B turned": ("warploom_fp8", "e4m3 rowwise NN 4096x4096x4096"),
+}
 TRITON = """
 import time
 import torch
@@ -96,11 +119,24 @@ def measure(repetitions: int = 5) -> dict[str, list[float]]:
     return result
 
 
+def measure_library(repetitions: int = 3) -> dict[str, list[float]]:
+    """Name of a kernel -> seconds, one a repetition."""
+    result: dict[str, list[float]] = {name: [] for name in KERNELS}
+    for _ in range(repetitions):
+        for name, (peer, case) in KERNELS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                code = LIBRARY.format(peer=peer, case=case)
+                result[name].append(fresh(code, WARPLOOM_CACHE=folder))
+    return result
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="What compiling the GEMM costs")
+    parser = argparse.ArgumentParser(description="What compiling costs")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--library", action="store_true", help="each of the library's kernels")
     args = parser.parse_args(argv)
-    report: dict[str, Any] = {"compile_seconds": measure()}
+    seconds = measure_library() if args.library else measure()
+    report: dict[str, Any] = {"compile_seconds": seconds}
     if has_gpu():
         from warploom.bench.measure import machine
 

@@ -1,10 +1,19 @@
-"""The library's tuned GEMM: every config compiles within limits, and the grid covers every tile."""
+"""The library's tuned GEMM: every config compiles within limits, and the grid covers every tile.  The page of
+the library's kernels names what there is."""
+
+import ast
+import importlib
+import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 
 import warploom as wl
+from warploom import kernels
 from warploom.kernels.gemm import GEMM_CONFIGS, gemm, gemm_pointers, persistent_grid
 
+ROOT = Path(__file__).parents[2]
 ORDERS = {  # strides of a K-major and of an N-major B
     "TN": {"stride_bk": "i32=1", "stride_bn": "i32:16"},
     "NN": {"stride_bk": "i32:16", "stride_bn": "i32=1"},
@@ -67,3 +76,23 @@ def test_the_l2_fetches_what_the_program_reads_next(
     tile = {"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 64, "GROUP_M": 8}
     kernel = gemm_pointers.compile(signature=signature, constexprs=tile, num_consumer_groups=1)
     assert [m.promote for m in kernel.plan.maps][:2] == promoted
+
+
+def test_the_page_of_kernels_names_what_there_is() -> None:
+    page = (ROOT / "docs" / "kernels.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    modules = (m for m in pkgutil.iter_modules(kernels.__path__) if not m.ispkg)
+    tuned = {
+        name
+        for module in modules
+        for name, value in vars(importlib.import_module(f"warploom.kernels.{module.name}")).items()
+        if isinstance(value, type(gemm))
+    }
+    assert named == tuned
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(tests) > 15
+    for file, name in tests:
+        functions = [
+            n for n in ast.parse((ROOT / file).read_text()).body if isinstance(n, ast.FunctionDef)
+        ]
+        assert name in {f.name for f in functions}, f"{file}::{name}"
