@@ -1,4 +1,4 @@
-"""The prelude: definitions written by hand, of which a source has those that it uses; names that are taken."""
+"""The prelude: definitions written by hand, of which a source has those that it uses; what is taken."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
     yield None  # another agent's may come first
     a.touch(o, "write", p)
     if o.attrs.get("run"):
-        _check_run(a, o, p, rest, o.attrs["run"])
+        check_run(a, o, p, rest, o.attrs["run"])
     return a.cta.memory.atomic(o.attrs["fn"], p, value, rest, o.loc)
 
 
