@@ -89,6 +89,17 @@ def test_blocks_keep_their_lines() -> None:
     assert made[line] == "@wl.jit"
 
 
+def test_links_to_headings_lead_somewhere() -> None:
+    def anchors(page: Path) -> set[str]:
+        heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+    for page in PAGES:
+        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            there = page.parent / file if file else page
+            assert anchor in anchors(there), f"{page.name}: {file}#{anchor}"
+
+
 def test_the_architecture_names_the_passes_in_their_order() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     road = page.split("## The road")[1].split("```")[1]
