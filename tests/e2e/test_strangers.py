@@ -15,6 +15,13 @@ pytestmark = pytest.mark.usefixtures("without_nvrtc")
 SAMPLE = [
     "matmul-e4m3-e5m2-rr",
     "matmul-64x64x0",
+    "matmul-f32-rr",
+    "matmul-int8-cr",
+    "f32-tf32-cc",
+    "f32-tf32x3-rc",
+    "f32-layers-100",
+    "int8-scaled-rr",
+    "int8-zero-40",
     "hinted-104",
     "blocks-cc",
     "asked-1",

@@ -78,7 +78,7 @@ def test_a_request_that_cannot_be_met(case: tuple[Any, ...]) -> None:
 
 
 def test_dots_of_unsupported_types() -> None:
-    cases = (("fp32", "dot-dtype", "no tf32"), ("i8", "dot-integer", "both with .to(tl.bfloat16)"))
+    cases = (("fp64", "dot-dtype", "cast"), ("i16", "dot-integer", "both to tl.int8"))
     for dtype, code, advice in cases:
         with pytest.raises(CompileError) as caught:
             compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])

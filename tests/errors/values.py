@@ -38,7 +38,13 @@ def dot_of_two_dtypes(p):
 @bad("*f16")
 def dot_of_integers(p):
     a = tl.zeros((16, 16), tl.int32)
-    c = tl.dot(a, a)  # error[dot-integer]: dot multiplies floats, not i32
+    c = tl.dot(a, a)  # error[dot-integer]: dot multiplies floats and 8-bit integers, not i32
+
+
+@bad("*f32")
+def dot_of_f32_in_ieee(p):
+    a = tl.zeros((16, 16), tl.float32)
+    c = tl.dot(a, a, input_precision="ieee")  # error[dot-precision]: tensor cores multiply them as tf32
 
 
 @bad("*f16")

@@ -143,7 +143,8 @@ GROUPS = {
 }
 PRODUCTS = {
     "accumulator read in flight": "in-flight",
-    "fp8 not K-major": "wgmma-fp8-major",
+    "fp8 not K-major": "wgmma-major",
+    "int8 into floats": "wgmma-dtype",
     "M of 32": "wgmma-m",
     "wgmma by two warp groups": "wgmma-group",
     "stride of 8 bytes": "tma-view",

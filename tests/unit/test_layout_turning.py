@@ -1,10 +1,11 @@
-"""Bytes turned between slots: what the instructions bring is what the layout says, without bank conflicts."""
+"""Tiles turned between slots: what the instructions bring is what the layout says, without bank conflicts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from warploom.codegen.lower_memory import _quads
 from warploom.layout import turning
 from warploom.layout.choose import matrix_form, thread_offsets, turning_form
 from warploom.layout.shared import Geometry, swizzle_for
@@ -17,7 +18,7 @@ SHAPES = [(128, 192), (128, 256), (32, 64), (64, 128), (16, 64), (128, 80), (64,
 @pytest.mark.parametrize("warps", [1, 4])
 def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> None:
     """ldmatrix.trans and prmt, done by hand on a slot whose other axis is adjacent."""
-    layout = turning(shape, inner, warps)
+    layout = turning(shape, 1, inner, warps)
     if layout is None:
         assert (shape[0] // 16) * (shape[1] // 16) % warps
         return
@@ -49,8 +50,33 @@ def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> No
                         assert pair[selector >> 4 * b & 7] == wanted
 
 
+@pytest.mark.parametrize("shape", [(128, 32), (256, 32), (64, 64), (192, 32), (128, 16)], ids=str)
+@pytest.mark.parametrize("inner", [0, 1])
+def test_words_are_moved_in_vectors(shape: tuple[int, int], inner: int) -> None:
+    """Where both slots have rows of 128 bytes, 8 lanes that are served together meet all banks both ways."""
+    layout = turning(shape, 4, inner, 4)
+    assert layout is not None
+    assert layout.covers and not layout.is_replicated and not layout.overhangs
+    assert layout.contiguous(inner) == 4
+    target, source = (Geometry(shape, 4, a, swizzle_for(4 * shape[a])) for a in (inner, 1 - inner))
+    written, read = thread_offsets(layout, target), thread_offsets(layout, source)
+    fours = _quads(read)
+    assert fours is not None
+    assert sorted(r for four in fours for r in four) == list(range(layout.registers))
+    if target.swizzle == source.swizzle == 128:
+        firsts = [written[..., r] for r in range(0, layout.registers, 4)]
+        for at in (*firsts, *(read[..., four[0]] for four in fours)):
+            units = at.reshape(-1, 8) // 16 % 8
+            assert (np.sort(units, axis=1) == np.arange(8)).all()
+
+
+def test_tiles_that_no_layout_turns() -> None:
+    assert turning((64, 64), 2, 0, 4) is None  # wgmma takes 16 bits either way
+    assert turning((64, 10), 4, 0, 4) is None and turning((8, 8), 4, 0, 4) is None
+
+
 def test_stores_of_turned_tiles_have_no_conflicts() -> None:
-    layout = turning((128, 192), 0, 4)
+    layout = turning((128, 192), 1, 0, 4)
     assert layout is not None
     target = Geometry((128, 192), 1, 0, 128)
     form = matrix_form(layout, target)

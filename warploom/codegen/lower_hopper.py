@@ -430,7 +430,7 @@ def _wgmma(e: Emitter, o: Op) -> None:
         )
     e.assign(o.result, acc)
     d = e.array(o.result)
-    pieces = _pieces(n, e.target.wgmma_max_n)
+    pieces = _pieces(n, ptx.columns(bt.dtype))
     k_step = 32 // bt.dtype.bytes
 
     fragment: Regs | None = None
@@ -481,10 +481,15 @@ def _stepped(desc: str, g: Geometry, at: tuple[int, int]) -> str:
     return f"{desc} + {linear >> 4}" if linear else desc
 
 
-def _pieces(n: int, limit: int) -> list[tuple[int, int]]:
-    """Columns (start, width) of each instruction.  Every start is a multiple of `limit`, so that it falls on
-    a whole panel of an MN-major operand."""
-    return [(start, min(limit, n - start)) for start in range(0, n, limit)]
+def _pieces(n: int, widths: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Columns (start, width) of each instruction, the widest first.  Where operands may be MN-major there is
+    every width up to the largest, so that each start falls on a whole panel."""
+    out, start = [], 0
+    while start < n:
+        width = max(w for w in widths if w <= n - start)
+        out.append((start, width))
+        start += width
+    return out
 
 
 LOWER: dict[OpKind, Lowering] = {

@@ -161,7 +161,7 @@ def load_tile(
             e.line(f"{call}, {targets});")
         return
     turned = None if peer else turning_form(layout, g)
-    if turned is not None and is_packed(dst.elem):
+    if turned is not None:
         _turn(e, at, g, layout, turned, dst, hint)
         return
     n = vector_elements(layout, g)
@@ -179,6 +179,15 @@ def load_tile(
             values += ["0u"] * (per - len(values))
             e.line(f"{dst.name}[{w}] = join{8 * item}({', '.join(values)});")
         return
+    quads = _quads(offsets) if n == 1 and item == 4 and not peer and real.all() else None
+    if quads is not None and isinstance(dst.elem, DType):
+        for quad in quads:
+            name = e.name("loaded")
+            where = places.at(offsets[..., quad[0]], real[..., quad[0]])
+            e.line(f"const Vec4 {name} = {load}128({where});")
+            for i, register in enumerate(quad):
+                e.line(f"{dst.name}[{register}] = {unword(dst.elem, f'{name}.w[{i}]', 0)};")
+        return
     for start in range(0, layout.registers, n):
         size = n * item
         text = f"{load}{8 * size}({places.at(offsets[..., start], real[..., start])})"
@@ -187,6 +196,19 @@ def load_tile(
             empty = "0u" if size <= 4 else f"Vec{size // 4}{{}}"
             text = f"{inside} ? {text} : {empty}"
         loaded(e, dst, start, size, text)
+
+
+def _quads(offsets: Ints) -> list[list[int]] | None:
+    """Registers whose words (at byte offsets (warps, lanes, registers)) are 16 bytes of a slot, in the order
+    of their addresses, though they don't follow each other; None where not all of them are in such fours."""
+    at = {offsets[..., r].tobytes(): r for r in range(offsets.shape[-1])}
+    out = []
+    for r in range(offsets.shape[-1]):
+        first = offsets[..., r]
+        if not (first % UNIT_BYTES).any():
+            four = [at.get((first + 4 * i).tobytes()) for i in range(4)]
+            out.append([x for x in four if x is not None])
+    return out if 4 * len(out) == len(at) and all(len(q) == 4 for q in out) else None
 
 
 def _matrix_calls(
@@ -236,7 +258,7 @@ def _turn(
         for i in range(form.count):
             low = i // 2 * 2
             text = f"__byte_perm({names[low]}, {names[low + 1]}, {selectors[i % 2]})"
-            e.line(f"{dst.name}[{start // 4 + i}] = {text};")
+            loaded(e, dst, start + 4 * i, 4, text)
 
 
 def _shared_store(e: Emitter, o: Op) -> None:

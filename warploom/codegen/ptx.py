@@ -9,15 +9,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
+from warploom.ir.ops.hopper import only_k_major
 from warploom.ir.types import DType
 
 # Names of element types in PTX.
-PTX_TYPES = {"f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}
+PTX_TYPES = {
+    "f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "f32": "tf32", "i8": "s8", "u8": "u8",
+}  # fmt: skip
+# Columns of a wgmma that multiplies integers (PTX ISA, "wgmma.mma_async": .shape of the integer type).
+INTEGER_N = (8, 16, 24, *range(32, 225, 16))
 
 
 @dataclass(frozen=True)
 class Wgmma:
-    """One wgmma.mma_async m64nNk(32 bytes) with f32 accumulators.  `a_registers`: A from registers."""
+    """One wgmma.mma_async m64nNk(32 bytes), of floats with f32 accumulators, of integers with s32 ones.
+    `a_registers`: A from registers."""
 
     n: int
     a: DType
@@ -39,36 +45,44 @@ class Wgmma:
         return f"wgmma_m64n{self.n}k{self.k}_{types}_{a}{b}"
 
     def definition(self) -> str:
-        """The device function: (float* d, A, u64 b, int use_acc), d and A's registers in the fragment's
-        order.  Raises InternalError on operands that the instruction can't take."""
-        if {self.a.name, self.b.name} - PTX_TYPES.keys() or self.n % 8 or not 8 <= self.n <= 256:
+        """The device function: (float* or int* d, A, u64 b, int use_acc), d's and A's registers in their
+        fragments' order.  Raises InternalError on operands that the instruction can't take."""
+        if {self.a.name, self.b.name} - PTX_TYPES.keys() or self.n not in columns(self.b):
             raise InternalError(f"codegen: no wgmma is {self}")
-        if self.b.bits == 8 and (self.a_mn_major or self.b_mn_major):
-            raise InternalError(f"codegen: 8-bit wgmma operands are K-major: {self}")
+        if only_k_major(self.b) and (self.a_mn_major or self.b_mn_major):
+            raise InternalError(f"codegen: wgmma operands of {self.b} are K-major: {self}")
         count = self.n // 2
         a = [f"%{count + i}" for i in range(4)] if self.a_registers else [f"%{count}"]
         b = f"%{count + len(a)}"
         use = f"%{count + len(a) + 1}"
-        # 8-bit types have no immediates for the majorness; a register A has none for itself.
-        major = [] if self.b.bits == 8 else [int(self.b_mn_major)]
+        # Only 16-bit types have immediates for the majorness (a register A none for itself), and only floats
+        # for the sign.
+        major = [] if only_k_major(self.b) else [int(self.b_mn_major)]
         if major and not self.a_registers:
             major.insert(0, int(self.a_mn_major))
-        immediates = "".join(f", {i}" for i in (1, 1, *major))
+        signs = [1, 1] if self.b.is_float else []
+        immediates = "".join(f", {i}" for i in (*signs, *major))
         a_text = braces(a) if self.a_registers else a[0]
-        shape = f"m64n{self.n}k{self.k}.f32.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
+        sums, c_type, tie = ("f32", "float", "+f") if self.b.is_float else ("s32", "int", "+r")
+        shape = f"m64n{self.n}k{self.k}.{sums}.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
         parameters = ", ".join(f"u32 a{i}" for i in range(4)) if self.a_registers else "u64 a"
         inputs = [f'"r"(a{i})' for i in range(4)] if self.a_registers else ['"l"(a)']
         lines = [
-            f"DEV void {self.name}(float* d, {parameters}, u64 b, int use_acc) {{",
+            f"DEV void {self.name}({c_type}* d, {parameters}, u64 b, int use_acc) {{",
             f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, {use}, 0;\\n"',
             f'               "wgmma.mma_async.sync.aligned.{shape} {{"',
             *(f'               "{row}"' for row in rows([f"%{i}" for i in range(count)], 16)),
             f'               "}}, {a_text}, {b}, p{immediates}; }}"',
         ]
-        ties = rows([f'"+f"(d[{i}])' for i in range(count)], 8)
+        ties = rows([f'"{tie}"(d[{i}])' for i in range(count)], 8)
         lines += [f"               {': ' if i == 0 else '  '}{row}" for i, row in enumerate(ties)]
         lines.append(f'               : {", ".join(inputs)}, "l"(b), "r"(use_acc) : "memory");')
         return "\n".join([*lines, "}"])
+
+
+def columns(operands: DType) -> tuple[int, ...]:
+    """How many columns a wgmma of such operands may have, ascending."""
+    return tuple(range(8, 257, 8)) if operands.is_float else INTEGER_N
 
 
 def tma_load(rank: int, multicast: bool = False, hinted: bool = False) -> tuple[str, str]:

@@ -559,11 +559,13 @@ def _cluster_wait(s: Statements, o: Op) -> list[Node]:
 # ---- wgmma
 
 
-@writes(hopper.no_acc, says="shape")
+@writes(hopper.no_acc, says="shape dtype")
 def _no_acc(s: Statements, o: Op) -> list[Node]:
-    name, f32 = s.names[s.flow.find(o.result)], s.use("float32")
+    t = o.result.type
+    assert isinstance(t, InFlight)
+    name, dtype = s.names[s.flow.find(o.result)], s.x.dtype(t.tile.dtype)
     shape = sizes(o.attrs["shape"])
-    return [Line(f"{name} = self.register_tensor(dtype={f32}, shape={shape})", o.loc)]
+    return [Line(f"{name} = self.register_tensor(dtype={dtype}, shape={shape})", o.loc)]
 
 
 @writes(hopper.in_flight)

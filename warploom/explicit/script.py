@@ -182,20 +182,20 @@ class Instructions:
 
     @builtin
     def register_tensor(self, dtype: Any, shape: Any, init: Operand = None) -> Any:
-        """A tile in the group's registers, filled with init.  Without init it has no contents: a float32
-        one then only serves as an accumulator whose first mma has use_acc=False."""
+        """A tile in the group's registers, filled with init.  Without init it has no contents: one of
+        float32 or int32 then only serves as an accumulator whose first mma has use_acc=False."""
         d, sizes = static_dtype(dtype, "dtype"), shapes.positive_shape(shape, "the shape")
         p = program()
         whole_group("register_tensor")
         if init is not None:
             return shapes.full(sizes, init, d)
-        if d != f32 or len(sizes) != 2:
+        if d not in (f32, i32) or len(sizes) != 2:
             refuse(
                 "register-init",
                 f"a register tensor of {d} without contents",
-                "give init=; only wgmma's float32 accumulators may start without",
+                "give init=; only wgmma's float32 and int32 accumulators may start without",
             )
-        v = current().emit(hopper.no_acc, shape=sizes, hint=p.target)
+        v = current().emit(hopper.no_acc, shape=sizes, dtype=d, hint=p.target)
         p.state.flight[v] = SETTLED
         return v
 

@@ -364,8 +364,9 @@ class Wgmma:
         self, a: Any, b: Any, d: Any, use_acc: Operand = True, enable_input_d: Operand = None
     ) -> Changed:
         """Issues d ← a·b + d; where use_acc (enable_input_d) is false d ← a·b.  a: (m, k) in shared memory or
-        registers; b: (k, n) in shared memory; d: (m, n) float32 in registers, not to be touched before the
-        wait_group that covers it."""
+        registers; b: (k, n) in shared memory; d: (m, n) in registers, float32 (int32 for products of 8-bit
+        integers), not to be touched before the wait_group that covers it.  float32 operands count as tf32:
+        their lowest 13 bits are ignored."""
         _warp_group("wgmma.mma")
         p, emitter = program(), current()
         right = shared_of(b)
@@ -385,7 +386,11 @@ class Wgmma:
         use = use_acc if enable_input_d is None else enable_input_d
         flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
         for s, k_axis in ((left, 1), (right, 0)):
-            if isinstance(s.type, Shared) and s.type.dtype.bits == 8 and s.type.inner != k_axis:
+            if (
+                isinstance(s.type, Shared)
+                and hopper.only_k_major(s.type.dtype)
+                and s.type.inner != k_axis
+            ):
                 _k_major(s, k_axis)
             if isinstance(s.type, Shared) and s.type.swizzle == 0:
                 _no_swizzle(p, s)
@@ -709,12 +714,13 @@ def _before_fence(ops: list[Op], d: Value) -> None:
 
 
 def _k_major(s: Value, k_axis: int) -> None:
-    """8-bit operands lie along K (PTX ISA, wgmma.mma_async): the shared tensor does, where it may."""
+    """Operands that are not of 16 bits lie along K (PTX ISA, wgmma.mma_async): the shared tensor does, where
+    it may."""
     p, t = program(), s.type
     assert isinstance(t, Shared)
     site = p.site(s)
     if site is not None and t.shape == t.box:
-        p.choose(site, "inner", k_axis, "8-bit products read along K", current().loc)
+        p.choose(site, "inner", k_axis, f"products of {t.dtype} read along K", current().loc)
 
 
 def _scope(scope: str) -> str:

@@ -236,6 +236,11 @@ class Channel(Type):
         return f"channel<{self.depth}, {', '.join(map(str, self.items))}>"
 
 
+def accumulator(dtype: DType) -> DType:
+    """In what sums of products of such operands are made: f32 for floats, i32 for integers."""
+    return f32 if dtype.is_float else i32
+
+
 def shape_of(t: Type) -> tuple[int, ...]:
     """() for scalars and pointers."""
     return t.shape if isinstance(t, Tile) else ()

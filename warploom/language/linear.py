@@ -15,8 +15,8 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
-from warploom.ir.ops import tile
-from warploom.ir.types import DType, bf16, f16, f32, i32, u32
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
 from warploom.language.core import builtin, method
 from warploom.language.math import exp
 from warploom.language.shape import arange, axis_of, expand_dims, full, tile_of
@@ -36,10 +36,12 @@ def dot(
 ) -> Tensor:
     """input (M×K) @ other (K×N) + acc.
 
-    Sums are made in f32.  input_precision and allow_tf32 permit less than f32 for f32 operands; the
-    permission need not be used.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at
-    least every so many elements of K (0: as None, not before the end).  out_dtype: of the result (f32 or
-    f16) where there is no acc.
+    Sums are made in f32, of 8-bit integers in i32.  input_precision says how f32 operands are multiplied:
+    'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds products with what
+    these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) is refused, as tensor cores don't
+    multiply f32.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at least every so many
+    elements of K (0: as None, not before the end).  out_dtype: of the result (f32 or f16; i32 for integers)
+    where there is no acc.
     """
     emitter = current()
     if input_precision not in PRECISIONS:
@@ -55,11 +57,20 @@ def dot(
             f"dot needs two 2-D tiles, got {describe(input)} and {describe(other)}",
             "use x[:, None] or tl.reshape to get two axes",
         )
-    if static_dtype(out_dtype, "out_dtype") not in (f32, f16):
-        refuse("dot-out", f"dot into {out_dtype}", "use tl.float32 and cast the result with .to()")
+    operands = emitter.number(input)
+    sums = accumulator(operands)
+    if operands.is_int and out_dtype == f32:  # the default
+        out_dtype = i32
+    allowed = (f32, f16) if sums == f32 else (i32,)
+    if static_dtype(out_dtype, "out_dtype") not in allowed:
+        refuse(
+            "dot-out",
+            f"dot into {out_dtype}",
+            f"use tl.{'float32' if sums == f32 else 'int32'} and cast the result with .to()",
+        )
     result = out_dtype if acc is None else emitter.number(acc)
     wide = (
-        full((shapes[0][0], shapes[1][1]), 0, f32)
+        full((shapes[0][0], shapes[1][1]), 0, sums)
         if acc is None
         else emitter.cast(acc, f32)
         if result == f16
@@ -69,10 +80,42 @@ def dot(
     limit = None
     if max_num_imprecise_acc is not None:
         limit = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
-    if limit and emitter.number(input).is_fp8:  # sums of wider products lose nothing
+    if limit and operands.is_fp8:  # sums of wider products lose nothing
         attrs["max_imprecise"] = limit
+    if operands == f32:
+        precision = input_precision or ("ieee" if allow_tf32 is False else "tf32")
+        _check_f32(precision)
+        if precision == "tf32x3":
+            wide = _corrections(input, other, wide)
     out = emitter.emit(tile.dot, input, other, wide, **attrs)
     return emitter.cast(out, f16) if result == f16 else cast(Value, out)
+
+
+def _check_f32(precision: str) -> None:
+    """Refuses precisions in which the tensor core can't multiply f32."""
+    if precision not in ("tf32", "tf32x3"):
+        refuse(
+            "dot-precision",
+            f"input_precision={precision!r} for float32 operands: tensor cores multiply them as tf32",
+            "use 'tf32x3', which is nearly as precise as float32, or 'tf32', or cast to tl.float16",
+        )
+
+
+def _corrections(a: Operand, b: Operand, acc: Value) -> Value:
+    """acc + what the tf32 product of a and b leaves out, but for the product of the lowest bits of both."""
+    emitter = current()
+    for left, right in ((_low_bits(a), b), (a, _low_bits(b))):
+        acc = emitter.emit(tile.dot, left, right, acc)
+    return acc
+
+
+def _low_bits(x: Operand) -> Value:
+    """x without what the tensor core takes it for: exact, and with its 13 bits itself (nearly) a tf32.  0 for
+    infinities, which the product has already."""
+    emitter = current()
+    kept = emitter.value(emitter.binary("&", emitter.emit(arith.bitcast, x, dtype=u32), 0xFFFFE000))
+    low = emitter.binary("-", x, emitter.emit(arith.bitcast, kept, dtype=f32))
+    return emitter.select(emitter.binary("==", low, low), low, 0.0)
 
 
 def _reduce(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:

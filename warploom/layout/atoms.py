@@ -1,7 +1,7 @@
 """The layouts that hardware and coalescing dictate.
 
 Facts: PTX ISA, "Asynchronous warpgroup level matrix instructions", register fragments of
-wgmma.mma_async .m64nNk16 and .m64nNk32 (accumulator D, matrix A).
+wgmma.mma_async .m64nNk16, .m64nNk8 and .m64nNk32 (accumulator D, matrix A).
 """
 
 from __future__ import annotations
@@ -36,16 +36,26 @@ def wgmma_acc(shape: tuple[int, ...]) -> Layout:
 
 @lru_cache(maxsize=256)
 def wgmma_a(shape: tuple[int, ...], bits: int) -> Layout:
-    """wgmma's A operand (M, K) in registers, for elements of 16 or 8 bits.
+    """wgmma's A operand (M, K) in registers, for elements of 16, 8 or 32 bits.
 
     16 bits: as the accumulator.  8 bits: register i of lane l of warp w holds row 16·w + l/4 + 8·(i/4 mod 2),
-    column 4·(l mod 4) + i mod 4 + 16·(i/8).  Raises ValueError on other shapes and sizes.
+    column 4·(l mod 4) + i mod 4 + 16·(i/8).  32 bits: row 16·w + l/4 + 8·(i mod 2), column l mod 4 + 4·(i/2).
+    Raises ValueError on other shapes and sizes.
     """
     m, k = shape
     if bits == 16:
         return wgmma_acc(shape)
-    if bits != 8 or m % 64 or k % 32 or m < 64 or k < 32:
+    step = 256 // bits if bits in (8, 32) else 0
+    if not step or m % 64 or k % step or m < 64 or k < step:
         raise ValueError(f"no wgmma A operand is {m}x{k} of {bits} bits")
+    if bits == 32:
+        return Layout(
+            shape,
+            reg=((8, 0), (0, 4)),
+            lane=((0, 1), (0, 2), (1, 0), (2, 0), (4, 0)),
+            warp=((16, 0), (32, 0)),
+            repeats=_repeats((1, k // 8, 8), (0, m // 64, 64)),
+        )
     return Layout(
         shape,
         reg=((0, 1), (0, 2), (8, 0)),
@@ -125,15 +135,30 @@ def whole(shape: tuple[int, ...], warps: int) -> Layout:
 
 
 @lru_cache(maxsize=256)
-def turning(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
-    """Matrices of bytes on their way from slots where the other axis is adjacent to slots where `inner` is.
+def turning(shape: tuple[int, ...], itemsize: int, inner: int, warps: int) -> Layout | None:
+    """Matrices of 8- or 32-bit elements on their way from slots where the other axis is adjacent to slots
+    where `inner` is; None for other sizes, and where the tile is not made of whole blocks for every warp.
 
-    A thread holds pairs of words, each 4 bytes along `inner`, of two neighbours on the other axis: what two
-    8×8 matrices of ldmatrix.trans bring together, as a 16-bit unit there is two bytes (layout.choose,
-    `turning_form`), and stmatrix takes.  In the upper half of the lanes the two neighbours change places, so
-    that the 8 rows that an stmatrix writes lie in 8 different units of a 128-byte row.  None where the
-    tile is not made of 16×16 blocks for every warp.
+    Bytes: a thread holds pairs of words, each 4 bytes along `inner`, of two neighbours on the other axis:
+    what two 8×8 matrices of ldmatrix.trans bring together, as a 16-bit unit there is two bytes
+    (layout.choose, `turning_form`), and stmatrix takes.  In the upper half of the lanes the two neighbours
+    change places, so that the 8 rows that an stmatrix writes lie in 8 different units of a 128-byte row.
+    Blocks are 16×16.
+
+    Words: a thread holds 4×4 blocks, which it reads and writes in vectors of 16 bytes.  8 lanes that are
+    served together go along the diagonal, so that both their reads and their writes, in rows swizzled by 128
+    bytes, lie in 8 different units.
     """
+    if len(shape) != 2 or itemsize not in (1, 4):
+        return None
+    return (
+        _turning_words(shape, inner, warps)
+        if itemsize == 4
+        else _turning_bytes(shape, inner, warps)
+    )
+
+
+def _turning_bytes(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     other = 1 - inner
 
     def at(axis: int, n: int) -> Vector:
@@ -155,11 +180,29 @@ def turning(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
     return Layout(shape, reg, lanes, tuple(spread), repeats)
 
 
+def _turning_words(shape: tuple[int, ...], inner: int, warps: int) -> Layout | None:
+    other = 1 - inner
+
+    def at(axis: int, n: int) -> Vector:
+        return tuple(n if a == axis else 0 for a in range(2))
+
+    if any(n % 4 for n in shape):
+        return None
+    units = [n for n in (4, 8, 16) if all(size % (2 * n) == 0 for size in shape)]
+    vectors = [*((n, n) for n in units), *(at(other, n) for n in units)]
+    covered = dict.fromkeys((inner, other), 4 << len(units))
+    while len(vectors) < LANE_BITS + warps.bit_length() - 1:
+        fits = [a for a in (other, inner) if shape[a] % (2 * covered[a]) == 0]
+        if not fits:
+            return None
+        vectors.append(at(fits[0], covered[fits[0]]))
+        covered[fits[0]] *= 2
+    repeats = _repeats(*((a, shape[a] // covered[a], covered[a]) for a in (inner, other)))
+    reg = (at(inner, 1), at(inner, 2), at(other, 1), at(other, 2))
+    return Layout(shape, reg, tuple(vectors[:LANE_BITS]), tuple(vectors[LANE_BITS:]), repeats)
+
+
 # ---- short forms
-
-
-def _parse_a8(text: str) -> Layout:
-    return wgmma_a(parse_shape(text), 8)
 
 
 def _dims(shape: tuple[int, ...]) -> str:
@@ -177,10 +220,11 @@ def _recognise_acc(x: Layout) -> str | None:
     return _dims(x.shape) if is_wgmma_acc(x) else None
 
 
-def _recognise_a8(x: Layout) -> str | None:
+def _recognise_a(x: Layout, bits: int) -> str | None:
     m, k = x.shape if len(x.shape) == 2 else (0, 0)
-    fits = x.warps == 4 and m >= 64 and k >= 32 and m % 64 == 0 and k % 32 == 0
-    return _dims(x.shape) if fits and x == wgmma_a(x.shape, 8) else None
+    step = 256 // bits
+    fits = x.warps == 4 and m >= 64 and k >= step and m % 64 == 0 and k % step == 0
+    return _dims(x.shape) if fits and x == wgmma_a(x.shape, bits) else None
 
 
 def _parse_blocked(text: str) -> Layout:
@@ -202,5 +246,6 @@ def _recognise_blocked(x: Layout) -> str | None:
 
 
 NAMED["wgmma_acc"] = (lambda text: wgmma_acc(parse_shape(text)), _recognise_acc)
-NAMED["wgmma_a8"] = (_parse_a8, _recognise_a8)
+NAMED["wgmma_a8"] = (lambda text: wgmma_a(parse_shape(text), 8), lambda x: _recognise_a(x, 8))
+NAMED["wgmma_a32"] = (lambda text: wgmma_a(parse_shape(text), 32), lambda x: _recognise_a(x, 32))
 NAMED["blocked"] = (_parse_blocked, _recognise_blocked)

@@ -315,15 +315,15 @@ class _Task:
                     self.anchors.append((1, 0, a, self._a_fragment(a)))
 
     def _turned(self, o: Op) -> None:
-        """Bytes on their way between slots of different orders."""
+        """A tile on its way between slots of different orders."""
         place, v = o.operands
         made = self.facts.definition.get(v)
         if made is None or made.kind is not hopper.shared_load:
             return
         there, here = place.type, made.operands[0].type
         assert isinstance(there, Shared) and isinstance(here, Shared)
-        if there.dtype.bits == 8 and there.inner != here.inner:
-            layout = turning(_shape(v), there.inner, self.warps)
+        if there.inner != here.inner:
+            layout = turning(_shape(v), there.dtype.bytes, there.inner, self.warps)
             if layout is not None:
                 self.anchors.append((1, 0, v, layout))
 

@@ -171,7 +171,9 @@ class _Pipeliner:
             assert isinstance(start.type, Tile)
             if self.zero(start):
                 from_zero.add(c)
-                init[c.index] = hopper.no_acc(b, shape=start.type.shape, hint="acc_init")
+                init[c.index] = hopper.no_acc(
+                    b, shape=start.type.shape, dtype=start.type.dtype, hint="acc_init"
+                )
             else:
                 init[c.index] = hopper.in_flight(b, start, hint="acc_init")
             results[c.index] = Value(init[c.index].type, start.hint)

@@ -19,16 +19,16 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, tile
-from warploom.ir.types import InFlight, Shared, Tile, i1, shape_of
+from warploom.ir.types import InFlight, Shared, Tile, dtype_of, i1, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule import rings
 from warploom.schedule.model import StorePlan
 
 
 def readable(t: Shared, is_a: bool) -> bool:
-    """Can wgmma read its left (right) operand in place?  Swizzled, and 8-bit operands K-major."""
+    """Can wgmma read its left (right) operand in place?  Swizzled, and K-major but for 16 bits."""
     k_axis = 1 if is_a else 0
-    return bool(t.swizzle) and (t.dtype.bits > 8 or t.inner == k_axis)
+    return bool(t.swizzle) and (t.inner == k_axis or not hopper.only_k_major(t.dtype))
 
 
 def dot(
@@ -39,7 +39,7 @@ def dot(
     if o.attrs.get("max_imprecise"):
         return _promoted(b, a, right, acc, rings.promotion_step(o), columns)
     if zero:
-        start = hopper.no_acc(b, shape=shape_of(acc.type))
+        start = hopper.no_acc(b, shape=shape_of(acc.type), dtype=dtype_of(acc.type))
         return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
     start = hopper.in_flight(b, acc)
     return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint, o.id)
@@ -105,7 +105,7 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
     """Room for a dot's right operand that is computed in registers."""
     t = o.operands[1].type
     assert isinstance(t, Tile)
-    inner = 0 if t.dtype.bits == 8 or t.shape[1] * t.dtype.bytes % 32 else 1
+    inner = 0 if hopper.only_k_major(t.dtype) or t.shape[1] * t.dtype.bytes % 32 else 1
     row = t.shape[1] if inner else rings.promotion_step(o)
     place = hopper.shared_alloc(
         top,

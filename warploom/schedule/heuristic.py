@@ -225,13 +225,6 @@ def _check_dot_types(o: Op) -> None:
     """Refuses a dot that no split makes legal."""
     a = dtype_of(o.operands[0].type)
     k = shape_of(o.operands[0].type)[1]
-    if a.bits > 16:
-        raise CompileError(
-            "dot-dtype",
-            f"dot of {a}: the tensor core path takes f16, bf16 and fp8 operands",
-            o.loc,
-            help="cast the operands to bf16 or f16: there is no tf32, whatever input_precision permits",
-        )
     unit = 32 // a.bytes
     if k % unit:
         raise CompileError(

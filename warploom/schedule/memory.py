@@ -5,7 +5,8 @@ Rings are as deep, staging as wide as shared memory allows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from math import prod
 
 from warploom.errors import CompileError, Loc
@@ -80,7 +81,7 @@ class Memory:
     ) -> tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]:
         """Depths and staging that fit together: rings of `wanted` slots come before more than one buffer of
         staging, two slots before any."""
-        links = [x for g in self.groups for x in self.links(g)]
+        links = _named_apart([x for g in self.groups for x in self.links(g)])
         slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
         other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
         self.check_depth()
@@ -304,6 +305,17 @@ class _Wish:
 
 def _depth_knob(specialized: bool) -> str:
     return "num_buffers_warp_spec" if specialized else "num_stages"
+
+
+def _named_apart(links: list[_Link]) -> list[_Link]:
+    """Passes find a channel's plan by its name: loads of two loops may be called alike."""
+    seen: set[str] = set()
+    out = []
+    for x in links:
+        name = next(n for i in count() if (n := f"{x.name}{i or ''}") not in seen)
+        seen.add(name)
+        out.append(replace(x, name=name))
+    return out
 
 
 def _name(group: tuple[Op, ...]) -> str:

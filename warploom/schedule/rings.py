@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from warploom.ir.core import Effect, Op, Region, Value
-from warploom.ir.ops import control, task, tile
+from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule.access import Accesses
@@ -146,8 +146,8 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
     """The axis that must be adjacent in shared memory for the dots which read item v in place; None
     where either will do.
 
-    8-bit operands of wgmma are K-major, and MN-major ones need whole panels along M or N (PTX ISA,
-    wgmma, "Shared memory matrix layout").
+    Operands of wgmma that are not of 16 bits are K-major, and MN-major ones need whole panels along M or N
+    (PTX ISA, wgmma, "Shared memory matrix layout").
     """
     axes: set[int] = set()
     for user, operand in real_users(structure, v):
@@ -159,7 +159,7 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
             continue
         size = _dtype(operand).bytes
         extent = shape[1 - k_axis] // parts(user)[1 - k_axis]
-        if size == 1 or extent * size % 32:
+        if hopper.only_k_major(_dtype(operand)) or extent * size % 32:
             axes.add(_trace(structure, operand, v, k_axis))
     return min(axes, default=None)
 

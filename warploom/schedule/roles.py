@@ -3,7 +3,7 @@ there are tasks at all.
 
     loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
     address arithmetic, loop control ─▶ whoever needs it (schedule/demand.py)
-    8-bit items that wgmma needs turned ─▶ producer, then transposer
+    items that wgmma needs turned ─▶ producer, then transposer
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Effect, Op, Value
-from warploom.ir.ops import control, tile
+from warploom.ir.ops import control, hopper, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
 from warploom.schedule import rings
@@ -172,18 +172,20 @@ class _Assigner:
         ]
 
     def relayed(self, loads: list[Op]) -> frozenset[Op]:
-        """Bytes that wgmma needs in another order than memory has them, and that can land as they are."""
+        """Operands that wgmma needs in another order than memory has them, and that can land as they are."""
         found = set()
         for o in loads:
             t = o.result.type
             assert isinstance(t, Tile)
-            if not isinstance(t.elem, DType) or t.elem.bits != 8 or rings.is_vector(o):
+            if not isinstance(t.elem, DType) or rings.is_vector(o):
+                continue
+            if not hopper.only_k_major(t.elem):
                 continue
             wanted = rings.wanted_inner(self.subject.structure, o.result)
             if wanted is None or rings.misplaced(self.subject.accesses, o) is None:
                 continue
             lands = rings.choose_via(self.subject.accesses, o, relayed=True)[0] != "registers"
-            if lands and turning(t.shape, wanted, GROUP_WARPS) is not None:
+            if lands and turning(t.shape, t.elem.bytes, wanted, GROUP_WARPS) is not None:
                 found.add(o)
         return frozenset(found)
 

@@ -274,9 +274,23 @@ def _dot(o: Op, a: Any, b: Any, acc: Any) -> Any:
 
 
 def multiply(a: Any, b: Any) -> Any:
-    """a @ b of narrow floats in float32 (exact products, float32 sums)."""
+    """a @ b as the tensor core has it: of floats in float32 (exact products, float32 sums), f32 operands cut
+    to tf32; of integers in int32, which wraps (PTX ISA, "wgmma.mma_async", precision and rounding)."""
+    if a.dtype.kind in "iu":  # exact in float64: fewer than 2^37 products of 16 bits
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        return exact.astype(np.int64).astype(np.int32)
     with np.errstate(all="ignore"):
-        return a.astype(np.float32) @ b.astype(np.float32)
+        return _multiplied(a) @ _multiplied(b)
+
+
+_TF32 = np.uint32(0xFFFFE000)  # sign, 8 bits of exponent, 10 of mantissa
+
+
+def _multiplied(x: Any) -> Any:
+    """The float32 that the tensor core takes an element for."""
+    if x.dtype != np.float32:
+        return x.astype(np.float32)
+    return (np.ascontiguousarray(x).view(np.uint32) & _TF32).view(np.float32)
 
 
 @_pure(task.ring_next)

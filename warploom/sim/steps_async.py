@@ -315,9 +315,14 @@ def _perform(a: Agent, p: Product) -> None:
         p.value = multiply(left, _operand(a, p.op, p.b, 1).T)
         if p.use_acc:
             start = p.acc.value
-            p.value = p.value + (np.float32(np.nan) if start is None else start)
+            p.value = p.value + (_garbage(p.value.dtype) if start is None else start)
     p.is_done = True
     a.wgmma.unfinished.remove(p)
+
+
+def _garbage(dtype: Any) -> Any:
+    """What stands in an accumulator that nothing wrote."""
+    return np.float32(np.nan) if dtype == np.float32 else np.int32(0x55555555)
 
 
 def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
@@ -361,7 +366,7 @@ def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
         if acc.value is None and a.cta.has_data:
             kind = v.type
             assert isinstance(kind, Tile)
-            values.append(np.full(kind.shape, np.nan, np.float32))
+            values.append(np.full(kind.shape, _garbage(kind.dtype.numpy)))
         else:
             values.append(acc.value)
     return results_of(o, tuple(values))

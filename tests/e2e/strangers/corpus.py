@@ -8,6 +8,7 @@ from tests.e2e.strangers import (
     around,
     attention,
     backward,
+    formats,
     fused,
     plain,
     serving,
@@ -29,6 +30,7 @@ ATTENDING: Mapping[str, Builds] = {
 def cases() -> Iterator[Case]:
     """Products."""
     yield from plain.cases()
+    yield from formats.cases()
     yield from around.cases()
     yield from several.cases()
 

@@ -24,6 +24,9 @@ from warploom import TensorDescriptor
 from warploom.errors import WarploomWarning
 
 SECONDS = 25  # for one kernel
+START_SECONDS = (
+    60  # more for a lane's first: it imports torch and makes a context, beside all others
+)
 
 
 def upload(x: Any) -> Any:
@@ -111,6 +114,7 @@ class Lane:
             self.process = self.context.Process(target=work, args=(theirs,), daemon=True)
             self.process.start()
             theirs.close()  # so that a dead process is the end of the pipe
+            self.patience = SECONDS + START_SECONDS
         self.job, self.since = job, time.perf_counter()
         self.pipe.send(job)
 
@@ -123,11 +127,11 @@ class Lane:
             except (EOFError, ConnectionError):
                 self.process.join(1)
                 got = {"wrong": f"the process died ({self.process.exitcode})"}
-        elif time.perf_counter() - self.since > SECONDS:
-            got = {"wrong": f"no answer in {SECONDS} s"}
+        elif time.perf_counter() - self.since > self.patience:
+            got = {"wrong": f"no answer in {self.patience} s"}
         else:
             return None
-        self.job = None
+        self.job, self.patience = None, SECONDS
         if got["wrong"] and not got["wrong"].startswith(("argument ", "CompileError")):
             self.process.kill()
             self.process = None

@@ -1,7 +1,7 @@
 """Scripts that are refused while they are translated."""
 
 from warploom import Script
-from warploom.language import float8e4nv, float16, float32, int32
+from warploom.language import float8e4nv, float16, float32, int8, int32
 
 
 class Base(Script):
@@ -83,6 +83,10 @@ class Products(Base):
             g = self.shared_tensor(dtype=float8e4nv, shape=[256, 64])
             self.wgmma.fence()
             self.wgmma.mma(f, g.block([128, 64], at=[1, 0]), acc)
+        if bug == "int8 into floats":
+            i = self.shared_tensor(dtype=int8, shape=[64, 64])
+            self.wgmma.fence()
+            self.wgmma.mma(i, i.transpose(), acc)
         if bug == "M of 32":
             small = self.register_tensor(dtype=float32, shape=[32, 64], init=0.0)
             self.wgmma.mma(x.block([32, 64], at=[0, 0]), x.transpose(), small)

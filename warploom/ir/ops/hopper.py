@@ -21,6 +21,7 @@ from warploom.ir.types import (
     TensorMap,
     Tile,
     View,
+    accumulator,
     dtype_of,
     f32,
     i1,
@@ -377,15 +378,16 @@ def cp_async_arrive(b: Barriers, index: Scalar) -> None:
 @op(levels=HARDWARE)
 def in_flight(t: Tile) -> InFlight:
     """A tile as the start of an accumulation chain (no instruction)."""
-    require(t.dtype == f32, f"wgmma accumulates in f32, not {t.dtype}")
+    require(t.dtype in (f32, i32), f"wgmma accumulates in f32 or i32, not {t.dtype}")
     return InFlight(t)
 
 
 @op(levels=HARDWARE)
-def no_acc(*, shape: tuple[int, ...], layout: object = None) -> InFlight:
+def no_acc(*, shape: tuple[int, ...], dtype: DType = f32, layout: object = None) -> InFlight:
     """An accumulator without contents (no instruction): the first wgmma on it has use_acc false.  Waiting
     for it where no wgmma wrote it gives undefined elements, which a select must discard."""
-    return InFlight(Tile(shape, f32, layout))
+    require(dtype in (f32, i32), f"wgmma accumulates in f32 or i32, not {dtype}")
+    return InFlight(Tile(shape, dtype, layout))
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)
@@ -394,12 +396,20 @@ def wgmma_fence() -> None:
     whenever the accumulator or a register operand was written by other instructions."""
 
 
+def only_k_major(dtype: DType) -> bool:
+    """Do wgmma's operands of this type lie along K in shared memory?  16-bit ones may lie along M or N as
+    well (PTX ISA, "wgmma.mma_async", imm-trans-a and imm-trans-b)."""
+    return dtype.bits != 16
+
+
 @op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ)
 def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     """Issues acc ← a·b + (acc where use_acc, else 0), asynchronously: a chain of wgmma.mma_async over K.
 
     a: Shared (m, k) or a Tile (m, k) in registers, pinned until the wait; b: Shared (k, n); m a multiple
-    of 64.  f16 and bf16 in either order (`inner`), 8-bit operands K-major only (PTX ISA, wgmma).
+    of 64.  f16 and bf16 in either order (`inner`), others K-major only.  f32 counts as tf32: the lowest 13
+    bits of each element are ignored.  i8 and u8, in any pair, accumulate in i32, which wraps; other operands
+    in f32.  (PTX ISA, "wgmma.mma_async".)
     """
     for t in (a, b):
         if isinstance(t, Shared):
@@ -414,11 +424,24 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     require(n % 8 == 0, f"wgmma needs N to be a multiple of 8, got {n}", "wgmma-n")
     unit = 32 // b.dtype.bytes
     require(k % unit == 0, f"wgmma needs K to be a multiple of {unit}, got {k}", "wgmma-k")
-    if b.dtype.bits == 8:
-        require(b.inner == 0, f"8-bit wgmma operands are K-major, {b} is not", "wgmma-fp8-major")
-        if isinstance(a, Shared):
+    alike = a.dtype == b.dtype or (a.dtype.bits == b.dtype.bits == 8)
+    require(
+        alike and a.dtype.is_float == b.dtype.is_float,
+        f"wgmma can't multiply {a.dtype} by {b.dtype}",
+        "wgmma-dtype",
+    )
+    sums = accumulator(b.dtype)
+    require(
+        acc.tile.dtype == sums,
+        f"wgmma of {b.dtype} accumulates in {sums}, not {acc.tile.dtype}",
+        "wgmma-dtype",
+    )
+    for s, k_axis in ((a, 1), (b, 0)):
+        if isinstance(s, Shared) and only_k_major(s.dtype):
             require(
-                a.inner == 1, f"8-bit wgmma operands are K-major, {a} is not", "wgmma-fp8-major"
+                s.inner == k_axis,
+                f"wgmma operands of {s.dtype} are K-major, {s} is not",
+                "wgmma-major",
             )
     require(use_acc == Scalar(i1), "use_acc is a scalar i1")
     return acc

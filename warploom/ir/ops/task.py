@@ -111,8 +111,8 @@ def slice_block(x: Tile, *block: Scalar, shape: tuple[int, ...]) -> Tile:
 @op(levels=frozenset({Level.TASK, Level.CHANNEL}))
 def relay(x: Tile) -> Tile:
     """x, by way of a task of its own: its readers find it in other slots than those that it was loaded to,
-    which may be laid out with another axis adjacent.  (8-bit operands of wgmma are K-major; memory may have
-    them the other way.)"""
+    which may be laid out with another axis adjacent.  (Operands of wgmma that are not of 16 bits are K-major;
+    memory may have them the other way.)"""
     return x
 
 

@@ -22,12 +22,15 @@ from warploom.ir.types import (
     Scalar,
     Tile,
     View,
+    accumulator,
     elem_of,
-    f32,
+    f64,
     i1,
+    i8,
     i32,
     like,
     shape_of,
+    u8,
 )
 
 # ---- the program
@@ -167,30 +170,35 @@ def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
 
 @op(levels=SEQUENTIAL)
 def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Tile:
-    """acc + a @ b in acc's dtype (f32).  `max_imprecise`: FP8 partial sums are added to acc in full
-    float32 at least every so many elements of K."""
+    """acc + a @ b in acc's dtype: f32 for operands that are floats, i32 (which wraps) for 8-bit integers.
+
+    f32 operands are multiplied as tf32: their lowest 13 bits don't count (PTX ISA, "wgmma.mma_async",
+    precision and rounding).  `max_imprecise`: FP8 partial sums are added to acc in full float32 at least
+    every so many elements of K.
+    """
     for name, t in (("a", a), ("b", b)):
         require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")
     require(
         len(a.shape) == len(b.shape) == 2, f"dot needs two 2-D tiles, got {a} and {b}", "dot-rank"
     )
     for t in (a, b):
-        require(t.dtype.is_float, f"dot multiplies floats, not {t.dtype}", "dot-integer")
+        require(
+            t.dtype.is_float or t.dtype in (i8, u8),
+            f"dot multiplies floats and 8-bit integers, not {t.dtype}",
+            "dot-integer",
+        )
+    bytes_alike = a.dtype.bits == b.dtype.bits == 8 and a.dtype.is_float == b.dtype.is_float
     require(
-        a.dtype.bits == b.dtype.bits,
-        f"dot can't multiply {a.dtype} by {b.dtype}",
-        "dot-dtype",
-    )
-    require(
-        a.dtype == b.dtype or a.dtype.is_fp8,
+        (a.dtype == b.dtype and a.dtype != f64) or bytes_alike,
         f"dot can't multiply {a.dtype} by {b.dtype}",
         "dot-dtype",
     )
     (m, k), (k2, n) = a.shape, b.shape
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
+    sums = accumulator(a.dtype)
     require(
-        acc.shape == (m, n) and acc.dtype == f32,
-        f"dot accumulates {m}x{n}xf32 into {acc}",
+        acc.shape == (m, n) and acc.dtype == sums,
+        f"dot accumulates {m}x{n}x{sums} into {acc}",
         "dot-acc",
     )
     return acc
