@@ -1,4 +1,4 @@
-"""A GEMM that nothing is wrong with."""
+"""Kernels that nothing is wrong with."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def matmul(a_ptr: Any, b_ptr: Any, c_ptr: Any, M: Any, N: Any, K: Any, BM: tl.co
         b_ptrs += BK
     c_ptrs = c_ptr + m[:, None] * N + n[None, :]
     tl.store(c_ptrs, acc.to(tl.bfloat16), mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@wl.jit
+def doubled(x_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    tl.store(y_ptr + i, x + x)

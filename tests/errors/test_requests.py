@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import warploom as wl
-from tests.errors.kernels import matmul
+from tests.errors.kernels import doubled, matmul
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime.args import Array, Field
 
@@ -75,6 +75,17 @@ def test_a_request_that_cannot_be_met(case: tuple[Any, ...]) -> None:
     assert error.loc is not None
     assert line in Path(error.loc.file).read_text().splitlines()[error.loc.line - 1]
     assert "^^^" in str(error)
+
+
+def test_a_tile_that_no_thread_can_hold() -> None:
+    signature = ["*fp32:16", "*fp32:16"]
+    with pytest.raises(CompileError) as caught:
+        doubled.compile(signature, {"BLOCK": 1 << 18}, num_warps=4)
+    error = caught.value
+    assert error.code == "tile-size" and "2048 elements for each of 128 threads" in error.message
+    assert error.help is not None and "num_warps" in error.help
+    assert error.loc is not None and "tl.load" in str(error)
+    assert doubled.compile(signature, {"BLOCK": 1 << 15}, num_warps=32).resources.problems() == ()
 
 
 def test_dots_of_unsupported_types() -> None:

@@ -76,6 +76,17 @@ def arange_empty(p):
     x = tl.arange(4, 4)  # error[arange-empty]: arange(4, 4) is empty
 
 
+@bad("*f16", BLOCK=1 << 24)
+def more_elements_than_a_tile_has(p, BLOCK: tl.constexpr):
+    tl.store(p + tl.arange(0, BLOCK), 0.0)  # error[tile-size]: 16777216 elements, a tile at most 1048576
+
+
+@bad("*f16")
+def more_elements_by_broadcast(p):
+    x = tl.arange(0, 2048)[:, None]
+    y = x + tl.arange(0, 2048)[None, :]  # error[tile-size]: 4194304 elements, a tile at most 1048576
+
+
 @bad("*f16 i32")
 def shape_at_run_time(p, n):
     x = tl.zeros((16, n), tl.float32)  # error[constexpr-required]: the shape must be a constexpr integer

@@ -44,6 +44,8 @@ from warploom.ir.types import (
     u64,
 )
 
+MAX_TILE_ELEMENTS = 1 << 20  # of one tile; Triton's limit too
+
 Number = bool | int | float
 Operand = Any  # Value | Const | Number; anything else is refused with a message
 Tensor = Any  # what kernels compute with, as type checkers of users' code see it
@@ -192,6 +194,13 @@ class Emitter:
         return self.renamed.get(v, v)
 
     def _remember(self, o: Op) -> None:
+        for v in o.results:
+            if isinstance(v.type, Tile) and v.type.size > MAX_TILE_ELEMENTS:
+                refuse(
+                    "tile-size",
+                    f"{v.type} has {v.type.size} elements, a tile at most {MAX_TILE_ELEMENTS}",
+                    "take smaller blocks: more programs, or a loop",
+                )
         if o.loc is not None:
             for v in o.results:
                 self.made[v] = o.loc

@@ -23,7 +23,8 @@ layout flows on to what uses the value, and back to what computes it where memor
 takes one layout only, refuses another that is annotated.
 
 Refuses (InternalError): wgmma in tasks that are not one warp group a replica, and a tile outside tasks;
-(CompileError `reshape-layout`) a reshape of a large tile between shapes that divide in no common way.
+(CompileError) a reshape of a large tile between shapes that divide in no common way (`reshape-layout`), and
+a tile of which a thread would hold far more than its registers (`tile-size`): ptxas would spill for minutes.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ WORST_OF_ACCUMULATORS = 4.0
 
 LARGEST_WHOLE = 256  # elements that a thread may have to hold alone: its registers
 
+# Elements of a tile that a thread may hold: at 8 bits each, all of its registers and one more.
+MAX_ELEMENTS_PER_THREAD = 1024
+
 # A reshape is not among them: not every layout of its result has one of its operand.
 _CHEAP_SHAPE = frozenset({tile.expand_dims, tile.broadcast, tile.transpose})
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic})
@@ -82,11 +86,30 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
                 _Task(r, w, facts).placed()
                 for r, w in zip(o.regions, o.attrs["warps"], strict=True)
             )
+            for r in regions:
+                _check_sizes(r, target)
             o = o.with_(regions=regions)
         elif any(_tile(v.type) for v in (*o.operands, *o.results)):
             raise InternalError(f"assign_layouts: {o.kind.name} on tiles outside tasks")
         ops.append(o)
     return func.with_(body=Region(func.body.params, tuple(ops)))
+
+
+def _check_sizes(region: Region, target: Target) -> None:
+    """Refuses tiles of which no thread can hold its part."""
+    for o in walk(region):
+        for t in filter(None, (_tile(v.type) for v in o.results)):
+            part = t.size // t.layout.threads if t.layout is not None else 0
+            if part > MAX_ELEMENTS_PER_THREAD:
+                size = "x".join(map(str, t.shape))
+                raise CompileError(
+                    "tile-size",
+                    f"a tile of {size} is {part} elements for each of {t.layout.threads} threads, at most "
+                    f"{MAX_ELEMENTS_PER_THREAD} are compiled; a thread has "
+                    f"{target.max_registers_per_thread} registers",
+                    o.loc,
+                    help="take smaller blocks, or more warps (num_warps, num_consumer_groups)",
+                )
 
 
 def _tile(t: Type) -> Tile | None:
