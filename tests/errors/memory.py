@@ -166,3 +166,9 @@ def atomic_scope(p):
 def descriptor_offset_without_list(p, n):
     d = tl.make_tensor_descriptor(p, [n], [1], [64])
     x = d.load(n)  # error[block-rank]: offsets is i32
+
+
+@bad("*f16")
+def boundary_check_of_no_axis(p):
+    b = tl.make_block_ptr(p, (64, 64), (64, 1), (0, 0), (64, 64), (1, 0))
+    x = tl.load(b, boundary_check=(2,), padding_option="nan")  # error[axis]: axis 2 of a tile of rank 2

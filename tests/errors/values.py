@@ -318,6 +318,22 @@ def numpy_in_a_kernel(p):
 
 
 @bad("*f32")
+def pythons_zip(p):
+    for i, x in zip((0, 1), (2, 3)):  # error[unsupported]: kernels can't use Python's zip
+        tl.store(p + i, x)
+
+
+@bad("*f32")
+def pythons_open(p):
+    x = open("x")  # error[unsupported]: kernels can't use Python's open
+
+
+@bad("*f32")
+def dtype_that_is_none(p):
+    x = tl.load(p).to("float99")  # error[not-a-dtype]: found 'float99'
+
+
+@bad("*f32")
 def numpy_dtype(p):
     x = tl.zeros((64,), np.float32)  # error[not-a-dtype]: found the type numpy.float32
 

@@ -14,7 +14,6 @@ functions find it by `current()`.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +25,7 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import (
+    DTYPES,
     DType,
     InFlight,
     Pointer,
@@ -393,7 +393,7 @@ class Emitter:
             refuse(
                 "pointer-offset",
                 f"a pointer offset is an integer, found {describe(y)}",
-                "cast the offset with .to(tl.int32)",
+                "divide integers by //, or cast the offset with .to(tl.int32)",
             )
         # Unsigned offsets must not turn negative by their top bit.
         y = self.cast(y, i64 if width(d) > 32 or d is u32 else i32)
@@ -584,11 +584,14 @@ def static_dtype(x: object, what: str) -> DType:
     if isinstance(x, DType):
         return x
     word = getattr(x, "__name__", str(x)).rpartition(".")[2]  # of np.float32, torch.float32
-    known = re.fullmatch(r"b?float\d+|u?int\d+", word)
+    known = {
+        "bfloat16",
+        *(f"{d.kind}{d.bits}" for d in DTYPES.values() if d.bits > 8 or not d.is_float),
+    }
     refuse(
         "not-a-dtype",
         f"{what} must be a dtype, found {describe(x)}",
-        f"pass tl.{word}" if known else "pass tl.float16 or the like",
+        f"pass tl.{word}" if word in known else "pass tl.float16 or the like",
     )
 
 

@@ -37,7 +37,14 @@ from warploom.frontend.source import (
     parameters,
     parse_function,
 )
-from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, SPECULATED, SYMBOLS, UNSUPPORTED
+from warploom.frontend.vocabulary import (
+    NOT_YET,
+    PYTHON_BUILTINS,
+    REPLACED,
+    SPECULATED,
+    SYMBOLS,
+    UNSUPPORTED,
+)
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Tile, i1, shape_of
@@ -127,9 +134,13 @@ class Expressions(ABC):
                 (Note(f"{node.id} is assigned here", where),),
                 f"give {node.id} a value before that block",
             )
-        if not found or (
-            value is getattr(builtins, node.id, None) and node.id not in PYTHON_BUILTINS
-        ):
+        pythons = vars(builtins).get(node.id, self)  # no kernel's value is self
+        if found and value is pythons and node.id not in PYTHON_BUILTINS:
+            help = REPLACED.get(
+                node.id, "see the names of tl, and of Python: range, min, max, abs, len"
+            )
+            self.fail(node, "unsupported", f"kernels can't use Python's {node.id}", help)
+        if not found:
             known_names = [*self.scope, *self.source.fn.__globals__, *PYTHON_BUILTINS]
             self.fail(
                 node,

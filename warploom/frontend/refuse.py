@@ -27,7 +27,7 @@ ADVICE: dict[str, str] = {
     "dtype-mismatch": "cast one side with .to(dtype)",
     "mask-shape": "build the mask from the same offsets as the pointer",
     "not-a-pointer": "add offsets to a pointer argument: ptr + offsets",
-    "pointer-offset": "cast the offset with .to(tl.int32)",
+    "pointer-offset": "divide integers by //, or cast the offset with .to(tl.int32)",
     "program-axis": "use axis 0, 1 or 2",
     "reduce-operand": "a single value needs no reduction",
     "reshape": "the product of the new shape must equal the number of elements",

@@ -486,7 +486,7 @@ class Statements(Expressions):
                     refuse(
                         "range-bound",
                         f"a loop bound is an integer, found {describe(b)}",
-                        "cast it with .to(tl.int32)",
+                        "divide integers by // or tl.cdiv, or cast it with .to(tl.int32)",
                     )
                 d = promote(d, False, kind, is_literal(b))
             backwards = False

@@ -56,6 +56,15 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.TryStar: ("try", "kernels raise nothing; use masks or tl.device_assert"),
 }
 
+# Of Python's functions those that kernels are often written with, and what to write instead.
+REPLACED = {
+    "enumerate": "write for i in tl.static_range(len(xs)), and xs[i]",
+    "zip": "write for i in tl.static_range(len(xs)), and xs[i], ys[i]",
+    "sum": "write tl.sum, or a loop",
+    "pow": "multiply, or use tl.exp2",
+    "round": "write tl.floor(x + 0.5)",
+}
+
 # Of Triton's language, but not here (yet).
 NOT_YET = frozenset(
     {

@@ -22,7 +22,7 @@ from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Pointer, i1, i32, i64
 from warploom.language.core import BlockPointer, Descriptor, builtin
-from warploom.language.shape import arange, expand_dims, full, positive_shape
+from warploom.language.shape import arange, axis_of, expand_dims, full, positive_shape
 
 CACHE_MODIFIERS = ("", ".ca", ".cg", ".cv", ".cs", ".wb", ".wt")
 EVICTION_POLICIES = ("", "evict_first", "evict_last", "evict_normal")
@@ -106,10 +106,10 @@ def load(
     emitter = current()
     if isinstance(pointer, BlockPointer):
         _no_mask(mask, other)
-        static_ints(boundary_check, "boundary_check")
+        checked = _checked_axes(boundary_check, pointer)
         policy = _policy(eviction_policy)
         box = _load_box(pointer.view, pointer.offsets, pointer.block_shape, **policy)
-        return _pad(box, pointer, padding_option, boundary_check)
+        return _pad(box, pointer, padding_option, checked)
     _no_block_options(boundary_check, padding_option)
     d = _pointer(pointer, "load")
     shape = emitter.shape(pointer)
@@ -145,7 +145,7 @@ def store(
     emitter = current()
     if isinstance(pointer, BlockPointer):
         _no_mask(mask, None)
-        static_ints(boundary_check, "boundary_check")
+        _checked_axes(boundary_check, pointer)
         where = (pointer.view, pointer.offsets)
         policy = _policy(eviction_policy)
         _store_box(*where, value, pointer.block_shape, pointer.dtype, **policy)
@@ -165,6 +165,11 @@ def _no_mask(mask: Operand, other: Operand) -> None:
             "a block pointer takes no mask or other",
             "use boundary_check=(0, 1) and padding_option=",
         )
+
+
+def _checked_axes(boundary_check: Any, pointer: BlockPointer) -> tuple[int, ...]:
+    rank = len(pointer.block_shape)
+    return tuple(axis_of(a, rank) for a in static_ints(boundary_check, "boundary_check"))
 
 
 def _no_block_options(boundary_check: Any, padding_option: Any) -> None:
@@ -198,14 +203,13 @@ def _store_box(
     emitter.emit(tile.store_box, view, written, *at, **policy)
 
 
-def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: Any) -> Value:
+def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: tuple[int, ...]) -> Value:
     """What a load by block pointer reads outside the checked axes."""
     if padding not in PADDINGS:
         refuse("padding", f"padding_option={padding!r}", 'use "zero" or "nan"')
     if padding != "nan":
         return box
-    axes = static_ints(checked, "boundary_check")
-    return _nan_outside(box, pointer.shape, pointer.offsets, axes)
+    return _nan_outside(box, pointer.shape, pointer.offsets, checked)
 
 
 def _nan_outside(
@@ -274,7 +278,7 @@ def _same_rank(name: str, given: Any, rank: int) -> None:
         refuse(
             "block-rank",
             f"{name} has {count} entries, the block {rank} axes",
-            f"give {rank} entries as a list",
+            "give one entry for each axis of the block",
         )
 
 
