@@ -102,6 +102,9 @@ class State:
     groups: dict[str, Group] = field(default_factory=dict)  # by the names of their markers
     names: set[str] = field(default_factory=set)
     sites: dict[Value, int] = field(default_factory=dict)  # shared value -> its shared_tensor call
+    orders: dict[Value, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # transposes' axes, in terms of that
     maps: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     flight: dict[Value, int] = field(default_factory=dict)  # accumulator -> groups committed since
     count: int = 0  # of shared_tensor calls
@@ -177,14 +180,23 @@ class Program:
         self.choices[site] = replace(choice, **{what: n}, why={**choice.why, what: (because, loc)})
         raise Again
 
+    def choose_inner(self, s: Value, axis: int, because: str, loc: Loc | None) -> None:
+        """A use of `s`, a part of a shared tensor or a transpose of one, wants its `axis` adjacent."""
+        order = self.state.orders.get(s)
+        self.choose(self.state.sites[s], "inner", order[axis] if order else axis, because, loc)
+
     def site(self, s: Value) -> int | None:
         return self.state.sites.get(s)
 
-    def derived(self, old: Value, new: Value) -> Value:
-        """`new` is a part of the shared tensor `old`."""
-        site = self.state.sites.get(old)
+    def derived(self, old: Value, new: Value, perm: tuple[int, ...] | None = None) -> Value:
+        """`new` is a part of the shared tensor `old`, or it with its axes in the order `perm`."""
+        site, order = self.state.sites.get(old), self.state.orders.get(old)
         if site is not None:
             self.state.sites[new] = site
+            if perm:
+                order = tuple(order[axis] for axis in perm) if order else perm
+            if order:
+                self.state.orders[new] = order
         return new
 
 

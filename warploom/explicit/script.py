@@ -678,7 +678,7 @@ def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
             )
         if inner is not None:
             n = shapes.axis_of(inner, len(x.type.shape))
-            p.choose(site, "inner", n, "annotate_layout", emitter.loc)
+            p.choose_inner(x, n, "annotate_layout", emitter.loc)
         if swizzle is not None:
             p.choose(
                 site, "swizzle", static_int(swizzle, "swizzle"), "annotate_layout", emitter.loc

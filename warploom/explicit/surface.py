@@ -434,7 +434,7 @@ def _no_swizzle(p: Program, s: Value) -> NoReturn:
         other = 1 - t.inner
         if default_swizzle(t.box[other] * t.dtype.bytes):
             because = f"wgmma reads swizzled rows, those along axis {t.inner} are too short"
-            p.choose(site, "inner", other, because, current().loc)
+            p.choose_inner(s, other, because, current().loc)
     refuse(
         "wgmma-swizzle",
         f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",
@@ -720,7 +720,7 @@ def _k_major(s: Value, k_axis: int) -> None:
     assert isinstance(t, Shared)
     site = p.site(s)
     if site is not None and t.shape == t.box:
-        p.choose(site, "inner", k_axis, f"products of {t.dtype} read along K", current().loc)
+        p.choose_inner(s, k_axis, f"products of {t.dtype} read along K", current().loc)
 
 
 def _scope(scope: str) -> str:
@@ -843,7 +843,7 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
                 f"the view is dense along axis {inner}, {t} is not",
                 "transpose one",
             )
-        p.choose(site, "inner", inner, "TMA moves rows of the view as they lie", emitter.loc)
+        p.choose_inner(s, inner, "TMA moves rows of the view as they lie", emitter.loc)
     thin = tuple(a for a in range(rank) if a not in axes)
     fetched = static_int(promote, "promote")
     key = (view.view, t.shape, inner, t.swizzle, thin, fetched)
@@ -869,7 +869,7 @@ def shared_transpose(x: Value, *perm: Any) -> Any:
     s = shared_of(x)
     assert isinstance(s.type, Shared)
     order = static_ints(perm, "an axis") if perm else tuple(range(len(s.type.shape)))[::-1]
-    return current().emit(hopper.shared_transpose, s, perm=order)
+    return program().derived(s, current().emit(hopper.shared_transpose, s, perm=order), order)
 
 
 @builtin

@@ -227,13 +227,24 @@ class Simplifier:
         splat = self.maker(x, tile.splat)
         if splat is not None and isinstance(t, Tile):
             return (self.splat(b, splat.operands[0], t, o.result.hint),)
+        inner = self.maker(x, o.kind)
+        if inner is not None and o.kind is tile.transpose:
+            return self._transpose(o, inner, b)
         if x.type != t:
-            inner = self.maker(x, o.kind)
             if inner is not None and o.kind in (tile.broadcast, tile.reshape):
                 return (o.kind(b, inner.operands[0], hint=o.result.hint, **o.attrs),)
             return None
         moves = o.kind is tile.transpose and o.attrs["perm"] != tuple(range(len(o.attrs["perm"])))
         return None if moves else (x,)
+
+    def _transpose(self, o: Op, inner: Op, b: Builder) -> Replacement:
+        """A transpose of a transpose, before they have layouts."""
+        if "layout" in o.attrs or "layout" in inner.attrs:
+            return None
+        perm = tuple(inner.attrs["perm"][axis] for axis in o.attrs["perm"])
+        if perm == tuple(range(len(perm))):
+            return inner.operands
+        return (tile.transpose(b, inner.operands[0], perm=perm, hint=o.result.hint),)
 
     def _reduce(self, o: Op, b: Builder) -> Replacement:
         """Of equal elements: the greatest and the least are that element, the sum of zeros is zero."""

@@ -1,39 +1,90 @@
 """Dots with few rows, turned so that their columns are the rows of the instruction.
 
 wgmma multiplies 64 rows at a time by 8, 16 … 256 columns (PTX ISA, "Asynchronous warpgroup level matrix
-shape"), so C = A·B of 16 rows and 128 columns is Cᵀ = Bᵀ·Aᵀ of 128 rows and 16 columns.
+shape"), so C = A·B of 16 rows and 128 columns is Cᵀ = Bᵀ·Aᵀ of 128 rows and 16 columns.  Which axis of an
+operand is adjacent in memory matters to it as before: K stays K.
 
 before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
+
+A loop that carries such a sum carries it turned (`carry_turned`): a dot that accumulates in the tile of the
+one before it needs no wait for that one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warploom.ir.core import Builder, Func, Level, Op, Value
-from warploom.ir.ops import tile
-from warploom.ir.rewrite import rewrite
-from warploom.ir.types import Tile, shape_of
+from warploom.ir.analysis import uses
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.rewrite import rewrite, substitute
+from warploom.ir.types import shape_of
 
-ROWS, COLUMNS = 64, 8  # that an instruction takes whole multiples of
+ROWS, COLUMNS, MOST_COLUMNS = 64, 8, 256  # of an instruction: multiples of these, up to that
+TURN = (1, 0)
 
 
 def turn_dots(func: Func) -> Func:
-    """At TILE, the dots that can be done only so are turned: of 16-bit operands, as wgmma reads others with
-    the axis of summation adjacent alone."""
+    """At TILE, the dots that can be done only so are turned."""
     return rewrite(func, _turn) if func.level is Level.TILE else func
 
 
+def turns(rows: int, columns: int) -> bool:
+    """Whether a dot of that shape is one that can be done only as its transpose."""
+    return rows % ROWS != 0 and rows % COLUMNS == 0 and rows <= MOST_COLUMNS and columns % ROWS == 0
+
+
+def carry_turned(func: Func) -> Func:
+    """At TILE, loops carry transposes of the tiles of which their bodies use nothing else."""
+    return rewrite(func, _carry) if func.level is Level.TILE else func
+
+
 def _turn(o: Op, b: Builder) -> Sequence[Value] | None:
-    if o.kind is not tile.dot:
+    if o.kind is not tile.dot or not turns(*shape_of(o.result.type)):
         return None
-    rows, columns = shape_of(o.result.type)
-    left = o.operands[0].type
-    assert isinstance(left, Tile)
-    if rows % ROWS == 0 or rows % COLUMNS or columns % ROWS or left.dtype.bits != 16:
+    x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands)
+    turned = tile.dot(b, y, x, acc, hint=o.result.hint, **{**o.attrs, "turned": True})
+    return (tile.transpose(b, turned, perm=TURN, hint=o.result.hint),)
+
+
+def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
+    if o.kind is not control.for_:
         return None
-    x, y, acc = (tile.transpose(b, v, perm=(1, 0), hint=v.hint) for v in o.operands)
-    turned = tile.dot(b, y, x, acc, hint=o.result.hint, **o.attrs)
-    return (tile.transpose(b, turned, perm=(1, 0), hint=o.result.hint),)
+    (body,) = o.regions
+    made = {v: i for i in body.ops for v in i.results}
+    used = uses(body)
+    carried = list(enumerate(zip(body.params[1:], body.yielded, strict=True)))
+    which = [
+        i
+        for i, (param, value) in carried
+        if _is_turn(made.get(value)) and all(map(_is_turn, used.get(param, ())))
+    ]
+    if not which:
+        return None
+    begin = Builder(loc=o.loc, tasks=o.tasks)
+    params, init, results = list(body.params), list(o.operands), list(o.results)
+    env: dict[Value, Value] = {}
+    for i in which:
+        init[3 + i] = tile.transpose(b, init[3 + i], perm=TURN, hint=results[i].hint)
+        params[1 + i] = Value(init[3 + i].type, params[1 + i].hint)
+        param = params[1 + i]
+        env[body.params[1 + i]] = tile.transpose(begin, param, perm=TURN, hint=param.hint)
+        results[i] = Value(init[3 + i].type, results[i].hint)
+    inner = substitute(body, env)
+    end = Builder(loc=o.loc, tasks=o.tasks)
+    values = list(inner.yielded)
+    for i in which:
+        values[i] = tile.transpose(end, values[i], perm=TURN, hint=values[i].hint)
+    ops = (*begin.ops, *inner.ops[:-1], *end.ops, inner.ops[-1].with_(operands=tuple(values)))
+    b.append(
+        o.with_(operands=tuple(init), results=tuple(results), regions=(Region(tuple(params), ops),))
+    )
+    for i in which:
+        results[i] = tile.transpose(b, results[i], perm=TURN, hint=results[i].hint)
+    return results
+
+
+def _is_turn(o: Op | None) -> bool:
+    return o is not None and o.kind is tile.transpose and o.attrs["perm"] == TURN

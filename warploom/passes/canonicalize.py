@@ -31,7 +31,7 @@ from warploom.ir.divisors import describe_views
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.simplify import Simplifier
-from warploom.ir.turned import turn_dots
+from warploom.ir.turned import carry_turned, turn_dots
 from warploom.ir.types import Scalar
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -39,7 +39,7 @@ from warploom.target import Target
 
 def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
-    steps = (_simplify, merge_equal, hoist_invariant, hoist_views, drop_dead)
+    steps = (_simplify, carry_turned, merge_equal, hoist_invariant, hoist_views, drop_dead)
     return describe_views(until_stable(turn_dots(specialize(func)), steps))
 
 

@@ -283,8 +283,9 @@ class Division:
                     "wgmma-m",
                     f"dot of {m} rows: wgmma takes multiples of {self.subject.target.wgmma_m}",
                     o.loc,
-                    help=f"use a BLOCK_M that is a multiple of {self.subject.target.wgmma_m}, or compute the "
-                    "transposed product",
+                    help=f"use a BLOCK_M that is a multiple of {self.subject.target.wgmma_m}, or one of 8 "
+                    f"up to {self.subject.target.wgmma_max_n} with a BLOCK_N that is a multiple of "
+                    f"{self.subject.target.wgmma_m}: then the product is made as its transpose",
                 )
             if n % 8 or n > self.subject.target.wgmma_max_n:
                 return CompileError(

@@ -96,6 +96,12 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
         return _plain(subject), 0
     for o in subject.dots:
         _check_dot_types(o)
+        if o.attrs.get("turned"):
+            columns, rows = shape_of(o.result.type)
+            why = (
+                f"wgmma takes multiples of {subject.target.wgmma_m} rows: not {rows}, but {columns}"
+            )
+            subject.because(o.id, "made as its transpose", why)
     who = roles.assign(subject, plainly)
     division = divide(subject, who)
     replicas, specialized = division.replicas, who.specialized

@@ -13,6 +13,7 @@ from tests.e2e.strangers import (
     plain,
     serving,
     several,
+    skinny,
     states,
 )  # fmt: skip
 from tests.e2e.strangers.attending import Builds, named
@@ -24,6 +25,7 @@ ATTENDING: Mapping[str, Builds] = {
     "backward": backward.CASES,
     "states": states.CASES,
     "fused": fused.CASES,
+    "skinny": skinny.CASES,
 }
 
 

@@ -169,12 +169,14 @@ def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
 
 
 @op(levels=SEQUENTIAL)
-def dot(a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None) -> Tile:
+def dot(
+    a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None, turned: bool = False
+) -> Tile:
     """acc + a @ b in acc's dtype: f32 for operands that are floats, i32 (which wraps) for 8-bit integers.
 
     f32 operands are multiplied as tf32: their lowest 13 bits don't count (PTX ISA, "wgmma.mma_async",
     precision and rounding).  `max_imprecise`: FP8 partial sums are added to acc in full float32 at least
-    every so many elements of K.
+    every so many elements of K.  `turned`: it is the transpose of the kernel's own.
     """
     for name, t in (("a", a), ("b", b)):
         require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")

@@ -1,0 +1,45 @@
+"""Dots of few rows are made as their transposes (ir/turned.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.strangers import judging
+from tests.e2e.strangers.case import BF16, E4M3
+from tests.e2e.strangers.skinny import CASES, product
+from warploom.errors import CompileError
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_of_few_rows(name: str, tmp_path: Path) -> None:
+    said = judging.judge(CASES[name](), "tasks", tmp_path, orders=("late",), full=False)
+    assert said.startswith("tasks")
+
+
+@pytest.mark.parametrize("dtype", [BF16, E4M3], ids=["bf16", "e4m3"])
+def test_every_form_of_a_turned_product(dtype: Any, tmp_path: Path) -> None:
+    """8-bit operands lie along K, also where a script takes their transposes."""
+    case = product(20, 70, 96, (16, 64, 32), dtype, "rc")
+    assert judging.judge(case, "auto", tmp_path).startswith("tasks")
+
+
+def test_a_sum_is_carried_as_it_is_made() -> None:
+    """So a product waits for none of the step before; the kernel is told what became of its dot."""
+    case = product(70, 200, 160, (16, 64, 32), BF16, "rc")
+    compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
+    (loop,) = (part.split("yield")[0] for part in compiled.ir["WARP"].split("= for(")[1:2])
+    assert "inflight<tile<64x16xf32" in loop and "pending=1" in loop and "pending=0" not in loop
+    assert "made as its transpose" in compiled.explain()
+
+
+@pytest.mark.parametrize("tile", [(16, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)
+def test_what_neither_fills_an_instruction(tile: tuple[int, int, int]) -> None:
+    case = product(64, 64, 64, tile, BF16, "rc")
+    with pytest.raises(CompileError) as refused:
+        case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
+    assert refused.value.code == "wgmma-m" and "made as its transpose" in str(refused.value)
