@@ -1,0 +1,177 @@
+"""Strangers' attention-like kernels (tests/e2e/strangers), larger, by warploom and by Triton: the same text.
+
+    python -m benchmarks.strangers --out out/strangers.json --made /tmp/made [--only decode]
+
+Each case is made, compiled and checked against float64 in a process of its own; what came out right is
+then timed in one process (benchmarks/plain.py).  Warploom is asked for nothing; of Triton's options
+(`THEIRS`) the fastest count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import multiprocessing as mp
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+from benchmarks import plain
+from tests.e2e.strangers import attention, backward, fused, serving, states
+from tests.e2e.strangers.case import F16, F32, Case
+from tests.e2e.strangers.on_gpu import upload
+from warploom.bench.data import input_sets
+from warploom.bench.measure import Clock, machine
+
+SECONDS = 60  # for one case to be made, compiled and checked
+THEIRS = [{"num_warps": w, "num_stages": s} for w in (4, 8) for s in (2, 3)]
+LONG = (4096,) * 32  # keys of the sequences that are decoded
+
+CASES: Mapping[str, Callable[[], Case]] = {
+    "attention bias d64": lambda: attention.biased_case(16, 2048, 2048),
+    "attention bias f32 d128": lambda: attention.biased_case(16, 2048, 2048, 128, bias=F32),
+    "attention alibi d64": lambda: attention.switches_case(16, 2048, 64, alibi=True, block_n=64),
+    "attention alibi d128": lambda: attention.switches_case(16, 2048, 128, alibi=True, block_n=64),
+    "attention cap d128": lambda: attention.switches_case(16, 2048, 128, cap=20.0, block_n=64),
+    "attention sink d64": lambda: attention.switches_case(16, 2048, 64, sink=True),
+    "attention window d64": lambda: attention.windowed_case(16, 2048, 64, 512),
+    "attention window d128": lambda: attention.windowed_case(16, 2048, 128, 512),
+    "attention documents d64": lambda: attention.documents_case(16, 2048, 64, 128, 64),
+    "attention stages d64": lambda: attention.stages_case(1, 16, 2048, 64),
+    "attention stages d128": lambda: attention.stages_case(1, 16, 2048, 128),
+    "attention stages full d64": lambda: attention.stages_case(1, 16, 2048, causal=False),
+    "serving decode 16": lambda: serving.decode_case(LONG, 16, 128, splits=8),
+    "serving decode 16x128": lambda: serving.decode_case(LONG, 16, 128, block_n=128, splits=8),
+    "serving decode 8": lambda: serving.decode_case(LONG, 8, 128, splits=8),
+    "serving decode 64": lambda: serving.decode_case(LONG, 64, 128, 64, splits=8),
+    "serving combine": lambda: serving.combine_case(64, 32, 128, 8),
+    "serving paged": lambda: serving.paged_case((2048,) * 4, 8, 2048, 16, 64, 128),
+    "serving pages": lambda: serving.pages_case((2048,) * 4, 8, 2048, 64, 64, 128),
+    "serving ragged": lambda: serving.ragged_case(
+        (2048, 700, 1500, 33, 1024), (2048, 900, 1500, 800, 1024), 16, 4, 128, 128
+    ),
+    "serving sparse": lambda: serving.sparse_case(16, 2048, 64, 128),
+    "serving packed": lambda: serving.packed_case(8, 4, 512, 2048),
+    "serving e4m3": lambda: serving.eight_bit_case(16, 2048, 128, block_n=128),
+    "serving e4m3, V in rows": lambda: serving.eight_bit_case(16, 2048, 128, turned=False),
+    "backward delta": lambda: backward.delta_case(16, 2048, 64),
+    "backward dkdv d64": lambda: backward.dkdv_case(16, 2048, 64),
+    "backward dkdv d128": lambda: backward.dkdv_case(16, 2048, 128, dtype=F16),
+    "backward dkdv d64 32 rows": lambda: backward.dkdv_case(16, 2048, 64, 32, 128),
+    "backward dq d64": lambda: backward.dq_case(16, 2048, 64),
+    "backward dq d128": lambda: backward.dq_case(16, 2048, 128),
+    "backward at once d64": lambda: backward.at_once_case(16, 2048, 64),
+    "states linear": lambda: states.linear_case(64, 2048, 64, 128),
+    "states linear 128": lambda: states.linear_case(64, 2048, 128, 128, 128),
+    "states decayed": lambda: states.decayed_case(64, 2048, 64, 64),
+    "states decayed 128": lambda: states.decayed_case(64, 2048, 128, 64, 128),
+    "states of chunks": lambda: states.chunk_state_case(32, 4096, 128, 64),
+    "states gated": lambda: states.gated_case(64, 1024),
+    "fused chain": lambda: fused.chain_case(16384, 256, 1024),
+    "fused mlp": lambda: fused.mlp_case(8192, 64, 512),
+    "fused cross entropy": lambda: fused.cross_entropy_case(16384, 4096, 256),
+    "fused two passes": lambda: fused.two_passes_case(8192),
+    "fused halves": lambda: fused.halves_case(8192),
+    "fused rotated": lambda: fused.rotated_case(8192),
+}
+
+
+def work(name: str, case: Mapping[str, Any]) -> plain.Work:
+    """A case as the arrays and numbers of many launches."""
+    arrays = [a for a in case["args"] if isinstance(a, np.ndarray)]
+    sets = input_sets(sum(a.nbytes for a in arrays))
+    kernel = getattr(importlib.import_module(case["module"]), case["kernel"])
+    outputs = tuple(case["wants"])
+    adds = any((case["args"][i] == 0).all() for i in outputs)
+    return plain.Work(
+        name,
+        kernel,
+        [tuple(map(upload, case["args"])) for _ in range(sets)],
+        case["grid"],
+        case["meta"],
+        outputs,
+        lambda: [torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in case["wants"].values()],
+        adds=adds,
+        tolerance=max(case["off"] / 2, 1e-3),
+        theirs=THEIRS,
+    )
+
+
+def prepare(name: str, folder: Path) -> None:
+    """Makes the case, checks every implementation; leaves the case and what was found in `folder`."""
+    allocate()
+    made = CASES[name]()
+    case = {x: getattr(made, x) for x in ("args", "grid", "meta", "wants", "off")}
+    case |= {"module": made.kernel.fn.__module__, "kernel": made.kernel.fn.__name__}
+    found = plain.measure(work(name, case), Clock(), 0).__dict__
+    path = folder / f"{list(CASES).index(name)}.pickle"
+    path.with_suffix(".part").write_bytes(pickle.dumps((case, found), protocol=5))
+    path.with_suffix(".part").replace(path)
+
+
+def allocate() -> None:
+    """Gives Triton the memory for the descriptors that its kernels make."""
+    triton.set_allocator(
+        lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda")
+    )
+
+
+def shown(record: Mapping[str, Any], us: Mapping[str, float]) -> str:
+    theirs = min((t for name, t in us.items() if name != "warploom"), default=math.nan)
+    ratio = theirs / us.get("warploom", math.nan)
+    times = "  ".join(f"{name} {t:.1f}" for name, t in us.items())
+    return f"{record['case']:30s} {ratio:5.3f}  {times} us  {record['resources']} {record['error'] or ''}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--made", type=Path, required=True, help="a folder for what is made")
+    parser.add_argument("--bursts", type=int, default=3, help="0: only what has to be made")
+    parser.add_argument("--only", default="", help="cases whose name holds one of these (a|b)")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=math.inf, help="time no case after (s)")
+    args = parser.parse_args(argv)
+    start = time.monotonic()
+    args.made.mkdir(exist_ok=True)
+    names = {n: args.made / f"{i}.pickle" for i, n in enumerate(CASES)}
+    names = {n: path for n, path in names.items() if any(o in n for o in args.only.split("|"))}
+    with mp.get_context("spawn").Pool(args.jobs, maxtasksperchild=1) as pool:
+        making = {
+            n: pool.apply_async(prepare, (n, args.made)) for n in names if not names[n].exists()
+        }
+        for name, result in making.items():
+            try:
+                result.get(timeout=SECONDS)
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+    print(f"made and checked at {time.monotonic() - start:.1f} s", flush=True)
+    allocate()
+    report: dict[str, Any] = {"machine": machine(), "results": []}
+    for name, path in names.items():
+        if not path.exists():
+            continue
+        case, record = pickle.loads(path.read_bytes())
+        if args.bursts and "warploom" in record["rel_err"] and "warploom" not in record["error"]:
+            if time.monotonic() - start > args.limit:
+                break
+            record = plain.measure(work(name, case), Clock(), args.bursts).__dict__
+            torch.cuda.empty_cache()
+        report["results"].append(record)
+        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        us = {n: statistics.median(times) for n, times in record["us"].items()}
+        print(f"{shown(record, us)}  at {time.monotonic() - start:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
