@@ -107,7 +107,16 @@ def codes_in(path: Path) -> set[str]:
 # Raised where there is no kernel text to mark; tested below.
 WITHOUT_A_LINE = {"no-source", "not-a-function", "outside-kernel"}
 # tests/explicit/test_broken.py has these
-SCRIPTS_ONLY = {"in-flight", "wgmma-dtype", "wgmma-major", "wgmma-k", "wgmma-m", "wgmma-n"}
+SCRIPTS_ONLY = {
+    "in-flight",
+    "wgmma-dtype",
+    "wgmma-major",
+    "wgmma-k",
+    "wgmma-m",
+    "wgmma-n",
+    "wgmma-shape",
+    "tma-shape",
+}
 # Codes of the ops' own rules that the frontend's checks and casts leave no way to reach.
 RULES_ONLY = {
     "condition-type",

@@ -154,6 +154,10 @@ PRODUCTS = {
     "slot out of range": "slot-index",
     "copy of another shape": "offset-count",
     "N of 12": "wgmma-n",
+    "K of 8": "wgmma-k",
+    "K disagrees": "wgmma-shape",
+    "box of another dtype": "tma-shape",
+    "tile of another shape": "store-shape",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,41 @@ def test_memory_of_its_own_is_made_once_a_stream(
     assert [len(p) for p in passed] == [2, 2, 2, 2]  # the third is never read: no parameter
     assert passed[0] == passed[2] and passed[1] == passed[3] and not passed[0] & passed[1]
     assert sorted(data.size for data in driver.memory.values()) == [8, 8, 8, 8, 204, 204]
+
+
+class Empty(Script):
+    """Forgot its kernel."""
+
+
+# what is called: (call, code, words of the message or of the advice)
+MISTAKES: dict[str, tuple[Any, str, str]] = {
+    "an array of another dtype": (lambda k, x: k(x.astype(np.float16), 1), "argument-type", "~f32, got an array of f16"),
+    "a list": (lambda k, x: k([1.0], 1), "argument-type", "got [1.0]"),
+    "no array": (lambda k, x: k(None, 1), "argument-type", "got None"),
+    "part of an integer": (lambda k, x: k(x, 1.5), "argument-type", "is an i32, got 1.5"),
+    "an array for a number": (lambda k, x: k(x, x), "argument-type", "got a ndarray"),
+    "too few": (lambda k, x: k(x), "argument-count", "its arguments: x_ptr, n"),
+    "another name": (lambda k, x: k(x, m=1), "argument-count", "its arguments: x_ptr, n"),
+    "a grid": (lambda k, x: k[(1,)](x, 1), "grid", "self.attrs.blocks"),
+    "no kernel": (lambda k, x: Empty()(x), "no-kernel", "__call__"),
+    "a short signature": (lambda k, x: k.compile(["*fp32"]), "signature", "x_ptr, n"),
+    "an unknown constexpr": (lambda k, x: k.compile(["*fp32", "i32"], {"m": 1}), "constexpr-missing", "got m"),
+    "an array without annotation": (lambda k, x: Plain()(x), "constexpr-hash", "got a ndarray"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_call(mistake: str) -> None:
+    call, code, words = MISTAKES[mistake]
+    with pytest.raises((CompileError, LaunchError)) as caught:
+        call(Rows(), np.ones(32, np.float32))
+    assert isinstance(caught.value, CompileError | LaunchError)
+    assert caught.value.code == code and caught.value.help and words in str(caught.value)
+
+
+class Plain(Script):
+    def __call__(self, x_ptr):  # type: ignore[no-untyped-def]
+        self.attrs.blocks = (1, 1)
 
 
 class Rows(Script):

@@ -260,6 +260,12 @@ class Instructions:
         whole_group("store_shared")
         v = tile_value(src, "store_shared")
         t = cast(Shared, s.type)
+        if cast(Tile, v.type).shape != t.shape:
+            refuse(
+                "store-shape",
+                f"store_shared of {v.type} into {t}",
+                "store a tile of the slot's shape, or into a part of it: s.block(shape, at)",
+            )
         if cast(Tile, v.type).dtype != t.dtype:
             refuse(
                 "store-type", f"store_shared of {v.type} into {t}", f"cast it with .to({t.dtype})"

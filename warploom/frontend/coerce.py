@@ -553,7 +553,7 @@ def static_int(x: object, what: str) -> int:
     refuse(
         "constexpr-required",
         f"{what} must be a constexpr integer, found {describe(x)}",
-        "declare the parameter it comes from as tl.constexpr"
+        "declare the parameter it comes from as tl.constexpr (in a script: as int)"
         if isinstance(x, Value)
         else "pass an int; // divides integers to an integer",
     )

@@ -33,11 +33,13 @@ ADVICE: dict[str, str] = {
     "reshape": "the product of the new shape must equal the number of elements",
     "shape-mismatch": "insert axes with x[:, None], or make the blocks equal",
     "store-type": "cast the value to the pointer's dtype",
+    "tma-shape": "give the shared tensor the view's dtype, and the box's shape",
     "type": "check the operands' types",
     "wgmma-major": "store operands that are not of 16 bits with K adjacent: a as (m, k), b as (n, k) rows",
     "wgmma-dtype": "multiply equal types (8-bit ones may differ) into float32, integers into int32",
     "wgmma-k": "split K into multiples of it",
     "wgmma-m": "64 rows for each warp group: use a larger tile, or pad it",
+    "wgmma-shape": "a is (m, k), b (k, n), d (m, n): rows of K are b.transpose()",
     "wgmma-n": "use a tile of 8, 16 … 256 columns, or pad it",
     "view-rank": "give one offset for each axis of the block",
 }

@@ -102,6 +102,12 @@ class Script(ScriptBase):
             del cls.__call__
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if not hasattr(cls, "kernel"):
+            raise CompileError(
+                "no-kernel",
+                f"{cls.__name__} has no kernel",
+                help="define __call__(self, …), its parameters annotated with dtypes",
+            )
         names = {n for space in cls.spaces for n in space}
         if names:
             given = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs).arguments
@@ -124,6 +130,13 @@ class Script(ScriptBase):
             self._hits[launch_key(args, kwargs)] = hit
         prepared, grid = hit
         prepared.start(grid)
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise LaunchError(
+            "grid",
+            f"{type(self).__name__} is launched without a grid",
+            help="call it with its arguments; self.attrs.blocks says how many CTAs there are",
+        )
 
     @user_facing
     def _first(
@@ -203,12 +216,16 @@ class Script(ScriptBase):
                 "signature",
                 f"{type(self).__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
                 f"signature has {len(signature)}",
+                help="compile-time values go to constexprs",
             )
         rest = [n for n, _ in declared if n not in names]
         given = dict(constexprs or {})
         if set(given) != set(rest):
             raise CompileError(
-                "constexpr-missing", f"{type(self).__name__} needs values for {', '.join(rest)}"
+                "constexpr-missing",
+                f"{type(self).__name__} takes {', '.join(rest) or 'no'} compile-time values, got "
+                f"{', '.join(given) or 'none'}",
+                help=f"pass constexprs={{{', '.join(f'{n!r}: …' for n in rest)}}}",
             )
         specs = tuple(parse_spec(text) for text in signature)
         call = Call(specs, (), tuple((n, given[n]) for n in rest), Knobs(debug=debug))
@@ -269,7 +286,9 @@ class Script(ScriptBase):
         try:
             bound = inspect.signature(type(self).kernel).bind(self, *flat, **named)
         except TypeError as e:
-            raise LaunchError("argument-count", f"{name}: {e}") from None
+            names = [n for n, _ in kernel_parameters(type(self).kernel)]
+            help = f"its arguments: {', '.join(names)}"
+            raise LaunchError("argument-count", f"{name}: {e}", help=help) from None
         bound.apply_defaults()
         specs: list[Spec] = []
         fields: list[Field] = []
@@ -277,7 +296,7 @@ class Script(ScriptBase):
         for n, annotation in kernel_parameters(type(self).kernel):
             value = bound.arguments[n]
             if not isinstance(annotation, DType | Pointer):
-                constexprs.append((n, value))
+                constexprs.append((n, _constexpr(value, f"{n} of {name}")))
                 continue
             (field,) = fields_of(n, value)
             specs.append(_spec(field.array, value, annotation, f"{n} of {name}"))
@@ -291,14 +310,35 @@ def _parts(name: str, value: Any) -> tuple[Field, ...]:
     return fields_of(name, value) if is_descriptor else (Field(name, value, None),)
 
 
+def _constexpr(value: Any, what: str) -> Any:
+    """A compile-time value, which is part of the variant's key."""
+    try:
+        hash(value)
+    except TypeError:
+        raise LaunchError(
+            "constexpr-hash",
+            f"{what} is a compile-time value, got a {type(value).__name__}",
+            help="annotate what is known at launch only: ~float16 (an array), int32, float32",
+        ) from None
+    return value
+
+
 def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: str) -> Spec:
     if isinstance(annotation, Pointer):
         if array is None or array.dtype != annotation.dtype.name:
             found = f"an array of {array.dtype}" if array is not None else repr(value)
-            raise LaunchError("argument-type", f"{what} is ~{annotation.dtype}, got {found}")
+            raise LaunchError(
+                "argument-type",
+                f"{what} is ~{annotation.dtype}, got {found}",
+                help="pass an array of that dtype, or annotate the parameter with the array's",
+            )
         return pointer_spec(array)
-    if array is not None or isinstance(value, str):
-        raise LaunchError("argument-type", f"{what} is a {annotation}, got {type(value).__name__}")
+    is_number = array is None and hasattr(value, "__float__")
+    if not is_number or (annotation.is_int and int(value) != value):
+        found = repr(value) if is_number else f"a {type(value).__name__}"
+        raise LaunchError(
+            "argument-type", f"{what} is an {annotation}, got {found}", help="pass such a number"
+        )
     if not annotation.is_int:
         return Spec("scalar", annotation.name, Fact())
     n = int(value)
@@ -308,7 +348,11 @@ def _spec(array: Array | None, value: Any, annotation: DType | Pointer, what: st
 def _device_of(call: Call, name: str) -> int:
     devices = {f.array.device for f in call.fields if f.array is not None}
     if len(devices) > 1:
-        raise LaunchError("mixed-devices", f"the arrays of {name} are on devices {sorted(devices)}")
+        raise LaunchError(
+            "mixed-devices",
+            f"the arrays of {name} are on devices {sorted(devices)} (-1: the CPU)",
+            help="move them to one device",
+        )
     return next(iter(devices), CPU)
 
 

@@ -106,6 +106,18 @@ class Products(Base):
         if bug == "copy of another shape":
             g = self.global_view(x_ptr, dtype=float16, shape=[64, 64, 64])
             self.tma.global_to_shared(g, x, [0, 0], full)
+        if bug == "box of another dtype":
+            wide = self.shared_tensor(dtype=float32, shape=[64, 64])
+            g = self.global_view(x_ptr, dtype=float16, shape=[64, 64])
+            self.tma.global_to_shared(g, wide, [0, 0], full)
+        if bug == "K disagrees":
+            y = self.shared_tensor(dtype=float16, shape=[64, 32])
+            self.wgmma.mma(x, y.transpose(), acc)
+        if bug == "K of 8":
+            y = self.shared_tensor(dtype=float16, shape=[64, 8])
+            self.wgmma.mma(y, y.transpose(), acc)
+        if bug == "tile of another shape":
+            self.store_shared(x, self.register_tensor(dtype=float16, shape=[64, 32], init=0.0))
         if bug == "N of 12":
             narrow = self.register_tensor(dtype=float32, shape=[64, 12], init=0.0)
             y = self.shared_tensor(dtype=float16, shape=[12, 64])

@@ -299,7 +299,7 @@ def tma_load(
     same place in each one's shared memory, and its bytes complete on each one's barrier b[index].
     cache_policy: a hint for the L2 (tile.CACHE_POLICIES)."""
     check_policy(cache_policy)
-    require(_fits(m, dst), f"tma_load of {m} into {dst}")
+    require(_fits(m, dst), f"tma_load of {m} into {dst}", "tma-shape")
     require(len(offsets) == m.rank + multicast, f"{m} takes {m.rank} offsets")
     _barrier(b, index)
 
@@ -418,8 +418,8 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     if not isinstance(a, (Shared, Tile)):
         raise RuleError(f"wgmma's a is shared memory or a tile, not {a}")
     (m, k), (k2, n) = a.shape, b.shape
-    require(k == k2, f"wgmma operands disagree on K: {a}, {b}")
-    require(acc.tile.shape == (m, n), f"wgmma of {a}, {b} into {acc}")
+    require(k == k2, f"wgmma operands disagree on K: {a}, {b}", "wgmma-shape")
+    require(acc.tile.shape == (m, n), f"wgmma of {a}, {b} into {acc}", "wgmma-shape")
     require(m % 64 == 0, f"wgmma needs M to be a multiple of 64, got {m}", "wgmma-m")
     require(n % 8 == 0, f"wgmma needs N to be a multiple of 8, got {n}", "wgmma-n")
     unit = 32 // b.dtype.bytes
