@@ -160,7 +160,7 @@ class Instructions:
 
     @builtin
     def shared_tensor(self, dtype: Any, shape: Any, alias: Any = None) -> Any:
-        """Shared memory.  Of more than two axes the leading ones number slots; `s[stage]` is a slot.
+        """Shared memory.  Of more than two axes the leading ones number slots; `s[slot]` is one of them.
 
         alias: a shared tensor whose bytes this one reuses.  How a slot lies in memory follows from the
         accesses; self.annotate_layout overrides it."""

@@ -767,7 +767,7 @@ def shared_of(x: Any) -> Value:
         refuse(
             "slot-index",
             f"{describe(x)} is an array of slots",
-            "index every leading axis, as in s[stage]",
+            "index every leading axis, as in s[slot]",
         )
     return x
 
@@ -786,7 +786,7 @@ def barrier_of(x: Any) -> Barrier:
             refuse(
                 "barrier-index",
                 f"{n} barriers where one is expected",
-                "index them, as in full[stage]",
+                "index them, as in full[slot]",
             )
     refuse("not-a-barrier", f"expected an mbarrier, found {describe(x)}", "use self.mbarrier.alloc")
 

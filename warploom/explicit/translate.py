@@ -494,7 +494,7 @@ class ScriptStatements(Statements):
         annotation = self.expr(node.annotation)
         name = getattr(node.target, "id", getattr(node.target, "attr", ""))
         if node.value is None:
-            self.fail(node, "declaration", f"{name} has no value", "give it one: stage: int32 = 0")
+            self.fail(node, "declaration", f"{name} has no value", "give it one: slot: int32 = 0")
         self.program.target = name
         value = self.expr(node.value)
         self.program.target = ""
