@@ -2,7 +2,9 @@
 
 TMA's conditions are those of the CUDA driver API's cuTensorMapEncodeTiled (base and outer strides
 multiples of 16 bytes, inner stride one element, box sides at most 256) and of PTX ISA, "Tensors"
-(inner box a multiple of 16 bytes).  cp.async copies 4, 8 or 16 aligned bytes (PTX ISA, cp.async).
+(inner box a multiple of 16 bytes).  Nor may a box begin inside a unit of 16 bytes: an H200 ends such a
+copy as an illegal instruction (docs/performance.md, "Operands that TMA can't load").  cp.async copies 4, 8
+or 16 aligned bytes (PTX ISA, cp.async).
 """
 
 from __future__ import annotations
@@ -74,17 +76,17 @@ class Accesses:
         if o is None:
             facts = self.func.attrs.get("facts", ())
             return int(facts[made.index].divisible) if made.index < len(facts) else 1
+        if v in self._passed_on:
+            return self._carried_divisor(v)
         if made.region is not None:
             if o.kind is control.for_ and made.index == 0:
                 return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[2]))
-            return self._carried_divisor(v, o, made.index - 1) if o.kind is control.for_ else 1
-        if o.kind is control.for_:
-            return self.divisor(o.regions[0].params[1 + made.index])
+            return 1
         if o.kind in _SAME_DIVISOR:
             return self.divisor(o.operands[0])
         if o.kind is arith.mul:
             return min(_POWER_LIMIT, self.divisor(o.operands[0]) * self.divisor(o.operands[1]))
-        if o.kind in (arith.add, arith.sub, arith.minimum, arith.maximum):
+        if o.kind in (arith.add, arith.sub, arith.minimum, arith.maximum, arith.rem):
             return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[1]))
         if o.kind is arith.addptr and isinstance(v.type, Pointer):
             moved = self.divisor(o.operands[1]) * v.type.dtype.bytes
@@ -95,18 +97,17 @@ class Accesses:
             return min(_POWER_LIMIT, self.divisor(o.operands[0]) << min(n, 16))
         return 1
 
-    def _carried_divisor(self, v: Value, loop: Op, i: int) -> int:
-        """Of the i-th value that a loop carries: what divides its start, and what each turn adds to it."""
-        self._divisors[v] = 1  # as far as what it adds may hang on the value itself
-        start, yielded = self.divisor(loop.operands[3 + i]), loop.regions[0].yielded[i]
-        if yielded is v:
-            return start
-        step = self.structure.maker(yielded)
-        if step is None or step.kind not in (arith.add, arith.addptr) or v not in step.operands:
-            return 1
-        x, y = step.operands
-        scale = _dtype(v).bytes if step.kind is arith.addptr else 1
-        return math.gcd(start, self.divisor(y if x is v else x) * scale)
+    def _carried_divisor(self, v: Value) -> int:
+        """Of what a loop or an if passes on: the largest that holds in front of the loop, and behind an
+        iteration where it holds in front of that."""
+        found = 0
+        taken = _POWER_LIMIT
+        while found != taken:
+            found, known = taken, dict(self._divisors)
+            self._divisors[v] = found
+            taken = math.gcd(*(self.divisor(x) for x in self._passed_on[v]))
+            self._divisors = known
+        return found
 
     def invariant(self, v: Value) -> bool:
         """Can the host compute v from the launch's arguments alone?"""
@@ -157,6 +158,12 @@ class Accesses:
                     f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
                     "bytes, TMA needs 16"
                 )
+        start = o.operands[len(o.operands) - len(shape) + inner]
+        if (n := self.divisor(start) * dtype.bytes) % 16:
+            return (
+                f"on {_axis(inner)} it begins at a multiple of {n} bytes, as far as is known, TMA's boxes "
+                "at one of 16"
+            )
         if o.kind is tile.store_box:
             extent = view.operands[1 + len(strides) - len(shape) + inner]
             # contiguous rows end where the next one starts: the same value, known as a stride

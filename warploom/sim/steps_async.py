@@ -48,6 +48,7 @@ def _tma_load(
         *offsets, mask = offsets  # type: ignore[assignment]
         ranks = ranks_of(a, o, a.number(mask))
     at = a.offsets(offsets)
+    _begins_whole(a, o, o.operands[0].type, at)
     stamp = a.clock[0].copy()
     end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
     for rank in ranks:
@@ -55,6 +56,21 @@ def _tma_load(
     a.released()
     yield None
     return ()
+
+
+def _begins_whole(a: Agent, o: Op, kind: Type, at: list[int]) -> None:
+    """A box begins at a whole unit of 16 bytes along the adjacent axis: an H200 ends other copies as an
+    illegal instruction (docs/performance.md, "Operands that TMA can't load")."""
+    assert isinstance(kind, TensorMap)
+    axis, size = kind.axes[kind.inner], kind.dtype.bytes
+    if a.cta.has_data and at[axis] * size % 16:  # a skeleton run knows no offsets
+        raise a.error(
+            "tma-start",
+            f"a TMA box begins at element {at[axis]} of axis {axis}, {at[axis] * size} bytes, no multiple "
+            "of 16",
+            o,
+            "begin at a multiple, or copy by cp.async",
+        )
 
 
 def _issue_load(
@@ -118,6 +134,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
             "outside-elect", "every thread would issue the copy", o, "put it inside elect"
         )
     group, at = bulk.committed + 1, a.offsets(offsets)
+    _begins_whole(a, o, o.operands[0].type, at)
     cta.read(a, o, described(o, src), src, np.array([a.bulk_order]), np.array([group]), True)
     bulk.open += 1
     bulk.last_op = o
