@@ -11,6 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from warploom.explicit.handles import Changed, Enter, GlobalView
+from warploom.explicit.operands import (
+    box_offsets,
+    index_of,
+    one_thread,
+    policy_of,
+    program,
+    shared_of,
+    tile_value,
+    whole_group,
+)
 from warploom.explicit.program import SETTLED, WARP, SharedChoice, Workspace, shared_shape
 from warploom.explicit.surface import (
     Clc,
@@ -22,14 +32,6 @@ from warploom.explicit.surface import (
     Tcgen05,
     Tma,
     Wgmma,
-    box_offsets,
-    index_of,
-    one_thread,
-    policy_of,
-    program,
-    shared_of,
-    tile_value,
-    whole_group,
 )
 from warploom.frontend.coerce import (
     Const,

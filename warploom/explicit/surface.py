@@ -1,4 +1,4 @@
-"""What scripts are written in: the methods of `wl.Script` and `wl.Class`, and their namespaces.
+"""What scripts are written in, beside the methods of `wl.Script` and `wl.Class`: their namespaces.
 
 Names and semantics are Tilus's; where an instruction of Hopper has more to say, it takes more keywords.
 Every function here runs while a script is translated and emits IR (ir/ops/hopper.py says what each op
@@ -19,16 +19,27 @@ from warploom.explicit.handles import (
     Evaluated,
     GlobalView,
 )
+from warploom.explicit.operands import (
+    barrier_of,
+    box_offsets,
+    index_of,
+    known_int,
+    not_yet,
+    one_thread,
+    policy_of,
+    program,
+    shared_of,
+    tensor_map,
+    tile_value,
+    whole_group,
+)
 from warploom.explicit.program import (
     SETTLED,
     UNCOMMITTED,
     Program,
-    ScriptEmitter,
-    Threads,
     default_swizzle,
 )
 from warploom.frontend.coerce import (
-    Const,
     Operand,
     current,
     describe,
@@ -38,85 +49,21 @@ from warploom.frontend.coerce import (
     static_ints,
 )
 from warploom.frontend.refuse import refuse
-from warploom.ir.build import elect, if_
+from warploom.ir.build import if_
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import cluster, hopper
 from warploom.ir.types import (
     Barriers,
     InFlight,
     Shared,
-    TensorMap,
     Tile,
     i1,
-    i32,
 )
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
 from warploom.language.memory import mask_for
 
 WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous warps)
-
-
-def program() -> Program:
-    """The script being translated."""
-    emitter = current()
-    if not isinstance(emitter, ScriptEmitter):
-        refuse(
-            "script-only", "an instruction of wl.Script outside of a script", "write a wl.Script"
-        )
-    return emitter.program
-
-
-def index_of(x: Operand) -> Value:
-    """A slot, phase or offset as the i32 that the hardware takes."""
-    return current().cast(x, i32)
-
-
-def one_thread(emit: Any) -> None:
-    """Emits ops that one thread runs: here where one thread runs already, else in an elect of their own."""
-    emitter, here = current(), program().here
-    if here.kind == "one":
-        emit()
-        return
-
-    def body(b: Builder) -> None:
-        with emitter.inside(b):
-            emit()
-
-    emitter.builder.loc = emitter.loc
-    elect(emitter.builder, body)
-
-
-def whole_group(what: str) -> Threads:
-    """The group, which has to run `what` with all its threads."""
-    here = program().here
-    if here.kind == "one":
-        refuse(
-            "one-thread",
-            f"{what} is run by all threads of a group, not by one",
-            "move it out of single_thread()",
-        )
-    return here
-
-
-def need_tma(view: GlobalView) -> None:
-    if view.fits_tma:
-        refuse(
-            "tma-view",
-            view.fits_tma,
-            "TMA needs bases and strides of whole 16 bytes, one axis of stride 1",
-        )
-
-
-def tile_value(x: Operand, what: str) -> Value:
-    """A register tensor's value; refuses accumulators in flight."""
-    if isinstance(x, Value) and isinstance(x.type, InFlight):
-        refuse(
-            "in-flight",
-            f"{what} reads an accumulator that a wgmma may still be writing",
-            "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
-        )
-    return shapes.tile_of(x, what)
 
 
 # ---- namespaces
@@ -689,19 +636,6 @@ def _each_cta(mask: Operand, emit: Any) -> None:
         if_(emitter.builder, emitter.truth(there), arm)
 
 
-def not_yet(what: str, needs: str) -> NoReturn:
-    refuse("not-yet", f"{what} is not supported yet", f"it needs {needs}")
-
-
-def policy_of(cache_policy: Any) -> dict[str, Any]:
-    """The attributes of an access with such a hint."""
-    return {} if cache_policy is None else {"cache_policy": cache_policy}
-
-
-def known_int(x: Any) -> Any:
-    return x.value if isinstance(x, Const) else x
-
-
 def _before_fence(ops: list[Op], d: Value) -> None:
     """Moves the in_flight just appended before the last fence where `d` was there already: it is no
     instruction, so the fence covers the accumulator."""
@@ -748,137 +682,3 @@ def _named(id: Any, threads: Any, index: Operand, n: Any, arrive: bool) -> None:
         operands = [index_of(index)]
         attrs["n"] = static_int(n, "n, the bound of index")
     current().emit(hopper.named_barrier, *operands, **attrs)
-
-
-# ---- operands
-
-
-def shared_of(x: Any) -> Value:
-    """One slot of shared memory.  An array that is used whole is one of tiles of all its axes."""
-    if not isinstance(x, Value) or not isinstance(x.type, Shared):
-        refuse(
-            "not-shared", f"expected a shared tensor, found {describe(x)}", "pass a shared_tensor"
-        )
-    if x.type.lead:
-        p = program()
-        site = p.site(x)
-        if site is not None and x in _allocated(p):
-            p.choose(site, "lead", 0, "it is used without a slot index", current().loc)
-        refuse(
-            "slot-index",
-            f"{describe(x)} is an array of slots",
-            "index every leading axis, as in s[slot]",
-        )
-    return x
-
-
-def _allocated(p: Program) -> set[Value]:
-    return {d.value for d in p.state.declarations}
-
-
-def barrier_of(x: Any) -> Barrier:
-    match x:
-        case Barrier():
-            return x
-        case Value(type=Barriers(n=1)):
-            return Barrier(x, 0)
-        case Value(type=Barriers(n=n)):
-            refuse(
-                "barrier-index",
-                f"{n} barriers where one is expected",
-                "index them, as in full[slot]",
-            )
-    refuse("not-a-barrier", f"expected an mbarrier, found {describe(x)}", "use self.mbarrier.alloc")
-
-
-def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
-    if not isinstance(view, GlobalView):
-        refuse(
-            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
-        )
-    at = offsets if isinstance(offsets, tuple) else (offsets,)
-    if len(at) != len(view.shape):
-        refuse(
-            "offset-count",
-            f"{len(at)} offsets for a view of {len(view.shape)} axes",
-            "give one offset for each axis of the view",
-        )
-    return [index_of(x) for x in at]
-
-
-def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
-    """The tensor map that moves boxes of a slot's shape between a view and shared memory."""
-    p, emitter = program(), current()
-    if not isinstance(view, GlobalView):
-        refuse(
-            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
-        )
-    need_tma(view)
-    t = s.type
-    assert isinstance(t, Shared) and view.unit is not None
-    rank = len(view.shape)
-    if len(t.shape) > rank:
-        refuse(
-            "view-rank",
-            f"{t} has more axes than the view ({rank})",
-            "make the view of as many axes",
-        )
-    axes = tuple(range(rank - len(t.shape), rank)) if dims is None else static_ints(dims, "dims")
-    if len(axes) != len(t.shape) or list(axes) != sorted(set(axes)) or axes[-1] >= rank:
-        refuse(
-            "tma-dims", f"dims {axes} of a view of {rank} axes for {t}", "name the axes in order"
-        )
-    if view.unit not in axes:
-        refuse(
-            "tma-dims",
-            f"the view is dense along axis {view.unit}, which dims leave out",
-            "include it",
-        )
-    inner = axes.index(view.unit)
-    if inner != t.inner:
-        site = p.site(s)
-        if site is None:
-            refuse(
-                "layout-conflict",
-                f"the view is dense along axis {inner}, {t} is not",
-                "transpose one",
-            )
-        p.choose_inner(s, inner, "TMA moves rows of the view as they lie", emitter.loc)
-    thin = tuple(a for a in range(rank) if a not in axes)
-    fetched = static_int(promote, "promote")
-    key = (view.view, t.shape, inner, t.swizzle, thin, fetched)
-    if key not in p.state.maps:
-        hint = f"{view.view.hint or 'view'}_map"
-        attrs: dict[str, Any] = {"box": t.shape, "inner": inner, "swizzle": t.swizzle}
-        if thin != tuple(range(len(thin))):
-            attrs["thin"] = thin
-        if fetched != 256:
-            attrs["promote"] = fetched
-        p.state.maps[key] = p.declare(hopper.tensor_map, (view.view,), emitter.loc, hint, **attrs)
-    m = p.state.maps[key]
-    assert isinstance(m.type, TensorMap)
-    return m
-
-
-# ---- parts of shared tensors: methods of theirs
-
-
-@builtin
-def shared_transpose(x: Value, *perm: Any) -> Any:
-    """s.transpose(): the same bytes with the axes in reverse order, or permuted."""
-    s = shared_of(x)
-    assert isinstance(s.type, Shared)
-    order = static_ints(perm, "an axis") if perm else tuple(range(len(s.type.shape)))[::-1]
-    return program().derived(s, current().emit(hopper.shared_transpose, s, perm=order), order)
-
-
-@builtin
-def shared_block(x: Value, shape: Any, at: Any) -> Any:
-    """s.block(shape, at): part number `at` (one index an axis) of a slot cut into parts of `shape`."""
-    s = shared_of(x)
-    sizes = static_ints(shape, "the shape")
-    index = at if isinstance(at, tuple) else (at,)
-    if len(index) != len(sizes):
-        refuse("slice", f"{len(index)} indices for a part of {len(sizes)} axes", "give one an axis")
-    out = current().emit(hopper.shared_slice, s, *map(index_of, index), shape=sizes)
-    return program().derived(s, out)

@@ -30,6 +30,7 @@ from warploom.explicit.handles import (
     Instance,
     Surface,
 )
+from warploom.explicit.operands import index_of, shared_block, shared_transpose
 from warploom.explicit.program import (
     SETTLED,
     Again,
@@ -40,14 +41,7 @@ from warploom.explicit.program import (
     Threads,
 )
 from warploom.explicit.script import NAMESPACES, Class, ScriptBase
-from warploom.explicit.surface import (
-    Wait,
-    block_index,
-    grid_size,
-    index_of,
-    shared_block,
-    shared_transpose,
-)
+from warploom.explicit.surface import Wait, block_index, grid_size
 from warploom.frontend.coerce import (
     Const,
     describe,
