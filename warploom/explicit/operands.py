@@ -1,4 +1,4 @@
-"""What instructions of a script take, checked and with advice: who runs them, shared tensors, barriers, views."""
+"""What instructions of a script take, each checked: who runs them, shared tensors, barriers, views."""
 
 from __future__ import annotations
 
