@@ -59,6 +59,34 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
             assert bool((whole[:GUARD] == 7).all() and (whole[-GUARD:] == 7).all())
 
 
+@pytest.mark.parametrize("d, causal", ATTENTION_CONFIGS, ids=str)
+def test_its_error_is_no_larger_than_cudnns(d: int, causal: bool) -> None:
+    """In every configuration.  Sums of another order make a difference in the sixth digit, larger or smaller."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    heads, seq = 32, 1024
+    random = torch.Generator(device="cuda").manual_seed(d)
+    q, k, v = (
+        torch.randn(heads, seq, d, device="cuda", generator=random).bfloat16() for _ in range(3)
+    )
+    wanted, _ = expected(q, k, v, causal)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        theirs = torch.nn.functional.scaled_dot_product_attention(
+            q[None], k[None], v[None], is_causal=causal
+        )[0]
+    o, lse = torch.empty_like(q), torch.empty(heads, seq, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
+    for config in ATTENTION_CONFIGS[d, causal]:
+        o.fill_(math.nan)
+        attention_forward[grid_of(heads, seq, 132)](
+            q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d),
+            d**-0.5 * math.log2(math.e), D=d, CAUSAL=causal, **config.all_kwargs,
+        )  # fmt: skip
+        torch.cuda.synchronize()
+        ours = float((o.double() - wanted).norm())
+        assert ours <= 1.0001 * float((theirs.double() - wanted).norm())
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_tuned(causal: bool) -> None:
     """Arrays that are neighbours in memory without being one allocation."""

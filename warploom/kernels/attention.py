@@ -49,6 +49,16 @@ def place_of(
 
 
 @wl.jit
+def place_after(head: Any, tile: Any, tiles: Any) -> Any:
+    """Head and row (in tiles) of the tile `num_programs` behind one of equal length: the divisions, which are
+    the same for all, are not each tile's."""
+    tile += tl.num_programs(0) % tiles
+    ends = tile >= tiles
+    head += tl.num_programs(0) // tiles + tl.where(ends, 1, 0)
+    return head, tl.where(ends, tile - tiles, tile)
+
+
+@wl.jit
 def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
     """The tile that a program takes after tile t.  DRAWN: whoever is done takes the next one that nobody has;
     the first ones go by the programs' numbers."""
@@ -137,9 +147,12 @@ def attention_forward(
                 v = v_desc.load([j, 0])
                 acc = tl.dot(p.to(v.dtype), v, acc)
                 top = higher
-            if not PAIRS:  # divisions that O's way out hides
+            if not PAIRS:
                 t = tile_after(t, counter_ptr, DRAWN)
-                next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
+                if CAUSAL or DRAWN:
+                    next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
+                else:
+                    next_head, next_tile = place_after(head, tile, tiles)
             if LSE:
                 at = lse_ptr + head.to(tl.int64) * seq + rows
                 tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
