@@ -392,6 +392,59 @@ def product(m: int, n: int, k: int, tile: tuple[int, int, int], warps: int = 4) 
     return work
 
 
+def format_product(
+    m: int,
+    n: int,
+    k: int,
+    dtype: Any,
+    turned: bool,
+    tile: tuple[int, int, int],
+    warps: int,
+    stages: int,
+    precision: str = "tf32",
+    **ours: Any,
+) -> Work:
+    """Float32 as tf32, or int8 into int32.  turned: B lies as N×K (K adjacent), else as K×N."""
+    sums = torch.int32 if dtype == torch.int8 else torch.float32
+    sets = range(input_sets((m * k + k * n) * dtype.itemsize + m * n * 4))
+
+    def matrix(rows: int, columns: int) -> Any:
+        if dtype == torch.int8:
+            return torch.randint(-127, 128, (rows, columns), device="cuda", dtype=dtype)
+        return random(rows, columns, dtype=dtype)
+
+    tensors = [
+        (matrix(m, k), matrix(n, k).t() if turned else matrix(k, n), empty(m, n, dtype=sums))
+        for _ in sets
+    ]
+    calls = [(*t, m, n, k, *(s for x in t for s in x.stride())) for t in tensors]
+    bm, bn, bk = tile
+    meta = {"BLOCK_M": bm, "BLOCK_N": bn, "BLOCK_K": bk, "GROUP_M": 8, "PRECISION": precision}
+    meta |= {"num_warps": warps, "num_stages": stages}
+    meta["INTEGERS"] = dtype == torch.int8
+    grid = (-(-m // bm) * -(-n // bn),)
+    kind = "int8" if dtype == torch.int8 else precision
+    name = f"{kind} {m}x{n}x{k} B {'NxK' if turned else 'KxN'} tile {bm}x{bn}x{bk} warps {warps}"
+    name += f" stages {stages} {ours or ''}"
+
+    def library(i: int) -> None:
+        a, b, c = tensors[i]
+        torch.backends.cuda.matmul.allow_tf32 = precision != "ieee"
+        if dtype == torch.int8:
+            torch._int_mm(a, b, out=c)
+        else:
+            torch.matmul(a, b, out=c)
+
+    def wanted() -> Sequence[Any]:
+        return [tensors[0][0].double() @ tensors[0][1].double()]
+
+    work = Work(
+        name, plain_kernels.product_of, calls, grid, meta, (2,), wanted, flops=2 * m * n * k
+    )
+    work.library, work.ours = library, ours
+    return work
+
+
 def persistent_product(m: int, n: int, k: int, specialize: bool) -> Work:
     sets = range(input_sets(2 * (m * k + k * n + m * n)))
     tensors = [(random(m, k), random(n, k), empty(m, n)) for _ in sets]
@@ -516,6 +569,12 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
         (product, 8192, 8192, 8192, (128, 256, 64), 8),
     ]
     todo += [(persistent_product, 8192, 8192, n, w) for n in (512, 8192) for w in (False, True)]
+    for size in (4096, 8192):
+        for turned in (True, False):
+            for tile in ((128, 128, 32), (128, 256, 32)):
+                todo.append((format_product, size, size, size, f32, turned, tile, 8, 3))
+            for tile in ((128, 128, 128), (128, 256, 128)):
+                todo.append((format_product, size, size, size, i8, turned, tile, 8, 3))
     for n in (1024, 4096):
         todo += [(grouped_products, ((n, n, n),) * 4, t) for t in ((128, 128, 32), (64, 64, 32))]
         tiles = ((128, 128, 64), (128, 128, 32), (64, 64, 32))

@@ -19,12 +19,12 @@ import numpy as np
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
 from warploom.codegen.prelude import RESERVED
-from warploom.codegen.registers import Array, Regs, c_type, is_packed, map_lines, splat
+from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, map_lines, splat
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task, tile
-from warploom.ir.types import Pointer, Tile
+from warploom.ir.types import Pointer, Tile, dtype_of, i32
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
 from warploom.target import Target
@@ -78,6 +78,7 @@ class Emitter:
         self.needed = _needed(func, self.debug)
         self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
         self.used = {v for o in self.needed for v in _operands(o)}  # what something reads
+        self.passing = _passing(self.needed)
         self.touches_shared = False  # has the task ordinary accesses that another task depends on?
         self.program = host.Program(func.params, self.definitions)
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
@@ -206,7 +207,7 @@ class Emitter:
         assert t is not None
         variable.name = self.name(variable.hint, "tile" if isinstance(t, Tile) else "x")
         if isinstance(t, Tile):
-            self.line(f"{array_of(variable).declaration};")
+            self.line(f"{self.array_of(variable).declaration};")
         else:
             self.line(f"{c_type(scalar_elem(t))} {variable.name};")
         self.bind(variable)
@@ -214,7 +215,7 @@ class Emitter:
     def bind(self, variable: Variable) -> None:
         for v in variable.values:
             t = registers_of(v)
-            self.env[v] = array_of(variable).whole if isinstance(t, Tile) else variable.name
+            self.env[v] = self.array_of(variable).whole if isinstance(t, Tile) else variable.name
 
     def define(self, v: Value, text: str) -> None:
         """A scalar result: `const int row = …;`, or an assignment to a variable of several values."""
@@ -250,7 +251,13 @@ class Emitter:
         variable = self.storage.variables[v]
         if not self.is_declared(variable):
             self.declare(variable)
-        return array_of(variable)
+        return self.array_of(variable)
+
+    def array_of(self, variable: Variable) -> Array:
+        v = variable.values[0]
+        t = registers_of(v)
+        assert isinstance(t, Tile)
+        return Array(variable.name, BYTES if v in self.passing else t.elem, t.layout.registers)
 
     def assign(self, v: Value, source: Value) -> None:
         """Makes v's variable hold `source` (a copy only where they are different)."""
@@ -267,6 +274,13 @@ class Emitter:
             self.line("#pragma unroll")
             self.line(f"for (int i = 0; i < {dst.words}; ++i) {dst.name}[i] = {whole.name}[i];")
             return
+        first = source.elements[0]
+        if dst.elem == i32 and first.array is None and set(source.elements) == {first}:
+            # NVVM follows an integer's constant through a branch, duplicates what comes behind it, and tiles
+            # are spilled (NVRTC 13.5).
+            name = self.name("filler")
+            self.line(f"const int {name} = opaque({first.text});")
+            source = splat(dst.elem, name, len(source.elements))
         self.lines(map_lines(dst, [source], lambda x: x))
 
     def parallel_assign(self, pairs: list[tuple[Value, Value]]) -> None:
@@ -542,12 +556,6 @@ def within(layout: Layout) -> Bools:
     return out
 
 
-def array_of(variable: Variable) -> Array:
-    t = registers_of(variable.values[0])
-    assert isinstance(t, Tile)
-    return Array(variable.name, t.elem, t.layout.registers)
-
-
 def scalar_elem(t: Any) -> Any:
     """The element of a scalar or pointer type."""
     return t if isinstance(t, Pointer) else t.dtype
@@ -567,6 +575,13 @@ def is_used(name: str, text: str) -> bool:
 
 
 # ---- what is emitted at all
+
+
+def _passing(needed: Iterable[Op]) -> frozenset[Value]:
+    """8-bit tiles that go from one slot to another: nobody computes with them, so they stay words."""
+    loaded = {o.result for o in needed if o.kind is hopper.shared_load}
+    read = {v for o in needed if o.kind is not hopper.shared_store for v in _operands(o)}
+    return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
 
 
 def is_view(o: Op) -> bool:

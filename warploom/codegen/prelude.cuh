@@ -222,6 +222,12 @@ template <int N> DEV void pin(u32 (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) :: "memory");
 }
 
+// The number, of which the compiler knows nothing.
+DEV int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Matrix descriptor: start, leading and stride byte offsets in 16-byte units; SWIZZLE 1, 2, 3: 128, 64, 32 bytes.
 template <int LEADING, int STRIDE, int SWIZZLE> DEV u64 wgmma_desc(u32 addr) {
   return (u64)(addr >> 4) | (u64)(LEADING >> 4) << 16 | (u64)(STRIDE >> 4) << 32 | (u64)SWIZZLE << 62;

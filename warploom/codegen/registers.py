@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from warploom.ir.types import DType, Pointer, i1
+from warploom.ir.types import DType, Pointer, f8e4m3, i1
 
 C_TYPES = {
     "i1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "i64",
@@ -22,6 +22,9 @@ C_TYPES = {
 }  # fmt: skip
 # Of elements in memory.
 MEMORY_TYPES = {**C_TYPES, "f16": "u16", "bf16": "u16", "f8e4m3": "u8", "f8e5m2": "u8"}
+
+
+BYTES = f8e4m3  # stands for any 8-bit element where tiles are only moved: it is packed
 
 
 def is_packed(elem: DType | Pointer) -> bool:
