@@ -5,6 +5,7 @@ Each message has advice; those that a line of the kernel is to blame for show it
 
 from __future__ import annotations
 
+import linecache
 import traceback
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import warploom as wl
+import warploom.language as tl
 from tests.errors.kernels import doubled, matmul
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime.args import Array, Field
@@ -88,6 +90,9 @@ def test_a_tile_that_no_thread_can_hold() -> None:
     assert doubled.compile(signature, {"BLOCK": 1 << 15}, num_warps=32).resources.problems() == ()
 
 
+A_ROW = np.ones(64, np.float32)
+
+
 def test_dots_of_unsupported_types() -> None:
     cases = (("fp64", "dot-dtype", "cast"), ("i16", "dot-integer", "both to tl.int8"))
     for dtype, code, advice in cases:
@@ -95,6 +100,30 @@ def test_dots_of_unsupported_types() -> None:
             compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])
         assert caught.value.code == code and caught.value.loc
         assert caught.value.help is not None and advice in caught.value.help
+
+
+@wl.jit
+def copied(x_ptr: Any, y_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    for start in range(0, n, BLOCK):
+        tl.store(y_ptr + start + at, tl.load(x_ptr + start + at))
+
+
+@pytest.mark.parametrize(
+    ("x", "n", "code", "told"),
+    [
+        (None, 64, "operand-type", "x_ptr is None here"),
+        (A_ROW, 64.0, "range-bound", "n is a float"),
+    ],
+)
+def test_arguments_of_another_kind(x: Any, n: Any, code: str, told: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        copied[(1,)](x, A_ROW, n, BLOCK=64)
+    assert caught.value.code == code
+    (note,) = (n for n in caught.value.notes if told in n.message)
+    assert note.loc is not None and "x_ptr: Any, y_ptr" in linecache.getline(
+        note.loc.file, note.loc.line
+    )
 
 
 def test_sums_promoted_within_an_instruction() -> None:

@@ -47,7 +47,7 @@ from warploom.frontend.vocabulary import (
 )
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Tile, i1, shape_of
+from warploom.ir.types import DType, Scalar, Tile, f32, i1, shape_of
 from warploom.language import math as elementwise
 from warploom.language import shape
 from warploom.language.core import Constexpr
@@ -90,13 +90,23 @@ class Expressions(ABC):
             self.emitter.loc = saved
 
     def _notes(self, node: ast.AST, operands: dict[str, Any]) -> tuple[Note, ...]:
-        """Where the tiles came from that did not fit."""
+        """Where the tiles came from that did not fit; variables that are None or a float, which a launch may
+        have given by mistake."""
         here = self.loc(node)
         notes: list[Note] = []
         for name, x in operands.items():
             made = self.emitter.made.get(x) if isinstance(x, Value) else None
             if made is not None and made.line != here.line and isinstance(x.type, Tile):
                 notes.append(Note(f"{name} is {x.type}, made here", made))
+        named = {n.id: n for n in ast.walk(node) if isinstance(n, ast.Name)}
+        for name in sorted(named.keys() & self.scope.keys()):
+            binding = self.scope[name]
+            if binding.value is None:
+                notes.append(
+                    Note(f"{name} is None here: `if {name} is not None:` tests for it", binding.loc)
+                )
+            elif isinstance(binding.value, Value) and binding.value.type == Scalar(f32):
+                notes.append(Note(f"{name} is a float (f32)", binding.loc))
         return tuple(notes)
 
     def fail(self, node: ast.AST, code: str, message: str, help: str) -> NoReturn:
