@@ -135,9 +135,14 @@ def test_descriptors_address_every_element(p: Product) -> None:
             r"const u64 (\w+) = wgmma_desc<(\d+), (\d+), (\d)>", body
         )
     }
-    calls = re.findall(r"wgmma_m64n(\d+)k(\d+)\w*\((\w+)(?: \+ (\d+))?, (.*), ([01])\);", body)
+    chains = re.findall(r"wgmma_m64n(\d+)k(\d+)\w*\(\w+(?: \+ (\d+))?, ([01]),\s+([^;]*)\);", body)
+    calls = [
+        (*call, operands, "1" if i else use)
+        for *call, use, steps in chains
+        for i, operands in enumerate(steps.split(",\n"))
+    ]
     seen_a, seen_b = set(), set()
-    for width, step, _, first, operands, use in calls:
+    for width, step, first, operands, use in calls:
         n, k_step = int(width), int(step)
         operand = re.findall(r"(\w+_desc)(?: \+ (\d+))?", operands)
         accumulators = int(first or 0)
@@ -180,9 +185,36 @@ def test_descriptors_address_every_element(p: Product) -> None:
             seen.add((mn_at, ks[0]))
             assert use == ("0" if ks[0] == 0 else "1")
     steps = range(0, p.k, 32 // item)
+    assert len(calls) == len(chains) * len(steps)
     assert seen_b >= {(n_at, k) for n_at in range(0, p.n, 256) for k in steps}
     if p.a != "r":
         assert seen_a == {(m_at, k) for m_at in range(0, p.m, 64) for k in steps}
+
+
+@pytest.mark.parametrize("p", PRODUCTS, ids=str)
+def test_a_chain_is_one_statement_that_takes_each_operand_once(p: Product) -> None:
+    source = emitted(p.text).source
+    found = re.findall(r"DEV void wgmma_m64n(\d+)k(\d+)\w*\((.*?)\n}", source, re.DOTALL)
+    assert found
+    for width, step, text in found:
+        count, steps = int(width) // 2, p.k // int(step)
+        assert text.count("asm volatile") == 1
+        chain = re.findall(rf'wgmma\S* " ACCUMULATORS_{count} ", (.*?%\d+), (p|1)\b', text)
+        assert [adds for _, adds in chain] == ["p", *["1"] * (steps - 1)]
+        inputs = [int(n) for operands, _ in chain for n in re.findall(r"%(\d+)", operands)]
+        words = 5 if p.a == "r" else 2
+        assert inputs == [*range(count + 1, count + 1 + words * steps)]
+        bound = re.findall(r'"(\+f|r|l)"\((.*?)\)[,\n ]', text[text.index('"+f"') :])
+        named = re.findall(r"(?:u32|u64) (\w+)", text)
+        assert [name for _, name in bound] == [
+            *(f"d[{i}]" for i in range(count)),
+            "use_acc",
+            *named,
+        ]
+        accumulators = re.search(rf"#define ACCUMULATORS_{count} .*?}}", source, re.DOTALL)
+        assert accumulators is not None
+        listed = [int(n) for n in re.findall(r"%(\d+)", accumulators.group())]
+        assert listed == [*range(count)]
 
 
 # ---- TMA boxes

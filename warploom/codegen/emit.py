@@ -396,7 +396,10 @@ class _Kernel(Emitter):
             *body,
             ("}", None),
         ]
-        made = [d for n, d in self.made.items() if is_used(n, used)]
+        made: list[str] = []
+        for made_name, definition in reversed(self.made.items()):  # each stands before what uses it
+            if is_used(made_name, "".join([used, *made])):
+                made.insert(0, definition)
         instructions = prelude(used + "".join(made) + declared)
         text = [
             f"// {name}: {threads} threads, {shared_bytes} bytes of shared memory.",

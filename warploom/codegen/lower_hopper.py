@@ -454,10 +454,13 @@ def _wgmma(e: Emitter, o: Op) -> None:
                 not in_registers and a.type.inner == 0,  # type: ignore[attr-defined]
                 bt.inner == 1,
                 in_registers,
+                k // k_step,
             )
-            e.made[form.name] = form.definition()
+            e.made.update(form.definitions())
             first = (m_at // 64 * n + n_at) // 2  # this instruction's first accumulator
             registers = d.name if first == 0 else f"{d.name} + {first}"
+            first_use = e.scalar(use) if known is None else str(int(bool(known)))
+            steps = []
             for k_at in range(0, k, k_step):
                 if fragment is not None:
                     n_words = 4
@@ -468,9 +471,10 @@ def _wgmma(e: Emitter, o: Op) -> None:
                     assert a_geometry is not None
                     given = _stepped(a_desc, a_geometry, (m_at, k_at))
                 other = _stepped(b_desc, b_geometry, (k_at, n_at))
-                first_use = e.scalar(use) if known is None else str(int(bool(known)))
-                used = "1" if k_at else first_use
-                e.line(f"{form.name}({registers}, {given}, {other}, {used});")
+                steps.append(f"{given}, {other}")
+            *before, last = [f"{form.name}({registers}, {first_use}", *steps]
+            e.lines((2 * (i > 0), f"{text},") for i, text in enumerate(before))
+            e.lines([(2, f"{last});")])
 
 
 def _stepped(desc: str, g: Geometry, at: tuple[int, int]) -> str:

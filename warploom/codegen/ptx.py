@@ -22,8 +22,11 @@ INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 @dataclass(frozen=True)
 class Wgmma:
-    """One wgmma.mma_async m64nNk(32 bytes), of floats with f32 accumulators, of integers with s32 ones.
-    `a_registers`: A from registers."""
+    """A chain of `steps` wgmma.mma_async m64nNk(32 bytes) on the same accumulators, f32 of floats and
+    s32 of integers.  `a_registers`: A from registers.
+
+    It is one asm statement: NVRTC takes its time for every operand of every statement, and the
+    accumulators are up to 128 (with a statement a step, attention took half as long again to compile)."""
 
     n: int
     a: DType
@@ -31,9 +34,11 @@ class Wgmma:
     a_mn_major: bool
     b_mn_major: bool
     a_registers: bool
+    steps: int
 
     @property
     def k(self) -> int:
+        """Of one step."""
         return 32 // self.b.bytes
 
     @property
@@ -42,19 +47,19 @@ class Wgmma:
         a = "r" if self.a_registers else "m" if self.a_mn_major else "k"
         b = "n" if self.b_mn_major else "k"
         types = str(self.a) if self.a == self.b else f"{self.a}_{self.b}"
-        return f"wgmma_m64n{self.n}k{self.k}_{types}_{a}{b}"
+        chain = f"_x{self.steps}" if self.steps > 1 else ""
+        return f"wgmma_m64n{self.n}k{self.k}_{types}_{a}{b}{chain}"
 
-    def definition(self) -> str:
-        """The device function: (float* or int* d, A, u64 b, int use_acc), d's and A's registers in their
-        fragments' order.  Raises InternalError on operands that the instruction can't take."""
+    def definitions(self) -> dict[str, str]:
+        """By name: what stands for the accumulators in the text, and the device function
+        (float* or int* d, int use_acc, and of each step A, u64 b), d's and A's registers in their
+        fragments' order; use_acc is of the first step, the others add.
+
+        Raises InternalError on operands that the instruction can't take."""
         if {self.a.name, self.b.name} - PTX_TYPES.keys() or self.n not in columns(self.b):
             raise InternalError(f"codegen: no wgmma is {self}")
         if only_k_major(self.b) and (self.a_mn_major or self.b_mn_major):
             raise InternalError(f"codegen: wgmma operands of {self.b} are K-major: {self}")
-        count = self.n // 2
-        a = [f"%{count + i}" for i in range(4)] if self.a_registers else [f"%{count}"]
-        b = f"%{count + len(a)}"
-        use = f"%{count + len(a) + 1}"
         # Only 16-bit types have immediates for the majorness (a register A none for itself), and only floats
         # for the sign.
         major = [] if only_k_major(self.b) else [int(self.b_mn_major)]
@@ -62,22 +67,48 @@ class Wgmma:
             major.insert(0, int(self.a_mn_major))
         signs = [1, 1] if self.b.is_float else []
         immediates = "".join(f", {i}" for i in (*signs, *major))
-        a_text = braces(a) if self.a_registers else a[0]
         sums, c_type, tie = ("f32", "float", "+f") if self.b.is_float else ("s32", "int", "+r")
         shape = f"m64n{self.n}k{self.k}.{sums}.{PTX_TYPES[self.a.name]}.{PTX_TYPES[self.b.name]}"
-        parameters = ", ".join(f"u32 a{i}" for i in range(4)) if self.a_registers else "u64 a"
-        inputs = [f'"r"(a{i})' for i in range(4)] if self.a_registers else ['"l"(a)']
-        lines = [
-            f"DEV void {self.name}({c_type}* d, {parameters}, u64 b, int use_acc) {{",
-            f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, {use}, 0;\\n"',
-            f'               "wgmma.mma_async.sync.aligned.{shape} {{"',
-            *(f'               "{row}"' for row in rows([f"%{i}" for i in range(count)], 16)),
-            f'               "}}, {a_text}, {b}, p{immediates}; }}"',
-        ]
+        count = self.n // 2
+        accumulators = f"ACCUMULATORS_{count}"
+        parameters, given, steps = [], [], []
+        at = count + 1  # operands are numbered: accumulators, use_acc, then step by step
+        for step in range(self.steps):
+            if self.a_registers:
+                a = [(f"a{step}_{i}", "u32", "r") for i in range(4)]
+                a_text = braces(f"%{at + i}" for i in range(4))
+            else:
+                a, a_text = [(f"a{step}", "u64", "l")], f"%{at}"
+            operands = [*a, (f"b{step}", "u64", "l")]
+            parameters.append(", ".join(f"{of} {name}" for name, of, _ in operands))
+            given.append(", ".join(f'"{constraint}"({name})' for name, _, constraint in operands))
+            at += len(operands)
+            adds = (
+                "1" if step else "p"
+            )  # a predicate may be a number (PTX ISA, "Predicate Constants")
+            steps.append(
+                f'"wgmma.mma_async.sync.aligned.{shape} " {accumulators} '
+                f'", {a_text}, %{at - 1}, {adds}{immediates};\\n"'
+            )
+        indent = " " * 15
         ties = rows([f'"{tie}"(d[{i}])' for i in range(count)], 8)
-        lines += [f"               {': ' if i == 0 else '  '}{row}" for i, row in enumerate(ties)]
-        lines.append(f'               : {", ".join(inputs)}, "l"(b), "r"(use_acc) : "memory");')
-        return "\n".join([*lines, "}"])
+        function = [
+            f"DEV void {self.name}({c_type}* d, int use_acc,",
+            ",\n".join(f"    {row}" for row in parameters) + ") {",
+            f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count}, 0;\\n"',
+            *(f"{indent}{text}" for text in steps),
+            f'{indent}"}}"',
+            *(f"{indent}{'  ' if i else ': '}{row}" for i, row in enumerate(ties)),
+            f'{indent}: "r"(use_acc),',
+            ",\n".join(f"{indent}  {row}" for row in given),
+            f'{indent}: "memory");',
+            "}",
+        ]
+        listed = " \\\n".join(f'  "{row}"' for row in rows([f"%{i}" for i in range(count)], 16))
+        return {
+            accumulators: f'#define {accumulators} "{{" \\\n{listed} "}}"',
+            self.name: "\n".join(function),
+        }
 
 
 def columns(operands: DType) -> tuple[int, ...]:
