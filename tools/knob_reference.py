@@ -1,4 +1,5 @@
-"""Writes docs/knobs.md, the reference of all knobs, from their declarations in warploom/schedule/model.py.
+"""Writes docs/knobs.md: all knobs, from their declarations in warploom/schedule/model.py, and the environment
+variables of warploom/options.py.
 
 python tools/knob_reference.py            write the file
 python tools/knob_reference.py --check    exit 1 where the file is not current
@@ -10,6 +11,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from warploom import options
 from warploom.runtime.autotune import Config
 from warploom.schedule.model import Knobs
 
@@ -32,10 +34,20 @@ uniform kernel. Names and meaning are Triton's where Triton has the knob (`num_w
 |---|---|---|---|
 """
 
+ENVIRONMENT = """
+## Environment
+
+What the whole process does; an unknown `WARPLOOM_…` is an error.
+
+"""
+
 
 def reference() -> str:
     """The text of docs/knobs.md."""
-    return HEADER + "\n".join(map(row, dataclasses.fields(Knobs))) + "\n"
+    rows = "\n".join(map(row, dataclasses.fields(Knobs)))
+    assert options.__doc__ is not None
+    variables = options.__doc__.partition("| variable")
+    return f"{HEADER}{rows}\n{ENVIRONMENT}{variables[1]}{variables[2].rstrip()}\n"
 
 
 def row(knob: dataclasses.Field[object]) -> str:
