@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.explicit.test_broken import ring_report
-from warploom.check import Case, check, replay
+from warploom.check import Case, check, protocol, replay
 from warploom.check.explore import (
     Diverged,
     Exploration,
@@ -71,6 +71,42 @@ def test_workers_that_share_a_counter() -> None:
         report
     )
     assert case.args[0][0] == 0  # each run has a counter of its own
+
+
+LOCKED = """func @locked(%lock: ptr<i32>, %n: i32) level=WARP {warps=1} {
+  %c0 = const() {value=0, dtype=i32} : i32
+  %c1 = const() {value=1, dtype=i32} : i32
+  tasks() {names=("worker",), warps=(1,), replicas=(1,), registers=(none,)} do {
+    for(%c0, %n, %c1) do (%i: i32) {
+      while() do () {
+        %old = atomic(%lock, %c1, %c0) {fn="cas"} : i32
+        %taken = eq(%old, %c1) : i1
+        yield(%taken)
+      } do () {
+        yield()
+      }
+      %freed = atomic(%lock, %c0) {fn="xchg"} : i32
+      yield()
+    }
+    yield()
+  }
+  yield()
+}
+"""
+
+
+def test_programs_that_spin_are_explored_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often one tries in vain has no end: the report says that it stopped, and no case is run twice."""
+    monkeypatch.setattr(protocol, "JOINT_STEPS", 2_000)
+    func, lock = parse_func(LOCKED, "locked.ir"), np.zeros(1, np.int32)
+    report = check(func, [Case((lock, np.int32(n)), (2,)) for n in (2, 3, 2)])
+    assert report.ok, str(report)
+    assert [e.is_complete for e in report.explored] == [False, False]
+    assert report.explored[0].interleavings > 1 and report.explored[1].interleavings == 0
+    assert "not proved: 2 of these have more orders of events than the checker explores" in str(
+        report
+    )
+    assert report.seconds < 30
 
 
 def test_more_arrivals_than_a_phase_takes() -> None:

@@ -50,6 +50,11 @@ class Case:
         """The arguments, then the number of programs."""
         return (*self.args, math.prod(self.grid))
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for cases with the same numbers and the same arrays, as long as these live."""
+        return (*(id(a) if isinstance(a, np.ndarray) else a for a in self.args), self.grid)
+
     def copied(self) -> Case:
         """The same with arrays of its own."""
         args = (a.copy() if isinstance(a, np.ndarray) else a for a in self.args)
@@ -78,8 +83,7 @@ class Runs:
 
     def __call__(self, case: Case, program: int) -> SimReport:
         """Raises what the run does: SimError, NeedsData."""
-        numbers = (id(a) if isinstance(a, np.ndarray) else a for a in case.args)
-        key = *numbers, case.grid, program
+        key = *case.key, program
         if key not in self._found:
             try:
                 self._found[key] = case, self._run(case, program, True)

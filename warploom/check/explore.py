@@ -153,10 +153,12 @@ class Failing:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What was explored.  is_complete: no state was left out for MAX_STATES."""
+    """What was explored.  steps: of all runs, with what they repeat of others.  is_complete: nothing was left
+    out for a limit."""
 
     interleavings: int
     states: int
+    steps: int
     is_complete: bool
     failures: list[Failing]
     report: SimReport | None  # of an interleaving in which nothing is wrong
@@ -230,9 +232,9 @@ def explore(
             frames.pop()
         after_failure -= bool(failures)
         if not frames or after_failure == 0:
-            return Exploration(interleavings, states, not frames, failures, report)
+            return Exploration(interleavings, states, taken, not frames, failures, report)
         if states >= max_states or (max_steps is not None and taken >= max_steps):
-            return Exploration(interleavings, states, False, failures, report)
+            return Exploration(interleavings, states, taken, False, failures, report)
 
 
 def _commute(one: tuple[Touch, ...], other: tuple[Touch, ...]) -> bool:
