@@ -270,6 +270,7 @@ def test_a_request_not_met_is_a_warning_with_its_line(
     with pytest.warns(WarploomWarning) as caught:
         compiled(None, constexprs, **knobs)
     (text,) = [str(w.message) for w in caught]
+    assert caught[0].filename == __file__, "the line of the user's that led to it"
     assert text.startswith("warning[not-as-asked]: matmul: ") and says in text
     assert line in text and "^^^" in text and "\nhelp: " in text
 

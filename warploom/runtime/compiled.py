@@ -6,20 +6,19 @@ The compiler's parts are imported where they run, so that a kernel from the cach
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
-from warploom.errors import CompileError, WarploomWarning, format_message
+from warploom.errors import CompileError, format_message
 from warploom.frontend.source import dependencies, plain_function
 from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
-from warploom.runtime.mistakes import user_facing
+from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
 from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
@@ -330,7 +329,7 @@ def compile_request(request: Request, cache: DiskCache | None = None) -> Compile
     disk = default_cache() if cache is None else cache
     kernel = _from_cache(request, disk) or _compile(request, disk)
     for text in kernel.warnings:
-        warnings.warn(text, WarploomWarning, stacklevel=3)
+        warn(text)
     return kernel
 
 

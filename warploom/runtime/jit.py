@@ -14,13 +14,12 @@ import functools
 import inspect as python_inspect
 import math
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 from warploom import options
-from warploom.errors import CompileError, LaunchError, WarploomWarning, format_message
+from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import (
     CPU,
@@ -47,7 +46,7 @@ from warploom.runtime.compiled import (
     is_cached,
 )
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
-from warploom.runtime.mistakes import user_facing
+from warploom.runtime.mistakes import user_facing, warn
 from warploom.schedule.model import MANY_TURNS, Knobs, Launch, Schedule
 from warploom.target import SM_90A
 
@@ -402,7 +401,7 @@ class JITFunction:
         if any(values[i] < 0 for i in kernel.plan.nonnegative):
             kernel = self._compiled(request := for_negative(request), device)
         if overlap := self._overlap(kernel, call):
-            warnings.warn(
+            warn(
                 format_message(
                     "warning",
                     "overlap",
@@ -411,9 +410,7 @@ class JITFunction:
                     None,
                     (),
                     "pass arrays that share no memory",
-                ),
-                WarploomWarning,
-                stacklevel=5,
+                )
             )
             kernel = self._compiled(request := for_overlap(request), device)
         if any(0 in dims for _, dims, _ in kernel.binder(values)[1]):

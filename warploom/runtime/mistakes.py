@@ -7,11 +7,13 @@ the frames, for work on the compiler; bugs of ours (InternalError) always have t
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from warploom import options
-from warploom.errors import ReportedError
+from warploom.errors import ReportedError, WarploomWarning
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,3 +32,11 @@ def user_facing(fn: Callable[P, T]) -> Callable[P, T]:
             raise error.with_traceback(None)  # noqa: B904 - the same error, its causes as they are
 
     return call
+
+
+def warn(text: str) -> None:
+    """A WarploomWarning at the line of the user's that led to it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("warploom."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, WarploomWarning, stacklevel=level)
