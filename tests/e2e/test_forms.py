@@ -145,7 +145,9 @@ def test_programs_that_walk_tiles_stay_specialized() -> None:
 
 def test_steps_that_only_the_launch_knows() -> None:
     """Variants: one for many steps, which says below how many another one is taken."""
-    unseen = wl.jit(one_tile.fn)  # without variants that other tests made, for grids of other classes
+    unseen = wl.jit(
+        one_tile.fn
+    )  # without variants that other tests made, for grids of other classes
     long, short = (product(2048, 2048, k, (128, 128, 64), kernel=unseen) for k in (4096, 64))
     assert long.schedule.specialized and not short.schedule.specialized
     assert long.request.launch == Launch(2) and short.request.launch == Launch(2, short=True)
