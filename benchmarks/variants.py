@@ -223,6 +223,7 @@ def rungs() -> Iterator[Work]:
             "fast, + there and back": last,
             "promoted, uniform": replace(halves, **uniform),
             "promoted, specialized, in halves": halves,
+            "promoted, in halves, + a task that stores": replace(halves, store_task=True),
             "promoted, 192 columns": wide,
             "promoted, 192 columns, + a task that stores": replace(wide, store_task=True),
             "promoted, 192 columns, + whole": replace(wide, store_whole=True, store_task=True),
@@ -238,6 +239,7 @@ def rungs() -> Iterator[Work]:
             "specialized": replace(pair, end_turns=False, num_buffers_warp_spec=3),
             "+ a fourth slot": replace(pair, end_turns=False),
             "+ ends in turns": pair,
+            "+ a task that stores": replace(pair, store_task=True),
         }
         yield Work(dual, {k: bound(warploom_dual, v) for k, v in steps.items()})
 

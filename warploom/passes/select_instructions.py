@@ -19,7 +19,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, tile
-from warploom.ir.types import InFlight, Shared, Tile, dtype_of, i1, shape_of
+from warploom.ir.types import InFlight, Shared, Tile, dtype_of, f32, i1, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule import rings
 from warploom.schedule.model import StorePlan
@@ -86,7 +86,7 @@ def _promoted(
             if step < k or pieces > 1:
                 column = build.const(b, j)
                 part_b = hopper.shared_slice(b, right, at, column, shape=(step, width))
-            start = hopper.no_acc(b, shape=(m, width))
+            start = hopper.no_acc(b, shape=(m, width), dtype=f32)
             part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
             totals[j] = arith.add(b, totals[j], part, hint=acc.hint)
     return totals[0] if pieces == 1 else tile.concat(b, *totals, axis=1, hint=acc.hint)
