@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.choice_kernels import add, known_k, layernorm, one_tile, softmax
+from benchmarks.choice_kernels import known_k, one_tile
+from benchmarks.plain_kernels import add, layernorm_rows, softmax_rows
 from warploom.bench.data import input_sets
 from warploom.bench.measure import Clock, Run, in_turn, lost, machine
 from warploom.kernels.attention import attention_forward, section_of
@@ -143,7 +144,7 @@ def rowwise(kernel: Any, rows: int, columns: int, block: int, warps: int) -> Wor
     x = [_random(rows, columns) for _ in sets]
     out = [torch.empty_like(t) for t in x]
     w, b = _random(columns), _random(columns)
-    norm = kernel is layernorm
+    norm = kernel is layernorm_rows
 
     def launch(i: int, knobs: dict[str, Any]) -> Call:
         more = (w, b) if norm else ()
@@ -212,8 +213,8 @@ def fitted() -> Iterator[Callable[[], Work]]:
         yield lambda seq=seq: short_attention(16384 // seq * 4, seq, 64, False, 64)  # type: ignore[misc]
     for columns, warps in ((256, 4), (1024, 4), (4096, 8), (16384, 16)):
         block = columns
-        yield lambda c=columns, b=block, w=warps: rowwise(softmax, (1 << 25) // c, c, b, w)  # type: ignore[misc]
-        yield lambda c=columns, b=block, w=warps: rowwise(layernorm, (1 << 25) // c, c, b, w)  # type: ignore[misc]
+        yield lambda c=columns, b=block, w=warps: rowwise(softmax_rows, (1 << 25) // c, c, b, w)  # type: ignore[misc]
+        yield lambda c=columns, b=block, w=warps: rowwise(layernorm_rows, (1 << 25) // c, c, b, w)  # type: ignore[misc]
     yield lambda: vectors(1 << 25)
     yield lambda: vectors(1 << 20)
 

@@ -1,4 +1,4 @@
-"""The kernels of benchmarks/choice.py: as users write them, their specialization left to the chooser."""
+"""Kernels with a dot for benchmarks/choice.py, as users write them: specialization is left to the chooser."""
 
 from __future__ import annotations
 
@@ -43,37 +43,3 @@ def known_k(
     one_tile(
         a_ptr, b_ptr, c_ptr, M, N, K, stride_az, stride_bz, stride_cz, BLOCK_M, BLOCK_N, BLOCK_K
     )
-
-
-@wl.jit
-def add(x_ptr: Any, y_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(x_ptr + at, mask=at < n) + tl.load(y_ptr + at, mask=at < n)
-    tl.store(out_ptr + at, total, mask=at < n)
-
-
-@wl.jit
-def softmax(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
-    at = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
-    e = tl.exp(x - tl.max(x, axis=0))
-    y = (e / tl.sum(e, axis=0)).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * columns + at, y, mask=at < columns)
-
-
-@wl.jit
-def layernorm(
-    x_ptr: Any, w_ptr: Any, b_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr
-) -> None:
-    at = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    inside = at < columns
-    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(x, axis=0) / columns
-    centred = tl.where(inside, x - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + 1e-5)
-    w = tl.load(w_ptr + at, mask=inside).to(tl.float32)
-    b = tl.load(b_ptr + at, mask=inside).to(tl.float32)
-    y = (centred * scale * w + b).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * columns + at, y, mask=inside)
