@@ -127,6 +127,7 @@ def measure_library(repetitions: int = 3) -> dict[str, list[float]]:
             with tempfile.TemporaryDirectory() as folder:
                 code = LIBRARY.format(peer=peer, case=case)
                 result[name].append(fresh(code, WARPLOOM_CACHE=folder))
+            print(f"{name}: {result[name][-1]:.2f} s", flush=True)
     return result
 
 

@@ -1,6 +1,6 @@
 """Forms of the library's products beside each other: what one knob or another brings.
 
-    python -m benchmarks.variants stores --out results.json [--only TEXT] [--limit SECONDS]
+    python -m benchmarks.variants stores --out results.json [--only CASES] [--forms FORMS] [--limit SECONDS]
     python -m benchmarks.variants ladder                   # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
@@ -299,12 +299,16 @@ def main() -> None:
     parser.add_argument("of", choices=WORKS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--forms", default="", help="forms whose names contain this")
     parser.add_argument("--bursts", type=int, default=3)
     parser.add_argument("--limit", type=float, default=1e9, help="begin no case after (s)")
     args = parser.parse_args()
     os.environ.setdefault("WARPLOOM_CHECK", "0")  # the library's tests prove its kernels
     start = time.monotonic()
     chosen = [(i, w) for i, w in enumerate(WORKS[args.of]()) if args.only in w.name]
+    for _, w in chosen:
+        for name in [name for name in w.forms if args.forms not in name]:
+            del w.forms[name]
     jobs = [(args.of, i, name) for i, w in chosen for name in w.forms]
     with ProcessPoolExecutor(min(12, os.cpu_count() or 1), get_context("spawn")) as pool:
         known = dict(zip(jobs, pool.map(compiled, jobs), strict=True))
