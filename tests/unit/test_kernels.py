@@ -6,12 +6,15 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import warploom as wl
+import warploom.language as tl
 from warploom import kernels
-from warploom.kernels.gemm import GEMM_CONFIGS, gemm, gemm_pointers, persistent_grid
+from warploom.kernels.gemm import GEMM_CONFIGS, gemm, gemm_pointers, grouped_tile, persistent_grid
 
 ROOT = Path(__file__).parents[2]
 ORDERS = {  # strides of a K-major and of an N-major B
@@ -60,6 +63,29 @@ def test_the_grid_takes_the_fewest_programs_for_its_turns(
         turns = wl.cdiv(tiles, multiprocessors)
         assert wl.cdiv(tiles, programs) == turns
         assert programs == 1 or wl.cdiv(tiles, programs - 1) > turns
+
+
+@wl.jit
+def visits(
+    m_ptr: Any, n_ptr: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr, AND_BACK: tl.constexpr
+) -> None:  # fmt: skip
+    """Where the program's tile is."""
+    tile = tl.program_id(0)
+    pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M, AND_BACK)
+    tl.store(m_ptr + tile, pid_m)
+    tl.store(n_ptr + tile, pid_n)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 3), (4, 1), (7, 4), (1, 6)])
+def test_every_tile_is_visited_once_in_bands(rows: int, columns: int, back: bool) -> None:
+    m, n = np.zeros(rows * columns, np.int32), np.zeros(rows * columns, np.int32)
+    visits[(rows * columns,)](m, n, rows, columns, GROUP_M=2, AND_BACK=back)
+    wanted = []
+    for band in range(0, rows, 2):
+        along = range(columns)[:: -1 if back and band % 4 else 1]
+        wanted += [(row, column) for column in along for row in range(band, min(band + 2, rows))]
+    assert list(zip(m.tolist(), n.tolist(), strict=True)) == wanted
 
 
 @pytest.mark.parametrize(
