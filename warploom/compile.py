@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warploom import options
-from warploom.errors import InternalError, WarploomError
+from warploom.errors import CompileError, InternalError, WarploomError
 from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
@@ -138,9 +138,13 @@ def lower(
             schedule = choose(tile, knobs, target, room, launch)
         schedule = _clustered(schedule, cluster)
     elif schedule.tile_hash != tile_hash(tile):
-        raise WarploomError(
+        raise CompileError(
+            "schedule",
             f"the schedule was made for another kernel (TILE text {schedule.tile_hash}, "
-            f"this one is {tile_hash(tile)})"
+            f"this one is {tile_hash(tile)})",
+            func.loc,
+            help="leave schedule= out, or take the schedule of a variant with this signature and these "
+            "constexprs",
         )
     plan = schedule
     passes: list[tuple[str, Pass]] = [(name, run) for name, run, _ in PASSES]

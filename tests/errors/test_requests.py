@@ -243,6 +243,24 @@ def test_no_frame_of_the_compiler_before_the_message(
         assert keep == "1" or ("direct cause" not in told and "During handling" not in told)
 
 
+def test_what_a_compiled_kernel_is_given_by_mistake() -> None:
+    kernel = compiled()
+    wrong: dict[str, tuple[Any, ...]] = {
+        "takes 6 arguments, got 3": ARGUMENTS[:3],
+        "a_ptr is a list, the kernel takes an array of bf16": ([1], *ARGUMENTS[1:]),
+        "c_ptr holds float32": (*ARGUMENTS[:2], C.astype(np.float32), *ARGUMENTS[3:]),
+        "M is 128.5, the kernel takes an integer": (*ARGUMENTS[:3], 128.5, 128, 64),
+        "M is a NoneType": (*ARGUMENTS[:3], None, 128, 64),
+    }
+    for words, arguments in wrong.items():
+        with pytest.raises(LaunchError) as caught:
+            kernel.simulate(*arguments, grid=(1, 1))
+        assert words in str(caught.value) and caught.value.help
+    with pytest.raises(CompileError) as refused:
+        compiled(None, {"BM": 64}, schedule=kernel.schedule)
+    assert refused.value.code == "schedule" and DEF in str(refused.value)
+
+
 def test_arrays_on_the_cpu_and_on_a_gpu() -> None:
     call = matmul.bind(ARGUMENTS, TILE)
     gpu = Field("c_ptr", C, Array("bf16", 4096, (128, 128), (128, 1), 0))

@@ -128,7 +128,7 @@ def test_arguments_are_checked() -> None:
     a = np.zeros((4, 4), np.float32)
     with pytest.raises(LaunchError, match="takes 6 arguments"):
         oracle.run(func, (a,), 1)
-    with pytest.raises(LaunchError, match="a holds float32, the kernel expects bf16"):
+    with pytest.raises(LaunchError, match="a holds float32, the kernel takes an array of bf16"):
         oracle.run(func, (a, a, a, 1, 1, 1), 1)
     with pytest.raises(LaunchError, match="grid"):
         memory.grid_of((1, 2, 3, 4))

@@ -283,31 +283,39 @@ _ATOMICS: dict[str, Any] = {
 }
 
 
+def _unfit(name: str, found: str, wanted: str, code: str = "argument-type") -> LaunchError:
+    return LaunchError(code, f"{name} {found}, the kernel takes {wanted}", help=f"pass {wanted}")
+
+
 def bind(func: Func, args: Sequence[Any]) -> tuple[GlobalMemory, dict[Any, Any]]:
     """A launch's memory, and the value of every parameter.
 
     args: in parameter order, NumPy arrays (any strides) for pointers, Python or NumPy numbers for
     scalars.  Raises LaunchError where they don't fit the parameters' types."""
+    names = [p.hint or f"argument {i}" for i, p in enumerate(func.params)]
     if len(args) != len(func.params):
         raise LaunchError(
-            "argument-count", f"{func.name} takes {len(func.params)} arguments, got {len(args)}"
+            "argument-count",
+            f"{func.name} takes {len(func.params)} arguments, got {len(args)}",
+            help=f"the run-time arguments in order: {', '.join(names)}",
         )
     memory = GlobalMemory()
     env: dict[Any, Any] = {}
-    for i, (param, arg) in enumerate(zip(func.params, args, strict=True)):
-        name = param.hint or f"argument {i}"
+    for name, param, arg in zip(names, func.params, args, strict=True):
         match param.type:
             case Pointer(dtype=dtype):
                 if not isinstance(arg, np.ndarray):
-                    raise LaunchError("argument-type", f"{name} is no array but {type(arg)}")
+                    raise _unfit(name, f"is a {type(arg).__name__}", f"an array of {dtype}")
                 if arg.dtype != dtype.numpy:
-                    raise LaunchError(
-                        "argument-dtype", f"{name} holds {arg.dtype}, the kernel expects {dtype}"
+                    raise _unfit(
+                        name, f"holds {arg.dtype}", f"an array of {dtype}", "argument-dtype"
                     )
                 env[param] = memory.add(name, arg)
             case Scalar(dtype=dtype):
-                if np.ndim(arg):
-                    raise LaunchError("argument-type", f"{name} is an array, expected a number")
+                if np.ndim(arg) or not hasattr(arg, "__float__"):
+                    raise _unfit(name, f"is a {type(arg).__name__}", f"a number ({dtype})")
+                if dtype.is_int and int(arg) != arg:
+                    raise _unfit(name, f"is {arg}", f"an integer ({dtype})")
                 env[param] = np.asarray(arg).astype(dtype.numpy)[()]
             case other:
                 raise LaunchError("argument-type", f"{name} has type {other}, no kernel parameter")

@@ -103,6 +103,9 @@ class SimReport:
     steps: list[SyncStep] = field(default_factory=list)
     words: dict[str, dict[str, bool]] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return f"{self.cycles:,.0f} cycles, {self.programs} programs, {len(self.events)} events"
+
     @property
     def shares_words(self) -> bool:
         """Did one agent write a word that another one accessed?"""
