@@ -98,11 +98,7 @@ def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
     return found
 
 
-CONFIGS = [
-    (d, causal, i)
-    for d, causal in ((64, False), (128, True))
-    for i in range(len(ATTENTION_CONFIGS[d, causal]))
-]
+CONFIGS = [(*key, i) for key, configs in ATTENTION_CONFIGS.items() for i in range(len(configs))]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
