@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import warploom.sim
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.types import bf16
@@ -193,3 +195,26 @@ def test_shared_memory_is_poison_until_written() -> None:
     for track in (True, False):
         with pytest.raises(MemoryFault, match="nothing wrote"):
             simulate(parse_func(text), (np.zeros(1, bf16.numpy),), 1, track=track)
+
+
+# What only IR text can get wrong (scripts are refused while compiling), or what is advised later.
+WITHOUT_ADVICE = {
+    "blocks", "elect", "outside-elect", "ring", "ring-order", "run", "setmaxnreg-action", "setmaxnreg-group",
+    "sync-in-elect", "uninitialised", "wgmma-group", "wgmma-layout",
+}  # fmt: skip
+
+
+def test_every_finding_says_what_to_do() -> None:
+    kinds = ("ProtocolError", "MemoryFault", "LaunchError", "Deadlock", "Race", "error")
+    silent = set()
+    for path in Path(warploom.sim.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            given = len(node.args) > (3 if name == "error" else 4)
+            given |= any(k.arg == "help" for k in node.keywords)
+            code = node.args[0]
+            if name in kinds and not given and isinstance(code, ast.Constant):
+                silent.add((path.name, code.value))
+    assert {code for _, code in silent} <= WITHOUT_ADVICE | {"argument-type"}, silent

@@ -320,14 +320,24 @@ class Agent:
     def barrier(self, o: Op, barriers: list[MBarrier], index: Any) -> MBarrier:
         i = self.number(index)
         if not 0 <= i < len(barriers):
-            raise self.error("barrier-index", f"barrier {i} of an array of {len(barriers)}", o)
+            raise self.error(
+                "barrier-index",
+                f"barrier {i} of an array of {len(barriers)}",
+                o,
+                f"index 0 to {len(barriers) - 1}: a ring's slot returns to 0 (self.ring_next)",
+            )
         return barriers[i]
 
     def place(self, o: Op, fn: Callable[[], Place]) -> Place:
         try:
             return fn()
         except IndexError as e:
-            raise self.error("slot-index", str(e), o) from None
+            raise self.error(
+                "slot-index",
+                str(e),
+                o,
+                "a ring's slot returns to 0 behind its last (self.ring_next)",
+            ) from None
 
 
 def name_of(o: Op) -> str:

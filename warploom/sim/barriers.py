@@ -196,6 +196,7 @@ class MBarrier:
                 "tx-overflow",
                 f"the transaction count of {self.name} reaches {self.bytes}, outside ±{TX_LIMIT}",
                 party.op.loc,
+                help="expect the bytes of one slot in one phase; copies and expectations must meet in it",
             )
 
     def _advance(self, party: Party) -> None:
@@ -244,6 +245,7 @@ class MBarrier:
                 f"{party.who} waits for parity {parity} of {self.name}, which means phase {targets.min()} "
                 f"to one of its warps and {targets.max()} to another",
                 party.op.loc,
+                help="the group's warps know of different phases: let them synchronise (self.sync()) first",
             )
         if not self.bound:
             return self.phases - (self.phases % 2 != parity)

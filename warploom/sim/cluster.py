@@ -76,7 +76,10 @@ class ClusterBarrier:
         mine = int(self.owes[a.own_warps].min())
         if mine < 0:
             raise ProtocolError(
-                "cluster-arrive", f"{a.who} waits for the cluster without having arrived", o.loc
+                "cluster-arrive",
+                f"{a.who} waits for the cluster without having arrived",
+                o.loc,
+                help="call self.cluster.arrive() first, or self.cluster.sync() for both",
             )
         return mine
 

@@ -73,7 +73,9 @@ def _flat(array: Array) -> tuple[Array, int]:
     size = array.itemsize
     if any(s % size for s in array.strides):
         raise LaunchError(
-            "argument-strides", f"strides {array.strides} (bytes) are no multiples of {size}"
+            "argument-strides",
+            f"strides {array.strides} (bytes) are no multiples of {size}",
+            help="pass a copy: np.ascontiguousarray(x)",
         )
     reach = [s // size * (n - 1) for n, s in zip(array.shape, array.strides, strict=True)]
     below = -sum(r for r in reach if r < 0)
@@ -98,7 +100,12 @@ class GlobalMemory:
 
     def _buffer(self, number: int, loc: Loc | None) -> Buffer:
         if not 1 <= number <= len(self.buffers):
-            raise MemoryFault("wild-pointer", "this address belongs to no argument", loc)
+            raise MemoryFault(
+                "wild-pointer",
+                "this address belongs to no argument",
+                loc,
+                help="offset the pointer arguments themselves; addresses read from memory are unknown here",
+            )
         return self.buffers[number - 1]
 
     def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
@@ -326,6 +333,10 @@ def grid_of(grid: int | Sequence[int]) -> tuple[int, int, int]:
     """A launch grid with all three axes.  Raises LaunchError on a bad one."""
     sizes = (grid,) if isinstance(grid, int) else tuple(int(n) for n in grid)
     if not 1 <= len(sizes) <= 3 or any(n < 0 for n in sizes):
-        raise LaunchError("grid", f"a grid has 1 to 3 sizes, none negative, not {grid}")
+        raise LaunchError(
+            "grid",
+            f"a grid has 1 to 3 sizes, none negative, not {grid}",
+            help="grid=(x, y, z): programs along each axis",
+        )
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z

@@ -81,13 +81,20 @@ def results_of(o: Op, values: tuple[Any, ...]) -> Any:
 @step(control.assume)
 def _assume(a: Agent, o: Op, c: Any) -> None:
     if not a.number(c):
-        raise a.error("assume", "an assumption does not hold", o)
+        raise a.error(
+            "assume", "an assumption does not hold", o, "keep the promise, or leave assume out"
+        )
 
 
 @step(control.device_assert)
 def _device_assert(a: Agent, o: Op, c: Any) -> None:
     if c is not None and not np.all(c):
-        raise a.error("device-assert", f"device_assert failed: {o.attrs['message']}", o)
+        raise a.error(
+            "device-assert",
+            f"device_assert failed: {o.attrs['message']}",
+            o,
+            "the values are those of this program: device_print shows them",
+        )
 
 
 @step(control.device_print)
@@ -236,6 +243,12 @@ def _store_box(a: Agent, o: Op, view: ViewValue, value: Any, *offsets: Any) -> N
 # ---- declarations
 
 
+_FACTS = (
+    "the arguments break what the kernel was compiled for: compile a variant for them (compile_for derives "
+    "what divides their strides), or pass arrays that keep it"
+)
+
+
 @step(hopper.tensor_map)
 def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
     kind = o.result.type
@@ -246,13 +259,17 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
         for axis, (extent, stride) in enumerate(zip(view.extents, view.strides, strict=True)):
             if axis == inner and stride != 1 and extent > 1:
                 raise a.error(
-                    "tma-stride", f"axis {axis} of a tensor map has stride {stride}, not 1", o
+                    "tma-stride",
+                    f"axis {axis} of a tensor map has stride {stride}, not 1",
+                    o,
+                    _FACTS,
                 )
             if axis != inner and extent > 1 and stride * size % 16:
                 raise a.error(
                     "tma-stride",
                     f"axis {axis} of a tensor map has a stride of {stride * size} bytes, no multiple of 16",
                     o,
+                    _FACTS,
                 )
     return view
 
@@ -298,7 +315,12 @@ def _shared_transpose(a: Agent, o: Op, s: Place) -> Place:
 def _peer(a: Agent, o: Op, x: Any, rank: Any) -> Any:
     ctas, r = a.cta.program.ctas, a.number(rank)
     if not 0 <= r < len(ctas):
-        raise a.error("cluster-rank", f"CTA {r} of a cluster of {len(ctas)}", o)
+        raise a.error(
+            "cluster-rank",
+            f"CTA {r} of a cluster of {len(ctas)}",
+            o,
+            f"ranks count from 0 to {len(ctas) - 1}",
+        )
     if isinstance(x, Place):
         return x.of_peer(r)
     return ctas[r].arrays[x[0].made.attrs["name"]]

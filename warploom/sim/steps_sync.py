@@ -40,7 +40,12 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
     yield from a.settle(o)
     which = a.number(index)
     if not 0 <= which < o.attrs.get("n", 1):
-        raise a.error("barrier-index", f"named barrier {which} of {o.attrs.get('n', 1)}", o)
+        raise a.error(
+            "barrier-index",
+            f"named barrier {which} of {o.attrs.get('n', 1)}",
+            o,
+            "n= is how many barriers index chooses from",
+        )
     barrier = a.cta.named_barriers[o.attrs["id"] + which]
     return (yield from _counted(a, o, barrier, o.attrs["threads"], not o.attrs["arrive"]))
 
@@ -108,7 +113,12 @@ def _cluster_wait(a: Agent, o: Op) -> Steps:
 def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
     b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
     if parity not in (0, 1):
-        raise a.error("parity", f"waits for parity {parity} of {b.name}", o)
+        raise a.error(
+            "parity",
+            f"waits for parity {parity} of {b.name}",
+            o,
+            "a phase is 0 or 1: flip it by phase ^ 1, or let self.ring_next do so",
+        )
     if a.cta.is_tracked:
         target = b.target(party, a.rows, parity)
     else:
@@ -227,5 +237,10 @@ def ranks_of(a: Agent, o: Op, mask: int) -> list[int]:
     """The CTAs that a multicast goes to."""
     n = len(a.cta.program.ctas)
     if mask <= 0 or mask >> n:
-        raise a.error("multicast-mask", f"the mask {mask:#b} in a cluster of {n} CTAs", o)
+        raise a.error(
+            "multicast-mask",
+            f"the mask {mask:#b} in a cluster of {n} CTAs",
+            o,
+            f"bit r names the CTA of rank r: from 1 to {(1 << n) - 1:#b}",
+        )
     return [rank for rank in range(n) if mask >> rank & 1]
