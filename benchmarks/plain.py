@@ -525,6 +525,76 @@ def heads_of(heads: int, seq: int, d: int, causal: bool, rows: int, columns: int
     return work
 
 
+def gelus(n: int, dtype: Any) -> Work:
+    sets = range(input_sets(2 * n * dtype.itemsize))
+    calls = [(random(n, dtype=dtype), empty(n, dtype=dtype), n) for _ in sets]
+    wanted = lambda: [torch.nn.functional.gelu(calls[0][0].double())]  # noqa: E731
+    name, moved = f"gelu {n} {str(dtype)[6:]}", 2 * n * dtype.itemsize
+    grid, meta = (-(-n // 1024),), {"BLOCK": 1024}
+    return Work(name, plain_kernels.gelu, calls, grid, meta, (1,), wanted, moved)
+
+
+def group_norms(images: int, channels: int, pixels: int, groups: int) -> Work:
+    shape, size = (images, channels, pixels), 4 * images * channels * pixels
+    w, b = random(channels), random(channels)
+    calls = [(random(*shape), w, b, empty(*shape), pixels) for _ in range(input_sets(size))]
+
+    def wanted() -> Sequence[Any]:
+        f = torch.nn.functional
+        return [f.group_norm(calls[0][0].double(), groups, w.double(), b.double())]
+
+    meta = {"CHANNELS": channels // groups, "GROUPS": groups, "BLOCK": 2048, "num_warps": 8}
+    name = f"group_norm {images}x{channels}x{pixels} groups {groups}"
+    kernel, grid = plain_kernels.group_norm, (images * groups,)
+    return Work(name, kernel, calls, grid, meta, (3,), wanted, size)
+
+
+def adam_steps(n: int) -> Work:
+    f32, size = torch.float32, 4 * n
+    calls = []
+    for _ in range(input_sets(7 * size)):
+        p, g, m = (random(n, dtype=f32) for _ in range(3))
+        outs = (empty(n, dtype=f32) for _ in range(3))
+        calls.append((p, g, m, random(n, dtype=f32).square(), *outs, n, 1e-3))
+
+    def wanted() -> Sequence[Any]:
+        p, g, m, v = (t.double() for t in calls[0][:4])
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        return [p - 1e-3 * m / (v.sqrt() + 1e-8), m, v]
+
+    grid, meta = (-(-n // 1024),), {"BLOCK": 1024}
+    kernel = plain_kernels.adam
+    return Work(f"adam {n}", kernel, calls, grid, meta, (4, 5, 6), wanted, 7 * size)
+
+
+def added_norms(rows: int, columns: int, warps: int) -> Work:
+    w, size = random(columns), 8 * rows * columns
+    calls = []
+    for _ in range(input_sets(size)):
+        x, residual = random(rows, columns), random(rows, columns)
+        calls.append((x, residual, w, empty(rows, columns), empty(rows, columns), columns))
+
+    def wanted() -> Sequence[Any]:
+        x = calls[0][0].double() + calls[0][1].double()
+        return [x, x * (x.square().mean(1, keepdim=True) + 1e-5).rsqrt() * w.double()]
+
+    meta = {"BLOCK": power(columns), "num_warps": warps}
+    name, kernel = f"add_rms_norm {rows}x{columns} warps {warps}", plain_kernels.add_rms_norm
+    return Work(name, kernel, calls, (rows,), meta, (3, 4), wanted, size)
+
+
+def matrix_vectors(rows: int, columns: int) -> Work:
+    size = 2 * rows * columns
+    calls = []
+    for _ in range(input_sets(size)):
+        a, x = random(rows, columns), random(columns)
+        calls.append((a, x, empty(rows, dtype=torch.float32), rows, columns))
+    wanted = lambda: [calls[0][0].double() @ calls[0][1].double()]  # noqa: E731
+    meta, grid = {"ROWS": 8, "BLOCK": 512}, (-(-rows // 8),)
+    name, kernel = f"matrix_vector {rows}x{columns}", plain_kernels.matrix_vector
+    return Work(name, kernel, calls, grid, meta, (2,), wanted, size)
+
+
 def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     """Each case: what `--only` looks at, and what makes it."""
     k = plain_kernels
@@ -557,6 +627,10 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
         (broadcasts, 256, 1024, f16)
     ]
     todo += [(gated, 4096, 14336), (gated, 64, 14336), (rotated, 8192, 32, 64)]
+    todo += [(gelus, 1 << 25, bf16), (gelus, 1 << 25, f32), (adam_steps, 1 << 24)]
+    todo += [(group_norms, 16, 512, 4096, 32), (group_norms, 8, 320, 1024, 32)]
+    todo += [(added_norms, 8192, 4096, 8), (added_norms, 4096, 1000, 4)]
+    todo += [(matrix_vectors, 8192, 8192), (matrix_vectors, 4096, 4096)]
     for size in ((256,) * 3, (512,) * 3, (1024,) * 3):
         todo += [(product, *size, t, 4) for t in ((64, 64, 64), (128, 64, 64), (128, 128, 64))]
     todo += [(product, m, 4096, 4096, (64, 64, 128), 4) for m in (16, 64)]

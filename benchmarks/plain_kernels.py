@@ -272,3 +272,94 @@ def product_of(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, st
     c_ptrs = c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :]
     c_mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)
     tl.store(c_ptrs, sums, mask=c_mask)
+
+
+@wl.jit
+def gelu(x_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    """x · Φ(x), by erf."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    y = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), mask=at < n)
+
+
+@wl.jit
+def group_norm(
+    x_ptr: Any, w_ptr: Any, b_ptr: Any, out_ptr: Any, pixels: Any, CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """Some channels of an image a program, in two walks; weights are a channel's."""
+    group = tl.program_id(0)
+    size = CHANNELS * pixels
+    x_ptr += group.to(tl.int64) * size
+    out_ptr += group.to(tl.int64) * size
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < size, other=0.0).to(tl.float32)
+        total += x
+        squares += x * x
+    mean = tl.sum(total, axis=0) / size
+    scale = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / size - mean * mean + 1e-5)
+    first = group % GROUPS * CHANNELS
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < size, other=0.0).to(tl.float32)
+        channel = first + at // pixels
+        w = tl.load(w_ptr + channel, mask=at < size, other=0.0).to(tl.float32)
+        b = tl.load(b_ptr + channel, mask=at < size, other=0.0).to(tl.float32)
+        y = (x - mean) * scale * w + b
+        tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), mask=at < size)
+
+
+@wl.jit
+def adam(
+    p_ptr: Any, g_ptr: Any, m_ptr: Any, v_ptr: Any, p_out: Any, m_out: Any, v_out: Any, n: Any,
+    rate: Any, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """A step of the optimizer, not in place."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    g = tl.load(g_ptr + at, mask=mask)
+    m = 0.9 * tl.load(m_ptr + at, mask=mask) + 0.1 * g
+    v = 0.999 * tl.load(v_ptr + at, mask=mask) + 0.001 * g * g
+    p = tl.load(p_ptr + at, mask=mask) - rate * m / (tl.sqrt(v) + 1e-8)
+    tl.store(p_out + at, p, mask=mask)
+    tl.store(m_out + at, m, mask=mask)
+    tl.store(v_out + at, v, mask=mask)
+
+
+@wl.jit
+def add_rms_norm(
+    x_ptr: Any, residual_ptr: Any, w_ptr: Any, sum_ptr: Any, out_ptr: Any, columns: Any,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """The sum of two rows, and its norm; a row a program."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    mask = at < columns
+    x = tl.load(x_ptr + row * columns + at, mask=mask, other=0.0).to(tl.float32)
+    x += tl.load(residual_ptr + row * columns + at, mask=mask, other=0.0).to(tl.float32)
+    dtype = out_ptr.dtype.element_ty
+    tl.store(sum_ptr + row * columns + at, x.to(dtype), mask=mask)
+    scale = tl.rsqrt(tl.sum(x * x, axis=0) / columns + 1e-5)
+    w = tl.load(w_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * columns + at, (x * scale * w).to(dtype), mask=mask)
+
+
+@wl.jit
+def matrix_vector(
+    a_ptr: Any, x_ptr: Any, out_ptr: Any, rows: Any, columns: Any, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """A tile of whole rows a program, walked in blocks."""
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        mask = (r[:, None] < rows) & (c[None, :] < columns)
+        a = tl.load(a_ptr + r[:, None] * columns + c[None, :], mask=mask, other=0.0)
+        x = tl.load(x_ptr + c, mask=c < columns, other=0.0)
+        total += a.to(tl.float32) * x[None, :].to(tl.float32)
+    tl.store(out_ptr + r, tl.sum(total, axis=1), mask=r < rows)

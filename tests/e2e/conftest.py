@@ -10,8 +10,8 @@ from warploom.runtime import compiled
 from warploom.runtime.nvrtc import Build
 
 
-def _no_nvrtc(source: str, name: str, request: Any, want_ptx: bool) -> Build:
-    return Build(name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
+def _no_nvrtc(source: str, plan: Any, request: Any, want_ptx: bool) -> Build:
+    return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
 
 
 @pytest.fixture(autouse=True)

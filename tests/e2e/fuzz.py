@@ -552,8 +552,8 @@ def main() -> None:
         from warploom.runtime import compiled as c
         from warploom.runtime.nvrtc import Build
 
-        c._compile_text = lambda source, name, request, want_ptx: Build(
-            name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", ""
+        c._compile_text = lambda source, plan, request, want_ptx: Build(
+            plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", ""
         )
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.first, options.last):

@@ -44,7 +44,7 @@ def emitted(text: str) -> Emitted:
 def built(text: str) -> Build:
     """Compiled by NVRTC (an InternalError with the log where it refuses)."""
     e = emitted(text)
-    return compile_cuda(e.source, name=e.name, target=SM_90A)
+    return compile_cuda(e.source, name=e.name, target=SM_90A, threads=e.threads)
 
 
 # ---- pieces of text

@@ -295,3 +295,42 @@ def test_unused_scalars_and_host_values_are_not_emitted() -> None:
         )
     )
     assert "dead" not in source and "unused" not in source and "int M" not in source
+
+
+@pytest.mark.parametrize(("exchanges", "barriers"), [(False, 2), (True, 5)])
+def test_exchanges_take_turns_in_halves_of_the_scratch(exchanges: bool, barriers: int) -> None:
+    """One barrier each, behind a loop too; but a loop may come back to where somebody still reads."""
+
+    def across(source: str, fn: str, to: str) -> str:
+        return f"""      %{to}0 = reduce(%{source}) {{axis=0, fn="{fn}"}} : tile<64xf32>
+      %{to}1 = expand_dims(%{to}0) {{axis=0}} : tile<1x64xf32>
+      %{to} = broadcast(%{to}1) {{shape=(64, 64)}} : tile<64x64xf32>
+"""
+
+    source = check(
+        through(
+            f"""{across("x", "max", "g")}
+    %p = for(%c0, %M, %c1, %g) : tile<64x64xf32> do (%i: i32, %u: tile<64x64xf32>) {{
+{across("u", "add", "w") if exchanges else ""}
+      %v = mul({"%w" if exchanges else "%u"}, %x) : tile<64x64xf32>
+      yield(%v)
+    }}
+{across("p", "min", "y")}"""
+        )
+    )
+    assert source.count("__syncthreads();") == barriers
+
+
+@pytest.mark.parametrize(
+    ("at", "asked"),
+    [("%c0", False), ("%program", False), ("%rows", False), ("%M", True), ("%back", True)],
+)
+def test_what_cannot_lie_before_an_array_is_not_tested_for_it(at: str, asked: bool) -> None:
+    before = SIZES + "  %program = program_id() {axis=0} : i32\n"
+    before += "  %size = const() {value=64, dtype=i32} : i32\n"
+    before += "  %rows = mul(%program, %size) : i32\n  %back = sub(%program, %size) : i32\n"
+    before += view("a", "f32") + view("b", "f32")
+    body = f"""    %x = load_box(%a_view, {at}, %c0) {{shape=(64, 64)}} : tile<64x64xf32>
+    store_box(%b_view, %x, %c0, %c0)"""
+    source = check(kernel("%a: ptr<f32>, %b: ptr<f32>, %M: i32, %N: i32", body, before=before))
+    assert ("elements_before(" in source) == asked

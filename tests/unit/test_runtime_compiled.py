@@ -18,7 +18,7 @@ from warploom.errors import WarploomWarning
 from warploom.runtime import compiled
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
-from warploom.runtime.plan import ScalarParam
+from warploom.runtime.plan import LaunchPlan, ScalarParam
 from warploom.schedule.model import Reason
 
 SIGNATURE = ["*fp32:16", "*fp32:16", "i32", "fp32"]
@@ -182,8 +182,9 @@ def test_maxnreg_limits_kernels_with_launch_bounds() -> None:
     source = 'extern "C" __global__ void __launch_bounds__(128, 1) k(volatile float* p)'
     source = f"{source} {{ {loads} {stores} }}"
     free = replace(request, knobs=wl.Knobs())
-    assert compiled._compile_text(source, "k", free, want_ptx=False).registers > 40
-    assert compiled._compile_text(source, "k", request, want_ptx=False).registers <= 40
+    plan = LaunchPlan("k", 128, 0, ())
+    assert compiled._compile_text(source, plan, free, want_ptx=False).registers > 40
+    assert compiled._compile_text(source, plan, request, want_ptx=False).registers <= 40
 
 
 def test_importing_warploom_loads_no_cuda_and_no_torch() -> None:

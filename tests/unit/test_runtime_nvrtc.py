@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from warploom.errors import CompileError, InternalError
@@ -122,3 +125,24 @@ k(float* p, unsigned long long a, unsigned long long b) {{
 """
     with pytest.raises(CompileError, match="C7602"):
         compile_cuda(source, name="k", target=SM_90A)
+
+
+@pytest.mark.parametrize(("values", "resident"), [(24, 12), (2, 0)])
+def test_ptxas_is_told_how_many_programs_its_registers_allow(values: int, resident: int) -> None:
+    """Where more threads would fit with fewer; and not where somebody limits registers."""
+    body = "\n".join(f"u64 v{i} = p[{i} + threadIdx.x];" for i in range(values))
+    tail = "\n".join(f"p[{i} + threadIdx.x] = v{values - 1 - i} * v{i};" for i in range(values))
+    source = f"""typedef unsigned long long u64;
+#ifdef RESIDENT
+#define AND_RESIDENT , RESIDENT
+#else
+#define AND_RESIDENT
+#endif
+extern "C" __global__ void __launch_bounds__(128 AND_RESIDENT) k(volatile u64* p) {{ {body}\n{tail} }}"""
+
+    def told(**more: Any) -> list[str]:
+        built = compile_cuda(source, name="k", target=SM_90A, want_ptx=True, **more)
+        return re.findall(r"\.minnctapersm (\d+)", built.ptx)
+
+    assert told(threads=128) == ([str(resident)] if resident else [])
+    assert told() == told(threads=128, options=["--maxrregcount=64"]) == []

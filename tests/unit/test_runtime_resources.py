@@ -34,11 +34,11 @@ def ptxas(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judge], list[str]]:
     def install(spills: Judge) -> list[str]:
         seen: list[str] = []
 
-        def compile_text(source: str, name: str, request: Any, want_ptx: bool) -> Build:
+        def compile_text(source: str, plan: Any, request: Any, want_ptx: bool) -> Build:
             seen.append(source)
             n = spills(source)
             remarks = (Advisory("C7512", "serialized"),) if n > 100 else ()
-            return Build(name, b"cubin", "", 168, n, n, 0, 2, remarks, 0.0, "none", "")
+            return Build(plan.name, b"cubin", "", 168, n, n, 0, 2, remarks, 0.0, "none", "")
 
         monkeypatch.setattr(compiled, "_compile_text", compile_text)
         return seen

@@ -23,8 +23,8 @@ from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, ma
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
-from warploom.ir.types import Pointer, Tile, dtype_of, i32
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
 from warploom.target import Target
@@ -63,6 +63,12 @@ class TaskFrame:
     replicas: int
 
 
+_COUNTS = frozenset({tile.program_id, tile.num_programs, task.replica_id, cluster.cta_rank})
+_KEEP_SIGN = frozenset(
+    {arith.add, arith.mul, arith.idiv, arith.rem, arith.minimum, arith.cast, arith.select}
+)
+
+
 class Emitter:
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
@@ -95,6 +101,7 @@ class Emitter:
         self.wanted: set[str] = set()  # of a task's variables
         self.read: set[int] = set()  # halves of the scratch that somebody may still read
         self.written: set[int] = set()  # those of the exchange under way
+        self.exchanges = 0  # so far
         self.elected = False
         self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
         self.replicas_of: dict[str, int] = {}
@@ -128,13 +135,13 @@ class Emitter:
     @contextmanager
     def block(self, header: str, tail: str = "}") -> Iterator[None]:
         """`header {` … `}` with a scope of its own.  What ran before it, and before what follows, may be it
-        again: whatever scratch there is may be read."""
+        again: whatever scratch there is may be read, where it has exchanges."""
         self.line(f"{header} {{" if header else "{")
         self.depth += 1
         self.scopes.append(set())
-        self.read = {0, 1}
+        before, exchanges, self.read = self.read, self.exchanges, {0, 1}
         yield
-        self.read = {0, 1}
+        self.read = before if self.exchanges == exchanges else {0, 1}
         self.scopes.pop()
         self.depth -= 1
         self.out.append((self.depth, tail, None))
@@ -360,6 +367,7 @@ class Emitter:
         to a half again has passed the barrier of the exchange in the other one, and so have all who read
         here before: no barrier but its own.  Else one stands in front."""
         self.use("scratch")
+        self.exchanges += 1
         half = self.scratch_bytes // 2
         free = next((h for h in (0, 1) if h not in self.read), 0)
         parts = {free} if size <= half else {0, 1}
@@ -475,6 +483,36 @@ class Emitter:
             if same:
                 tests.append(f"({self.use(name)} & {same}) == 0")
         return " && ".join(tests)
+
+    def never_negative(self, v: Value, depth: int = 8) -> bool:
+        """Is an integer scalar at least 0, as far as its definition tells?  (What
+        counts places doesn't wrap: memory has fewer.)"""
+        known = self.const(v)
+        if known is not None:
+            return known >= 0
+        if v in self.func.params:
+            return self.func.params.index(v) in self.func.attrs.get("nonnegative", ())
+        o = self.definitions.get(v)
+        if o is None:
+            o = self.loops.get(v)
+            if o is None or o.kind is not control.for_ or v is not o.regions[0].params[0]:
+                return False
+            return depth > 0 and self.never_negative(o.operands[0], depth - 1)
+        if o.kind in _COUNTS:
+            return True
+        parts = o.operands[1:] if o.kind is arith.select else o.operands
+        keeps = o.kind in _KEEP_SIGN and depth > 0
+        return keeps and all(self.never_negative(x, depth - 1) for x in parts)
+
+    def int_of(self, v: Value) -> str | None:
+        """C of an integer scalar as an int, where it is one (perhaps widened)."""
+        known = self.const(v)
+        if known is not None:
+            return str(known) if -(2**31) < known < 2**31 else None
+        o = self.definitions.get(v)
+        if o is not None and o.kind is arith.cast:
+            v = o.operands[0]
+        return self.scalar(v) if v.type == Scalar(i32) else None
 
     def divisor(self, v: Value, depth: int = 8) -> int:
         """A power of two (up to 2^16) that divides an integer scalar, as far as its definition tells."""

@@ -61,6 +61,16 @@ def emit(func: Func, target: Target) -> Emitted:
 GLOBAL_WRITES = frozenset({tile.store, tile.store_box, tile.atomic})
 
 
+# Compiled with RESIDENT = n where n programs are to run on a multiprocessor at once.
+_RESIDENT = (
+    "#ifdef RESIDENT",
+    "#define AND_RESIDENT , RESIDENT",
+    "#else",
+    "#define AND_RESIDENT",
+    "#endif",
+)
+
+
 class _Kernel(Emitter):
     """The frame of a kernel."""
 
@@ -360,13 +370,18 @@ class _Kernel(Emitter):
     def _bounds(self, threads: int, shared_bytes: int) -> str:
         """Threads, and that one program has the multiprocessor to itself where it fills its shared memory, or
         needs to know its registers since tasks trade them.  Otherwise ptxas weighs registers against programs
-        side by side, and takes fewer."""
+        side by side, and takes fewer; how many those are is said where it compiles (runtime/nvrtc.py), but
+        of kernels of dots."""
         alone = 2 * shared_bytes > self.target.shared_bytes
         trades = any(
             o.kind is hopper.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
             for o in walk(self.func.body)
         )
-        return self.constant("THREADS", threads) + (", 1" if alone or trades else "")
+        constant = self.constant("THREADS", threads)
+        if alone or trades:
+            return f"{constant}, 1"
+        dots = any(o.kind is hopper.wgmma for o in walk(self.func.body))
+        return constant if dots else f"{constant} AND_RESIDENT"
 
     def _assemble(
         self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
@@ -396,6 +411,8 @@ class _Kernel(Emitter):
             *body,
             ("}", None),
         ]
+        if any("AND_RESIDENT" in text for text, _ in kernel):
+            kernel = [(text, None) for text in _RESIDENT] + kernel
         made: list[str] = []
         for made_name, definition in reversed(self.made.items()):  # each stands before what uses it
             if is_used(made_name, "".join([used, *made])):

@@ -25,13 +25,14 @@ OPERATORS = {
 
 # Functions of NVRTC's own on float; the double ones lose the f.
 FUNCTIONS = {
-    arith.exp2: "exp2_approx", arith.log: "logf", arith.log2: "log2f", arith.sqrt: "sqrtf",
+    arith.exp2: "exp2_approx", arith.log: "logf", arith.log2: "log2f", arith.sqrt: "sqrt_approx",
     arith.rsqrt: "rsqrtf", arith.sin: "sinf", arith.cos: "cosf", arith.tanh: "tanhf", arith.erf: "erff",
     arith.floor: "floorf", arith.ceil: "ceilf", arith.abs_: "fabsf", arith.rcp: "rcp_approx",
 }  # fmt: skip
 DOUBLE = {
     "exp2_approx": "exp2",
     "rcp_approx": "__drcp_rn",
+    "sqrt_approx": "sqrt",
     **{f: f[:-1] for f in FUNCTIONS.values() if f.endswith("f")},
 }
 

@@ -96,6 +96,10 @@ class _Box:
             aligned = math.gcd(aligned, self.e.divisor(self.extent(inner)))
         return inner if aligned % n else None
 
+    def starts_inside(self, axis: int) -> bool:
+        """Is no coordinate negative?"""
+        return self.e.never_negative(self.offsets[axis])
+
     def endless(self, axis: int) -> bool:
         """Does no coordinate reach the extent?"""
         return (self.e.const(self.extent(axis)) or 0) >= tile.UNBOUNDED
@@ -183,11 +187,17 @@ class _Rows:
         key = axis, c.base
         if key not in self.ahead:
             box, e = self.box, self.box.e
-            index = box.index(axis, c.base)
-            names = e.name("before"), e.name("left")
-            e.line(f"const int {names[0]} = elements_before({index});")
-            e.line(f"const int {names[1]} = elements_left({index}, {e.scalar(box.extent(axis))});")
-            self.ahead[key] = names
+            index, extent = box.index(axis, c.base), e.int_of(box.extent(axis))
+            before, left = "0", e.name("left")
+            if not box.starts_inside(axis):
+                before = e.name("before")
+                e.line(f"const int {before} = elements_before({index});")
+            if extent is None or before != "0":
+                value = f"elements_left({index}, {e.scalar(box.extent(axis))})"
+            else:
+                value = f"{extent} - ({index})"
+            e.line(f"const int {left} = {value};")
+            self.ahead[key] = before, left
         return self.ahead[key]
 
     def test(self, at: _Place, but: int | None = None) -> str:
@@ -206,8 +216,8 @@ class _Rows:
         row = tuple(at[a] for a in outer)
         moving = any(c.step for c in row)
         if moving or row not in self.tests:
-            text = " && ".join(self._axis_test(a, at[a]) for a in outer)
-            if moving:
+            text = " && ".join(x for x in (self._axis_test(a, at[a]) for a in outer) if x)
+            if moving or not text:
                 return text
             name = self.box.e.name("in_row")
             self.box.e.line(f"const bool {name} = {text};")
@@ -215,14 +225,16 @@ class _Rows:
         return self.tests[row]
 
     def _axis_test(self, axis: int, c: _Coordinate) -> str:
-        if self.box.endless(axis):
-            return f"{self.box.index(axis, c.text)} >= 0"
+        box = self.box
+        index, starts_inside = box.index(axis, c.text), box.starts_inside(axis)
+        if box.endless(axis):
+            return "" if starts_inside else f"{index} >= 0"
         if c.text == "0":
-            return (
-                f"inside({self.box.index(axis, '0')}, {self.box.e.scalar(self.box.extent(axis))})"
-            )
+            extent = box.e.scalar(box.extent(axis))
+            return f"{index} < {extent}" if starts_inside else f"inside({index}, {extent})"
         before, left = self.bounds(axis, c)
-        return f"{c.rest} >= {before} && {c.rest} < {left}"
+        below = f"{c.rest} < {left}"
+        return below if before == "0" else f"{c.rest} >= {before} && {below}"
 
     def valid(self, n: int, axis: int, c: _Coordinate) -> str:
         """C for how many of n elements along an axis are in the array."""

@@ -241,7 +241,7 @@ class CompiledKernel:
 
     @cached_property
     def ptx(self) -> str:
-        return _compile_text(self.cuda, self.plan.name, self.request, want_ptx=True).ptx
+        return _compile_text(self.cuda, self.plan, self.request, want_ptx=True).ptx
 
     @cached_property
     def binder(self) -> Binder:
@@ -437,7 +437,7 @@ def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:
-        build = _compile_text(emitted.source, emitted.name, request, want_ptx=False)
+        build = _compile_text(emitted.source, plan, request, want_ptx=False)
         found = build.cubin, _resources_to(build)
         entry = {
             "cuda": emitted.source.encode(),
@@ -458,11 +458,16 @@ def _flags(request: Request) -> tuple[str, ...]:
     return *flags, f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
 
 
-def _compile_text(source: str, name: str, request: Request, want_ptx: bool) -> Build:
+def _compile_text(source: str, plan: LaunchPlan, request: Request, want_ptx: bool) -> Build:
     from warploom.runtime.nvrtc import compile_cuda
 
     return compile_cuda(
-        source, name=name, target=request.machine(), options=_flags(request), want_ptx=want_ptx
+        source,
+        name=plan.name,
+        target=request.machine(),
+        options=_flags(request),
+        want_ptx=want_ptx,
+        threads=plan.threads,
     )
 
 

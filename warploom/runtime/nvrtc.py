@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warploom.errors import CompileError, InternalError
@@ -68,13 +68,42 @@ def compile_cuda(
     target: Target,
     options: Sequence[str] = (),
     want_ptx: bool = False,
+    threads: int = 0,
 ) -> Build:
     """Compiles `source` and returns its `extern "C"` kernel `name`.
 
-    options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
+    options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).  threads: of a CTA;
+    where they are given, and the source asks for RESIDENT, it is compiled a second time with that: as many
+    CTAs of a multiprocessor as the first one's registers allow.  Left to itself ptxas spills, or waits for
+    each load in turn, where that saves registers that no further CTA fits into.
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
     InternalError, quoting the emitted line, where the source is wrong: users don't write it.
     """
+    build = _compiled(source, name, target, options, want_ptx)
+    if not threads or "RESIDENT" not in source or any("maxrregcount" in x for x in options):
+        return build
+    resident = _resident(build, threads, target)
+    if not resident:
+        return build
+    again = _compiled(source, name, target, (*options, f"-DRESIDENT={resident}"), want_ptx)
+    again = replace(again, seconds=build.seconds + again.seconds)
+    return again if again.spill_bytes <= build.spill_bytes else build
+
+
+def _resident(build: Build, threads: int, target: Target) -> int:
+    """CTAs that share a multiprocessor, half of them where they would have to spill for that; 0 where ptxas
+    found the registers for as many threads as there can be."""
+    each = -(-build.registers // 8) * 8 * threads
+    most = target.threads_per_sm // threads
+    fit = min(target.registers_per_sm // each, most)
+    if build.spill_bytes:
+        return max(1, fit // 2)
+    return fit if fit < most else 0
+
+
+def _compiled(
+    source: str, name: str, target: Target, options: Sequence[str], want_ptx: bool
+) -> Build:
     start = time.perf_counter()
     flags = (
         f"--gpu-architecture={target.name}",
