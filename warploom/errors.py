@@ -92,6 +92,12 @@ class CompileError(ReportedError):
     """The kernel, its arguments or its knobs are at fault: says where, what, and what to do."""
 
 
+class SharedMemoryError(CompileError):
+    """Shared memory is short.  unplanned: bytes that the chooser couldn't know of when it dealt it out."""
+
+    unplanned: int = 0
+
+
 class LaunchError(ReportedError):
     """A launch that can't be made: wrong arguments, devices, grid."""
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from warploom.errors import CompileError, InternalError, Note
+from warploom.errors import InternalError, Note, SharedMemoryError
 from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Pointer, Shared, Tile
@@ -74,7 +74,9 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
         )
 
     if top > target.shared_bytes:
-        raise _too_much(func, top, consumers, target)
+        error = _too_much(func, top, consumers, target)
+        error.unplanned = sum(c.bytes for c in consumers if c.op is None)
+        raise error
     ops = tuple(
         o.with_(attrs={**o.attrs, "offset": offsets[o]}) if o in offsets else o
         for o in func.body.ops
@@ -159,7 +161,9 @@ def _needed(o: Op) -> int:
     return scratch_geometry(t.layout, layout, size).bytes
 
 
-def _too_much(func: Func, total: int, consumers: list[_Consumer], target: Target) -> CompileError:
+def _too_much(
+    func: Func, total: int, consumers: list[_Consumer], target: Target
+) -> SharedMemoryError:
     limit = target.shared_bytes
     over = total - limit
     ranked = sorted(consumers, key=lambda c: -c.bytes)
@@ -167,7 +171,7 @@ def _too_much(func: Func, total: int, consumers: list[_Consumer], target: Target
         Note(f"{c.bytes} bytes: {c.what}", c.op.loc if c.op is not None else None)
         for c in ranked[:4]
     )
-    return CompileError(
+    return SharedMemoryError(
         "shared-memory",
         f"the kernel needs {total} bytes of shared memory, {over} more than the {limit} that a CTA may use "
         f"on {target.name}",

@@ -286,7 +286,9 @@ class _Task:
                     self._flow(o.result, o.operands[0], lambda t: t)
             case tile.slice_tile:
                 offset, shape = o.attrs["offset"], o.attrs["shape"]
+                whole = _shape(o.operands[0])
                 self._flow(o.operands[0], o.result, lambda x: _part(x, offset, shape))
+                self._flow(o.result, o.operands[0], lambda y: _continued(y, offset, whole))
             case tile.concat:
                 equal = len({_shape(v) for v in o.operands}) == 1
                 for v, offset in zip(o.operands, tile.concat_offsets(o), strict=True):
@@ -734,6 +736,16 @@ def _repeater(axis: int, count: int) -> Flow:
 def _part(x: Layout, offset: tuple[int, ...], shape: tuple[int, ...]) -> Layout | None:
     found = x.slice(offset, shape)
     return None if found is None else found[0]
+
+
+def _continued(y: Layout, offset: tuple[int, ...], whole: tuple[int, ...]) -> Layout | None:
+    """From the layout of the part at `offset` to one of the whole that goes on alike."""
+    unit = tuple(math.gcd(*at) for at in zip(y.shape, offset, whole, strict=True))
+    found = _part(y, (0,) * len(unit), unit)
+    if found is None or found.overhangs:
+        return None
+    x = found.product([n // m for n, m in zip(whole, unit, strict=True)])
+    return x if _part(x, offset, y.shape) == y else None
 
 
 def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:

@@ -628,6 +628,7 @@ class _Rewriter:
     moved: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # see user_view
     preamble: Builder = field(default_factory=Builder)  # before the current top-level op
     outside: set[Value] = field(default_factory=set)  # what is known there
+    loops: int = 0  # around the current op
 
     def region(self, region: Region) -> Region:
         b = Builder()
@@ -650,14 +651,18 @@ class _Rewriter:
             view, *offsets = self.moved[o.operands[0]]
             o = o.with_(operands=(view, *o.operands[1:lead], *offsets, *o.operands[lead:]))
         if o.regions:
+            self.loops += o.kind is not control.if_
             o = o.with_(regions=tuple(self.region(r) for r in o.regions))
+            self.loops -= o.kind is not control.if_
         b.append(o)
 
     def access(self, o: Op, b: Builder) -> None:
         rest = o.operands[1:] if o.kind is tile.load else o.operands[2:]
         if o.kind is tile.load and o.attrs.get("volatile"):
             raise NoBoxError("it is volatile")
-        if len(rest) > 1 and not self.is_zero(rest[1]):
+        filled = len(rest) > 1 and not self.is_zero(rest[1])
+        # A vector in a loop becomes a box, and its reader puts in what is `other`: a producer may bring it.
+        if filled and not (self.loops and len(shape_of(o.result.type)) == 1):
             raise NoBoxError("masked-off elements are not zero (`other`)")
         box = _find_box(self.an, o, rest[0] if rest else None)
         view = self.view(box, o, b)
@@ -669,8 +674,14 @@ class _Rewriter:
             else:
                 t = o.result.type
                 assert isinstance(t, Tile)
-                tile.load_box(b, view, *offsets, shape=t.shape, **tile.policy_of(o))
-                b.ops[-1] = b.ops[-1].with_(results=o.results, id=o.id)
+                policy = tile.policy_of(o)
+                loaded = tile.load_box(
+                    b, view, *offsets, shape=t.shape, hint=o.result.hint, **policy
+                )
+                b.ops[-1] = b.ops[-1].with_(id=o.id)
+                if filled:
+                    loaded = arith.select(b, rest[0], loaded, rest[1], hint=o.result.hint)
+                b.ops[-1] = b.ops[-1].with_(results=o.results)
 
     def user_view(self, o: Op, b: Builder) -> None:
         """A view of the program's own: what varies in its base becomes leading axes.  `moved` then says

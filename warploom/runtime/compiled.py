@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
-from warploom.errors import CompileError, format_message
+from warploom.errors import CompileError, SharedMemoryError, format_message
 from warploom.frontend.source import dependencies, plain_function
 from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
@@ -121,7 +121,15 @@ class Request:
         return translate(self.fn, types_of(self.specs), dict(self.constexprs), facts_of(self.specs))
 
     def lower(self) -> Lowered:
-        """The kernel on its whole way down to PLACED."""
+        """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""
+        try:
+            return self._lower(self.room)
+        except SharedMemoryError as e:
+            if self.schedule is not None or not e.unplanned:
+                raise
+            return self._lower(replace(self.room, shared=e.unplanned))
+
+    def _lower(self, room: Room) -> Lowered:
         from warploom.compile import lower
 
         return lower(
@@ -131,7 +139,7 @@ class Request:
             schedule=self.schedule,
             structured=self.structured,
             overlap=self.overlap,
-            room=self.room,
+            room=room,
             launch=self.launch,
         )
 

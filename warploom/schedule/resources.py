@@ -45,11 +45,13 @@ def transposer_registers(item_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled."""
+    """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled.  shared:
+    bytes of shared memory left for what only layouts show."""
 
     producer: int = 0
     consumer: int = 0
     transposer: int = 0
+    shared: int = 0
 
 
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role

@@ -42,13 +42,11 @@ def upload(x: Any) -> Any:
         "float8_e4m3fn": torch.float8_e4m3fn,
         "float8_e5m2": torch.float8_e5m2,
     }
-    axes = sorted(range(x.ndim), key=lambda a: -x.strides[a])
-    dense = np.ascontiguousarray(x.transpose(axes))
-    raw = torch.from_numpy(dense.view(f"u{x.itemsize}") if x.dtype.name in types else dense).cuda()
-    if x.dtype.name in types:
-        raw = raw.view(types[x.dtype.name])
-    back = [axes.index(a) for a in range(x.ndim)]
-    return raw.permute(back)
+    dense = np.ascontiguousarray(x)
+    raw = torch.from_numpy(dense.view(f"i{x.itemsize}") if x.dtype.name in types else dense)
+    like = [s // x.itemsize for s in x.strides]
+    there = torch.empty_strided(x.shape, like, dtype=raw.dtype, device="cuda").copy_(raw)
+    return there.view(types[x.dtype.name]) if x.dtype.name in types else there
 
 
 def download(x: Any, dtype: Any) -> Any:

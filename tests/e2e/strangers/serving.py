@@ -575,6 +575,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "pages-128": lambda: pages_case(page=128, block_m=128, lens=(400, 500), n_ctx=200),
     "ragged": lambda: ragged_case(),
     "ragged-full": lambda: ragged_case(causal=False, block_m=128, lens_k=(300, 33, 400), dtype=F16),
+    "ragged-128": lambda: ragged_case((130, 7, 200), (150, 33, 220), 2, 1, 128, 128, causal=False),
     "sparse": lambda: sparse_case(),
     "sparse-128": lambda: sparse_case(block=128, n=700),
     "packed": lambda: packed_case(),
