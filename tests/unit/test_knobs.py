@@ -12,7 +12,7 @@ import pytest
 import warploom as wl
 from tests.passes import road
 from tests.passes.kernels import gemm
-from warploom.runtime.jit import make_knobs
+from warploom.runtime.binding import make_knobs
 from warploom.schedule.heuristic import choose
 from warploom.schedule.model import Knobs
 from warploom.target import SM_90A

@@ -21,9 +21,9 @@ from warploom.errors import CompileError, LaunchError
 from warploom.runtime import autotune, compiled, jit, launch, worker
 from warploom.runtime.args import _PROBES, KEYS, fields_of, spec_of
 from warploom.runtime.autotune import Autotuner, Candidate, judge
+from warploom.runtime.binding import Call
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
-from warploom.runtime.jit import Call
 from warploom.runtime.plan import LaunchPlan, ScalarParam
 from warploom.runtime.worker import Snapshot, TimingError, Worker, merge, snapshot
 from warploom.schedule.model import Knobs

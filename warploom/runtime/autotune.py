@@ -21,9 +21,10 @@ from typing import Any, Literal, Protocol, cast
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.source import dependencies
 from warploom.runtime.args import CPU
+from warploom.runtime.binding import Call
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, resources_fit
-from warploom.runtime.jit import HITS_KEPT, Call, Hit, JITFunction, launch_key
+from warploom.runtime.jit import HITS_KEPT, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.worker import TimingError, Worker, snapshot

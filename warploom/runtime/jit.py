@@ -9,32 +9,23 @@ road.  On host arrays the kernel is interpreted instead.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect as python_inspect
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 from warploom import options
 from warploom.errors import CompileError, LaunchError, format_message
-from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import (
     CPU,
     ITEM_BYTES,
     KEYS,
-    NOTHING,
-    Field,
-    Spec,
     TensorDescriptor,
-    fields_of,
-    parse_spec,
-    probe_of,
     span,
-    spec_of,
 )
+from warploom.runtime.binding import Call, Callee
 from warploom.runtime.compiled import (
     CompiledKernel,
     Request,
@@ -47,32 +38,14 @@ from warploom.runtime.compiled import (
 )
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
-from warploom.schedule.model import MANY_TURNS, Knobs, Launch, Schedule
+from warploom.schedule.model import MANY_TURNS, Launch
 from warploom.target import SM_90A
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
-KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
 ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
 
 
 Hit = tuple[Prepared, CompiledKernel]  # what the fast road finds
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call's arguments by what they are for.
-
-    specs: one for each run-time argument.  fields: one for each parameter of the compiled function.
-    """
-
-    specs: tuple[Spec, ...]
-    fields: tuple[Field, ...]
-    constexprs: tuple[tuple[str, Any], ...]
-    knobs: Knobs
-
-    def values(self) -> tuple[Any, ...]:
-        """What a launch plan computes with: numbers, and addresses for arrays."""
-        return tuple([f.launched for f in self.fields])
 
 
 def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -121,7 +94,7 @@ def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
     return bool(x[1] + x_low < y[1] + y_high and y[1] + y_low < x[1] + x_high)
 
 
-class JITFunction:
+class JITFunction(Callee):
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
     @user_facing
@@ -132,10 +105,9 @@ class JITFunction:
                 f"jit takes a function, not {fn!r}",
                 help="write @wl.jit above a def",
             )
-        self.fn = fn
+        super().__init__(fn, do_not_specialize)
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
-        self._unspecialized = tuple(do_not_specialize)
         self._variants: dict[Any, CompiledKernel] = {}
         self._hits: dict[Any, Hit] = {}
         self._usual: dict[Any, _Usual] = {}
@@ -155,15 +127,6 @@ class JITFunction:
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         """The launcher for a grid: 1 to 3 sizes, or a function of the arguments (a dict) giving them."""
         return functools.partial(self.run, grid)
-
-    @functools.cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return parameters(self.fn)
-
-    @functools.cached_property
-    def arg_names(self) -> tuple[str, ...]:
-        """Names of all parameters, in order."""
-        return tuple(p.name for p in self.parameters)
 
     # ---- launching
 
@@ -189,15 +152,6 @@ class JITFunction:
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch; decorators above add theirs."""
         return dict(kwargs)
-
-    def meta(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What a grid function gets: all arguments, constexprs and knobs by name."""
-        return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
-
-    @functools.cached_property
-    def _defaults(self) -> dict[str, Any]:
-        empty = python_inspect.Parameter.empty
-        return {p.name: p.default for p in self.parameters if p.default is not empty}
 
     @user_facing
     def _run_unseen(
@@ -468,65 +422,7 @@ class JITFunction:
         constexpr, in order or by name.  knobs: those of `wl.Config`, strict=True, debug=True, and
         schedule= to apply instead of choosing.  Raises CompileError.
         """
-        schedule = knobs.pop("schedule", None)
-        if not isinstance(schedule, Schedule | None):
-            raise CompileError(
-                "schedule",
-                f"schedule= is a {type(schedule).__name__}, which is no Schedule",
-                help="take compiled.schedule, or Schedule.from_json(text)",
-            )
-        if not isinstance(constexprs, Mapping | None):
-            raise CompileError(
-                "constexpr-name",
-                f"constexprs is a {type(constexprs).__name__}, not a dict of name and value",
-                help="pass constexprs={…}",
-            )
-        given = {**{k: v for k, v in self._defaults.items() if self._is_constexpr(k)}}
-        given.update({name: _plain(_unwrapped(v)) for name, v in (constexprs or {}).items()})
-        unknown = [name for name in given if name not in self.arg_names]
-        if unknown:
-            raise CompileError("constexpr-name", _no_parameter(unknown[0], self), help=_its(self))
-        missing = [p.name for p in self.parameters if p.constexpr and p.name not in given]
-        if missing:
-            raise CompileError(
-                "constexpr-missing",
-                f"{self.fn.__name__} needs a value for constexpr {', '.join(missing)}",
-                help="pass constexprs={…}",
-            )
-        names = [n for n in self.arg_names if n not in given]
-        if isinstance(signature, Mapping):
-            signature = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
-            absent = [n for n in names if n not in signature]
-            extra = [n for n in signature if n not in names]
-            if absent or extra:
-                raise CompileError(
-                    "signature",
-                    f"the signature of {self.fn.__name__} lacks {', '.join(absent)}"
-                    if absent
-                    else _no_parameter(extra[0], self),
-                    help=f"its entries: {', '.join(names)}",
-                )
-            signature = [signature[n] for n in names]
-        if not isinstance(signature, list | tuple) or not all(
-            isinstance(text, str) for text in signature
-        ):
-            raise CompileError(
-                "signature",
-                f"the signature of {self.fn.__name__} is no list of strings: {signature!r}",
-                help=f'one entry for each of {", ".join(names)}, such as "*fp16:16" or "i32"',
-            )
-        if len(signature) != len(names):
-            raise CompileError(
-                "signature",
-                f"{self.fn.__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
-                f"signature has {len(signature)}",
-                help="constexprs are not part of the signature",
-            )
-        specs = tuple(parse_spec(text) for text in signature)
-        ordered = tuple((n, given[n]) for n in self.arg_names if n in given)
-        return compile_request(
-            Request(self.fn, specs, ordered, make_knobs(knobs), target, schedule=schedule)
-        )
+        return compile_request(self.requested(signature, constexprs, target, knobs))
 
     @user_facing
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
@@ -540,80 +436,6 @@ class JITFunction:
         self.device_of(call)
         sizes = None if grid is None else self.sizes(grid, args, kwargs)
         return self._variant_for(call, target, sizes=sizes)
-
-    # ---- arguments
-
-    def _is_constexpr(self, name: str) -> bool:
-        return any(p.name == name and p.constexpr for p in self.parameters)
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Arguments to parameters.  Raises LaunchError on too many, missing, or unknown ones."""
-        if len(args) > len(self.arg_names):
-            raise LaunchError(
-                "argument-count",
-                f"{self.fn.__name__} takes {len(self.arg_names)} arguments "
-                f"({', '.join(self.arg_names)}), got {len(args)}",
-                help="knobs such as num_warps go by name",
-            )
-        given = dict(zip(self.arg_names, args, strict=False))
-        knobs: dict[str, Any] = {}
-        for name, value in kwargs.items():
-            if name in given:
-                raise LaunchError(
-                    "argument-twice",
-                    f"{self.fn.__name__} got argument {name} twice",
-                    help="give it by position or by name",
-                )
-            if name in self.arg_names:
-                given[name] = value
-            elif name in KNOBS:
-                knobs[name] = value
-            else:
-                raise LaunchError("argument-name", _no_parameter(name, self), help=_its(self))
-        given = {**self._defaults, **given}
-        missing = [n for n in self.arg_names if n not in given]
-        if missing:
-            raise LaunchError(
-                "argument-missing",
-                f"{self.fn.__name__} lacks {', '.join(missing)}",
-                help=f"its parameters: {', '.join(self.arg_names)}",
-            )
-        specs: list[Spec] = []
-        fields: list[Field] = []
-        constexprs: list[tuple[str, Any]] = []
-        for i, p in enumerate(self.parameters):
-            value = _unwrapped(given[p.name])
-            if value is None or p.constexpr:
-                constexprs.append((p.name, self._constexpr(p.name, value)))
-                continue
-            mine = fields_of(p.name, value)
-            spec = spec_of(value, mine[0].array, p.name)
-            if i in self._unspecialized or p.name in self._unspecialized:
-                spec = dataclasses.replace(spec, fact=NOTHING)
-            specs.append(spec)
-            fields += mine
-        return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))
-
-    def _constexpr(self, name: str, value: Any) -> Any:
-        value = _plain(value)
-        if value is not None and probe_of(type(value), value) is not None:
-            raise LaunchError(
-                "constexpr-array",
-                f"{name} of {self.fn.__name__} is a tl.constexpr, got an array",
-                help="remove the annotation, or pass a number",
-            )
-        if isinstance(value, list):
-            value = tuple(value)
-        try:
-            hash(value)
-        except TypeError:
-            raise LaunchError(
-                "constexpr-hash",
-                f"constexpr {name} of {self.fn.__name__} is a {type(value).__name__}, which can't be "
-                "part of a key",
-                help="pass numbers, strings, dtypes, tuples or None",
-            ) from None
-        return value
 
     # ---- on the CPU
 
@@ -642,17 +464,6 @@ class JITFunction:
         run(self._interpreted[key], args, sizes)
 
 
-def _unwrapped(value: Any) -> Any:
-    """tl.constexpr(x) as x."""
-    return value.value if type(value).__name__ == "constexpr" else value
-
-
-def _plain(value: Any) -> Any:
-    """A NumPy scalar as Python's number, which constexprs are."""
-    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if is_scalar and not hasattr(value, "__setitem__") else value
-
-
 def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:
     """What a grid function gives.  Raises LaunchError where it doesn't take the meta-parameters."""
     try:
@@ -664,45 +475,6 @@ def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:
             help='lambda meta: (wl.cdiv(n, meta["BLOCK"]),)',
         ) from None
     return grid(meta)
-
-
-def _no_parameter(name: str, kernel: JITFunction) -> str:
-    known = [*kernel.arg_names, *KNOBS]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{kernel.fn.__name__} has no parameter {name}{hint}"
-
-
-def _its(kernel: JITFunction) -> str:
-    return f"its parameters: {', '.join(kernel.arg_names)}; knobs: {', '.join(KNOBS)}"
-
-
-def make_knobs(given: Mapping[str, Any]) -> Knobs:
-    """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
-    for name, value in given.items():
-        if name not in KNOBS:
-            near = difflib.get_close_matches(name, KNOBS, n=1)
-            raise CompileError(
-                "knob",
-                f"there is no knob {name}" + (f"; did you mean {near[0]}?" if near else ""),
-                help=f"knobs: {', '.join(KNOBS)}",
-            )
-        default = KNOBS[name].default
-        kinds = str(
-            KNOBS[name].type
-        )  # annotations are text: "bool", "bool | Literal["tiles"] | None"
-        is_flag, words = "bool" in kinds, re.findall(r"'(\w+)'", kinds)
-        numbers = KNOBS[name].metadata["numbers"]
-        ok = isinstance(value, bool) if is_flag else type(value) is int and value in numbers
-        if not (ok or (value is None and default is None) or value in words):
-            kind = " or ".join(["True", "False", *map(repr, words)])
-            if not is_flag:
-                few = len(numbers) < 10  # else whatever hardware and memory allow: said elsewhere
-                kind = f"{numbers[0]} to {numbers[-1]}" if few else "a whole number"
-            raise CompileError(
-                "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
-            )
-    return Knobs(**given)
 
 
 @overload

@@ -35,9 +35,10 @@ from warploom.runtime.args import (
     pointer_spec,
 )
 from warploom.runtime.autotune import Candidate, Config, Verdict, judge
+from warploom.runtime.binding import Call
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
-from warploom.runtime.jit import ARCHITECTURES, Call, launch_key
+from warploom.runtime.jit import ARCHITECTURES, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of

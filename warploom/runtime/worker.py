@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from warploom.runtime.binding import Call
     from warploom.runtime.compiled import CompiledKernel
-    from warploom.runtime.jit import Call
 
 START_LIMIT = 120.0  # seconds for a worker to import, make a context and fill the arguments
 TIME_LIMIT = 20.0  # seconds for one order: far above any honest kernel

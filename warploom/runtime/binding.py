@@ -1,0 +1,252 @@
+"""What a kernel is called with: arguments and signatures, read against its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect as python_inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warploom.errors import CompileError, LaunchError
+from warploom.frontend.source import Parameter, parameters
+from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
+from warploom.runtime.compiled import Request
+from warploom.schedule.model import Knobs, Schedule
+
+KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call's arguments by what they are for.
+
+    specs: one for each run-time argument.  fields: one for each parameter of the compiled function.
+    """
+
+    specs: tuple[Spec, ...]
+    fields: tuple[Field, ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    knobs: Knobs
+
+    def values(self) -> tuple[Any, ...]:
+        """What a launch plan computes with: numbers, and addresses for arrays."""
+        return tuple([f.launched for f in self.fields])
+
+
+class Callee:
+    """A kernel as its callers see it: its parameters, and what calls and signatures say of them."""
+
+    def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
+        self.fn = fn
+        self._unspecialized = tuple(do_not_specialize)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return parameters(self.fn)
+
+    @functools.cached_property
+    def arg_names(self) -> tuple[str, ...]:
+        """Names of all parameters, in order."""
+        return tuple(p.name for p in self.parameters)
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, Any]:
+        empty = python_inspect.Parameter.empty
+        return {p.name: p.default for p in self.parameters if p.default is not empty}
+
+    def meta(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a grid function gets: all arguments, constexprs and knobs by name."""
+        return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
+
+    def _is_constexpr(self, name: str) -> bool:
+        return any(p.name == name and p.constexpr for p in self.parameters)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Arguments to parameters.  Raises LaunchError on too many, missing, or unknown ones."""
+        if len(args) > len(self.arg_names):
+            raise LaunchError(
+                "argument-count",
+                f"{self.fn.__name__} takes {len(self.arg_names)} arguments "
+                f"({', '.join(self.arg_names)}), got {len(args)}",
+                help="knobs such as num_warps go by name",
+            )
+        given = dict(zip(self.arg_names, args, strict=False))
+        knobs: dict[str, Any] = {}
+        for name, value in kwargs.items():
+            if name in given:
+                raise LaunchError(
+                    "argument-twice",
+                    f"{self.fn.__name__} got argument {name} twice",
+                    help="give it by position or by name",
+                )
+            if name in self.arg_names:
+                given[name] = value
+            elif name in KNOBS:
+                knobs[name] = value
+            else:
+                raise LaunchError("argument-name", _no_parameter(name, self), help=_its(self))
+        given = {**self._defaults, **given}
+        missing = [n for n in self.arg_names if n not in given]
+        if missing:
+            raise LaunchError(
+                "argument-missing",
+                f"{self.fn.__name__} lacks {', '.join(missing)}",
+                help=f"its parameters: {', '.join(self.arg_names)}",
+            )
+        specs: list[Spec] = []
+        fields: list[Field] = []
+        constexprs: list[tuple[str, Any]] = []
+        for i, p in enumerate(self.parameters):
+            value = _unwrapped(given[p.name])
+            if value is None or p.constexpr:
+                constexprs.append((p.name, self._constexpr(p.name, value)))
+                continue
+            mine = fields_of(p.name, value)
+            spec = spec_of(value, mine[0].array, p.name)
+            if i in self._unspecialized or p.name in self._unspecialized:
+                spec = dataclasses.replace(spec, fact=NOTHING)
+            specs.append(spec)
+            fields += mine
+        return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))
+
+    def _constexpr(self, name: str, value: Any) -> Any:
+        value = _plain(value)
+        if value is not None and probe_of(type(value), value) is not None:
+            raise LaunchError(
+                "constexpr-array",
+                f"{name} of {self.fn.__name__} is a tl.constexpr, got an array",
+                help="remove the annotation, or pass a number",
+            )
+        if isinstance(value, list):
+            value = tuple(value)
+        try:
+            hash(value)
+        except TypeError:
+            raise LaunchError(
+                "constexpr-hash",
+                f"constexpr {name} of {self.fn.__name__} is a {type(value).__name__}, which can't be "
+                "part of a key",
+                help="pass numbers, strings, dtypes, tuples or None",
+            ) from None
+        return value
+
+    def requested(
+        self,
+        signature: Sequence[str] | Mapping[str, str],
+        constexprs: Mapping[str, Any] | None,
+        target: str,
+        knobs: Mapping[str, Any],
+    ) -> Request:
+        """What `compile` is asked for.  Raises CompileError where signature, constexprs, knobs don't fit."""
+        knobs = dict(knobs)
+        schedule = knobs.pop("schedule", None)
+        if not isinstance(schedule, Schedule | None):
+            raise CompileError(
+                "schedule",
+                f"schedule= is a {type(schedule).__name__}, which is no Schedule",
+                help="take compiled.schedule, or Schedule.from_json(text)",
+            )
+        if not isinstance(constexprs, Mapping | None):
+            raise CompileError(
+                "constexpr-name",
+                f"constexprs is a {type(constexprs).__name__}, not a dict of name and value",
+                help="pass constexprs={…}",
+            )
+        given = {**{k: v for k, v in self._defaults.items() if self._is_constexpr(k)}}
+        given.update({name: _plain(_unwrapped(v)) for name, v in (constexprs or {}).items()})
+        unknown = [name for name in given if name not in self.arg_names]
+        if unknown:
+            raise CompileError("constexpr-name", _no_parameter(unknown[0], self), help=_its(self))
+        missing = [p.name for p in self.parameters if p.constexpr and p.name not in given]
+        if missing:
+            raise CompileError(
+                "constexpr-missing",
+                f"{self.fn.__name__} needs a value for constexpr {', '.join(missing)}",
+                help="pass constexprs={…}",
+            )
+        names = [n for n in self.arg_names if n not in given]
+        if isinstance(signature, Mapping):
+            signature = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
+            absent = [n for n in names if n not in signature]
+            extra = [n for n in signature if n not in names]
+            if absent or extra:
+                raise CompileError(
+                    "signature",
+                    f"the signature of {self.fn.__name__} lacks {', '.join(absent)}"
+                    if absent
+                    else _no_parameter(extra[0], self),
+                    help=f"its entries: {', '.join(names)}",
+                )
+            signature = [signature[n] for n in names]
+        if not isinstance(signature, list | tuple) or not all(
+            isinstance(text, str) for text in signature
+        ):
+            raise CompileError(
+                "signature",
+                f"the signature of {self.fn.__name__} is no list of strings: {signature!r}",
+                help=f'one entry for each of {", ".join(names)}, such as "*fp16:16" or "i32"',
+            )
+        if len(signature) != len(names):
+            raise CompileError(
+                "signature",
+                f"{self.fn.__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
+                f"signature has {len(signature)}",
+                help="constexprs are not part of the signature",
+            )
+        specs = tuple(parse_spec(text) for text in signature)
+        ordered = tuple((n, given[n]) for n in self.arg_names if n in given)
+        return Request(self.fn, specs, ordered, make_knobs(knobs), target, schedule=schedule)
+
+
+def _unwrapped(value: Any) -> Any:
+    """tl.constexpr(x) as x."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python's number, which constexprs are."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar and not hasattr(value, "__setitem__") else value
+
+
+def _no_parameter(name: str, kernel: Callee) -> str:
+    known = [*kernel.arg_names, *KNOBS]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{kernel.fn.__name__} has no parameter {name}{hint}"
+
+
+def _its(kernel: Callee) -> str:
+    return f"its parameters: {', '.join(kernel.arg_names)}; knobs: {', '.join(KNOBS)}"
+
+
+def make_knobs(given: Mapping[str, Any]) -> Knobs:
+    """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
+    for name, value in given.items():
+        if name not in KNOBS:
+            near = difflib.get_close_matches(name, KNOBS, n=1)
+            raise CompileError(
+                "knob",
+                f"there is no knob {name}" + (f"; did you mean {near[0]}?" if near else ""),
+                help=f"knobs: {', '.join(KNOBS)}",
+            )
+        default = KNOBS[name].default
+        kinds = str(
+            KNOBS[name].type
+        )  # annotations are text: "bool", "bool | Literal["tiles"] | None"
+        is_flag, words = "bool" in kinds, re.findall(r"'(\w+)'", kinds)
+        numbers = KNOBS[name].metadata["numbers"]
+        ok = isinstance(value, bool) if is_flag else type(value) is int and value in numbers
+        if not (ok or (value is None and default is None) or value in words):
+            kind = " or ".join(["True", "False", *map(repr, words)])
+            if not is_flag:
+                few = len(numbers) < 10  # else whatever hardware and memory allow: said elsewhere
+                kind = f"{numbers[0]} to {numbers[-1]}" if few else "a whole number"
+            raise CompileError(
+                "knob", f"{name} is {kind}, not {value!r}", help=f"the default is {default}"
+            )
+    return Knobs(**given)
