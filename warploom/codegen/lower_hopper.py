@@ -17,7 +17,7 @@ import numpy as np
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
 from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
-from warploom.codegen.registers import Regs, word
+from warploom.codegen.registers import BYTES, Array, Regs, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import cluster, hopper
@@ -440,6 +440,8 @@ def _wgmma(e: Emitter, o: Op) -> None:
         if a.type.layout != wgmma_a((m, k), a_dtype.bits):
             raise InternalError(f"codegen: wgmma's A in registers is laid out as {a.type.layout}")
         fragment = e.regs(a)
+        if a_dtype.is_int:
+            fragment = _packed(e, fragment)
     else:
         a_desc, a_geometry = descriptor(e, o, 0, "a")
     b_desc, b_geometry = descriptor(e, o, 1, "b")
@@ -475,6 +477,16 @@ def _wgmma(e: Emitter, o: Op) -> None:
             *before, last = [f"{form.name}({registers}, {first_use}", *steps]
             e.lines((2 * (i > 0), f"{text},") for i, text in enumerate(before))
             e.lines([(2, f"{last});")])
+
+
+def _packed(e: Emitter, r: Regs) -> Regs:
+    """A register operand of integers in words, and a fence behind what writes them (PTX ISA, "wgmma.fence":
+    register operands count as well)."""
+    packed = Array(e.name("a_words"), BYTES, len(r.elements))
+    values = ", ".join(word(r, i) for i in range(0, packed.count, 4))
+    e.line(f"{packed.declaration} = {{{values}}};")
+    e.line("wgmma_fence();")
+    return packed.whole
 
 
 def _stepped(desc: str, g: Geometry, at: tuple[int, int]) -> str:
