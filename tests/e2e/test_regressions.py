@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import warploom as wl
 import warploom.language as tl
@@ -146,3 +147,52 @@ def test_a_lower_bound_is_kept() -> None:
     _, found = road.check_equal(a_middle_part, [x, y, 5, 40], 1, {"BLOCK": 64}, levels=True)
     wanted = np.where((np.arange(64) >= 5) & (np.arange(64) < 40), x, y)
     np.testing.assert_array_equal(found[1], wanted)
+
+
+@wl.jit
+def announced(a_ptr, b_ptr, c_ptr, flags_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+              READS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n, k = tl.arange(0, BN), tl.arange(0, BK)
+    mask = (m[:, None] < M) & (n[None, :] < N)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k0 in range(0, K, BK):
+        left = K - k0
+        a = tl.load(
+            a_ptr + m[:, None] * K + k0 + k[None, :], mask=(m[:, None] < M) & (k[None, :] < left)
+        )
+        b = tl.load(
+            b_ptr + n[None, :] * K + k0 + k[:, None], mask=(n[None, :] < N) & (k[:, None] < left)
+        )
+        acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + m[:, None] * N + n[None, :]
+    tl.store(c_ptrs, acc, mask=mask)
+    tl.atomic_xchg(flags_ptr + tl.program_id(0), 1)
+    if READS:
+        tl.store(c_ptrs, tl.load(c_ptrs, mask=mask) + 1.0, mask=mask)
+
+
+@pytest.mark.parametrize("knobs", [WS, WS_ONE, UNIFORM], ids=str)
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_flag_comes_behind_all_stores(knobs: dict[str, Any], reads: bool) -> None:
+    """Those of TMA and of the other group, too: whoever sees it may be outside of the launch.  And where one
+    group alone sets it, or stores, all come to the barrier in front."""
+    a, b = integers(200, 72), integers(64, 72)
+    c = road.array((200, 64), np.float32)
+    flags = road.filled(np.zeros((1, 2)), np.int32)[0]
+    meta = {"BM": 128, "BN": 64, "BK": 64, "READS": reads, **knobs}
+    compiled, found = road.check_equal(announced, [a, b, c, flags, 200, 64, 72], 2, meta)
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T + reads
+    np.testing.assert_array_equal(found[2], wanted)
+    np.testing.assert_array_equal(found[3], 1)
+    report = compiled.check()
+    assert report.ok, str(report)
+    ops = list(walk(compiled.lowered.placed.body))
+    (flag,) = (i for i, o in enumerate(ops) if o.kind is tile.atomic)
+    barrier = max(i for i, o in enumerate(ops[:flag]) if o.kind is hopper.group_sync)
+    stores = [i for i, o in enumerate(ops) if o.kind is hopper.tma_store]
+    assert bool(stores) != reads
+    if stores:
+        waits = [i for i, o in enumerate(ops) if o.kind is hopper.tma_store_wait]
+        assert any(max(stores) < i < barrier and not ops[i].attrs["read"] for i in waits)
+        assert ops[barrier].attrs["scope"] == "task"

@@ -54,6 +54,7 @@ class _Partition:
         self.structure = Structure(self.func.body)
         self.accesses = Accesses(self.func, self.structure, self.target)
         self.aliased = self.accesses.aliased()
+        self.announcing = self.accesses.announcing()
         plain = [o for o in self.structure.ops if not o.regions and o.kind is not control.yield_]
         self.demand = Demand(self.structure, {o: o.tasks for o in plain})
         for o in plain:
@@ -159,6 +160,7 @@ class _Writer:
     env: dict[Value, Value] = field(default_factory=dict)
     places: dict[Value, Value] = field(default_factory=dict)
     stored: bool = False  # some store went through TMA
+    alone: bool = False  # in what replica 0 does alone
     replica: Value = field(default_factory=lambda: Value(Scalar(i32), "replica"))
     replica_used: bool = False
 
@@ -236,7 +238,13 @@ class _Writer:
 
     def op(self, o: Op, b: Builder) -> None:
         kind = o.kind
-        if kind in (control.for_, control.while_, control.if_):
+        if kind is control.if_ and self.for_one_replica(o):
+            for inner in o.regions[0].ops:  # all replicas come to the barrier
+                self.in_order(inner, b)
+            self.alone = True
+            self.control(o, b)
+            self.alone = False
+        elif kind in (control.for_, control.while_, control.if_):
             self.control(o, b)
         elif kind is task.replica_id:
             self.env[o.result] = self.replica_id(b)
@@ -259,9 +267,27 @@ class _Writer:
         elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
             self.store(o, b)
         else:
-            if o in self.shared.aliased and not self.elected:  # what others stored or still load
-                hopper.group_sync(b, scope="task")
+            self.in_order(o, b)
             self.copy(o, b)
+
+    def in_order(self, o: Op, b: Builder) -> None:
+        """A barrier before what others stored or still load, and before what tells others of all stores."""
+        if self.elected or self.alone:
+            return
+        if o in self.shared.announcing:
+            if any(s.via == "tma" for s in self.shared.stores.values()):
+                select_instructions.complete_stores(b)
+            # Groups that take tiles in turn announce each its own.
+            hopper.group_sync(b, scope="replica" if self.shared.schedule.dealt else "task")
+        elif o in self.shared.aliased:
+            hopper.group_sync(b, scope="task")
+
+    def for_one_replica(self, o: Op) -> bool:
+        """Is o what replica 0 does alone?"""
+        maker = self.shared.structure.maker
+        test = maker(o.operands[0])
+        replica = maker(test.operands[0]) if test is not None and test.kind is arith.eq else None
+        return replica is not None and replica.kind is task.replica_id
 
     def number(self, o: Op, ring: lower_numbers.NumberRing, b: Builder) -> None:
         """What a consumer does to a ring of numbers; whoever put the number knows it."""

@@ -232,6 +232,16 @@ def _wait_read(b: Builder, pending: int) -> None:
     build.elect(b, body)
 
 
+def complete_stores(b: Builder) -> None:
+    """The stores that this replica has issued are written, for the thread that issued them to tell (PTX ISA,
+    "cp.async.bulk.wait_group"; their completion is a proxy fence)."""
+
+    def body(inner: Builder) -> None:
+        hopper.tma_store_wait(inner, pending=0, read=False)
+
+    build.elect(b, body)
+
+
 def drain_stores(b: Builder) -> None:
     """Shared memory must outlive the stores that read it."""
     _wait_read(b, 0)

@@ -16,7 +16,7 @@ from functools import cached_property
 from warploom.ir.analysis import passed_on
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, elem_of, shape_of
+from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.schedule.demand import Structure
 from warploom.target import Target
@@ -265,6 +265,30 @@ class Accesses:
             base = self.base(o.operands[0])
             others = written if o.kind in loads else read
             if base in both or (base is None and others) or None in others:
+                found.add(o)
+        return found
+
+    def announcing(self) -> set[Op]:
+        """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
+        number, with release order, behind a store or in a loop with one, and for their effect alone.
+
+        All threads' stores come before them, those of TMA as well: a barrier and the fence of the thread that
+        does the atomic order them for others (PTX ISA, "Causality order": barriers synchronise, and base
+        causality order is transitive)."""
+        stores = [o for o in self.structure.ops if o.kind in (tile.store, tile.store_box)]
+        place = {o: i for i, o in enumerate(self.structure.ops)}
+        found = set()
+        for o in self.structure.ops:
+            if o.kind is not tile.atomic or isinstance(o.operands[0].type, Tile):
+                continue
+            if o.attrs.get("sem", "relaxed") in ("relaxed", "acquire"):
+                continue
+            if self.structure.users.get(o.result):
+                continue
+            around = {p for p in self.structure.enclosing(o) if p.kind is not control.if_}
+            if any(
+                place[s] < place[o] or around & set(self.structure.enclosing(s)) for s in stores
+            ):
                 found.add(o)
         return found
 

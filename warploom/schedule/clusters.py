@@ -45,6 +45,11 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         at = next(o for o in structure.ops if o in aliased)
         why = "the kernel loads memory that it also writes, and CTAs keep no order"
         raise _refused(n, why, at.loc, "use num_ctas=1")
+    announcing = accesses.announcing()
+    if announcing:
+        at = next(o for o in structure.ops if o in announcing)
+        why = "it tells others that stores are done, and one CTA does not know of another's"
+        raise _refused(n, why, at.loc, "use num_ctas=1")
     numbers = Numbers(structure, accesses)
     number = next((o for o in structure.ops if numbers.gives(o)), None)
     if number is not None:

@@ -175,6 +175,8 @@ class Stores:
             return f"{replicas} groups have more stores than the producer's warp group has warps"
         if self.subject.knobs.num_ctas > 1:
             return "not yet in clusters"
+        if self.subject.accesses.announcing():
+            return "an atomic tells others that they are done"
         if counted:
             return "its control flow follows numbers that it would have to be told"
         loops = {self.subject.structure.parent[o] for o, _, _ in self.staged()}
