@@ -4,6 +4,7 @@
     python -m benchmarks.variants ladder                   # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
+turns: the gated pair's groups at tiles' ends, with equal rings.
 fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
 rungs: 8-bit products and gated pairs from uniform warps up, one thing more each.
 ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
@@ -156,6 +157,22 @@ def stores() -> Iterator[Work]:
         yield Work(Gemm(*shape), found, "fp32")
 
 
+def turns() -> Iterator[Work]:
+    """The gated pair with equal rings: do groups finish tiles in turns, or together?"""
+    pair = config(128, 128, 64, 16, 2, 4)
+    found = {
+        f"{slots} slots, {name}{', task' * bool(task)}": bound(
+            warploom_dual,
+            replace(pair, num_buffers_warp_spec=slots, end_turns=name == "in turns", **task),
+        )
+        for slots in (3, 4)
+        for name in ("in turns", "together")
+        for task in ({}, TASK)
+    }
+    for shape in ((4096, 14336, 4096), (8192, 8192, 8192), (512, 4096, 7168)):
+        yield Work(Dual(*shape), found)
+
+
 def fp8() -> Iterator[Work]:
     found: dict[str, Callable[[Any], Any]] = {}
     for band in (8, 16, 32):
@@ -244,7 +261,7 @@ def rungs() -> Iterator[Work]:
         yield Work(dual, {k: bound(warploom_dual, v) for k, v in steps.items()})
 
 
-WORKS = {"stores": stores, "fp8": fp8, "ladder": ladder, "rungs": rungs}
+WORKS = {"stores": stores, "turns": turns, "fp8": fp8, "ladder": ladder, "rungs": rungs}
 
 
 def described(kernel: Any) -> dict[str, Any]:
