@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.unit.codegen_kernels import SIZES, built, emitted, kernel, through, view
 
 INTS = ("i32", "u32", "i64", "u64", "i8", "u8", "i16", "u16")
 FLOATS = ("f32", "f16", "bf16", "f64", "f8e4m3", "f8e5m2")
+FUNCTIONS = (
+    "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "sin", "cos", "tanh", "erf", "floor", "ceil",
+)  # fmt: skip
+UNARY = {*FUNCTIONS, "not"}
+SMALL = "16x64"  # 8 elements for each of 128 threads
 
 
 def check(text: str) -> str:
@@ -17,71 +24,60 @@ def check(text: str) -> str:
     return emitted(text).source
 
 
+def chain(kinds: Sequence[str], dtype: str) -> str:
+    """Each op on the result of the one before it and %x; the last one's is %y.  8 elements a thread: what is
+    emitted for an element, or for a vector of them, is the same for more."""
+    lines, last = [], "x"
+    for i, kind in enumerate(kinds):
+        name = "y" if i == len(kinds) - 1 else f"v_{kind}"
+        operands = f"%{last}" if kind in UNARY else f"%{last}, %x"
+        lines.append(f"    %{name} = {kind}({operands}) : tile<{SMALL}x{dtype}>")
+        last = name
+    return through("\n".join(lines), dtype=dtype, shape=SMALL)
+
+
 @pytest.mark.parametrize("dtype", [*INTS, *FLOATS])
-@pytest.mark.parametrize("kind", ["add", "sub", "mul", "minimum", "maximum"])
-def test_arithmetic(kind: str, dtype: str) -> None:
-    check(through(f"    %y = {kind}(%x, %x) : tile<64x64x{dtype}>", dtype=dtype))
+def test_arithmetic(dtype: str) -> None:
+    check(chain(["add", "sub", "mul", "minimum", "maximum"], dtype))
 
 
 @pytest.mark.parametrize("dtype", INTS)
 def test_integers(dtype: str) -> None:
-    lines, last = [], "x"
-    for i, kind in enumerate(("idiv", "rem", "and", "or", "xor", "shl", "shr")):
-        lines.append(f"    %v{i} = {kind}(%{last}, %x) : tile<64x64x{dtype}>")
-        last = f"v{i}"
-    for i, kind in enumerate(("neg", "abs", "not")):
-        name = "y" if kind == "not" else f"u{i}"
-        lines.append(f"    %{name} = {kind}(%{last}) : tile<64x64x{dtype}>")
-        last = name
-    check(through("\n".join(lines), dtype=dtype))
+    check(chain(["idiv", "rem", "and", "or", "xor", "shl", "shr", "neg", "abs", "not"], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 def test_functions(dtype: str) -> None:
-    kinds = [
-        "neg",
-        "abs",
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sqrt",
-        "rsqrt",
-        "rcp",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "floor",
-        "ceil",
-    ]
-    lines, last = [], "x"
-    for kind in kinds:
-        lines.append(f"    %v_{kind} = {kind}(%{last}) : tile<64x64x{dtype}>")
-        last = f"v_{kind}"
-    lines.append(f"    %v_div = div(%{last}, %x) : tile<64x64x{dtype}>")
-    lines.append(f"    %y = rem(%v_div, %x) : tile<64x64x{dtype}>")
-    b = built(through("\n".join(lines), dtype=dtype))  # sin and cos have a stack of their own
+    b = built(chain([*FUNCTIONS, "div", "rem"], dtype))  # sin and cos have a stack of their own
     assert b.advisories == ()
 
 
-@pytest.mark.parametrize("kind", ["lt", "le", "gt", "ge", "eq", "ne"])
-def test_comparisons_and_select(kind: str) -> None:
-    check(
-        through(
-            f"""    %c = {kind}(%x, %x) : tile<64x64xi1>
-    %n = neg(%x) : tile<64x64xf32>
-    %y = select(%c, %x, %n) : tile<64x64xf32>"""
-        )
-    )
+def test_comparisons_and_select() -> None:
+    lines, last = [], "x"
+    for kind in ("lt", "le", "gt", "ge", "eq", "ne"):
+        lines += [
+            f"    %c_{kind} = {kind}(%{last}, %x) : tile<{SMALL}xi1>",
+            f"    %n_{kind} = neg(%{last}) : tile<{SMALL}xf32>",
+            f"    %{'y' if kind == 'ne' else kind} = select(%c_{kind}, %x, %n_{kind}) : tile<{SMALL}xf32>",
+        ]
+        last = kind
+    check(through("\n".join(lines), shape=SMALL))
 
 
 @pytest.mark.parametrize("source", ["i32", "u8", "i64", *FLOATS])
-@pytest.mark.parametrize("to", ["i1", "i8", "i32", "u64", *FLOATS])
-def test_casts(source: str, to: str) -> None:
-    if source != to:
-        ops = f"    %y = cast(%x) {{dtype={to}}} : tile<64x64x{to}>"
-        check(through(ops, dtype=source, out=to))
+def test_casts(source: str) -> None:
+    """To every other type, stored each."""
+    targets = [to for to in ("i1", "i8", "i32", "u64", *FLOATS) if to != source]
+    shape = f"{{shape=({', '.join(SMALL.split('x'))})}}"
+    body = [f"    %x = load_box(%a_view, %c0, %c0) {shape} : tile<{SMALL}x{source}>"]
+    for to in targets:
+        body += [
+            f"    %y_{to} = cast(%x) {{dtype={to}}} : tile<{SMALL}x{to}>",
+            f"    store_box(%b_{to}_view, %y_{to}, %c0, %c0)",
+        ]
+    pointers = [f"%a: ptr<{source}>", *(f"%b_{to}: ptr<{to}>" for to in targets)]
+    before = SIZES + view("a", source) + "".join(view(f"b_{to}", to) for to in targets)
+    check(kernel(", ".join([*pointers, "%M: i32", "%N: i32"]), "\n".join(body), before=before))
 
 
 @pytest.mark.parametrize(
@@ -120,19 +116,20 @@ def test_reshape() -> None:
     )
 
 
-@pytest.mark.parametrize("fn", ["add", "mul", "max", "min"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i32", "f8e4m3", "f64"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_reductions(fn: str, dtype: str, axis: int) -> None:
-    check(
-        through(
-            f"""    %r = reduce(%x) {{axis={axis}, fn="{fn}"}} : tile<64x{dtype}>
-    %e = expand_dims(%r) {{axis={axis}}} : tile<{"1x64" if axis == 0 else "64x1"}x{dtype}>
-    %wide = broadcast(%e) {{shape=(64, 64)}} : tile<64x64x{dtype}>
-    %y = add(%x, %wide) : tile<64x64x{dtype}>""",
-            dtype=dtype,
-        )
-    )
+def test_reductions(dtype: str, axis: int) -> None:
+    rows, wide = ("32", "32x1") if axis else ("64", "1x64")
+    lines, last = [], "x"
+    for fn in ("add", "mul", "max", "min"):
+        lines += [
+            f'    %r_{fn} = reduce(%{last}) {{axis={axis}, fn="{fn}"}} : tile<{rows}x{dtype}>',
+            f"    %e_{fn} = expand_dims(%r_{fn}) {{axis={axis}}} : tile<{wide}x{dtype}>",
+            f"    %w_{fn} = broadcast(%e_{fn}) {{shape=(32, 64)}} : tile<32x64x{dtype}>",
+            f"    %{'y' if fn == 'min' else fn} = add(%{last}, %w_{fn}) : tile<32x64x{dtype}>",
+        ]
+        last = fn
+    check(through("\n".join(lines), dtype=dtype, shape="32x64"))
 
 
 @pytest.mark.parametrize("fn", ["and", "or", "xor"])
@@ -201,23 +198,19 @@ def test_loads_and_stores_by_pointers(dtype: str, volatile: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "fn"),
-    [(d, f) for d in ("i32", "u32", "i64", "u64") for f in ("add", "max", "min", "and", "or", "xor", "xchg")]
-    + [("f32", "add"), ("f32", "max"), ("f32", "min"), ("f32", "xchg"), ("f64", "add"), ("f16", "add"),
-       ("bf16", "add")],
-)  # fmt: skip
-def test_atomics(dtype: str, fn: str) -> None:
-    check(
-        kernel(
-            f"%a: ptr<{dtype}>, %M: i32",
-            POINTERS.format(dtype)
-            + f"""    %v = load(%p, %mask) : tile<256x{dtype}>
-    %old = atomic(%p, %v, %mask) {{fn="{fn}"}} : tile<256x{dtype}>
-    %s = load(%a) : {dtype}
-    %unused = atomic(%a, %s) {{fn="{fn}"}} : {dtype}
-    store(%p, %old)""",
-        )
-    )
+    ("dtype", "fns"),
+    [(d, "add max min and or xor xchg") for d in ("i32", "u32", "i64", "u64")]
+    + [("f32", "add max min xchg"), ("f64", "add"), ("f16", "add"), ("bf16", "add")],
+)
+def test_atomics(dtype: str, fns: str) -> None:
+    body = POINTERS.format(dtype) + f"    %s = load(%a) : {dtype}\n"
+    for fn in fns.split():
+        body += f"""    %v_{fn} = load(%p, %mask) : tile<256x{dtype}>
+    %old_{fn} = atomic(%p, %v_{fn}, %mask) {{fn="{fn}"}} : tile<256x{dtype}>
+    %unused_{fn} = atomic(%a, %s) {{fn="{fn}"}} : {dtype}
+    store(%p, %old_{fn})
+"""
+    check(kernel(f"%a: ptr<{dtype}>, %M: i32", body))
 
 
 def test_shared_memory_round_trips() -> None:
