@@ -131,7 +131,8 @@ def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int
         assert mine.count(opcode) == theirs.count(opcode), opcode
     for opcode, more in {"FFMA": 2, "FMUL": 0, "FADD": 0}.items():
         assert mine.count(opcode) <= theirs.count(opcode) + more, opcode
-    assert mine.count("MOV") + mine.count("FSEL") <= 2
+    # Scalars; an accumulator that is copied would be 64 of them.
+    assert mine.count("MOV") + mine.count("FSEL") <= 4
     first, held, late = mine.before_waits("MUFU.EX2")
     assert first == 0 and held + late == 66 and abs(held - theirs.before_waits("MUFU.EX2")[1]) <= 4
 
