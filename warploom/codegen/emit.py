@@ -61,6 +61,9 @@ def emit(func: Func, target: Target) -> Emitted:
 GLOBAL_WRITES = frozenset({tile.store, tile.store_box, tile.atomic})
 
 
+# Programs of a multiprocessor, the last it gets, that let the next grid in.
+LAST_PROGRAMS = 8
+
 # Compiled with RESIDENT = n where n programs are to run on a multiprocessor at once.
 _RESIDENT = (
     "#ifdef RESIDENT",
@@ -192,7 +195,7 @@ class _Kernel(Emitter):
             self.line("__syncthreads();")
         self.line("grid_wait();")
         target = self.target
-        last = target.multiprocessors * (target.threads_per_sm // self.threads)
+        last = target.multiprocessors * min(target.threads_per_sm // self.threads, LAST_PROGRAMS)
         self.line(f"grid_release<{self.constant('LAST_WAVE', last)}>();")
 
     def _tasks(self) -> None:

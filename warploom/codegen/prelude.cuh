@@ -37,7 +37,7 @@ template <int N> DEV void registers_inc() { asm volatile("setmaxnreg.inc.sync.al
 // it or ended.  Both do nothing in a launch without the attribute.
 //
 // Where programs are short their ends and releases queue up (measured: benchmarks/launch_rate.py), so only the
-// last LAST of a grid release, as many as run at a time: those before them end by themselves.
+// last LAST of a grid release: those before them end by themselves.
 DEV void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 template <int LAST> DEV void grid_release() {

@@ -31,6 +31,11 @@ class Advisory:
         return f"{self.code}: {self.message}"
 
 
+# Threads of a multiprocessor beyond which registers serve better: sums of columns with 48 a thread wait for
+# each load in turn, with 64 they have eight on their way (docs/performance.md).
+ENOUGH_THREADS = 1024
+
+
 @dataclass(frozen=True)
 class Build:
     """One compiled kernel.  Registers are a thread's, at entry; the other sizes are in bytes."""
@@ -74,8 +79,8 @@ def compile_cuda(
 
     options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).  threads: of a CTA;
     where they are given, and the source asks for RESIDENT, it is compiled a second time with that: as many
-    CTAs of a multiprocessor as the first one's registers allow.  Left to itself ptxas spills, or waits for
-    each load in turn, where that saves registers that no further CTA fits into.
+    CTAs of a multiprocessor as the first one's registers allow, and as there is use for.  Left to itself
+    ptxas spills, or waits for each load in turn, to save registers that no further CTA needs.
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
     InternalError, quoting the emitted line, where the source is wrong: users don't write it.
     """
@@ -91,14 +96,14 @@ def compile_cuda(
 
 
 def _resident(build: Build, threads: int, target: Target) -> int:
-    """CTAs that share a multiprocessor, half of them where they would have to spill for that; 0 where ptxas
-    found the registers for as many threads as there can be."""
+    """CTAs that share a multiprocessor: as many as the registers found allow, but no more than make
+    ENOUGH_THREADS; 0 where ptxas found the registers for as many threads as there can be."""
     each = -(-build.registers // 8) * 8 * threads
     most = target.threads_per_sm // threads
     fit = min(target.registers_per_sm // each, most)
-    if build.spill_bytes:
-        return max(1, fit // 2)
-    return fit if fit < most else 0
+    if fit == most and not build.spill_bytes:
+        return 0
+    return min(fit, max(1, ENOUGH_THREADS // threads))
 
 
 def _compiled(
