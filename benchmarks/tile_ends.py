@@ -32,6 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "in turns": {"end_turns": True},
     "together": {"end_turns": False},
     "in turns, task": {"end_turns": True, "store_task": True},
+    "together, task": {"end_turns": False, "store_task": True},
 }
 SETS, BURSTS = 4, 3
 
