@@ -304,6 +304,8 @@ def _while(s: Statements, o: Op) -> list[Node]:
     condition, body = o.regions
     if condition.yielded[1:] != condition.params:
         raise unspelled(o, "a while whose condition changes variables")
+    if s.block(condition) != [Line("pass")]:
+        raise unspelled(o, "a while whose condition does more than compute")
     out = s.assign(s.flow.copies(condition.params, o.operands), o.loc, first=True)
     ending = s.assign(s.flow.copies(body.params, body.yielded), body.ops[-1].loc)
     head = Line(f"while {s.x.text(condition.yielded[0])}:", o.loc)

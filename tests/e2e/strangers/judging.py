@@ -12,6 +12,7 @@ from tests.e2e import road
 from tests.e2e.strangers.case import Case
 from tests.eject.owned import owned, same_program
 from warploom import TensorDescriptor
+from warploom.errors import CompileError
 
 FORMS: dict[str, dict[str, Any]] = {"auto": {}, "tasks": {"num_consumer_groups": 1}}
 
@@ -68,8 +69,14 @@ def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any 
     if full:
         report = compiled.check()
         assert report.ok, str(report)
-        script, signature = owned(compiled.eject(), folder, case.grid)
-        same_program(compiled, script.compile(signature))
+        try:
+            text = compiled.eject()
+        except CompileError as e:  # what no script can say is refused
+            assert e.code == "eject", str(e)
+            said.append("no script")
+        else:
+            script, signature = owned(text, folder, case.grid)
+            same_program(compiled, script.compile(signature))
     if nvrtc:
         problems = compiled.resources.problems()
         told = any("warning[resources]" in w for w in compiled.warnings)
