@@ -35,6 +35,10 @@ from warploom.schedule.subject import Subject
 from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import Target
 
+# Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
+# long as an item's way (docs/performance.md, "Dots of float32 and of 8-bit integers").
+TURNED_DEPTH = 3
+
 
 def tile_hash(func: Func) -> str:
     """What a schedule carries to show for which TILE text it was made."""
@@ -118,6 +122,8 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     shared = specialized and not division.dealt
     ends = tile_ends.find(subject.structure, who.mine, replicas) if shared else []
     wanted = tile_ends.wanted_depth(ends, subject.knobs)
+    if who.relays:
+        wanted = max(wanted, TURNED_DEPTH)
     for o in who.relays:  # a transposer runs the control flow around what it turns
         for outer in subject.structure.enclosing(o):
             who.demand.run(outer, "turn")
