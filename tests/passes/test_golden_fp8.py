@@ -30,8 +30,8 @@ CONFIGS = {
 }
 # Behind the loop.  By hand, a piece of the columns at a time: scaled, staged whole behind the store before it;
 # the scales' slot is left without a fence, as wgmma's operands are.  Derived: the slot is left as soon as it is
-# read; without promotion the columns leave whole as well (`store_whole`), else in chunks of
-# 64, each as soon as it is staged; or they are left to a task that stores.
+# read; then the columns leave whole as well (`store_whole`), or are left to a task that stores, whole or in chunks of
+# 64.
 PIECE = [
     "store_wait",
     "group_sync",
@@ -42,7 +42,6 @@ PIECE = [
     "store_commit",
 ]
 LAST = [*PIECE[:3], "arrive empty scale_b", *PIECE[3:]]
-CHUNK = ["shared_store c", "fence_async", "store_wait", "group_sync", "store c", "store_commit"]
 HANDED = ["wait out_free", "shared_store c", "fence_async", "arrive out_filled"]
 LEFT = ["shared_load", "shared_load", "fence_async", "arrive empty scale_b"]
 END_BY_HAND = {
@@ -57,7 +56,7 @@ END = {
     "fast": [*LEFT, *PIECE, "store_wait"],
     "fast, a task stores": [*LEFT, *HANDED],
     "promoted, whole": [*LEFT, *HANDED * 3],
-    "promoted, in halves": [*LEFT, *CHUNK * 4, "store_wait"],
+    "promoted, in halves": [*LEFT, *HANDED * 4],
 }
 
 

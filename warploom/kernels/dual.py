@@ -69,13 +69,17 @@ def dual_gemm_forward(
 
 # 16-bit operands.  Slots hold 64 of K of A and of both weights: 48 KiB.
 DUAL_CONFIGS = [
-    config(128, 128, 64, 16, 2, 4),
-    config(128, 128, 64, 8, 2, 4),
+    config(128, 128, 64, 16, 2, 4, task=True),
+    config(128, 128, 64, 8, 2, 4, task=True),
     config(128, 128, 64, 16, 2, 3),
     config(128, 128, 64, 8, 2, 3),
 ]
 # 8-bit operands: as many bytes are 128 of K.
-DUAL_FP8_CONFIGS = [config(128, 128, 128, band, 2, depth) for band in (16, 8) for depth in (4, 3)]
+DUAL_FP8_CONFIGS = [
+    config(128, 128, 128, band, 2, depth, task=depth == 4 or None)
+    for band in (16, 8)
+    for depth in (4, 3)
+]
 
 
 dual_gemm = wl.autotune(configs=DUAL_CONFIGS, key=["M", "N", "K"])(dual_gemm_forward)

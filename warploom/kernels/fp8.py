@@ -75,7 +75,7 @@ FP8_CONFIGS = [
 # A consumer's totals and the product under way share its registers: 192 columns have the longest products
 # that fit whole, 256 (in halves) fewer bytes to load.
 FP8_PROMOTED_CONFIGS = [
-    config(128, columns, 128, band, 2, depth, task=columns == 192 or None, PROMOTE=True)
+    config(128, columns, 128, band, 2, depth, task=True, PROMOTE=True)
     for columns, depth in ((192, 4), (256, 3))
     for band in (16, 8)
 ]
