@@ -16,8 +16,8 @@ from warploom.ir.types import DType
 PTX_TYPES = {
     "f16": "f16", "bf16": "bf16", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "f32": "tf32", "i8": "s8", "u8": "u8",
 }  # fmt: skip
-# Columns of a wgmma that multiplies integers (PTX ISA, "wgmma.mma_async": .shape of the integer type; that list
-# ends at 224, ptxas takes 240 and 256, and their results are right on an H200).
+# Columns of a wgmma that multiplies integers (PTX ISA, "wgmma.mma_async": .shape of the integer type; that
+# list ends at 224, ptxas takes 240 and 256, and their results are right on an H200).
 INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 
