@@ -9,11 +9,13 @@ import pytest
 from tests.e2e import fuzz
 
 
-@pytest.mark.parametrize("first", range(0, 30, 5))
-def test_random_kernels(first: int, tmp_path: Path) -> None:
-    """Equal to the oracle at every level and in every order of events; none of these is refused."""
-    for seed in range(first, first + 5):
-        assert fuzz.judge(fuzz.draw(seed), tmp_path) == "", f"seed {seed}"
+@pytest.mark.parametrize("seed", range(30))
+def test_random_kernels(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Equal to the oracle at every level and in every order of events; none of these is refused.  NVRTC
+    compiles one of three here (`python -m tests.e2e.fuzz`: all)."""
+    if seed % 3:
+        request.getfixturevalue("without_nvrtc")
+    assert fuzz.judge(fuzz.draw(seed), tmp_path) == ""
 
 
 def test_seeds_are_stable() -> None:

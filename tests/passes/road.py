@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from warploom.target import SM_90A
 DEFAULT = Knobs()
 
 
+@lru_cache(maxsize=64)  # tests ask for the same program with several arguments
 def tile(text: str) -> Func:
     """TILE text, verified and numbered."""
     func = number_ops(parse_func(text))
@@ -31,10 +33,11 @@ def tile(text: str) -> Func:
     return func
 
 
+@lru_cache(maxsize=64)
 def lower(
     func: Func, knobs: Knobs = DEFAULT, edit: Callable[[Schedule], Schedule] = lambda s: s
-) -> tuple[Schedule, list[tuple[str, Func]]]:
-    """(schedule, [(pass, function after it)]); each verified, and read back from its text."""
+) -> tuple[Schedule, tuple[tuple[str, Func], ...]]:
+    """(schedule, ((pass, function after it), …)); each verified, and read back from its text."""
     steps = []
     cluster = choose_cluster(func, knobs, SM_90A)
     if cluster.ctas > 1:
@@ -50,7 +53,7 @@ def lower(
         text = print_func(func)
         assert print_func(parse_func(text)) == text, name
         steps.append((name, func))
-    return schedule, steps
+    return schedule, tuple(steps)
 
 
 def check_equal(
@@ -60,7 +63,7 @@ def check_equal(
     knobs: Knobs = DEFAULT,
     edit: Callable[[Schedule], Schedule] = lambda s: s,
     orders: Sequence[str] = ("late", "seeded"),
-) -> tuple[Schedule, list[tuple[str, Func]]]:
+) -> tuple[Schedule, tuple[tuple[str, Func], ...]]:
     """Every level computes, bit for bit, what TILE computes (`args` are copied for each run).
 
     An output array must not be all zeros, else nothing was tested."""
