@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results, best_of, geometric_mean, median
+from warploom.bench.chart import save
 
 if TYPE_CHECKING:
     from benchmarks.bars import Group
@@ -79,4 +80,4 @@ def draw(shown: Mapping[str, Mapping[str, float]], title: str, file: Path) -> No
     axes.set_title(title, fontsize=8.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=7, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
-    figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+    save(figure, file)

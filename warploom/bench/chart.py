@@ -66,9 +66,16 @@ def draw(records: Sequence[Mapping[str, Any]], title: str, file: Path) -> None:
     axes.set_axisbelow(True)
     axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(
-        file, bbox_inches="tight", metadata={"Date": None} if file.suffix == ".svg" else None
-    )
+    save(figure, file)
+
+
+def save(figure: Any, file: Path) -> None:
+    """The same picture is the same .svg file."""
+    from matplotlib import rc_context
+
+    dated = {"Date": None} if file.suffix == ".svg" else None
+    with rc_context({"svg.hashsalt": "warploom"}):
+        figure.savefig(file, bbox_inches="tight", metadata=dated)
 
 
 def _broken(case: str) -> str:
