@@ -98,7 +98,7 @@ class Fp8:
 class Awkward:
     """C = A·Bᵀ in bf16, mostly with an A that TMA can't load.  gather: an index names the M rows of A, out of
     2M.  From row to row of A there are `pad` elements more than its columns take, from column to column
-    `inner` elements."""
+    `inner` elements.  B lies N×K; with `pad_b` K×N, its rows so many elements longer."""
 
     m: int
     n: int
@@ -106,6 +106,7 @@ class Awkward:
     gather: bool = False
     pad: int = 0
     inner: int = 1
+    pad_b: int | None = None
 
     kind: ClassVar[str] = "awkward"
 
@@ -113,6 +114,7 @@ class Awkward:
     def name(self) -> str:
         how = ["gathered"] * self.gather + [f"rows +{self.pad}"] * bool(self.pad)
         how += [f"every {self.inner}. column"] * (self.inner > 1)
+        how += [f"B by rows +{self.pad_b}"] * (self.pad_b is not None)
         return f"bf16 {', '.join(how) or 'plain'} {self.m}x{self.n}x{self.k}"
 
     @property
@@ -155,6 +157,7 @@ _SHAPES = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 4096, 1024)]
 AWKWARD = [Awkward(*shape, gather=how) for shape in _SHAPES for how in (False, True)]
 AWKWARD += [Awkward(*_SHAPES[1], pad=n) for n in (4, 2, 1)]
 AWKWARD += [Awkward(*_SHAPES[1], inner=2), Awkward(4096, 4096, 4095)]
+AWKWARD += [Awkward(*_SHAPES[1], pad_b=n) for n in (0, 1)]
 
 CASES: dict[str, Sequence[Case]] = {
     "core": CORE,

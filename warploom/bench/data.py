@@ -358,7 +358,7 @@ class Fp8Data:
 @dataclass
 class AwkwardData:
     """`a[i]` is A as it lies in memory (2M rows where they are gathered), `rows[i]` which of them count,
-    `b[i]` is N×K, `c[i]` M×N."""
+    `b[i]` is N×K (in either order), `c[i]` M×N."""
 
     case: Awkward
     a: list[Any]
@@ -374,7 +374,10 @@ class AwkwardData:
         columns = slice(0, k * case.inner, case.inner)
         a = [source.normal(stored, k * case.inner + case.pad)[:, columns] for _ in sets]
         rows = [source.rows(m, stored if case.gather else None) for _ in sets]
-        b = [source.normal(n, k) for _ in sets]
+        if case.pad_b is None:
+            b = [source.normal(n, k) for _ in sets]
+        else:
+            b = [source.normal(k, n + case.pad_b)[:, :n].T for _ in sets]
         return cls(case, a, rows, b, [source.empty(m, n) for _ in sets])
 
     def __len__(self) -> int:

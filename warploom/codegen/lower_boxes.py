@@ -16,15 +16,16 @@ from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing, words_of
-from warploom.codegen.registers import MEMORY_TYPES, affine, per_word, read
+from warploom.codegen.registers import MEMORY_TYPES, Array, affine, per_word, read
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import arith, control, hopper, tile
 from warploom.ir.types import DType, Shared, Tile
 from warploom.layout import Layout, blocked
 from warploom.layout.choose import thread_offsets
 
 UNROLLED = 4  # copies that one turn of the loop issues
+TOGETHER = 8  # pairs of units on their way at a time, which take 8 registers each
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,36 @@ class _Box:
         run = layout.contiguous(inner - self.rank + len(layout.shape))
         widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
         return max(1, math.gcd(run, widest))
+
+    def moved(self) -> tuple[int, int] | None:
+        """(axis, elements) by which the box moves on from one turn of a loop around to the next, but for that
+        over its pieces."""
+        steps = ((axis, self._step_of(v)) for axis, v in enumerate(self.offsets))
+        return next(((axis, by) for axis, by in steps if by > 0), None)
+
+    def _step_of(self, v: Value) -> int:
+        """What each turn of the loops around adds to v, as far as its definition tells; 0: nothing."""
+        o, loop = self.e.definitions.get(v), self.e.loops.get(v)
+        if o is None:
+            if loop is None or loop.kind is not control.for_ or v.hint == "piece":
+                return 0
+            is_index = loop.regions[0].params[0] is v
+            return (self.e.const(loop.operands[2]) or 0) if is_index else 0
+        if o.kind is arith.add:
+            return sum(map(self._step_of, o.operands))
+        if o.kind is arith.mul:
+            x, y = o.operands
+            n, of = (self.e.const(y), x) if self.e.const(y) is not None else (self.e.const(x), y)
+            return (n or 0) * self._step_of(of)
+        return 0
+
+    def is_shifted(self, layout: Layout) -> bool:
+        """Do accesses of 16 bytes begin anywhere in them?  Loads then take the units around."""
+        inner = self.inner
+        if inner is None or self.elem.bytes > 4:
+            return False
+        run = layout.contiguous(inner - self.rank + len(layout.shape))
+        return run * self.elem.bytes % 16 == 0 and self.vector(layout) * self.elem.bytes < 16
 
     def inner_of_vectors(self, n: int) -> int | None:
         """The axis along which an access of n elements may reach over the extent's end."""
@@ -251,6 +282,49 @@ class _Rows:
                 tests.append(f"{at[lead + axis].text} < {n}")
         return " && ".join(tests)
 
+    def access_from_anywhere(self, register: int, n: int) -> tuple[str, str, str, str]:
+        """(address, condition, first byte that exists, end of those) of an access to n elements that may
+        begin in front of the array and end behind it."""
+        box, at = self.box, self.place(register)
+        inner, item = box.inner, box.elem.bytes
+        assert inner is not None
+        partial = box.inner_of_vectors(n)
+        if partial is None:
+            pointer, test, _ = self.access(register, n)
+            return pointer, test, "0", str(n * item)
+        tests = [self.held(at, [register]), self.test(at, but=inner)]
+        before, left = self.bounds(inner, at[inner])
+        rest = at[inner].rest
+        first, end = (f"{item} * min(max({x} - {rest}, 0), {n})" for x in (before, left))
+        if box.e.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
+            tests.append(f"{rest} >= {before}")
+            first = "0"
+        return self.pointer(at), " && ".join(x for x in tests if x), first, end
+
+    def access_later(self, register: int, n: int, axis: int, by: int) -> tuple[str, str]:
+        """(address, condition) of an access to n elements, all in the array, `by` elements further on."""
+        box, at = self.box, self.place(register)
+        inner = box.inner
+        assert inner is not None
+        before, left = self.bounds(inner, at[inner])
+        rest = f"{at[inner].rest} + {by}" if axis == inner else at[inner].rest
+        tests = [self.test(at, but=axis), f"{rest} >= {before}", f"{rest} + {n} <= {left}"]
+        if axis != inner:
+            tests.append(f"{at[axis].rest} + {by} < {self.bounds(axis, at[axis])[1]}")
+        there = f"{self.pointer(at)} + {box.step(axis, str(by))}"
+        return there, " && ".join(x for x in tests if x)
+
+    def modulo(self, register: int, n: int) -> _Place:
+        """What tells elements apart whose places in memory are no multiple of n elements apart."""
+        steps = [
+            math.gcd(n, 1 if a == self.box.inner else self.box.divisible(1 + a))
+            for a in range(self.box.rank)
+        ]
+        return tuple(
+            replace(c, more=c.more % (n // step))
+            for c, step in zip(self.place(register), steps, strict=True)
+        )
+
     def access(self, register: int, n: int) -> tuple[str, str, str]:
         """(address, condition, how many of n elements there are; "" where an access is wholly inside or
         wholly outside) of the access that starts with a register."""
@@ -269,6 +343,9 @@ def _load_box(e: Emitter, o: Op) -> None:
     t = o.result.type
     assert isinstance(t, Tile)
     box = _box(e, v, offsets)
+    if box.is_shifted(t.layout):
+        _load_shifted(e, box, t, e.array(o.result))
+        return
     n = box.vector(t.layout)
     item = box.elem.bytes
     dst = e.array(o.result)
@@ -301,6 +378,39 @@ def _load_box(e: Emitter, o: Op) -> None:
         starts = range(w * per, (w + 1) * per, n)
         values = [value(r) if r < t.layout.registers else "0u" for r in starts]
         e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(values)});")
+
+
+def _load_shifted(e: Emitter, box: _Box, t: Tile, dst: Array) -> None:
+    """A box whose rows begin inside units of 16 bytes: the units around each 16 bytes, several at a time, and
+    what is wanted cut out of them."""
+    item, rows = box.elem.bytes, _Rows(box, t)
+    n = 16 // item
+    assert box.inner is not None
+    align = max(item, math.gcd(16, box.alignment(box.inner)))
+    starts = range(0, t.layout.registers, n)
+    moved = box.moved()
+    # where accesses a multiple of 16 bytes apart begin in their units
+    in_unit: dict[_Place, str] = {}
+    for batch in (starts[i : i + TOGETHER] for i in range(0, len(starts), TOGETHER)):
+        names = []
+        for start in batch:
+            pointer, test, first, end = rows.access_from_anywhere(start, n)
+            sizes = [f"{test} ? {end} : 0" if test else end, *([first] if first != "0" else [])]
+            at = rows.modulo(start, 16 // item)
+            if at not in in_unit:
+                in_unit[at] = e.name("at")
+                e.line(f"const int {in_unit[at]} = in_unit({pointer});")
+            names.append(e.name("units"))
+            given = ", ".join([pointer, in_unit[at], *sizes])
+            e.line(f"const Units {names[-1]} = load_units({given});")
+        if moved is not None:
+            for start in batch:
+                there, test = rows.access_later(start, n, *moved)
+                e.line(f"ahead({there}, {test});")
+        later = e.name("later")
+        e.line(f"const int {later} = behind({names[-1]});")
+        for start, name in zip(batch, names, strict=True):
+            loaded(e, dst, start, 16, f"shifted<{align}>({name}, {later})")
 
 
 def _store_box(e: Emitter, o: Op) -> None:

@@ -534,6 +534,62 @@ template <int SIZE> DEV Vec4 load_part128(const void* p, int valid) {
   return v;
 }
 
+// A whole unit of 16 bytes, zeros where not `on`.
+DEV void load_unit(u32* w, const void* p, bool on) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; @p ld.global.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+               : "=&r"(w[0]), "=&r"(w[1]), "=&r"(w[2]), "=&r"(w[3]) : "l"(p), "r"((u32)on) : "memory");
+}
+
+// The two units of 16 bytes in which 16 bytes lie that begin `at` bytes behind the first one's start; of those
+// exist `none` to `bytes` - 1.
+struct Units { u32 w[8]; int at, none, bytes; };
+
+DEV int in_unit(const void* p) { return (int)((u64)p & 15); }
+
+// Without branches, so that many are on their way at a time.
+DEV Units load_units(const void* p, int at, int bytes, int none = 0) {
+  Units u;
+  u.at = at, u.none = none, u.bytes = bytes;
+  const char* first = (const char*)p - at;
+  load_unit(u.w, first, bytes > none && at + none < 16);
+  load_unit(u.w + 4, first + 16, bytes > none && at + bytes > 16);
+  return u;
+}
+
+// Has the L2 bring a sector of 32 bytes that 16 bytes at p begin or follow into, where `on`.
+DEV void ahead(const void* p, bool on) {
+  const u32 first = on && (((u32)(u64)p + 15) & 31) < 16;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p prefetch.global.L2 [%0]; }" :: "l"((const char*)p + 15), "r"(first) : "memory");
+}
+
+// 0, but the assembler doesn't know (no grid is empty): what is added to it comes behind the load of `last`.
+// Else it computes with what one load brought before it issues the next, to save registers.
+DEV int behind(const Units& last) {
+  u32 nothing;
+  asm volatile("{ .reg .pred p; .reg .u32 z; mov.u32 z, %nctaid.z; setp.eq.u32 p, z, 0; selp.u32 %0, %1, 0, p; }" : "=r"(nothing) : "r"(last.w[7]));
+  return (int)nothing;
+}
+
+DEV u32 first_bytes(int n) { return n >= 4 ? ~0u : n <= 0 ? 0u : (1u << 8 * n) - 1; }
+
+// The 16 bytes, which begin at a multiple of ALIGN; zeros for those that don't exist.
+template <int ALIGN> DEV Vec4 shifted(Units u, int later) {
+  u32* w = u.w;
+  const int at = u.at + later;
+#pragma unroll
+  for (int i = 0; i < 6; ++i) w[i] = at & 8 ? w[i + 2] : w[i];
+  if constexpr (ALIGN < 8)
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = at & 4 ? w[i + 1] : w[i];
+  Vec4 v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const u32 word = ALIGN < 4 ? __byte_perm(w[i], w[i + 1], 0x3210 + 0x1111 * (at & 3)) : w[i];
+    v.w[i] = word & first_bytes(u.bytes - 4 * i) & ~first_bytes(u.none - 4 * i);
+  }
+  return v;
+}
+
 DEV void store_global8(void* p, u32 a) { asm volatile("st.global.u8 [%0], %1;" :: "l"(p), "r"(a) : "memory"); }
 
 DEV void store_global16(void* p, u32 a) { asm volatile("st.global.u16 [%0], %1;" :: "l"(p), "h"((u16)a) : "memory"); }

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -245,8 +245,12 @@ class _Task:
     anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
     layout: dict[Value, Layout] = field(default_factory=dict)
     wanted: dict[Value, dict[Layout, Value]] = field(default_factory=dict)
+    stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
 
     def placed(self) -> Region:
+        for o in walk(self.region):
+            if o.kind is hopper.shared_store:
+                self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
         for o in walk(self.region):
             self._relate(o)
         self._spread()
@@ -425,7 +429,12 @@ class _Task:
         moved = o.operands[1] if stored else o.result
         size = _itemsize(moved.type)
         if o.kind in (tile.load_box, tile.store_box):
-            return self.facts.of_view(o.operands[0], len(_shape(moved)), size)
+            memory = self.facts.of_view(o.operands[0], len(_shape(moved)), size)
+            if o.kind is tile.load_box and self.stored.get(moved) == memory.inner and size <= 4:
+                return replace(
+                    memory, align=16
+                )  # units of 16 bytes, shifted where rows are not aligned
+            return memory
         return self.facts.of_pointers(o.operands[0], size, o.attrs.get("run", ()))
 
     def _wgmma(self, fragment: Callable[..., Layout], *arguments: Any) -> Layout:

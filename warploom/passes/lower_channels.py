@@ -33,6 +33,7 @@ from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule, TaskPlan
+from warploom.schedule.resources import WARP_GROUP
 from warploom.target import Target
 
 
@@ -48,9 +49,10 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Ring:
     """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] is
-    item i's tensor map, pieces[i] the bytes of its cp.async copies; generic: does any consumer read it by
-    ordinary loads?  multicast[i]: the axis of item i that the CTAs divide; rank and everyone: this CTA's and
-    the mask of all, where some item is multicast."""
+    item i's tensor map, pieces[i] the bytes of its cp.async copies, or how many of its elements a thread that
+    brings it through registers has on their way; generic: does any consumer read it by ordinary loads?
+    multicast[i]: the axis of item i that the CTAs divide; rank and everyone: this CTA's and the mask of all,
+    where some item is multicast."""
 
     via: tuple[str, ...]
     tiles: tuple[Tile, ...]
@@ -162,6 +164,10 @@ def _declare(
             pieces[n] = _piece_bytes(accesses, fills[0], t)
             if not pieces[n]:
                 raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
+        elif via == "registers":
+            budget = plans[plan.producer].registers or 0
+            far = inner == memory_inner and budget >= _REGISTERS_OF_FAR
+            pieces[n] = max(_NEAR, _FAR_BYTES // t.dtype.bytes) if far else _NEAR
     producer = plans[plan.producer]
     first = next(iter(plans.values()))
     filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
@@ -342,7 +348,7 @@ def fill(
             if n in loaded:
                 hopper.shared_store(b, place, loaded[n])
             else:
-                _copy_box(b, sources[n], place, replicas)
+                _copy_box(b, sources[n], place, replicas, ring.pieces[n])
     if "registers" in ring.via:
         hopper.fence_async(b)
         hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
@@ -373,12 +379,14 @@ def _load_part(
     hopper.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, **how)
 
 
-# A box that goes through registers is cut into pieces of at most so many elements a replica (32 a
-# thread): many enough to be on their way at a time, few enough for the producer's registers.
-_PIECE_ELEMENTS = 4096
+# A box that goes through registers is cut into pieces of at most so many elements a thread: many enough to be
+# on their way at a time, few enough for the producer's registers.  Of rows that are not aligned, the units
+# around take twice their bytes.
+_NEAR = 32
+_FAR_BYTES, _REGISTERS_OF_FAR = 128, 104
 
 
-def _copy_box(b: Builder, source: Source, place: Value, replicas: int) -> None:
+def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_elements: int) -> None:
     """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
     would be kept in registers across the loop around)."""
     t = place.type
@@ -387,7 +395,7 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int) -> None:
     axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
     extent, other = t.shape[axis], t.shape[t.inner]
     unit = 8 * replicas
-    most = _PIECE_ELEMENTS * replicas // other
+    most = WARP_GROUP * piece_elements * replicas // other
     rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
     step = max(rows, default=unit if extent % unit == 0 else extent)
     if step == extent:
