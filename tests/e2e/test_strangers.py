@@ -8,6 +8,9 @@ import pytest
 
 from tests.e2e.strangers import corpus, judging
 from tests.e2e.strangers.case import Case
+from warploom.errors import CompileError
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -88,3 +91,21 @@ def test_a_lock(tmp_path: Path) -> None:
     """Stream-K: compare and swap until it is free."""
     case = CASES["streamk"]
     judging.judge(case, "tasks", tmp_path, orders=("late",), full=False)
+    compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
+    with pytest.raises(CompileError) as caught:  # the `while` takes the lock in its condition
+        compiled.eject()
+    assert caught.value.code == "eject"
+
+
+def test_what_is_turned_is_loaded_first() -> None:
+    """Else it would wait for slots of the other operand, which the consumers still read, on the longer way."""
+    case = CASES["matmul-f32-rr"]
+    compiled = case.kernel.compile_for(
+        *case.args, grid=case.grid, **case.meta, num_consumer_groups=1
+    )
+    placed = compiled.lowered.placed
+    loads = [o.operands[1].hint for o in walk(placed.body) if o.kind is hopper.tma_load]
+    assert [hint[0] for hint in loads] == ["b", "a"], loads
+    (landed,) = (c for c in compiled.schedule.channels if c.name.endswith("_landed"))
+    others = [c for c in compiled.schedule.channels if c is not landed]
+    assert landed.depth == 2 and all(c.depth >= 3 for c in others)
