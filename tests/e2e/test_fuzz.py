@@ -13,7 +13,7 @@ from tests.e2e import fuzz
 def test_random_kernels(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Equal to the oracle at every level and in every order of events; none of these is refused.  NVRTC
     compiles one of three here (`python -m tests.e2e.fuzz`: all)."""
-    if seed % 3:
+    if seed % 3 != 1:
         request.getfixturevalue("without_nvrtc")
     assert fuzz.judge(fuzz.draw(seed), tmp_path) == ""
 
