@@ -47,6 +47,9 @@ Granules: TypeAlias = slice | Array  # a slice where they lie side by side
 def _distinct(ids: Array) -> list[int]:
     """The different numbers, in order.  Of most accesses each column holds one number only."""
     columns = ids.reshape(len(ids), -1)
+    first = columns[0]
+    if (columns == first).all():
+        return sorted(set(first.tolist()))
     low, high = columns.min(axis=0), columns.max(axis=0)
     mixed = columns[:, low != high]
     return sorted({*low.tolist(), *mixed.ravel().tolist()})
@@ -94,7 +97,7 @@ class Footprints:
         components = earlier.components
         if earlier.visible is not None and not is_async:
             components = earlier.visible
-        known = rows[:, components + shift].min(axis=0)
+        known = rows[:, components + shift if shift else components]
         return bool((known >= earlier.epochs).all())
 
     def _race(
