@@ -169,6 +169,20 @@ def test_scratch_has_few_conflicts() -> None:
         assert max(cycles) <= max(1, width * 2 // 4)
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_transpose_writes_other_banks_from_lane_to_lane(size: int) -> None:
+    """Element by element along columns, then whole vectors along rows, or the other way round."""
+    rows, columns = (coalesced((64, 64), axis, size, 4) for axis in (1, 0))
+    g = scratch_geometry(rows, columns, size)
+    every = np.sort(byte_offset(g, np.meshgrid(*map(np.arange, g.shape))), axis=None)
+    np.testing.assert_array_equal(every, np.arange(0, g.bytes, size))  # each element has a place
+    for layout in (rows, columns):
+        width = vector_elements(layout, g)
+        offsets = thread_offsets(layout, g)[0, :, ::width]
+        cycles = [wavefronts(o, size * width) for o in offsets.T]
+        assert max(cycles) <= max(1, width * size // 4) * (2 if size == 4 else 1)
+
+
 def test_reduce_scratch() -> None:
     acc = wgmma_acc((64, 128))
     assert reduce_scratch(acc, 1, 4) == 0  # a row is one warp's

@@ -123,14 +123,15 @@ def _shuffle(src: Layout, dst: Layout) -> Shuffle | None:
 @lru_cache(maxsize=1024)
 def scratch_geometry(src: Layout, dst: Layout, itemsize: int) -> Geometry:
     """How a conversion through shared memory lays the tile out: of the inner axes and swizzles that fit the
-    one with the fewest bank conflicts."""
+    one with the fewest bank conflicts.  A transpose writes every eighth row at a time: what exchanges units
+    by groups of eight rows (shift 10, for rows of 128 bytes) spreads them."""
     best, least = None, float("inf")
     for inner in reversed(range(len(src.shape))):
         row = src.shape[inner] * itemsize
-        for swizzle in (0, 128, 64, 32):
+        for swizzle, shift in ((0, 7), *((s, n) for n in (7, 10) for s in (128, 64, 32))):
             if swizzle and row % swizzle:
                 continue
-            geometry = Geometry(src.shape, itemsize, inner, swizzle)
+            geometry = Geometry(src.shape, itemsize, inner, swizzle, shift)
             cost = float(_accesses(src, geometry) + _accesses(dst, geometry))
             if cost < least:
                 best, least = geometry, cost

@@ -27,6 +27,7 @@ PLAIN_ALIGN_BYTES = 128  # of others: PTX ISA, cp.async.bulk.tensor, address in 
 @dataclass(frozen=True)
 class Geometry:
     """A slot: `shape` in elements of `itemsize` bytes, `inner` axis, `swizzle` 0, 32, 64 or 128 bytes.
+    shift: which bits of an address choose the exchange of its units; the hardware knows 7 alone.
 
     For `ir.types.Shared` s: Geometry(s.box, s.dtype.bytes, s.inner, s.swizzle).
     """
@@ -35,6 +36,7 @@ class Geometry:
     itemsize: int
     inner: int
     swizzle: int
+    shift: int = 7
 
     @property
     def row_bytes(self) -> int:
@@ -67,7 +69,7 @@ class Geometry:
 
     @property
     def unit_mask(self) -> int:
-        """Which bits of an address, shifted right by 7, are exclusive-ored into its bits from 4 up."""
+        """Which bits of an address, shifted right by `shift`, are exclusive-ored into its bits from 4 up."""
         return self.swizzle // UNIT_BYTES - 1 if self.swizzle else 0
 
     @property
@@ -101,7 +103,7 @@ class Geometry:
     def permute(self, offset: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The byte offset (from a 1024-aligned slot) where the byte of unpermuted offset `offset` lies.  Its
         own inverse."""
-        return offset ^ (((offset >> 7) & self.unit_mask) << 4)
+        return offset ^ (((offset >> self.shift) & self.unit_mask) << 4)
 
 
 def swizzle_for(row_bytes: int) -> int:
