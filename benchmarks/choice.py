@@ -56,6 +56,9 @@ class Work:
     groups: tuple[int, ...]  # consumer groups when specialized; none: it has no dot
     warps: int = 4
     bytes: int = 0
+    sharing: dict[int, int] = field(
+        default_factory=dict
+    )  # slots with which so many programs share an SM
 
 
 @dataclass
@@ -111,7 +114,12 @@ def products(
 
     name = f"{kernel.__name__} {batch}x{m}x{n}x{k} tile {bm}x{bn}x{bk} warps {warps}"
     groups = (2,) if bm > 64 else (1, 2)
-    return Work(name, launch, right, len(sets), groups, warps)
+    sharing = {}
+    if bm == 64 and not persistent:
+        slot, staging = 2 * bk * (bm + bn), 2 * bm * bn + 2048
+        fit = {n: ((228 * 1024) // n - 1024 - staging) // slot for n in (2, 3)}
+        sharing = {n: min(8, slots) for n, slots in fit.items() if slots > 1}
+    return Work(name, launch, right, len(sets), groups, warps, sharing=sharing)
 
 
 def short_attention(heads: int, seq: int, d: int, causal: bool, rows: int) -> Work:
@@ -225,6 +233,9 @@ def measure(work: Work, clock: Clock, bursts: int) -> Record:
     if work.groups:
         for n in work.groups:
             forms[f"specialized, {n}"] = {"num_consumer_groups": n}
+        for n, slots in work.sharing.items():
+            knobs = {"num_consumer_groups": 1, "num_buffers_warp_spec": slots}
+            forms[f"specialized, {n} programs at once"] = knobs
         forms["uniform"] = {"num_consumer_groups": 0, "num_warps": work.warps}
     else:
         forms["chosen"] = {}
@@ -263,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--bursts", type=int, default=BURSTS)
     parser.add_argument("--limit", type=float, default=math.inf, help="start no case after (s)")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--only", default="", help="cases whose name holds one of these (a|b)")
     parser.add_argument("--held-out", action="store_true", help="cases that nothing was fitted to")
     args = parser.parse_args(argv)
     start, clock = time.monotonic(), Clock()
@@ -272,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if time.monotonic() - start > args.limit:
             break
         work = make()
-        if args.only not in work.name:
+        if not any(wanted in work.name for wanted in args.only.split("|")):
             continue
         record = measure(work, clock, args.bursts)
         report["results"].append(record.__dict__)

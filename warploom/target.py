@@ -6,7 +6,7 @@ PTX ISA, setmaxnreg, cp.async.bulk.tensor, wgmma.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,17 @@ class Target:
     wgmma_m: int
     wgmma_max_n: int
     max_grid: tuple[int, int, int]  # CTAs along each axis
+
+    def halved(self) -> Target:
+        """What one of two CTAs has that share a multiprocessor."""
+        shared = self.shared_bytes_per_sm // 2
+        return replace(
+            self,
+            shared_bytes=min(self.shared_bytes, shared - self.shared_reserved),
+            shared_bytes_per_sm=shared,
+            registers_per_sm=self.registers_per_sm // 2,
+            threads_per_sm=self.threads_per_sm // 2,
+        )
 
     def entry_registers(self, threads: int, limit: int | None = None) -> int:
         """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in

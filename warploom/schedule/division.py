@@ -254,7 +254,7 @@ class Division:
         for pieces in piece_counts([n for _, n in self.promoted()]):
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry_registers(groups * WARP_GROUP, self.subject.target)
-            if specialized:
+            if specialized and not self.subject.shares:
                 found = budgets(count, work, self.subject.target, need, self.subject.room, turner)
                 most = budgets(count, work, self.subject.target, 0, self.subject.room, turner)
                 have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]

@@ -4,8 +4,9 @@ A program starts, walks its main loop, and stores.  In a step of the loop each u
 busy for so long; the longest of them bounds the step in either form.  What differs:
 
     specialized   loads are always there in time; the groups share the arithmetic, and a group whose
-                  iterations overlap hides it under its dots.  It fills a multiprocessor alone, or nearly:
-                  start and end of each program are paid for, and handing over to tasks.  A program that
+                  iterations overlap hides it under its dots.  It fills a multiprocessor alone, or, with one
+                  consumer group and rings in half of the memory, shares it with another one: alone, start
+                  and end of each program are paid for, and handing over to tasks.  A program that
                   walks tiles loads the next one's operands under this one's end.
     uniform       a group waits, issues, and computes one after the other.  Where a program is small, several
                   share the multiprocessor, and one's start, end and waits lie under another's steps.
@@ -167,10 +168,16 @@ class Verdict:
     short: int
 
 
-def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdict:
-    """Both predictions."""
+def expected(work: Work, launch: Launch) -> tuple[int, int]:
+    """(turns, steps) of a launch, as far as they are known, else assumed."""
     turns = launch.turns or (1 if work.walks else MANY_TURNS)
     steps = 1 if launch.short else MANY_STEPS if work.steps is None else max(1, work.steps)
+    return turns, steps
+
+
+def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdict:
+    """Both predictions."""
+    turns, steps = expected(work, launch)
 
     def predicted(n: int) -> tuple[float, float]:
         return cycles(work, specialized, turns, n), cycles(work, uniform, turns, n)

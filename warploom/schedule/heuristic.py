@@ -66,8 +66,8 @@ def choose(
 
 
 def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> Schedule:
-    """A specialized kernel's schedule, or the uniform one's where that is predicted to be faster.
-    need: as _scheduled."""
+    """The schedule of a specialized kernel that has a multiprocessor to itself, that of one which shares it,
+    or the uniform one's: which is predicted to be the fastest.  need: as _scheduled."""
     work = forms.work_of(subject.accesses, schedule)
     try:
         other, plain_need = _scheduled(subject.afresh(), plainly=True)
@@ -75,20 +75,45 @@ def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> 
         return schedule
     if work is None or any(r.warn for r in other.reasons):
         return schedule
-    tasks, uniform = (
-        forms.form_of(subject.accesses, s, work, n, subject.target)
-        for s, n in ((schedule, need), (other, plain_need))
-    )
-    verdict = forms.weigh(work, tasks, uniform, launch)
-    others = (replace(launch, turns=n) for n in range(1, MANY_TURNS + 1))
-    each = {(v.uniform, v.short) for v in (forms.weigh(work, tasks, uniform, x) for x in others)}
+
+    def form(s: Schedule, registers: int) -> forms.Form:
+        return forms.form_of(subject.accesses, s, work, registers, subject.target)
+
+    uniform = form(other, plain_need)
+    whole = [
+        (schedule, form(schedule, need)),
+        *((s, form(s, n)) for s, n in _abreast(subject, work)),
+    ]
+
+    def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
+        turns, steps = forms.expected(work, x)
+        best, its = min(whole, key=lambda w: forms.cycles(work, w[1], turns, steps))
+        return best, forms.weigh(work, its, uniform, x)
+
+    best, verdict = decided(launch)
+    others = [decided(replace(launch, turns=n)) for n in range(1, MANY_TURNS + 1)]
+    each = {(v.uniform, v.short, v.uniform or s is best) for s, v in others}
     if verdict.uniform:
         reason = Reason("kernel", "uniform", verdict.because)
         return replace(other, reasons=(reason, *other.reasons), by_turns=len(each) > 1)
     reason = Reason("kernel", "specialized rather than uniform", verdict.because)
     short = (work.loop.id, verdict.short) if verdict.short else None
-    reasons = (*schedule.reasons, reason)
-    return replace(schedule, reasons=reasons, short=short, by_turns=len(each) > 1)
+    reasons = (*best.reasons, reason)
+    return replace(best, reasons=reasons, short=short, by_turns=len(each) > 1)
+
+
+def _abreast(subject: Subject, work: forms.Work) -> list[tuple[Schedule, int]]:
+    """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
+    one's start, waits and end lie under the other's steps."""
+    if work.walks or subject.knobs.num_ctas > 1:
+        return []
+    try:
+        found = _scheduled(subject.halved())
+    except CompileError:
+        return []
+    made, _ = found
+    alone = not made.specialized or made.tasks[0].replicas > 1 or any(r.warn for r in made.reasons)
+    return [] if alone else [found]
 
 
 def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:

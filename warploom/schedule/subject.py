@@ -6,7 +6,7 @@ The parts of the chooser that decide (roles, division, memory, stores, tasks, co
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op, Value
@@ -24,7 +24,8 @@ from warploom.target import Target
 class Subject:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
-    room: registers to leave beyond the estimate.
+    room: registers to leave beyond the estimate.  shares: two programs run on a multiprocessor at once; then
+    a thread keeps the registers that it is launched with.
     """
 
     func: Func
@@ -32,6 +33,7 @@ class Subject:
     target: Target
     room: Room = field(default_factory=Room)
     reasons: list[Reason] = field(default_factory=list)
+    shares: bool = False
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -45,6 +47,13 @@ class Subject:
         """The same without reasons, for another schedule of it: the analyses are shared."""
         other = copy.copy(self)
         other.reasons = []
+        return other
+
+    def halved(self) -> Subject:
+        """The same with one consumer group, for programs that share a multiprocessor in twos."""
+        other = self.afresh()
+        other.shares, other.target = True, self.target.halved()
+        other.knobs = replace(self.knobs, num_consumer_groups=1)
         return other
 
     def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
