@@ -3,6 +3,7 @@ consumers, and what they once broke.  `python -m tests.e2e.strangers` judges all
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.e2e.strangers import judging
 from tests.e2e.strangers.attending import named
 from tests.e2e.strangers.case import Case
 from tests.e2e.strangers.corpus import ATTENDING
+from warploom.layout import wgmma_acc
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -80,3 +82,17 @@ def test_rows_of_an_array_moved_by_a_number_are_aligned(tmp_path: Path) -> None:
 def test_sixteen_rows(tmp_path: Path) -> None:
     """Their products are made turned: the instruction has 64 rows, and any eight columns."""
     assert fully("serving-decode", tmp_path) == "tasks tma cp_async cp_async"
+
+
+def test_equal_differences_of_indices_are_equal_in_c() -> None:
+    """row + 8 - (column + 8): half of ALiBi's distances, each once from the first and a constant."""
+    case = case_of("attention-alibi")
+    cuda = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta).cuda
+    rows, columns = wgmma_acc((64, 112)).table
+    apart = rows[1, 5] - columns[1, 5]  # of any thread
+    firsts = re.findall(r"const int (\w+_first\w*) = ", cuda)
+    assert firsts
+    for first in firsts:
+        found = re.findall(rf"\[(\d+)\] = \(int\)\(\(u32\){first} \+ \(?(-?\d+)\)?\);", cuda)
+        assert [(int(i), int(n)) for i, n in found] == list(enumerate(apart - apart[0]))
+    assert len(set(apart)) == 30 and len(apart) == 56

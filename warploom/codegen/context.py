@@ -90,6 +90,8 @@ class Emitter:
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps
         self.constants: dict[Value, int | float | bool] = {}
+        # By how much each register of an i32 tile exceeds the first one, where every thread agrees on that.
+        self.steps: dict[Value, tuple[int, ...]] = {}
         self.out: list[tuple[int, str, Loc | None]] = []
         self.depth = 0
         self.loc: Loc | None = None

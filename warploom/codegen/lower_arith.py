@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from warploom.codegen.context import Emitter, Lowering, uniform
-from warploom.codegen.registers import c_type, is_packed, map_lines, per_word, word
+from warploom.codegen.registers import c_type, is_packed, map_lines, per_word, read, word
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i32
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -136,7 +136,27 @@ def _operation(e: Emitter, o: Op) -> None:
         return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
+    if _shares(e, o):
+        first = e.name(f"{result.hint or 'tile'}_first", "first")
+        e.line(
+            f"const int {first} = {expression(o.kind, elem, *(read(r.elements[0], elem) for r in sources))};"
+        )
+        for i, more in enumerate(e.steps[result]):
+            e.line(f"{dst.name}[{i}] = {expression(arith.add, elem, first, literal(more, elem))};")
+        return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
+
+
+def _shares(e: Emitter, o: Op) -> bool:
+    """Are some elements of a sum or difference of indices the same (row + 8 - (column + 8))?  As the first
+    one and a constant, the C compiler finds them, and does once what is computed from them."""
+    if o.kind not in (arith.add, arith.sub) or not all(v in e.steps for v in o.operands):
+        return False
+    x, y = (e.steps[v] for v in o.operands)
+    sign = 1 if o.kind is arith.add else -1
+    total = [a + sign * b for a, b in zip(x, y, strict=True)]
+    e.steps[o.result] = tuple(n - total[0] for n in total)
+    return len(set(x)) > 1 and len(set(y)) > 1 and len(set(total)) < len(total)
 
 
 def _fast_div(e: Emitter, o: Op) -> None:
@@ -245,6 +265,8 @@ def _addptr(e: Emitter, o: Op) -> None:
 def _splat(e: Emitter, o: Op) -> None:
     assert isinstance(o.result.type, Tile)
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
+    if o.result.type.elem == i32:
+        e.steps[o.result] = (0,) * o.result.type.layout.registers
 
 
 LOWER: dict[OpKind, Lowering] = {

@@ -80,6 +80,8 @@ def _view(e: Emitter, o: Op) -> None:
     if registers is None:
         raise InternalError(f"codegen: {o.kind.name} from {source} to {t} needs a conversion first")
     e.env[o.result] = e.regs(x).pick(registers)
+    if x in e.steps:
+        e.steps[o.result] = tuple(e.steps[x][r] for r in registers)
 
 
 def _concat(e: Emitter, o: Op) -> None:
@@ -100,6 +102,9 @@ def _arange(e: Emitter, o: Op) -> None:
     assert isinstance(t, Tile)
     dst = e.array(o.result)
     start = o.attrs["start"]
+    parts = [e.coordinate_from(t.layout, 0, r) for r in range(dst.count)]
+    if len({base for base, _ in parts}) == 1:
+        e.steps[o.result] = tuple(more for _, more in parts)
     for r in range(dst.count):
         text = e.coordinate(t.layout, 0, r)
         e.line(f"{dst.name}[{r}] = {f'{text} + {start}' if start else text};")
