@@ -10,7 +10,8 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Gemm:
-    """C[M,N] = A·B.  Layout TN: B is stored N×K (so C = A·Bᵀ of row-major arrays); NN: B is stored K×N."""
+    """C[M,N] = A·B, all of one dtype (bf16, fp16).  Layout TN: B is stored N×K (so C = A·Bᵀ of row-major
+    arrays); NN: B is stored K×N."""
 
     m: int
     n: int
@@ -31,8 +32,8 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Attention:
-    """O = softmax(Q·Kᵀ / √d)·V forward; Q, K, V, O are (batch, heads, seq, d).  causal: row i sees columns
-    0 … i, and counts as half the operations."""
+    """O = softmax(Q·Kᵀ / √d)·V forward; Q, K, V, O are (batch, heads, seq, d), all of one
+    16-bit dtype.  causal: row i sees columns 0 … i, and counts as half the operations."""
 
     batch: int
     heads: int

@@ -18,7 +18,7 @@ import numpy as np
 from warploom.bench.cases import Attention, Awkward, Case, Dual, Fp8, Gemm
 
 E4M3_MAX = 448.0
-SMS_OF_AN_H200 = 132
+SMS_OF_AN_H200 = 132  # NVIDIA H100 whitepaper, "SXM5"; an H200 has the same chip
 NUMPY = {
     "bf16": ml_dtypes.bfloat16,
     "fp16": np.float16,
@@ -40,7 +40,7 @@ EPS = {"bf16": 2.0**-7, "fp16": 2.0**-10}  # from 1 to the next number
 
 @dataclass
 class Reference:
-    """What an output should be, in float64, and how far an element may be off."""
+    """What an output should be, and how far each element may be off: both in float64, of its shape."""
 
     value: Any
     bound: Any
@@ -54,12 +54,12 @@ class Reference:
 
 
 def float64(x: Any) -> Any:
-    """A tensor or an array in float64."""
+    """A copy of a tensor (where it lies) or of an array in float64."""
     return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
 
 
 def turned(x: Any) -> Any:
-    """The same matrix, stored column by column."""
+    """The same matrix (tensor or array of rank 2), copied to lie column by column."""
     return np.ascontiguousarray(x.T).T if isinstance(x, np.ndarray) else x.t().contiguous().t()
 
 
@@ -90,7 +90,7 @@ def has_gpu() -> bool:
 
 
 def multiprocessors() -> int:
-    """Of the present GPU; without one, of an H200."""
+    """SMs of the present GPU; without one those of an H200."""
     if not has_gpu():
         return SMS_OF_AN_H200
     import torch
@@ -99,7 +99,7 @@ def multiprocessors() -> int:
 
 
 def input_sets(bytes_each: int) -> int:
-    """Enough input sets to exceed four times the L2 (at least 2, at most 12)."""
+    """Input sets of so many bytes that together exceed four times the present GPU's L2 (2 to 12 of them)."""
     import torch
 
     l2 = int(torch.cuda.get_device_properties(0).L2_cache_size)

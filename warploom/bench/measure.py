@@ -71,7 +71,8 @@ class Entry:
 
 
 def check(data: Any, run: Run, i: int, reference: Reference) -> float:
-    """The relative error of `run` on set i; NaN for an element unwritten, not finite or far off."""
+    """Runs set i once: ‖out − ref‖ / ‖ref‖; NaN for an element unwritten, not finite or far off.  The output
+    is filled with NaN before.  Raises what `run` raises."""
     data.outputs[i][...] = math.nan
     out = run(i)
     return reference.error(out if hasattr(out, "dtype") else data.outputs[i])
@@ -155,7 +156,7 @@ class Steps:
 
 
 def lost(error: Exception) -> bool:
-    """Whether the CUDA context is lost with it: nothing after this could be trusted."""
+    """Whether the error says that the CUDA context is lost: nothing after it could be trusted."""
     return "CUDA error" in str(error) or "illegal" in str(error)
 
 
@@ -167,7 +168,9 @@ def pick(
     entry: Entry,
     steps: Steps,
 ) -> Run:
-    """The fastest right configuration: all are checked and timed, the best few again in bursts."""
+    """The fastest right configuration: all are checked and timed, the best few again in bursts.  What became
+    of each goes into `entry.tried`.  Raises RuntimeError where none runs right, and an error that loses the
+    CUDA context as it is."""
     right: list[tuple[float, Candidate, Run]] = []
     for candidate in candidates:
         if (entry.case, entry.peer, candidate.label) in steps.skipped:

@@ -26,7 +26,7 @@ WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous war
 
 
 def program() -> Program:
-    """The script being translated."""
+    """The script being translated; outside of one the error `script-only`."""
     emitter = current()
     if not isinstance(emitter, ScriptEmitter):
         refuse(
@@ -56,7 +56,7 @@ def one_thread(emit: Any) -> None:
 
 
 def whole_group(what: str) -> Threads:
-    """The group, which has to run `what` with all its threads."""
+    """The group, which has to run `what` with all its threads; in single_thread() the error `one-thread`."""
     here = program().here
     if here.kind == "one":
         refuse(
@@ -68,6 +68,8 @@ def whole_group(what: str) -> Threads:
 
 
 def need_tma(view: GlobalView) -> None:
+    """Refuses (`tma-view`) a view that TMA can't move boxes of: its base and outer strides are to be whole 16
+    bytes (PTX ISA, tensor copies; CUDA driver API, cuTensorMapEncodeTiled)."""
     if view.fits_tma:
         refuse(
             "tma-view",
@@ -77,7 +79,7 @@ def need_tma(view: GlobalView) -> None:
 
 
 def tile_value(x: Operand, what: str) -> Value:
-    """A register tensor's value; refuses accumulators in flight."""
+    """A register tensor's value; refuses accumulators in flight (`in-flight`) and what is no tile."""
     if isinstance(x, Value) and isinstance(x.type, InFlight):
         refuse(
             "in-flight",
@@ -88,6 +90,7 @@ def tile_value(x: Operand, what: str) -> Value:
 
 
 def not_yet(what: str, needs: str) -> NoReturn:
+    """Refuses (`not-yet`) what Tilus has and this language has not, and says what it would need."""
     refuse("not-yet", f"{what} is not supported yet", f"it needs {needs}")
 
 
@@ -97,6 +100,7 @@ def policy_of(cache_policy: Any) -> dict[str, Any]:
 
 
 def known_int(x: Any) -> Any:
+    """The number behind a compile-time value; anything else as it is."""
     return x.value if isinstance(x, Const) else x
 
 
@@ -104,7 +108,8 @@ def known_int(x: Any) -> Any:
 
 
 def shared_of(x: Any) -> Value:
-    """One slot of shared memory.  An array that is used whole is one of tiles of all its axes."""
+    """One slot of shared memory.  An array that is used whole is one of tiles of all its axes.  Refuses
+    (`not-shared`, `slot-index`) anything else, and slots without their index."""
     if not isinstance(x, Value) or not isinstance(x.type, Shared):
         refuse(
             "not-shared", f"expected a shared tensor, found {describe(x)}", "pass a shared_tensor"
@@ -127,6 +132,7 @@ def _allocated(p: Program) -> set[Value]:
 
 
 def barrier_of(x: Any) -> Barrier:
+    """One mbarrier.  Refuses several of them (`barrier-index`) and anything else (`not-a-barrier`)."""
     match x:
         case Barrier():
             return x
@@ -142,6 +148,7 @@ def barrier_of(x: Any) -> Barrier:
 
 
 def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
+    """Where a box begins, in elements, as i32: one offset for each axis of the view (else `offset-count`)."""
     if not isinstance(view, GlobalView):
         refuse(
             "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
@@ -157,7 +164,10 @@ def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
 
 
 def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
-    """The tensor map that moves boxes of a slot's shape between a view and shared memory."""
+    """The tensor map that moves boxes of a slot's shape between a view and shared memory.
+
+    dims: which axes of the view, in order, are the slot's (None: the last).  promote: bytes that the L2
+    fetches together.  Refuses what TMA can't do (`tma-view`, `view-rank`, `tma-dims`, `layout-conflict`)."""
     p, emitter = program(), current()
     if not isinstance(view, GlobalView):
         refuse(

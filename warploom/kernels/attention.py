@@ -99,8 +99,12 @@ def attention_forward(
     PAIRS: tl.constexpr = False,
     DRAWN: tl.constexpr = False,
 ) -> None:
-    """Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
-    scale: the softmax scale times log2(e).  section: see `place_of` and `section_of`.  counter: two zeros,
+    """O = softmax(Q·Kᵀ · s)·V, and with LSE the logarithm of each row's Σ exp.
+
+    Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), dense, of 16 bits; lse (heads, seq) f32;
+    heads: of all batches together.  CAUSAL: row i sees columns 0 … i.  Grid: `grid_of`.
+    Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
+    scale: s times log2(e).  section: see `place_of` and `section_of`.  counter: two zeros (i32),
     which every launch leaves as it found them; launches that may run at the same time need two each."""
     tiles = tl.cdiv(seq, BLOCK_M)
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
@@ -224,7 +228,7 @@ ATTENTION_CONFIGS = {
 
 
 def for_head(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
-    """The configs for the head size and causality of a call."""
+    """Of ATTENTION_CONFIGS those for the head size `D` (above 64: as 128) and for `CAUSAL` of a call."""
     given = {**args, **meta}
     mine = ATTENTION_CONFIGS[128 if given["D"] > 64 else 64, bool(given["CAUSAL"])]
     return [c for c in configs if c in mine]

@@ -24,7 +24,7 @@ from warploom.kernels.gemm import config, grouped_tile
 
 @wl.jit
 def silu(x: Any) -> Any:
-    """x / (1 + e^-x)."""
+    """x / (1 + e^-x) of an f32 tile, elementwise."""
     return x / (1.0 + tl.exp(-x))
 
 
@@ -44,7 +44,10 @@ def dual_gemm_forward(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ) -> None:
-    """C = silu(scale1 · A·B1ᵀ) · (scale2 · A·B2ᵀ)."""
+    """C (M×N) = silu(scale1 · A·B1ᵀ) · (scale2 · A·B2ᵀ).
+
+    A (M×K), B1 and B2 (N×K) are dense, of one dtype of 16 bits or of 8-bit floats; sums, gate and the numbers
+    scale1 and scale2 are f32; C is dense, of its pointer's dtype.  Persistent (`persistent_grid`)."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):

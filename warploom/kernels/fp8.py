@@ -42,7 +42,11 @@ def fp8_gemm_rowwise(
     TURN_B: tl.constexpr = False,
     AND_BACK: tl.constexpr = False,
 ) -> None:
-    """C = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :]."""
+    """C (M×N) = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :].
+
+    A (M×K; with TURN_A stored K×M) and B (N×K; with TURN_B stored K×N) are dense, of 8-bit floats; scale_a
+    (M) and scale_b (N) f32; C dense, of its pointer's dtype.  PROMOTE: partial sums of 128 of K are added up
+    in f32; else the tensor core's sums keep fewer bits.  Persistent (`persistent_grid`)."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):

@@ -59,7 +59,10 @@ def gemm_pointers(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ) -> None:
-    """C = A·B by pointers.  Strides are in elements, so each matrix may be stored in either order."""
+    """C (M×N) = A (M×K) · B (K×N) by pointers: A and B f16 or bf16, sums in f32, C of its pointer's dtype.
+
+    Strides are in elements, so each matrix may be stored in either order.  Persistent: the grid has one
+    axis, of any length up to the number of tiles (`persistent_grid`)."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
@@ -198,7 +201,7 @@ GEMM_CONFIGS = [
 
 
 def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
-    """Tiles of 64 rows for matrices of at most 64 rows, and no others for them."""
+    """Of these configs those of 64 rows where `args["M"]` is at most 64, else the others."""
     flat = args["M"] <= 64
     return [c for c in configs if (c.kwargs["BLOCK_M"] == 64) == flat]
 

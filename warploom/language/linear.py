@@ -210,7 +210,9 @@ def min(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """The minimum, as max."""
+    """The minimum along an axis (all axes without one); with return_indices also where it is.
+
+    Types narrower than 32 bits are widened first (f16 and bf16 to f32, integers to i32)."""
     return _extreme(input, axis, return_indices, keep_dims, "min", return_indices_tie_break_left)
 
 
@@ -218,7 +220,8 @@ def min(
 def argmax(
     input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
 ) -> Tensor:
-    """Where along the axis the maximum is (i32)."""
+    """Where along the axis the maximum is (i32): the first place of several, or the last without
+    tie_break_left."""
     return cast(Value, max(input, axis, True, tie_break_left, keep_dims)[1])
 
 
@@ -226,7 +229,7 @@ def argmax(
 def argmin(
     input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
 ) -> Tensor:
-    """Where along the axis the minimum is (i32)."""
+    """Where along the axis the minimum is (i32); of several places as argmax."""
     return cast(Value, min(input, axis, True, tie_break_left, keep_dims)[1])
 
 

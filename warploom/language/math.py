@@ -65,7 +65,8 @@ def _narrow(x: Operand) -> Operand:
 
 @builtin
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
-    """x where condition, else y, elementwise; both are evaluated."""
+    """x where condition, else y, elementwise; both are evaluated, broadcast to one shape and promoted to one
+    dtype.  Pointers may be chosen among as well."""
     return current().select(condition, x, y)
 
 
@@ -85,13 +86,13 @@ def maximum(x: Operand, y: Operand) -> Tensor:
 
 @builtin
 def clamp(x: Operand, min: Operand, max: Operand) -> Tensor:
-    """x limited to [min, max]."""
+    """x limited to [min, max]; a NaN gives min.  bf16 is computed in f32."""
     return minimum(maximum(x, min), max)
 
 
 @builtin
 def fma(x: Operand, y: Operand, z: Operand) -> Tensor:
-    """x·y + z."""
+    """x·y + z; of floats one fused operation on the GPU unless enable_fp_fusion=False."""
     emitter = current()
     return emitter.binary("+", emitter.binary("*", x, y), z)
 

@@ -138,9 +138,10 @@ def store(
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
-    """Writes value, broadcast to the pointers' shape and cast to their dtype, where mask is true.
+    """Writes value, broadcast to the pointers' shape and cast to their dtype, where mask is true.  Block
+    pointers take boundary_check (the axes that may leave the parent's shape) instead of a mask.
 
-    eviction_policy: as load's."""
+    eviction_policy: as load's; cache_modifier is accepted."""
     _check_hints(cache_modifier, eviction_policy)
     emitter = current()
     if isinstance(pointer, BlockPointer):
@@ -339,7 +340,8 @@ def load_tensor_descriptor(desc: Any, offsets: Any) -> Tensor:
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
-    """Writes a box at `offsets`; elements outside the array are dropped.  Also desc.store(…)."""
+    """Writes a box of the descriptor's block shape at `offsets` (elements, one an axis), cast to its dtype;
+    elements outside the array are dropped.  Also desc.store(offsets, value)."""
     d = _descriptor(desc, offsets, "store_tensor_descriptor")
     _store_box(d.view, tuple(offsets), value, d.block_shape, d.dtype)
 

@@ -57,19 +57,20 @@ def tile_of(x: Operand, what: str) -> Value:
 
 @builtin
 def program_id(axis: int) -> Tensor:
-    """This program's index along grid axis 0, 1 or 2 (i32)."""
+    """This program's index along grid axis 0, 1 or 2 (i32); another axis is the error `program-axis`."""
     return cast(Value, current().emit(tile.program_id, axis=static_int(axis, "axis")))
 
 
 @builtin
 def num_programs(axis: int) -> Tensor:
-    """Size of the grid along an axis (i32)."""
+    """Programs of the grid along axis 0, 1 or 2 (i32); another axis is the error `program-axis`."""
     return cast(Value, current().emit(tile.num_programs, axis=static_int(axis, "axis")))
 
 
 @builtin
 def arange(start: int, end: int) -> Tensor:
-    """The integers start … end-1, i32; bounds are constexprs.  Any length (no power of two needed)."""
+    """The integers start … end-1 as a tile of rank 1, i32; bounds are constexprs.  Any length above 0 (no
+    power of two needed): an empty one is the error `arange-empty`."""
     lo, hi = static_int(start, "arange's start"), static_int(end, "arange's end")
     return cast(Value, current().emit(tile.arange, start=lo, end=hi))
 
@@ -93,7 +94,8 @@ def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: 
 
 @builtin
 def full(shape: Any, value: Operand, dtype: DType) -> Tensor:
-    """A tile of one value."""
+    """A tile of a compile-time shape that holds `value`, cast to dtype; a size below 1 is the error
+    `shape-size`."""
     emitter = current()
     sizes = positive_shape(shape, "the shape")
     return emitter.expand_to(emitter.cast(value, static_dtype(dtype, "full's dtype")), sizes)
@@ -101,7 +103,7 @@ def full(shape: Any, value: Operand, dtype: DType) -> Tensor:
 
 @builtin
 def zeros(shape: Any, dtype: DType) -> Tensor:
-    """A tile of zeros."""
+    """A tile of zeros, as full."""
     return full(shape, 0, dtype)
 
 

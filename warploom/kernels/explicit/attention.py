@@ -112,7 +112,9 @@ class Tiles(Class):
 
 
 class Attention(Script):
-    """causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
+    """O = softmax(Q·Kᵀ · scale)·V: Q, O (heads, seq, d) bf16, K, V (heads / shared_by, seq, d), all dense.
+
+    causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
     stages: blocks of K, and of V, in their rings; q_stages: of Q.  pingpong: consumers take turns at issuing
     products.  eighths: of a block's exponentials, those that come before the wait for P·V (fewer than 8).
     programs: CTAs of a launch, one for each SM.  l2_bytes: of K and V that are walked together, so that they

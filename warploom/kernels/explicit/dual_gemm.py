@@ -19,7 +19,9 @@ LOG2_E = 1.4426950408889634
 
 
 class DualGemm(Products):
-    """programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
+    """C (m×n) = silu(A·B1ᵀ) · (A·B2ᵀ): A (m×k), B1, B2 (n×k) and C dense bf16, sums in f32.
+
+    programs: CTAs of a launch at most (one for each SM).  stages: slots of the ring.  band: rows of tiles
     that are walked together.  turns: consumers finish their tiles one after the other."""
 
     def __init__(

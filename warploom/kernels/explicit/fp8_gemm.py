@@ -19,7 +19,9 @@ from warploom.runtime.script import autotune
 
 
 class Fp8Gemm(Products):
-    """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
+    """C (m×n) = (A·Bᵀ) scaled by rows: A (m×k), B (n×k) dense e4m3, scale_a (m), scale_b (n) f32, C bf16.
+
+    programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile (it has 128 rows).
     stages: slots of the ring, each of 128 of K.  band: rows of tiles that are walked together.  turns:
     consumers finish their tiles one after the other."""
 

@@ -19,10 +19,12 @@ from warploom.runtime.script import Script, autotune
 
 
 class Gemm(Script):
-    """programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile of 128 rows, a
+    """C (m×n) = A·Bᵀ, or A·B: all dense bf16, A (m×k), sums in f32.
+
+    programs: CTAs of a launch at most (one for each SM).  block_n: columns of a tile of 128 rows, a
     multiple of 64.  stages: slots of the ring.  band: rows of tiles that are walked together, so that
-    their operands stay in the L2 cache.  transposed: B is (N, K).  ctas: of a cluster, whose tiles share
-    operand 'a' (side by side) or 'b' (one above the other)."""
+    their operands stay in the L2 cache.  transposed: B is stored n×k, else k×n.  ctas: of a
+    cluster, whose tiles share operand 'a' (side by side) or 'b' (one above the other)."""
 
     def __init__(
         self,
