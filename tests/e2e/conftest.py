@@ -14,12 +14,6 @@ def _no_nvrtc(source: str, plan: Any, request: Any, want_ptx: bool) -> Build:
     return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
 
 
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's cache."""
-    monkeypatch.setenv("WARPLOOM_CACHE", "off")
-
-
 @pytest.fixture
 def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything up to CUDA text and launch plan is made; most tests need no cubin."""

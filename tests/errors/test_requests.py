@@ -28,11 +28,6 @@ PACKAGE = Path(wl.__file__).parent
 DOT, DEF = "acc = tl.dot(a, b, acc, max", "def matmul("
 
 
-@pytest.fixture(autouse=True)
-def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARPLOOM_CACHE", "off")
-
-
 def compiled(signature: Any = None, constexprs: Any = None, /, **knobs: Any) -> Any:
     """A variant; constexprs on top of TILE."""
     return matmul.compile(signature or SIGNATURE, {**TILE, **(constexprs or {})}, **knobs)

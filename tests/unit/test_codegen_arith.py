@@ -217,8 +217,7 @@ def axpy(x_ptr: Any, y_ptr: Any, a: Any, N: Any, BLOCK: tl.constexpr) -> None:
     tl.store(y_ptr + at, y, mask=at < N)
 
 
-def test_the_knob_is_part_of_the_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+def test_the_knob_is_part_of_the_variant() -> None:
     signature = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "a": "fp32", "N": "i32"}
 
     def compiled(**knobs: Any) -> Any:

@@ -50,10 +50,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_demo_leaves_its_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("WARPLOOM_CACHE", "off")
+def test_demo_leaves_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path)]) == EXIT.ok
     text = capsys.readouterr().out
     assert "specialized: compiled" in text and "uniform: simulated" in text

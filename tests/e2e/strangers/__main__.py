@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import tempfile
 import time
@@ -32,6 +33,7 @@ def main() -> None:
         from warploom.runtime import compiled
 
         compiled._compile_text = _no_nvrtc
+        os.environ["WARPLOOM_CACHE"] = "off"  # nobody else may find kernels without code
     with tempfile.TemporaryDirectory() as folder:
         for case in corpus.everything():
             if options.names and not any(n in case.name for n in options.names):
