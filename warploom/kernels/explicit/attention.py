@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (annotations of scripts are values: `slot: int32 = 0` declares a variable)
-"""O = softmax(Q·Kᵀ·scale)·V forward in bf16, every role and barrier placed by hand.
+"""O = softmax(Q·Kᵀ·s)·V forward in bf16, every role and barrier placed by hand.
 
 Q and O are (heads, seq, d), K and V (heads / shared_by, seq, d), contiguous; heads counts batch × heads.
 
@@ -112,7 +112,7 @@ class Tiles(Class):
 
 
 class Attention(Script):
-    """O = softmax(Q·Kᵀ · scale)·V: Q, O (heads, seq, d) bf16, K, V (heads / shared_by, seq, d), all dense.
+    """O = softmax(Q·Kᵀ · s)·V: Q, O (heads, seq, d) bf16, K, V (heads / shared_by, seq, d), all dense.
 
     causal: row i sees columns 0 … i.  d: head size.  groups: consumers.  block: rows of K and V at a time.
     stages: blocks of K, and of V, in their rings; q_stages: of Q.  pingpong: consumers take turns at issuing
@@ -361,7 +361,7 @@ class Attention(Script):
         seq: int32,
         scale: float32,
     ):
-        """scale: the softmax scale times log2(e).  lse (heads, seq): written where asked for.  counter: two
+        """scale: s times log2(e).  lse (heads, seq): written where asked for.  counter: two
         zeros, which every launch leaves as it found them."""
         tiles = cdiv(seq, self.rows) * heads
         self.attrs.blocks = min(self.programs, tiles)
