@@ -4,13 +4,15 @@
 
 Programs are small enough for the data runs, with all that the larger ones have: the hand-written GEMM of
 tests/golden, attention by hand (causal, two consumers in ping-pong, tiles from a counter), and what the
-compiler makes of the library's Triton-style attention, dual GEMM and promoted FP8 GEMM.
+compiler makes of the library's Triton-style attention (two groups; the library's four, that sit out what is
+of no use to their rows), dual GEMM and promoted FP8 GEMM (groups that store; a task that stores).
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 import math
 import multiprocessing
@@ -31,10 +33,12 @@ from warploom.check.cases import find_cases
 from warploom.check.mutants import Mutant, Verdict, examine, few, mutants, reason
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
-from warploom.kernels.attention import attention_forward, section_of
+from warploom.ir.printer import print_func
+from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, section_of
 from warploom.kernels.dual import dual_gemm_forward
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.fp8 import fp8_gemm_rowwise
+from warploom.runtime.autotune import Config
 
 ROOT = Path(__file__).parents[1]
 SEQUENCES = ((1, 1), (1, 100), (1, 300), (2, 200))  # heads, rows
@@ -73,10 +77,25 @@ def attention_by_hand() -> Program:
     return kernel.compile(signature).placed, cases
 
 
-def attention(causal: bool) -> Program:
+TWO_GROUPS = Config(
+    {"BLOCK_M": 128, "BLOCK_N": 64, "Q_STAGES": 1, "PAIRS": False},
+    num_consumer_groups=2,
+    num_buffers_warp_spec=2,
+)
+FOUR_GROUPS = next(c for c in ATTENTION_CONFIGS[64, True] if c.num_consumer_groups == 4)
+
+
+def attention(causal: bool, config: Config = TWO_GROUPS) -> Program:
     """Causal: tiles are drawn from a counter; else taken in turn."""
-    tile = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": causal}
-    tile |= {"SHARED_BY": 1, "LSE": True, "Q_STAGES": 1, "PAIRS": False, "DRAWN": causal}
+    tile = {
+        "D": 64,
+        "CAUSAL": causal,
+        "SHARED_BY": 1,
+        "LSE": True,
+        "DRAWN": causal,
+        **config.kwargs,
+    }
+    knobs = {name: x for name, x in config.all_kwargs.items() if name not in config.kwargs}
     signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "o_ptr"), "*bf16:16")
     signature |= {
         "lse_ptr": "*fp32:16",
@@ -85,14 +104,16 @@ def attention(causal: bool) -> Program:
         "seq": "i32",
         "section": "i32",
     }
-    built = attention_forward.compile(
-        {**signature, "scale": "fp32"}, tile, num_consumer_groups=2, num_buffers_warp_spec=2
-    )
+    built = attention_forward.compile({**signature, "scale": "fp32"}, tile, **knobs)
     x, lse, counter = array(ml_dtypes.bfloat16), array(np.float32), np.zeros(2, np.int32)
+    block = tile["BLOCK_M"]
     cases = []
     for heads, rows in SEQUENCES:
-        section, tiles = section_of(heads, rows, 64), heads * -(-rows // 128)
-        cases.append(Case((x, x, x, x, lse, counter, heads, rows, section, 0.1), (min(2, tiles),)))
+        rows = rows * block // 128  # as many tiles whatever their size
+        section, tiles = section_of(heads, rows, 64), heads * -(-rows // block)
+        # Two tiles of Q in memory: a ring that one program goes round where it has all three tiles.
+        programs = 1 if tiles == 3 and tile["Q_STAGES"] == 2 else min(2, tiles)
+        cases.append(Case((x, x, x, x, lse, counter, heads, rows, section, 0.1), (programs,)))
     return built.placed, cases
 
 
@@ -100,24 +121,32 @@ def products(args: Callable[[int, int, int], tuple[Any, ...]], k: int) -> list[C
     return [Case(args(m, n, steps * k), (programs,)) for m, n, steps, programs in PRODUCTS]
 
 
-def dual() -> Program:
+def dual(store_task: bool | None = None) -> Program:
     tile = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 2}
     signature = dict.fromkeys(("a_ptr", "b1_ptr", "b2_ptr", "c_ptr"), "*bf16:16")
     signature |= {"scale1": "fp32", "scale2": "fp32"} | dict.fromkeys("MNK", "i32:16")
     built = dual_gemm_forward.compile(
-        signature, tile, num_consumer_groups=2, num_buffers_warp_spec=2
+        signature,
+        tile,
+        num_consumer_groups=2,
+        num_buffers_warp_spec=2,
+        store_task=store_task,
     )
     x = array(ml_dtypes.bfloat16)
     return built.placed, products(lambda m, n, k: (x, x, x, x, 1.0, 1.0, m, n, k), 64)
 
 
-def fp8_promoted() -> Program:
+def fp8_promoted(store_task: bool | None = None) -> Program:
     tile = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 128, "GROUP_M": 2, "PROMOTE": True}
     signature = {"a_ptr": "*fp8e4nv:16", "b_ptr": "*fp8e4nv:16", "c_ptr": "*bf16:16"}
     signature |= {"scale_a_ptr": "*fp32:16", "scale_b_ptr": "*fp32:16"}
     signature |= dict.fromkeys("MNK", "i32:16")
     built = fp8_gemm_rowwise.compile(
-        signature, tile, num_consumer_groups=2, num_buffers_warp_spec=2
+        signature,
+        tile,
+        num_consumer_groups=2,
+        num_buffers_warp_spec=2,
+        store_task=store_task,
     )
     x, s, c = array(ml_dtypes.float8_e4m3fn), array(np.float32), array(ml_dtypes.bfloat16)
     return built.placed, products(lambda m, n, k: (x, x, s, s, c, m, n, k), 128)
@@ -128,8 +157,11 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention by hand, causal": attention_by_hand,
     "attention": functools.partial(attention, False),
     "attention, causal": functools.partial(attention, True),
+    "attention, four groups": functools.partial(attention, True, FOUR_GROUPS),
     "dual GEMM": dual,
+    "dual GEMM, store task": functools.partial(dual, True),
     "FP8 GEMM, promoted": fp8_promoted,
+    "FP8 GEMM, promoted, store task": functools.partial(fp8_promoted, True),
 }
 
 
@@ -139,10 +171,15 @@ def program(name: str) -> tuple[Func, list[Case], list[Mutant]]:
     return func, cases, list(mutants(func))
 
 
-def row(mutant: Mutant, verdict: Verdict) -> dict[str, str]:
-    """A verdict as data."""
+Row = dict[str, Any]  # a verdict as data
+
+
+def row(number: int, mutant: Mutant, verdict: Verdict) -> Row:
+    """anew: judged by this run, not by one before."""
     loc = mutant.loc
     return {
+        "number": number,
+        "anew": True,
         "at": f"{Path(loc.file).name}:{loc.line}" if loc else "",
         "change": mutant.change,
         "op": mutant.kind.name,
@@ -153,24 +190,35 @@ def row(mutant: Mutant, verdict: Verdict) -> dict[str, str]:
     }
 
 
-def judged(job: tuple[str, int, float]) -> tuple[str, int, dict[str, str] | None]:
+def judged(job: tuple[str, int, float]) -> tuple[str, int, Row | None]:
     """One mutant of a program, by its number; None where the time is over."""
     name, i, deadline = job
     if time.time() > deadline:
         return name, i, None
     func, cases, made = program(name)
     (verdict,) = examine(func, i.__eq__, seeds=2, cases=cases)
-    return name, i, row(made[i], verdict)
+    return name, i, row(i, made[i], verdict)
 
 
-Rows = dict[str, list[dict[str, str]]]  # of each program the mutants that were judged
+def merged(name: str, done: dict[int, Row], before: dict[str, Any]) -> dict[str, Any]:
+    """A program's record: what was judged now and, of the same program, before."""
+    func, _, made = program(name)
+    text = hashlib.sha256(print_func(func).encode()).hexdigest()
+    old = before["judged"] if before.get("program") == text else []
+    rows = {r["number"]: {**r, "anew": False} for r in old} | done
+    judged = [rows[i] for i in sorted(rows)]
+    return {"program": text, "mutants": len(made), "judged": judged}
+
+
+Rows = dict[str, list[Row]]  # of each program the mutants that were judged
 HEAD = """# Mutants
 
 Each wait, arrival, expectation, fence, commit, setmaxnreg and release of a program is removed, duplicated, or
 swapped with what comes after it; each phase, count, byte count, number of pending groups and depth is changed
 by one.  *Harmful* is judged apart from the checker, in data runs: the mutant hangs, gives a wrong result, or
 the simulated machine stops it.  A harmful one that `check` passes is a bug of the checker.  `make mutants`
-writes this file, and each mutant of each program into benchmarks/results/mutants.json.
+writes this file, and each mutant of each program into benchmarks/results/mutants.json.  *Anew*: by the last
+run, where it had no time for all; the rest before, of the same program but by the checker as it was.
 """
 
 
@@ -188,6 +236,8 @@ def summary(found: Rows, of: dict[str, int]) -> str:
         strict = sum(bool(r["check"]) and not r["harm"] for r in rows)
         rest = len(rows) - len(harmful) - strict
         n = f"{len(rows)}" if len(rows) == of[name] else f"{len(rows)} of {of[name]}, at random"
+        anew = sum(r["anew"] for r in rows)
+        n += "" if anew == len(rows) else f", {anew} anew"
         counts.append((name, n, len(harmful), len(harmful) - missed, missed, strict, rest))
     head = ["program", "mutants", "harmful", "found", "missed", "refused all the same", "harmless"]
     everything = [(name, r) for name, rows in found.items() for r in rows]
@@ -234,7 +284,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--only", nargs="*", choices=PROGRAMS, help="these; others stay as they are"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=math.inf, help="leave the rest out then")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="the rest is not judged anew"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "mutants.md")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json"
@@ -243,10 +295,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = options.only or list(PROGRAMS)
     # Made before the fork, so that each is compiled once.
     made = {name: len(program(name)[2]) for name in names}
-    deadline, dice, jobs = time.time() + options.seconds, random.Random(0), []
-    for name in names:
-        jobs += [(name, i, deadline) for i in dice.sample(range(made[name]), made[name])]
-    done: dict[str, dict[int, dict[str, str]]] = {name: {} for name in names}
+    deadline, dice, turns = time.time() + options.seconds, random.Random(0), []
+    for name, n in made.items():
+        turns += [(k / n, name, i) for k, i in enumerate(dice.sample(range(n), n))]
+    # Where time ends, as large a part of each program has had its turn.
+    jobs = [(name, i, deadline) for _, name, i in sorted(turns)]
+    done: dict[str, dict[int, Row]] = {name: {} for name in names}
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
         for name, i, found in pool.imap_unordered(judged, jobs):
             if found is None:
@@ -257,8 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
     kept = json.loads(options.results.read_text()) if options.results.exists() else {}
     for name in names:
-        rows = [row for _, row in sorted(done[name].items())]
-        kept[name] = {"mutants": made[name], "judged": rows}
+        kept[name] = merged(name, done[name], kept.get(name, {}))
     options.results.parent.mkdir(parents=True, exist_ok=True)
     options.results.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
     rest = [name for name in PROGRAMS if name in kept]

@@ -295,6 +295,7 @@ _BENIGN: dict[tuple[str, OpKind], str] = {
     ("remove", hopper.mbarrier_arrive): "no input comes here, or nobody waits for the phase",
     ("duplicate", hopper.mbarrier_arrive): "no input comes here",
     ("flip", hopper.mbarrier_wait): "no input comes here",
+    ("depth +1", task.ring_next): "no input comes to the last slot here",
 }
 
 
