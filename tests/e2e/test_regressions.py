@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -196,3 +197,36 @@ def test_a_flag_comes_behind_all_stores(knobs: dict[str, Any], reads: bool) -> N
         waits = [i for i, o in enumerate(ops) if o.kind is hopper.tma_store_wait]
         assert any(max(stores) < i < barrier and not ops[i].attrs["read"] for i in waits)
         assert ops[barrier].attrs["scope"] == "task"
+
+
+@wl.jit
+def summed_and_counted(
+    x_ptr, sums_ptr, done_ptr, last_ptr, BLOCK: tl.constexpr, USED: tl.constexpr
+):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, BLOCK)
+    tl.atomic_add(sums_ptr + i, tl.load(x_ptr + tl.program_id(0) * BLOCK + i))
+    before = tl.atomic_add(done_ptr, 1)
+    if USED:
+        tl.store(last_ptr, before)
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_count_comes_behind_what_all_threads_added(warps: int, used: bool) -> None:
+    """Other warps' sums, or other lanes', could be on their way yet when the leader counted."""
+    x = road.filled(np.arange(256).reshape(2, 128) % 7, np.float32)
+    sums, done, last = (road.filled(np.zeros((1, n)), t)[0] for n, t in
+                        ((128, np.float32), (1, np.int32), (1, np.int32)))  # fmt: skip
+    meta = {"BLOCK": 128, "USED": used, "num_warps": warps}
+    compiled, found = road.check_equal(summed_and_counted, [x, sums, done, last], 2, meta)
+    np.testing.assert_array_equal(found[1], x.sum(axis=0))
+    np.testing.assert_array_equal(found[2], 2)
+    barrier = "__syncwarp();" if warps == 1 else "__syncthreads();"
+    lines = [
+        line.strip() for line in compiled.cuda[compiled.cuda.index("LAST_WAVE>") :].split("\n")
+    ]
+    count = next(n for n, line in enumerate(lines) if "atomicAdd(done" in line)
+    summed = max(n for n, line in enumerate(lines[:count]) if re.search("red_add|atomicAdd", line))
+    between = lines[summed:count]
+    assert barrier in between
+    assert "fence_gpu();" in between[between.index(barrier) :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -498,38 +499,36 @@ def _order(e: Emitter, o: Op, side: str) -> None:
 
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
-    """One thread's.  In a task of several warps the fence is its alone, and orders what others did where a
-    barrier stands between (PTX ISA, "Memory Consistency Model", causality order)."""
+    """One thread's.  Its fences order what the other threads do where a barrier stands between (PTX ISA,
+    "Memory Consistency Model", causality order): in front of an atomic whose result nobody uses the passes
+    put one where it matters, around others it is here."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
     text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
     tests = [] if e.elected else [e.use("leader")]
     tests += [e.scalar(v) for v in rest]
-
-    guard = f"if ({' && '.join(tests)})" if tests else ""
     assert e.frame is not None
-
-    if not used and guard and e.frame.warps > 1:
-        with e.block(guard):
-            _order(e, o, "release")
-            e.line(f"{text};")
-        return
-    _order(e, o, "release")
-    if not used:
-        e.line(f"{guard} {text};".lstrip())
-        return
-    if not e.elected and e.frame.warps > 1:
+    if used and not e.elected and e.frame.warps > 1:
         raise CompileError(
             "atomic-result",
             "the result of an atomic on one address can be used by a single warp only",
             loc=o.loc,
             help="compile with num_warps=1, or do the atomic on a tile",
         )
-    name = e.name(o.result.hint, "old")
-    e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
-    e.line(f"{guard} {name} = {text};".lstrip())
-    _order(e, o, "acquire")
-    e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
+    together = used and not e.elected and o.attrs.get("sem", "relaxed") != "relaxed"
+    name = e.name(o.result.hint, "old") if used else ""
+    if used:
+        e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
+    if together:
+        e.sync_replica()
+    with e.block(f"if ({' && '.join(tests)})") if tests else nullcontext():
+        _order(e, o, "release")
+        e.line(f"{name} = {text};" if used else f"{text};")
+        _order(e, o, "acquire")
+    if together:
+        e.sync_replica()
+    if used:
+        e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
 
 
 LOWER: dict[OpKind, Lowering] = {

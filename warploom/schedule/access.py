@@ -270,12 +270,18 @@ class Accesses:
 
     def announcing(self) -> set[Op]:
         """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
-        number, with release order, behind a store or in a loop with one, and for their effect alone.
+        number, with release order, behind a store (or an atomic on a tile, which all threads do as well) or
+        in a loop with one, and for their effect alone.
 
         All threads' stores come before them, those of TMA as well: a barrier and the fence of the thread that
         does the atomic order them for others (PTX ISA, "Causality order": barriers synchronise, and base
         causality order is transitive)."""
-        stores = [o for o in self.structure.ops if o.kind in (tile.store, tile.store_box)]
+        stores = [
+            o
+            for o in self.structure.ops
+            if o.kind in (tile.store, tile.store_box)
+            or (o.kind is tile.atomic and isinstance(o.operands[0].type, Tile))
+        ]
         place = {o: i for i, o in enumerate(self.structure.ops)}
         found = set()
         for o in self.structure.ops:

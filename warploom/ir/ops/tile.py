@@ -294,7 +294,7 @@ def atomic(
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
     "Release and Acquire Patterns").  Where nobody uses the result of one number's, 'release' orders all that
-    the program stored before it.  run: as of `load`; each element is still combined by itself.
+    the program wrote before it.  run: as of `load`; each element is still combined by itself.
     """
     require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
     e = elem_of(p)
