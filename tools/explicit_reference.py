@@ -86,9 +86,12 @@ def section(title: str, prefix: str, cls: type, key: str) -> list[str]:
 def row(prefix: str, name: str, value: Any, deviation: str) -> str:
     """One name: how it is written, what it does, and where Tilus differs."""
     if isinstance(value, Dim3):
-        written, text = f"{prefix}{name}.x", "Also `.y` and `.z`."
+        written, text = f"{prefix}{name}.x", f"{value.doc} Also `.y` and `.z`."
     elif isinstance(value, Evaluated) or not callable(value):
-        written, text = f"{prefix}{name}", "" if isinstance(value, Evaluated) else f"{value!r}"
+        written, text = (
+            f"{prefix}{name}",
+            value.doc if isinstance(value, Evaluated) else f"{value!r}",
+        )
     else:
         given = [str(p.replace(annotation=p.empty)) for p in parameters(value)]
         written = f"{prefix}{name}({', '.join(given)})"

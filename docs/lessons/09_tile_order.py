@@ -7,7 +7,7 @@ Why: 132 CTAs work on 132 tiles at a time.  Row by row, at 8192 columns (32 tile
 of tiles: 4 blocks of A and all 32 of B.  In a band they are 16 rows and 8 or 9 columns: 25 blocks
 instead of 36, and the band's rows of A stay in the L2 cache while B passes by.  Large products are limited by
 power, and bytes from the L2 or from memory cost energy: fewer of them leave more clock for the tensor
-cores.  At short K tiles pass quickly and the output is most of the traffic: there it brings nothing.
+cores.  At short K tiles pass quickly and the output is most of the traffic: there it costs 2 %.
 
 This is the library's explicit GEMM, and, up to names, what the automatic door derives from a Triton-style
 kernel.

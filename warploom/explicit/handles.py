@@ -85,16 +85,19 @@ class Attrs:
 
 @dataclass(frozen=True)
 class Dim3:
-    """self.blockIdx and self.gridDim."""
+    """A value for each axis, made where it is used: self.blockIdx and the like.  doc: what it is."""
 
     fn: Callable[[int], Any]
+    doc: str = ""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A name of a namespace that stands for a value made where it is used, as self.cluster.blockRank."""
+    """A name of a namespace that stands for a value made where it is used, as self.cluster.blockRank.
+    doc: what it is."""
 
     fn: Callable[[], Any]
+    doc: str = ""
 
 
 @dataclass(frozen=True)

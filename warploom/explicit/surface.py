@@ -515,10 +515,12 @@ Clc = _later("clc", "try_cancel query_response")
 class Cluster:
     """self.cluster: the CTAs that self.attrs.cluster_blocks puts together."""
 
-    blockRank = Evaluated(lambda: _own(cluster.cta_rank))
-    blockIdx = Dim3(lambda axis: _own(cluster.cta_id, axis=axis))
-    clusterIdx = Dim3(shapes.program_id)  # this cluster's index in the grid of clusters
-    gridDim = Dim3(shapes.num_programs)  # clusters along an axis
+    blockRank = Evaluated(lambda: _own(cluster.cta_rank), "This CTA's rank in the cluster.")
+    blockIdx = Dim3(
+        lambda axis: _own(cluster.cta_id, axis=axis), "This CTA's index in the cluster."
+    )
+    clusterIdx = Dim3(shapes.program_id, "This cluster's index in the grid of clusters.")
+    gridDim = Dim3(shapes.num_programs, "Clusters along an axis.")
 
     @builtin
     def sync(self) -> None:
