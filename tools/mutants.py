@@ -6,11 +6,15 @@ Programs are small enough for the data runs, with all that the larger ones have:
 tests/golden, attention by hand (causal, two consumers in ping-pong, tiles from a counter), and what the
 compiler makes of the library's Triton-style attention (two groups; the library's four, that sit out what is
 of no use to their rows), dual GEMM and promoted FP8 GEMM (groups that store; a task that stores).
+
+A mutant that today's checker has judged already, as the results say, is left as it is: a run that was
+stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import hashlib
 import json
@@ -30,7 +34,16 @@ import numpy as np
 
 from warploom.check import Case
 from warploom.check.cases import find_cases
-from warploom.check.mutants import Mutant, Verdict, examine, few, mutants, reason
+from warploom.check.mutants import (
+    Mutant,
+    Trial,
+    Verdict,
+    few,
+    mutants,
+    reason,
+    trials,
+    verdict,
+)
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
@@ -41,6 +54,7 @@ from warploom.kernels.fp8 import fp8_gemm_rowwise
 from warploom.runtime.autotune import Config
 
 ROOT = Path(__file__).parents[1]
+SECONDS_BETWEEN_WRITES = 5.0
 SEQUENCES = ((1, 1), (1, 100), (1, 300), (2, 200))  # heads, rows
 PRODUCTS = (  # M, N, steps along K, programs
     (128, 64, 0, 1),
@@ -171,43 +185,72 @@ def program(name: str) -> tuple[Func, list[Case], list[Mutant]]:
     return func, cases, list(mutants(func))
 
 
+@functools.cache
+def inputs(name: str) -> list[Trial]:
+    func, cases, _ = program(name)
+    return trials(func, cases)
+
+
+@functools.cache
+def checker() -> str:
+    """A name for what judges: changes with the code of the checker and of the machine, not with their
+    comments."""
+    text = hashlib.sha256()
+    for folder in ("check", "sim"):
+        for file in sorted((ROOT / "warploom" / folder).glob("*.py")):
+            text.update(ast.dump(ast.parse(file.read_text(encoding="utf-8"))).encode())
+    return text.hexdigest()[:12]
+
+
 Row = dict[str, Any]  # a verdict as data
+Record = dict[
+    str, Any
+]  # a program's: the hash of its text, how many mutants it has, a row of each judged
 
 
-def row(number: int, mutant: Mutant, verdict: Verdict) -> Row:
-    """anew: judged by this run, not by one before."""
+def row(number: int, mutant: Mutant, found: Verdict) -> Row:
     loc = mutant.loc
     return {
         "number": number,
-        "anew": True,
+        "by": checker(),
         "at": f"{Path(loc.file).name}:{loc.line}" if loc else "",
         "change": mutant.change,
         "op": mutant.kind.name,
         "mutant": mutant.what,
-        "harm": verdict.harm,
-        "check": verdict.found,
-        "why": reason(verdict),
+        "harm": found.harm,
+        "check": found.found,
+        "why": reason(found),
     }
 
 
-def judged(job: tuple[str, int, float]) -> tuple[str, int, Row | None]:
+def judged(job: tuple[str, int, float]) -> tuple[str, Row | None]:
     """One mutant of a program, by its number; None where the time is over."""
     name, i, deadline = job
     if time.time() > deadline:
-        return name, i, None
-    func, cases, made = program(name)
-    (verdict,) = examine(func, i.__eq__, seeds=2, cases=cases)
-    return name, i, row(i, made[i], verdict)
+        return name, None
+    _, cases, made = program(name)
+    return name, row(i, made[i], verdict(made[i], inputs(name), cases, seeds=2))
 
 
-def merged(name: str, done: dict[int, Row], before: dict[str, Any]) -> dict[str, Any]:
-    """A program's record: what was judged now and, of the same program, before."""
+def begun(name: str, before: Record) -> Record:
+    """A program's record with what was judged of the same program before."""
     func, _, made = program(name)
     text = hashlib.sha256(print_func(func).encode()).hexdigest()
     old = before["judged"] if before.get("program") == text else []
-    rows = {r["number"]: {**r, "anew": False} for r in old} | done
-    judged = [rows[i] for i in sorted(rows)]
-    return {"program": text, "mutants": len(made), "judged": judged}
+    return {"program": text, "mutants": len(made), "judged": old}
+
+
+def put(record: Record, found: Row) -> None:
+    """Adds a row to a program's record, in the place of what was said of the same mutant before."""
+    rows = {r["number"]: r for r in record["judged"]} | {found["number"]: found}
+    record["judged"] = [rows[i] for i in sorted(rows)]
+
+
+def write(results: Path, record: dict[str, Record]) -> None:
+    """At once or not at all: a run that is stopped leaves a whole file."""
+    part = results.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
+    part.replace(results)
 
 
 Rows = dict[str, list[Row]]  # of each program the mutants that were judged
@@ -217,8 +260,8 @@ Each wait, arrival, expectation, fence, commit, setmaxnreg and release of a prog
 swapped with what comes after it; each phase, count, byte count, number of pending groups and depth is changed
 by one.  *Harmful* is judged apart from the checker, in data runs: the mutant hangs, gives a wrong result, or
 the simulated machine stops it.  A harmful one that `check` passes is a bug of the checker.  `make mutants`
-writes this file, and each mutant of each program into benchmarks/results/mutants.json.  *Anew*: by the last
-run, where it had no time for all; the rest before, of the same program but by the checker as it was.
+writes this file, and each mutant of each program into benchmarks/results/mutants.json.  *By today's*: the
+checker as it was when this was written; the rest before, of the same program but by an earlier one.
 """
 
 
@@ -236,8 +279,8 @@ def summary(found: Rows, of: dict[str, int]) -> str:
         strict = sum(bool(r["check"]) and not r["harm"] for r in rows)
         rest = len(rows) - len(harmful) - strict
         n = f"{len(rows)}" if len(rows) == of[name] else f"{len(rows)} of {of[name]}, at random"
-        anew = sum(r["anew"] for r in rows)
-        n += "" if anew == len(rows) else f", {anew} anew"
+        today = sum(r.get("by") == checker() for r in rows)
+        n += "" if today == len(rows) else f", {today} by today's"
         counts.append((name, n, len(harmful), len(harmful) - missed, missed, strict, rest))
     head = ["program", "mutants", "harmful", "found", "missed", "refused all the same", "harmless"]
     everything = [(name, r) for name, rows in found.items() for r in rows]
@@ -293,34 +336,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     names = options.only or list(PROGRAMS)
+    kept = json.loads(options.results.read_text()) if options.results.exists() else {}
     # Made before the fork, so that each is compiled once.
-    made = {name: len(program(name)[2]) for name in names}
+    kept |= {name: begun(name, kept.get(name, {})) for name in names}
     deadline, dice, turns = time.time() + options.seconds, random.Random(0), []
-    for name, n in made.items():
-        turns += [(k / n, name, i) for k, i in enumerate(dice.sample(range(n), n))]
+    for name in names:
+        inputs(name)
+        n, rows = kept[name]["mutants"], kept[name]["judged"]
+        todo = set(range(n)) - {r["number"] for r in rows if r.get("by") == checker()}
+        turns += [(k / n, name, i) for k, i in enumerate(dice.sample(sorted(todo), len(todo)))]
     # Where time ends, as large a part of each program has had its turn.
     jobs = [(name, i, deadline) for _, name, i in sorted(turns)]
-    done: dict[str, dict[int, Row]] = {name: {} for name in names}
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    missed, written = 0, time.time()
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        for name, i, found in pool.imap_unordered(judged, jobs):
+        for name, found in pool.imap_unordered(judged, jobs):
             if found is None:
                 continue
-            done[name][i] = found
+            put(kept[name], found)
             if found["harm"] and not found["check"]:
+                missed += 1
                 sys.stdout.write(f"missed in {name}: {found['mutant']}: {found['harm']}\n")
                 sys.stdout.flush()
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {}
-    for name in names:
-        kept[name] = merged(name, done[name], kept.get(name, {}))
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    options.results.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+            if time.time() > written + SECONDS_BETWEEN_WRITES:
+                write(options.results, kept)
+                written = time.time()
+    write(options.results, kept)
     rest = [name for name in PROGRAMS if name in kept]
     found_all = {name: kept[name]["judged"] for name in rest}
     of = {name: kept[name]["mutants"] for name in rest}
     options.out.write_text(summary(found_all, of), encoding="utf-8")
-    missed = sum(
-        r["harm"] != "" and not r["check"] for rows in done.values() for r in rows.values()
-    )
     return int(missed > 0)
 
 

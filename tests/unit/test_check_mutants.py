@@ -3,11 +3,12 @@ mutants`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tools.mutants import PROGRAMS, merged, program, summary
+from tools.mutants import PROGRAMS, begun, checker, main, program, put, summary, write
 from warploom.check.mutants import examine, mutants, table
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
@@ -58,14 +59,29 @@ def test_every_harmful_mutant_of_the_librarys_programs_is_found(name: str) -> No
 
 def test_a_record_keeps_what_was_judged_of_the_same_program() -> None:
     words = dict.fromkeys(("at", "change", "op", "mutant", "harm", "check", "why"), "")
-    first = merged("dual GEMM", {i: {"number": i, "anew": True, **words} for i in (2, 5)}, {})
-    now = {5: {"number": 5, "anew": True, **words, "harm": "deadlock", "check": "deadlock"}}
-    both = merged("dual GEMM", now, first)
-    assert [(r["number"], r["anew"], r["harm"]) for r in both["judged"]] == [
-        (2, False, ""),
-        (5, True, "deadlock"),
-    ]
-    text = summary({"dual GEMM": both["judged"]}, {"dual GEMM": both["mutants"]})
-    assert f"| dual GEMM | 2 of {both['mutants']}, at random, 1 anew | 1 | 1 | 0 |" in text
-    other = merged("dual GEMM", now, {**first, "program": "another"})
-    assert [r["number"] for r in other["judged"]] == [5]
+    record = begun("dual GEMM", {})
+    for i in (5, 2):
+        put(record, {"number": i, "by": "an earlier one", **words})
+    record = begun("dual GEMM", record)
+    put(record, {"number": 5, "by": checker(), **words, "harm": "deadlock", "check": "deadlock"})
+    assert [(r["number"], r["harm"]) for r in record["judged"]] == [(2, ""), (5, "deadlock")]
+    text = summary({"dual GEMM": record["judged"]}, {"dual GEMM": record["mutants"]})
+    of = record["mutants"]
+    assert f"| dual GEMM | 2 of {of}, at random, 1 by today's | 1 | 1 | 0 |" in text
+    assert begun("dual GEMM", {**record, "program": "another"})["judged"] == []
+
+
+def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
+    name, words = "dual GEMM, store task", dict.fromkeys(("at", "change", "op", "why"), "")
+    record = begun(name, {})
+    for i in range(record["mutants"]):
+        put(record, {"number": i, "by": checker(), **words, "mutant": "", "harm": "", "check": ""})
+    put(record, {**record["judged"][0], "by": "an earlier one"})
+    results, page = tmp_path / "mutants.json", tmp_path / "mutants.md"
+    write(results, {name: record})
+    options = ["--only", name, "--jobs", "1", "--out", str(page), "--results", str(results)]
+    assert main(options) == 0
+    first, *rest = json.loads(results.read_text())[name]["judged"]
+    assert first["by"] == checker() and first["mutant"]
+    assert not any(r["mutant"] for r in rest)
+    assert f"| {name} | {record['mutants']} | " in page.read_text()

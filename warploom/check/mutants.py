@@ -251,15 +251,17 @@ def examine(
     """Judges and checks the mutants whose number `pick` accepts, on `cases` or on inputs that are found."""
     inputs = trials(func, few(find_cases(func)) if cases is None else cases)
     cases = find_cases(func) if cases is None else cases
-    out = []
-    for i, mutant in enumerate(mutants(func)):
-        if not pick(i):
-            continue
-        harm = judge(mutant.func, inputs, seeds)
-        diagnostics = check(mutant.func, cases).diagnostics
-        code = diagnostics[0].code if diagnostics else ""
-        out.append(Verdict(mutant, harm, code, str(diagnostics[0]) if diagnostics else ""))
-    return out
+    return [verdict(m, inputs, cases, seeds) for i, m in enumerate(mutants(func)) if pick(i)]
+
+
+def verdict(
+    mutant: Mutant, inputs: Sequence[Trial], cases: Sequence[Case], seeds: int = 4
+) -> Verdict:
+    """One mutant, judged on `inputs` and checked on `cases`."""
+    harm = judge(mutant.func, inputs, seeds)
+    diagnostics = check(mutant.func, cases).diagnostics
+    code = diagnostics[0].code if diagnostics else ""
+    return Verdict(mutant, harm, code, str(diagnostics[0]) if diagnostics else "")
 
 
 def few(cases: Sequence[Case]) -> list[Case]:
