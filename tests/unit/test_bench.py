@@ -17,6 +17,7 @@ import pytest
 from warploom.bench import chart, measure, watch
 from warploom.bench.cases import CASES, USUAL, Attention, Dual, Fp8, Gemm, named, of_shape
 from warploom.bench.data import Data, Paper, make_data, strides
+from warploom.bench.harness import beaten
 from warploom.bench.measure import Candidate, Steps, in_turn, run_case
 from warploom.bench.peers import USUAL as USUAL_PEERS
 from warploom.cli import main
@@ -177,10 +178,22 @@ def test_each_step_is_told_and_what_is_skipped_is_not_made() -> None:
             told.append(step)
 
     peers = {"one": peer(bad=refused, good=lambda data: Product(data, "good", 1.0))}
-    steps = Listening([(CASE.name, "one", "bad")])
+    steps = Listening({(CASE.name, "one", "bad"): "took the process down"})
     (entry,) = run_case(CASE, peers, 1, 0, Clock(), steps, data_of(CASE))  # type: ignore[arg-type]
     assert dict(entry.tried)["bad"] == "took the process down" and entry.config == "good"
     assert told == [(CASE.name, "one", "good")] * 3  # picked, checked, timed
+
+
+def test_what_was_slow_in_a_report_is_left_out_and_stays_so(tmp_path: Path) -> None:
+    report = tmp_path / "last.json"
+    tried = [["best", 100.0], ["close", 97.5], ["slow", 96.0], ["refused", "CompileError: no"]]
+    report.write_text(json.dumps({"results": [{"case": "1", "peer": "a", "tried": tried}]}))
+    why = {"slow": "96.0 of 100.0 in last.json", "refused": "CompileError: no"}
+    assert beaten([report]) == {("1", "a", label): text for label, text in why.items()}
+    assert beaten([]) == {}
+    tried = [[label, why.get(label, figure)] for label, figure in tried]
+    report.write_text(json.dumps({"results": [{"case": "1", "peer": "a", "tried": tried}]}))
+    assert beaten([report]) == {("1", "a", label): text for label, text in why.items()}
 
 
 # ---- the watched harness

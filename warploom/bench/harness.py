@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from warploom.bench.cases import CASES, Case, named
 from warploom.bench.measure import Clock, Entry, Steps, machine, run_case
 
 PEERS = "warploom.bench.peers"
+CONTENDS = 0.97  # of the best: a first figure is within 1 %
 
 
 def load_peers(names: Iterable[str], package: str = PEERS) -> tuple[dict[str, Any], dict[str, str]]:
@@ -44,12 +45,28 @@ def load_peers(names: Iterable[str], package: str = PEERS) -> tuple[dict[str, An
 class Told(Steps):
     """Steps that are written to a file: the last one as JSON."""
 
-    def __init__(self, file: Path, skipped: Iterable[Sequence[str]]) -> None:
-        super().__init__({(case, peer, label) for case, peer, label in skipped})
+    def __init__(self, file: Path, skipped: Mapping[tuple[str, str, str], str]) -> None:
+        super().__init__(skipped)
         self.file = file
 
     def begin(self, case: str, peer: str, label: str) -> None:
         self.file.write_text(json.dumps([case, peer, label]))
+
+
+def beaten(reports: Iterable[Path]) -> dict[tuple[str, str, str], str]:
+    """(case, peer, configuration)s that came under CONTENDS of their peer's best when these reports were
+    made, or did not run right: why each is not worth another trial."""
+    found = {}
+    for file in reports:
+        for record in json.loads(file.read_text())["results"]:
+            figures = [x for _, x in record["tried"] if not isinstance(x, str)]
+            for label, x in record["tried"]:
+                at = record["case"], record["peer"], label
+                if isinstance(x, str):
+                    found[at] = x
+                elif x < CONTENDS * max(figures):
+                    found[at] = f"{x} of {max(figures)} in {file.name}"
+    return found
 
 
 def cases_of(text: str) -> Sequence[Case]:
@@ -79,6 +96,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--commit", default="", help="the commit measured, where git is absent")
     parser.add_argument("--steps", type=Path, help="a file for what is being done, at any time")
     parser.add_argument("--skip", type=Path, help="JSON: [case, peer, configuration]s to leave out")
+    parser.add_argument(
+        "--tried", type=Path, nargs="*", default=[], help="reports: what was slow there is left out"
+    )
     parser.add_argument("--resume", action="store_true", help="keep the cases that --out has")
     parser.add_argument("--out", type=Path, required=True)
     return parser
@@ -100,8 +120,10 @@ def main(argv: Sequence[str] | None = None, package: str = PEERS) -> int:
     if args.resume and args.out.is_file():
         results = json.loads(args.out.read_text())["results"]
     report = {"machine": {**machine(), "commit": commit}, "missing": missing, "results": results}
-    skipped = json.loads(args.skip.read_text()) if args.skip else []
-    steps = Told(args.steps, skipped) if args.steps else Steps()
+    skipped = beaten(args.tried)
+    for case, peer, label in json.loads(args.skip.read_text()) if args.skip else []:
+        skipped[case, peer, label] = "took the process down"
+    steps = Told(args.steps, skipped) if args.steps else Steps(skipped)
     done = {record["case"] for record in results}
     clock = Clock()
     for case in cases_of(args.cases):

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -146,10 +146,10 @@ class Steps:
     """What is being done, told before it is done; and what is not to be done.
 
     A harness that is watched (`warploom.bench.watch`) writes each step to a file, so that what took the
-    process down is known and left out in the next."""
+    process down is known and left out in the next.  `skipped`: why, by (case, peer, configuration)."""
 
-    def __init__(self, skipped: Collection[tuple[str, str, str]] = ()) -> None:
-        self.skipped = frozenset(skipped)  # (case, peer, configuration)
+    def __init__(self, skipped: Mapping[tuple[str, str, str], str] | None = None) -> None:
+        self.skipped = dict(skipped or {})
 
     def begin(self, case: str, peer: str, label: str) -> None:
         """Called before a configuration is made, checked or timed."""
@@ -173,8 +173,9 @@ def pick(
     CUDA context as it is."""
     right: list[tuple[float, Candidate, Run]] = []
     for candidate in candidates:
-        if (entry.case, entry.peer, candidate.label) in steps.skipped:
-            entry.tried.append((candidate.label, "took the process down"))
+        why = steps.skipped.get((entry.case, entry.peer, candidate.label))
+        if why is not None:
+            entry.tried.append((candidate.label, why))
             continue
         steps.begin(entry.case, entry.peer, candidate.label)
         try:
