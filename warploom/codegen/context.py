@@ -24,7 +24,7 @@ from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, r
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
-from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32
+from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32, i64
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
 from warploom.target import Target
@@ -512,8 +512,11 @@ class Emitter:
         if known is not None:
             return str(known) if -(2**31) < known < 2**31 else None
         o = self.definitions.get(v)
-        if o is not None and o.kind is arith.cast:
+        if o is not None and o.kind is arith.cast and v.type == Scalar(i64):
             v = o.operands[0]
+            variable = self.storage.variables.get(v)
+            if variable is not None and variable.is_mutable:  # it may hold another value by now
+                return None
         return self.scalar(v) if v.type == Scalar(i32) else None
 
     def divisor(self, v: Value, depth: int = 8) -> int:

@@ -6,8 +6,9 @@ element, and a copy of one that the tensor core is writing serialises wgmma.  So
 connect are merged (union-find), unless they are alive at the same time, in which case a copy is right.
 
 Liveness is by intervals over a numbering of the ops in program order: reads of op p happen at 2p, its
-writes at 2p + 1.  A value from outside a loop that is read inside lives to the loop's end.  Values that are
-only other names of a tile's registers (slices, transposes) lengthen the life of the tile.
+writes at 2p + 1.  A value from outside a loop that is read inside, or bounds it, lives to the loop's end.
+Values that are only other names of a tile's registers (slices, transposes) lengthen the life of the tile, and
+views that of the scalars that they are made of.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class _Scan:
         self.late: list[tuple[Value, Op, tuple[tuple[int, int], ...]]] = []
         self.loop_start: dict[Op, int] = {}
         self.excluded: list[tuple[int, int]] = []  # spans of the then-arms whose else-arm this is
-        self.roots: dict[Value, Value] = {}  # views -> what they are views of
+        self.roots: dict[Value, Value] = {}  # other names of registers -> whose they are
+        self.sizes: dict[Value, tuple[Value, ...]] = {}  # of views: base, extents, strides
         self.edges: list[tuple[int, Value, Value]] = []  # (priority, a, b)
         self.place: dict[Value, tuple[Op, ...]] = {}
         self.stack: list[Op] = []
@@ -109,6 +111,8 @@ class _Scan:
         self.order.append(v)
 
     def read(self, v: Value, time: int, loops: list[Op]) -> None:
+        for size in self.sizes.get(v, ()):
+            self.read(size, time, loops)
         v = self.roots.get(v, v)
         if v not in self.start:
             return
@@ -135,6 +139,9 @@ class _Scan:
                 # A splat is its scalar's expression wherever it is used.
                 self.roots[o.result] = self.roots.get(v, v)
             self.immediate.add(o.result)
+            return
+        if o.kind is tile.make_view:  # accesses compute with what it is made of
+            self.sizes[o.result] = o.operands
             return
         in_place = self._in_place(o)
         for v in o.operands:
@@ -204,6 +211,8 @@ class _Scan:
         self.stack.pop()
         self.at += 1
         self.loop_end[o] = self.at
+        for v in o.operands[1:3]:  # C evaluates them in every iteration
+            self.read(v, 2 * self.at, loops)
         carried = body.params[1:]
         for init, param, after, result in zip(
             o.operands[3:], carried, body.yielded, o.results, strict=True
