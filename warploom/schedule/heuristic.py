@@ -16,7 +16,7 @@ from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import consumer, forms, rings, roles, tile_ends
+from warploom.schedule import ahead, consumer, forms, rings, roles, tile_ends
 from warploom.schedule.division import divide
 from warploom.schedule.memory import Memory, fillings, number_channels
 from warploom.schedule.model import (
@@ -212,7 +212,8 @@ def _plain(subject: Subject) -> Schedule:
     """One task, no channels: nothing here feeds a tensor core."""
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(subject, because, subject.func.loc, "kernel")
-    subject.tell_hints(False, ())
+    running = ahead.plans(subject)
+    subject.tell_hints(False, (), ahead=[p.loop for p in running])
     return Schedule(
         tile_hash=tile_hash(subject.func),
         specialized=False,
@@ -225,6 +226,7 @@ def _plain(subject: Subject) -> Schedule:
         ),
         wgmma_in_flight=0,
         reasons=tuple(subject.reasons),
+        ahead=running,
     )
 
 

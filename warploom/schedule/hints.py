@@ -113,19 +113,25 @@ class Hints:
     # ---- told afterwards
 
     def kept(
-        self, specialized: bool, channels: Iterable[ChannelPlan], handed: Collection[str] = ()
+        self,
+        specialized: bool,
+        channels: Iterable[ChannelPlan],
+        handed: Collection[str] = (),
+        ahead: Collection[str] = (),
     ) -> Iterator[Told]:
         """What became of the hints, apart from depths and warp_specialize in a uniform kernel, which the
-        chooser tells where it decides them."""
+        chooser tells where it decides them.  ahead: loops whose loads run ahead in registers."""
         items = {i for c in channels for i in c.all_items}
         moved = [o for o in self.structure.ops if o.id in items]
         for loop in self.loops:
             inside = [o for o in moved if loop in self.structure.enclosing(o)]
-            yield from self._of_loop(loop, inside, specialized)
+            yield from self._of_loop(loop, inside, specialized, loop.id in ahead)
         if specialized:
             yield from self._of_tasks(moved, handed)
 
-    def _of_loop(self, loop: Op, inside: list[Op], specialized: bool) -> Iterator[Told]:
+    def _of_loop(
+        self, loop: Op, inside: list[Op], specialized: bool, ahead: bool
+    ) -> Iterator[Told]:
         attrs = loop.attrs
         nested = any(
             o.kind is control.for_ and loop in self.structure.enclosing(o) for o in self.loops
@@ -133,7 +139,8 @@ class Hints:
         if attrs.get("warp_specialize") and specialized and not inside:
             why = "no load in it could be given to a producer"
             yield _told(loop, "not specialized, against warp_specialize", why, True)
-        if attrs.get("num_stages", 1) > 1 and all(self.speaker(o) is not loop for o in inside):
+        silent = all(self.speaker(o) is not loop for o in inside)
+        if attrs.get("num_stages", 1) > 1 and silent and not ahead:
             why = "no load in it runs ahead"
             yield _told(loop, f"one stage instead of {attrs['num_stages']}", why, True)
         if attrs.get("flatten"):

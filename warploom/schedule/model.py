@@ -252,6 +252,16 @@ class IdlePlan:
 
 
 @dataclass(frozen=True)
+class AheadPlan:
+    """A loop of a kernel without dots whose `loads` are issued some iterations before the one that uses them;
+    what they bring waits in registers."""
+
+    loop: str
+    loads: tuple[str, ...]
+    iterations: int
+
+
+@dataclass(frozen=True)
 class PromotionPlan:
     """A dot whose partial sums are added up in f32: so many columns at a time, one piece after the other, so
     that a piece and the totals fit a thread's registers."""
@@ -299,6 +309,7 @@ class Schedule:
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
     dealt: str = ""  # the loop whose iterations the consumer's replicas take in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
+    ahead: tuple[AheadPlan, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -329,6 +340,7 @@ class Schedule:
                 turns=tuple(d["turns"]),
                 dealt=d.get("dealt", ""),
                 idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
+                ahead=tuple(AheadPlan(**_tuples(p)) for p in d.get("ahead", ())),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

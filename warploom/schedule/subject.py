@@ -6,6 +6,7 @@ The parts of the chooser that decide (roles, division, memory, stores, tasks, co
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from warploom.errors import CompileError
@@ -84,10 +85,11 @@ class Subject:
         specialized: bool,
         channels: tuple[ChannelPlan, ...],
         stores: tuple[StorePlan, ...] = (),
+        ahead: Collection[str] = (),
     ) -> None:
-        """What became of the hints in the source."""
+        """What became of the hints in the source.  ahead: loops whose loads run ahead in registers."""
         handed = [s.op for s in stores if s.by_task]
-        for o, told in self.hints.kept(specialized, channels, handed):
+        for o, told in self.hints.kept(specialized, channels, handed, ahead):
             if told.warn:
                 self.unmet(o, told.decision, told.because)
             else:

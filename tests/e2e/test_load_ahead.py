@@ -1,0 +1,140 @@
+"""Loads of kernels without dots that run ahead in registers: what is computed, and what stays where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from warploom.ir.core import walk
+from warploom.ir.ops import control, tile
+from warploom.runtime.compiled import CompiledKernel
+from warploom.schedule.ahead import BUDGET
+
+ROWS = 8  # of the arrays; programs begin at `start`, so some have no iteration
+
+
+@wl.jit
+def centred(
+    x_ptr: Any, y_ptr: Any, rows: Any, columns: Any, start: Any, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+) -> None:  # fmt: skip
+    """Rows less their largest elements, and how many rows there were (carried)."""
+    at = tl.arange(0, BLOCK)
+    seen = 0
+    for row in tl.range(start + tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=-100)
+        seen += 1
+        tl.store(y_ptr + row * columns + at, x - tl.max(x, axis=0) + seen, mask=at < columns)
+
+
+def ahead(compiled: CompiledKernel) -> list[int]:
+    return [p.iterations for p in compiled.schedule.ahead]
+
+
+@pytest.mark.parametrize(
+    "stages, found, rows",
+    [(1, [], 3), (4, [2], 7), *((2, [1], n) for n in range(4)), *((3, [2], n) for n in range(8))],
+)
+def test_every_number_of_iterations(stages: int, found: list[int], rows: int) -> None:
+    """As many rows as are asked for, the others untouched; loads stay in the array, whose surroundings the
+    simulator guards."""
+    rng = np.random.default_rng(rows)
+    x = road.filled(rng.integers(-9, 9, (ROWS, 40)), np.int32)
+    args = [x, road.array((ROWS, 40), np.int32), rows, 40, 0]
+    meta = {"BLOCK": 64, "STAGES": stages, "num_warps": 1}
+    compiled, after = road.check_equal(centred, args, 1, meta, ("late",))
+    seen = np.arange(1, rows + 1)[:, None]
+    np.testing.assert_array_equal(after[1][:rows], x[:rows] - x[:rows].max(1)[:, None] + seen)
+    assert ahead(compiled) == found
+
+
+def test_programs_without_an_iteration_load_nothing() -> None:
+    """The third program's rows would lie behind the array."""
+    x = road.filled(np.arange(80), np.int32).reshape(2, 40)
+    args = [x, road.array((2, 40), np.int32), 2, 40, 0]
+    compiled, after = road.check_equal(centred, args, 3, {"BLOCK": 64, "STAGES": 3})
+    np.testing.assert_array_equal(after[1], x - x.max(1)[:, None] + 1)
+    assert ahead(compiled) == [2]
+
+
+@wl.jit
+def blockwise(x_ptr: Any, y_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    """Nothing is asked for: the reduction in the loop decides.  One load by pointers, one as a box."""
+    total = 0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < n, other=0)
+        y = tl.load(y_ptr + at // 2, mask=at < n, other=7)
+        total += tl.sum(x, axis=0) * tl.max(y, axis=0)
+    tl.store(out_ptr, total)
+
+
+@pytest.mark.parametrize("n", [0, 100, 128, 300])
+def test_where_threads_wait_for_each_other(n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, y = (road.filled(rng.integers(-9, 9, 320), np.int32) for _ in "xy")
+    args = [x, y, road.array((1,), np.int32), n]
+    compiled, after = road.check_equal(blockwise, args, 1, {"BLOCK": 128})
+    at = np.arange(-(-n // 128) * 128)
+    first = np.where(at < n, x[at % 320], 0).reshape(-1, 128)
+    second = np.where(at < n, y[at // 2], 7).reshape(-1, 128)
+    assert after[2][0] == (first.sum(1) * second.max(1)).sum() if n else after[2][0] == 0
+    assert ahead(compiled) == [1]
+    loop = next(o for o in walk(compiled.placed.body) if o.kind is control.for_)
+    kinds = [o.kind for o in loop.regions[0].ops]
+    loads = [i for i, k in enumerate(kinds) if k in (tile.load, tile.load_box)]
+    assert len(loads) == 2 and max(loads) < kinds.index(tile.reduce)
+
+
+@wl.jit
+def held_back(
+    x_ptr: Any, y_ptr: Any, index_ptr: Any, n: Any, BLOCK: tl.constexpr, HOW: tl.constexpr
+) -> None:
+    """Loads that must not run ahead: of what is written, behind what orders memory, from an address that was
+    loaded or that the loop carries."""
+    at = tl.arange(0, BLOCK)
+    p = x_ptr + at
+    moved = 0
+    for i in tl.range(0, n, num_stages=3):
+        if HOW == "written":
+            v = tl.load(y_ptr + i * BLOCK + at)
+        elif HOW == "indexed":
+            v = tl.load(x_ptr + tl.load(index_ptr + i) * BLOCK + at)
+        elif HOW == "carried":
+            v = tl.load(x_ptr + moved + at)
+        else:
+            v = tl.load(x_ptr + i * BLOCK + at)
+        if HOW == "atomic":
+            tl.atomic_add(index_ptr + i, 1, sem="acquire")
+        moved += tl.minimum(tl.max(v, axis=0) + BLOCK, BLOCK)
+        tl.store(y_ptr + i * BLOCK + at, v + 1)
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")
+@pytest.mark.parametrize("how", ["written", "indexed", "carried", "atomic", "plain"])
+def test_what_stays(how: str) -> None:
+    x, y = (road.filled(np.arange(256), np.int32) for _ in "xy")
+    args = [x, y, road.filled(np.arange(4), np.int32), 4]
+    compiled, after = road.check_equal(held_back, args, 1, {"BLOCK": 64, "HOW": how})
+    np.testing.assert_array_equal(after[1], x + 1)
+    assert ahead(compiled) == ([2] if how == "plain" else [])
+
+
+def test_registers_limit_how_far() -> None:
+    """A thread of one warp holds 8 of 256 words: an iteration's fit, two's don't; of 512 none."""
+    x = road.filled(np.zeros((ROWS, 512)), np.int32)
+    args = [x, road.array((ROWS, 512), np.int32), 4, 512, 0]
+    for block, found in ((256, [1]), (512, [])):
+        meta = {"BLOCK": block, "STAGES": 3, "num_warps": 1}
+        if not found:
+            with pytest.warns(wl.WarploomWarning, match="one stage instead of 3"):
+                compiled = road.compile_for(centred, args, 1, meta)
+            assert f"more than {BUDGET}" in compiled.explain()
+        else:
+            compiled = road.compile_for(centred, args, 1, meta)
+        assert ahead(compiled) == found
