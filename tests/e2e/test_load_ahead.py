@@ -28,7 +28,7 @@ def centred(
     seen = 0
     for row in tl.range(start + tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=-100)
-        seen += 1
+        seen = seen + 1
         tl.store(y_ptr + row * columns + at, x - tl.max(x, axis=0) + seen, mask=at < columns)
 
 
@@ -98,7 +98,6 @@ def held_back(
     """Loads that must not run ahead: of what is written, behind what orders memory, from an address that was
     loaded or that the loop carries."""
     at = tl.arange(0, BLOCK)
-    p = x_ptr + at
     moved = 0
     for i in tl.range(0, n, num_stages=3):
         if HOW == "written":
