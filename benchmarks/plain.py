@@ -55,6 +55,9 @@ class Work:
     bytes: int = 0
     flops: int = 0
     adds: bool = False  # to its outputs: they start at 0
+    fresh: tuple[
+        int, ...
+    ] = ()  # arguments that are set to 0 before each launch, which is timed too
     library: Callable[[int], object] | None = None
     tolerance: float = TOLERANCE
     ours: dict[str, Any] = field(default_factory=dict)  # what is asked of warploom alone
@@ -679,6 +682,12 @@ def errors(work: Work, run: Callable[[int], object]) -> float:
     return worst
 
 
+def _launch(work: Work, launch: Callable[..., object], meta: dict[str, Any], i: int) -> object:
+    for at in work.fresh:
+        work.calls[i][at].zero_()
+    return launch(*work.calls[i], **meta)
+
+
 def runs(work: Work) -> dict[str, Callable[[int], object]]:
     """A launch by each implementation."""
     file = sys.modules[work.kernel.fn.__module__].__file__
@@ -688,8 +697,8 @@ def runs(work: Work) -> dict[str, Callable[[int], object]]:
     asked = [("warploom", work.kernel, work.ours)]
     asked += [(" ".join(["triton", *map(str, x.values())]), theirs, x) for x in work.theirs]
     for name, kernel, more in asked:
-        launch, meta = kernel[work.grid], {**work.meta, **more}
-        found[name] = lambda i, launch=launch, meta=meta: launch(*work.calls[i], **meta)  # type: ignore[misc]
+        launch = functools.partial(_launch, work, kernel[work.grid], {**work.meta, **more})
+        found[name] = launch
     if work.library:
         found["library"] = work.library
     return found

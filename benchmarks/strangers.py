@@ -1,10 +1,10 @@
-"""Strangers' attention-like kernels (tests/e2e/strangers), larger, by warploom and by Triton: the same text.
+"""Strangers' kernels (tests/e2e/strangers) at real sizes, by warploom and by Triton: the same text.
 
-    python -m benchmarks.strangers --out out/strangers.json --made /tmp/made [--only decode]
+    python -m benchmarks.strangers --out out/strangers.json --made /tmp/made [--only decode] [--products]
 
-Each case is made, compiled and checked against float64 in a process of its own; what came out right is
-then timed in one process (benchmarks/plain.py).  Warploom is asked for nothing; of Triton's options
-(`THEIRS`) the fastest count.
+What is like attention is listed here, products in `stranger_products.py`.  Each case is made, compiled and
+checked against float64 in a process of its own; what came out right is then timed in one process
+(benchmarks/plain.py).  Warploom is asked for nothing; of Triton's options (`THEIRS`) the fastest count.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ import numpy as np
 import torch
 import triton
 
-from benchmarks import plain
+from benchmarks import plain, stranger_products
 from tests.e2e.strangers import attention, backward, fused, serving, states
 from tests.e2e.strangers.case import F16, F32, Case
 from tests.e2e.strangers.on_gpu import upload
-from warploom.bench.data import input_sets
+from warploom.bench.data import Gpu, input_sets
 from warploom.bench.measure import Clock, machine
 
 SECONDS = 60  # for one case to be made, compiled and checked
 THEIRS = [{"num_warps": w, "num_stages": s} for w in (4, 8) for s in (2, 3)]
+DEEP = {"num_warps": 8, "num_stages": 4}  # of products
 LONG = (4096,) * 32  # keys of the sequences that are decoded
 
 CASES: Mapping[str, Callable[[], Case]] = {
@@ -84,6 +85,10 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "fused rotated": lambda: fused.rotated_case(8192),
 }
 
+PRODUCTS = {f"product {name}": make for name, make in stranger_products.cases().items()}
+NAMES = [*CASES, *PRODUCTS]
+TRITON_S = {"bf16": "bfloat16", "f16": "float16"}
+
 
 def work(name: str, case: Mapping[str, Any]) -> plain.Work:
     """A case as the arrays and numbers of many launches."""
@@ -106,14 +111,36 @@ def work(name: str, case: Mapping[str, Any]) -> plain.Work:
     )
 
 
+def product(name: str) -> plain.Work:
+    """A case of `stranger_products` as the same."""
+    made = PRODUCTS[name](source=Gpu())
+    own = {x: getattr(triton.language, TRITON_S[str(made.meta[x])]) for x in made.dtypes}
+    return plain.Work(
+        name,
+        made.kernel,
+        made.calls,
+        made.grid,
+        made.meta,
+        tuple(made.wanted),
+        lambda: [one(*made.calls[0]) for one in made.wanted.values()],
+        flops=made.flops,
+        adds=made.adds,
+        fresh=made.fresh,
+        theirs=[options | own for options in [*THEIRS, DEEP]],
+    )
+
+
 def prepare(name: str, folder: Path) -> None:
-    """Makes the case, checks every implementation; leaves the case and what was found in `folder`."""
+    """Makes the case, checks every implementation; leaves in `folder` the case, where making it takes long,
+    and what was found."""
     allocate()
-    made = CASES[name]()
-    case = {x: getattr(made, x) for x in ("args", "grid", "meta", "wants", "off")}
-    case |= {"module": made.kernel.fn.__module__, "kernel": made.kernel.fn.__name__}
-    found = plain.measure(work(name, case), Clock(), 0).__dict__
-    path = folder / f"{list(CASES).index(name)}.pickle"
+    case = None
+    if name in CASES:
+        made = CASES[name]()
+        case = {x: getattr(made, x) for x in ("args", "grid", "meta", "wants", "off")}
+        case |= {"module": made.kernel.fn.__module__, "kernel": made.kernel.fn.__name__}
+    found = plain.measure(work(name, case) if case else product(name), Clock(), 0).__dict__
+    path = folder / f"{NAMES.index(name)}.pickle"
     path.with_suffix(".part").write_bytes(pickle.dumps((case, found), protocol=5))
     path.with_suffix(".part").replace(path)
 
@@ -136,6 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--made", type=Path, required=True, help="a folder for what is made")
+    parser.add_argument("--products", action="store_true", help="these instead of attention")
     parser.add_argument("--bursts", type=int, default=3, help="0: only what has to be made")
     parser.add_argument("--only", default="", help="cases whose name holds one of these (a|b)")
     parser.add_argument("--jobs", type=int, default=8)
@@ -143,7 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     start = time.monotonic()
     args.made.mkdir(exist_ok=True)
-    names = {n: args.made / f"{i}.pickle" for i, n in enumerate(CASES)}
+    asked = PRODUCTS if args.products else CASES
+    names = {n: args.made / f"{NAMES.index(n)}.pickle" for n in asked}
     names = {n: path for n, path in names.items() if any(o in n for o in args.only.split("|"))}
     with mp.get_context("spawn").Pool(args.jobs, maxtasksperchild=1) as pool:
         making = {
@@ -164,7 +193,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.bursts and "warploom" in record["rel_err"] and "warploom" not in record["error"]:
             if time.monotonic() - start > args.limit:
                 break
-            record = plain.measure(work(name, case), Clock(), args.bursts).__dict__
+            made = work(name, case) if case else product(name)
+            record = plain.measure(made, Clock(), args.bursts).__dict__
+            del made
             torch.cuda.empty_cache()
         report["results"].append(record)
         args.out.write_text(json.dumps(report, indent=1) + "\n")

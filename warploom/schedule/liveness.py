@@ -2,8 +2,9 @@
 
 What must exist whole counts: results of dots and their accumulators, register operands of dots, tiles that
 the task itself loads, tiles that loops and ifs carry.  What arithmetic makes of them is computed where it is
-read, element by element: it takes no registers, but keeps its operands alive until then.  Tiles of integers
-and pointers are mostly address arithmetic, which is computed again, and don't count.
+read, element by element: it takes no registers, but keeps its operands alive until then.  Tiles of pointers
+don't count, nor of integers that loops and ifs carry but for sums of dots: they are mostly addresses, which
+are computed again.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class _Scan:
     at: dict[Op, int] = field(default_factory=dict)  # first moment of an op
     end: dict[Op, int] = field(default_factory=dict)  # last moment of an op and what is in it
     same: dict[Value, Value] = field(default_factory=dict)  # carried values -> one of them
+    sums: set[Value] = field(default_factory=set)  # what dots add to, as `one` of what carries it
     readers: dict[Value, frozenset[Op]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,6 +60,7 @@ class _Scan:
             for group in _carried(o):
                 for v in group[1:]:
                     self.same[self.one(v)] = self.one(group[0])
+        self.sums = {self.one(o.result) for o in self.structure.ops if o.kind is tile.dot}
 
     def one(self, v: Value) -> Value:
         while v in self.same and self.same[v] is not v:
@@ -85,10 +88,12 @@ class _Scan:
     def counts(self, v: Value) -> bool:
         """Must v exist whole in the task's registers?"""
         t = v.type
-        if not isinstance(t, Tile) or not isinstance(t.elem, DType) or not t.elem.is_float:
+        if not isinstance(t, Tile) or not isinstance(t.elem, DType):
             return False
         o = self.structure.made[v].op
         if o is None or not self.mine(o):
+            return False
+        if o.regions and not t.elem.is_float and self.one(v) not in self.sums:
             return False
         if v in self.items:
             return any(u.kind is not tile.dot for u in self.structure.users.get(v, ()))
