@@ -609,6 +609,14 @@ def block_sparse(m: int, n: int, k: int, tile: Tile, source: Source) -> Launches
 # ---- tests/e2e/strangers/formats.py
 
 
+def tf32(m: int, n: int, k: int, tile: Tile, how: str, relu: bool, source: Source) -> Launches:
+    found = strided(formats.matmul_f32, m, n, k, tile, "fp32", flat=False, source=source,
+                    PRECISION=how, RELU=relu)  # fmt: skip
+    if relu:
+        found.wanted = {2: lambda a, b, *_: product(a.relu(), b)}
+    return found
+
+
 def two_layers(m: int, h: int, k: int, n: int, tile: Tile, source: Source) -> Launches:
     f32 = {"dtype": "fp32"}
 
@@ -661,8 +669,8 @@ def cases() -> dict[str, Callable[..., Launches]]:
         "matmul K 512": partial(matmul, 8192, 4096, 512, wide),
         "matmul 1024": partial(matmul, 1024, 1024, 1024, small),
         "matmul odd": partial(matmul, 4000, 4001, 4003, square, orders="rr"),
-        "matmul e4m3": partial(matmul, *big, (128, 256, 128), "e4m3", out="fp16"),
-        "matmul e4m3 rr": partial(matmul, *big, (128, 128, 128), "e4m3", "rr", out="fp16"),
+        "matmul e4m3": partial(matmul, *big, (128, 256, 128), "e4m3", out="bf16"),
+        "matmul e4m3 rr": partial(matmul, *big, (128, 128, 128), "e4m3", "rr", out="bf16"),
         "matmul int8": partial(matmul, *big, (128, 128, 128), "int8", out="int32"),
         "decode 16": partial(matmul, 16, 4096, 4096, (16, 64, 128)),
         "decode 32": partial(matmul, 32, 4096, 4096, (32, 64, 128)),
@@ -735,12 +743,9 @@ def cases() -> dict[str, Callable[..., Launches]]:
         "lora 16": partial(lora, *big, 16, square),
         "lora 64": partial(lora, *big, 64, square),
         "block-sparse": partial(block_sparse, *big, square),
-        "f32 turned": partial(strided, formats.matmul_f32, *big, (128, 128, 32), "fp32", flat=False,
-                              PRECISION="tf32", RELU=False),
-        "f32 relu": partial(strided, formats.matmul_f32, *big, (128, 128, 32), "fp32", flat=False,
-                            PRECISION="tf32", RELU=True),
-        "f32 three times": partial(strided, formats.matmul_f32, *big, (128, 128, 32), "fp32", flat=False,
-                                   PRECISION="tf32x3", RELU=False),
+        "f32": partial(tf32, *big, (128, 128, 32), "tf32", False),
+        "f32 relu": partial(tf32, *big, (128, 128, 32), "tf32", True),
+        "f32 three times": partial(tf32, *big, (128, 128, 32), "tf32x3", False),
         "f32 layers": partial(two_layers, 16384, 1024, 256, 64, (64, 64, 32)),
         "int8 scaled": partial(scaled_int8, *big, (128, 128, 128), "c"),
         "int8 scaled rr": partial(scaled_int8, *big, (128, 128, 128), "r"),

@@ -166,12 +166,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--products", action="store_true", help="these instead of attention")
     parser.add_argument("--bursts", type=int, default=3, help="0: only what has to be made")
     parser.add_argument("--only", default="", help="cases whose name holds one of these (a|b)")
+    parser.add_argument("--part", default="0/1", help="every n-th case from the i-th on: i/n")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--limit", type=float, default=math.inf, help="time no case after (s)")
     args = parser.parse_args(argv)
     start = time.monotonic()
     args.made.mkdir(exist_ok=True)
-    asked = PRODUCTS if args.products else CASES
+    part, parts = map(int, args.part.split("/"))
+    asked = list(PRODUCTS if args.products else CASES)[part::parts]
     names = {n: args.made / f"{NAMES.index(n)}.pickle" for n in asked}
     names = {n: path for n, path in names.items() if any(o in n for o in args.only.split("|"))}
     with mp.get_context("spawn").Pool(args.jobs, maxtasksperchild=1) as pool:
