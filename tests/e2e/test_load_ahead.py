@@ -63,6 +63,28 @@ def test_programs_without_an_iteration_load_nothing() -> None:
 
 
 @wl.jit
+def shifted(x_ptr: Any, y_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    for i in tl.range(0, n, num_stages=3):
+        tl.store(y_ptr + i * BLOCK + at, tl.load(x_ptr + i * BLOCK + at) + 1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("by, stays", [(64, True), (0, True), (512, False)])
+def test_arguments_that_share_memory(by: int, stays: bool) -> None:
+    """What is stored is the next iteration's block, or this one's: a launch sees that arguments overlap."""
+    whole = road.filled(np.arange(768), np.int32)
+    x, y = whole[:256], whole[by : by + 256]
+    wanted = whole.copy()
+    for at in range(0, 256, 64):
+        wanted[by + at : by + at + 64] = wanted[at : at + 64] + 1
+    compiled = road.compile_for(shifted, [x, y, 4], 1, {"BLOCK": 64})
+    compiled.simulate(x, y, 4, grid=1, order="late")
+    np.testing.assert_array_equal(whole, wanted)
+    assert ahead(compiled) == ([] if stays else [2])
+
+
+@wl.jit
 def blockwise(x_ptr: Any, y_ptr: Any, out_ptr: Any, n: Any, BLOCK: tl.constexpr) -> None:
     """Nothing is asked for: the reduction in the loop decides.  One load by pointers, one as a box."""
     total = 0

@@ -96,6 +96,7 @@ class Gpu:
             ),
             disjoint=((1, 0),),
             nonnegative=(2,),
+            rings=True,
         )
 
     def compile(self, request: Request) -> CompiledKernel:
@@ -182,6 +183,14 @@ def test_overlapping_arguments_take_the_uniform_variant(gpu: Gpu) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernel[(1,)](X, GpuArray((1 << 20) + 4000, (1000,)), 1000, 2.0, BLOCK=128)  # side by side
+
+
+def test_overlaps_that_cost_no_ring_are_not_told(gpu: Gpu) -> None:
+    gpu.plan = replace(gpu.plan, rings=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wl.jit(scale_kernel)[(1,)](X, X, 1000, 2.0, BLOCK=128)
+    assert gpu.requests[-1].overlap
 
 
 def test_few_steps_take_a_variant_of_their_own(gpu: Gpu) -> None:

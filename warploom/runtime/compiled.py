@@ -440,8 +440,8 @@ def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     from warploom.runtime.signature import plan_of, short_of
 
     emitted = emit(lowered.placed, request.machine())
-    by_turns = lowered.schedule.by_turns
-    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns)
+    by_turns, rings = lowered.schedule.by_turns, bool(lowered.schedule.channels)
+    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns, rings)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:

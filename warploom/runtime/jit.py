@@ -355,17 +355,18 @@ class JITFunction(Callee):
         if any(values[i] < 0 for i in kernel.plan.nonnegative):
             kernel = self._compiled(request := for_negative(request), device)
         if overlap := self._overlap(kernel, call):
-            warn(
-                format_message(
-                    "warning",
-                    "overlap",
-                    f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
-                    "loads nothing ahead of a store",
-                    None,
-                    (),
-                    "pass arrays that share no memory",
+            if kernel.plan.rings:  # without them little is lost: rows that replace themselves
+                warn(
+                    format_message(
+                        "warning",
+                        "overlap",
+                        f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
+                        "loads nothing ahead of a store",
+                        None,
+                        (),
+                        "pass arrays that share no memory",
+                    )
                 )
-            )
             kernel = self._compiled(request := for_overlap(request), device)
         if any(0 in dims for _, dims, _ in kernel.binder(values)[1]):
             kernel = self._compiled(for_empty(request), device)

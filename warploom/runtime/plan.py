@@ -81,7 +81,7 @@ class LaunchPlan:
     as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
     n): a launch of fewer than n takes another variant, too, as does one of a grid with other `turns` where
     by_turns.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
-    (programmatic dependent launch).
+    (programmatic dependent launch).  rings: do loads run ahead through shared memory?
     """
 
     name: str
@@ -96,6 +96,7 @@ class LaunchPlan:
     workspaces: tuple[Workspace, ...] = ()
     short: tuple[str, int] | None = None
     by_turns: bool = False
+    rings: bool = False
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:
         """Programs along each axis, where the kernel says so itself.  Raises LaunchError."""

@@ -86,6 +86,7 @@ def plan_of(
     pdl: bool = True,
     short: tuple[str, int] | None = None,
     by_turns: bool = False,
+    rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
     return LaunchPlan(
@@ -101,6 +102,7 @@ def plan_of(
         workspaces=workspaces_of(placed),
         short=short,
         by_turns=by_turns,
+        rings=rings,
     )
 
 
