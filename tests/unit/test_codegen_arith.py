@@ -226,3 +226,29 @@ def test_the_knob_is_part_of_the_variant() -> None:
     fused, apart = compiled(), compiled(enable_fp_fusion=False)
     assert "fma.rn.f32" in fused.ptx and "fma.rn.f32" not in apart.ptx
     assert fused.cubin != apart.cubin and fused.request.key != apart.request.key
+
+
+@pytest.mark.parametrize(
+    ("source", "to"), [("f16", "bf16"), ("bf16", "f16"), ("f8e4m3", "f8e5m2"), ("f8e5m2", "f8e4m3")]
+)
+def test_a_float_is_rounded_to_another_of_the_same_size(source: str, to: str) -> None:
+    """Numbers of 16 and 8 bits are kept as float: the cast has to round, though no size changes."""
+    body = f"""    %x = load(%p) : {source}
+    %y = cast(%x) {{dtype={to}}} : {to}
+    %z = cast(%y) {{dtype=f32}} : f32
+    store(%out, %z)"""
+    cuda = emit(placed(kernel(f"%p: ptr<{source}>, %out: ptr<f32>", body)), SM_90A).source
+    assert f"round_{to}(x)" in cuda
+
+
+def test_a_cast_of_a_constant_wraps() -> None:
+    """300 as a byte is 44, also where the code generator computes with what it knows."""
+    slots = '  %slots = shared_alloc() {name="s", lead=(64,), shape=(1, 1), dtype=i32, inner=1, swizzle=0}'
+    body = """    %n = const() {value=300, dtype=i32} : i32
+    %byte = cast(%n) {dtype=u8} : u8
+    %index = cast(%byte) {dtype=i32} : i32
+    %slot = shared_slot(%slots, %index)
+    %x = shared_get(%slot)
+    store(%p, %x)"""
+    cuda = emit(placed(kernel("%p: ptr<i32>", body, before=slots)), SM_90A).source
+    assert f"load_shared32(slots + {44 * 128})" in cuda

@@ -97,6 +97,7 @@ class Emitter:
         self.loc: Loc | None = None
         self.shown: Loc | None = None
         self.scopes: list[set[str]] = [set(RESERVED)]
+        self.given: set[str] = set()  # names, in whatever scope
         self.top: dict[str, str] = {}  # constants at the top: name -> value
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
@@ -152,14 +153,15 @@ class Emitter:
 
     def name(self, hint: str, otherwise: str = "x") -> str:
         """A name that is new in the visible scopes."""
-        stem = re.sub(r"\W", "_", hint).strip("_") or otherwise
+        stem = identifier(hint).strip("_") or otherwise
         if stem[0].isdigit():
             stem = f"{otherwise}{stem}"
         candidate, n = stem, 1
-        while any(candidate in s for s in self.scopes):
+        while candidate in self.top or any(candidate in s for s in self.scopes):
             n += 1
             candidate = f"{stem}{n}" if not stem[-1].isdigit() else f"{stem}_{n}"
         self.scopes[-1].add(candidate)
+        self.given.add(candidate)
         return candidate
 
     def name_in(self, scope: set[str], hint: str) -> str:
@@ -172,7 +174,7 @@ class Emitter:
     def constant(self, name: str, value: int | str) -> str:
         """A named constant at the top of the source."""
         wanted, n = name, 1
-        while self.top.get(wanted, str(value)) != str(value):
+        while wanted in self.given or self.top.get(wanted, str(value)) != str(value):
             n += 1
             wanted = f"{name}_{n}"
         self.top[wanted] = str(value)
@@ -609,8 +611,13 @@ def uniform(t: Tile, text: str) -> Regs:
     return splat(t.elem, text, t.layout.registers)
 
 
+def identifier(name: str) -> str:
+    """The name in letters that C has."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
 def upper(name: str) -> str:
-    return re.sub(r"\W", "_", name).upper()
+    return identifier(name).upper()
 
 
 def is_used(name: str, text: str) -> bool:

@@ -16,13 +16,14 @@ from warploom.codegen.context import (
     Address,
     Emitter,
     TaskFrame,
+    identifier,
     is_used,
     scalar_elem,
     upper,
 )
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box, is_peer
-from warploom.codegen.prelude import prelude
+from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
@@ -111,7 +112,7 @@ class _Kernel(Emitter):
                 self.line("__syncthreads();")
             self.main = phase
             self._tasks()
-        name = func.name
+        name = kernel_name(func)
         used = "".join(text for _, text, _ in self.out)
         params = tuple(p for p in params if is_used(p.name, used))
         shared_bytes = int(func.attrs["shared_bytes"])
@@ -438,6 +439,12 @@ class _Kernel(Emitter):
         source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
         lines = (*(None for _ in head), *(loc for _, loc in kernel))
         return Emitted(source, name, threads, shared_bytes, params, lines)
+
+
+def kernel_name(func: Func) -> str:
+    """The kernel's own, unless C or CUDA has it."""
+    name = identifier(func.name)
+    return f"{name}_kernel" if name in FILE_SCOPE else name
 
 
 def _branches(frames: list[TaskFrame], unit: int) -> list[str]:

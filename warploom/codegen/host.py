@@ -203,6 +203,8 @@ def python_text(e: Expr) -> str:
         case ("cast", source, x, str(dtype)):
             widens = int(dtype[1:]) > int(source[1:]) and not (source[0] == "i" and dtype[0] == "u")
             return python_text(x) if widens or dtype == source else _wrap(python_text(x), dtype)
+        case ("not", "i1", x):
+            return f"(not {python_text(x)})"
         case (kind, dtype, *operands):
             text = _BY_NAME[kind].format(*map(python_text, operands))
             return _wrap(text, dtype) if kind in _WRAPS and dtype != "i64" else text

@@ -9,6 +9,7 @@ from warploom.codegen.registers import c_type, is_packed, map_lines, per_word, r
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
+from warploom.ir.fold import fold
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i32
 
@@ -195,12 +196,12 @@ def _cast(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     source, to = dtype_of(x.type), o.attrs["dtype"]
     if isinstance(o.result.type, Scalar):
-        if x in e.constants and not to.is_float:
-            e.constants[o.result] = e.constants[x]
+        if x in e.constants:
+            known = fold(o.kind, [e.constants[x]], source, to)
+            if known is not None:
+                e.constants[o.result] = known
         text = converted(e.scalar(x), source, to)
-        e.define(
-            o.result, rounded(text, to) if to.bits < source.bits or not source.is_float else text
-        )
+        e.define(o.result, text if source == to else rounded(text, to))
         return
     e.lines(map_lines(e.array(o.result), [e.regs(x)], lambda v: converted(v, source, to)))
 

@@ -74,10 +74,8 @@ def _if(e: Emitter, o: Op) -> None:
 def _device_assert(e: Emitter, o: Op) -> None:
     (c,) = o.operands
     where = f"{o.loc.file}:{o.loc.line}: " if o.loc else ""
-    message = (
-        f"{where}{o.attrs['message']}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    )
-    failed = f'{{ printf("assertion failed: {message}\\n"); __trap(); }}'
+    message = f"assertion failed: {where}{o.attrs['message']}\n".replace("%", "%%")
+    failed = f"{{ printf({_quoted(message)}); __trap(); }}"
     if isinstance(c.type, Scalar):
         e.line(f"if (!{e.scalar(c)}) {failed}")
         return
@@ -93,25 +91,27 @@ PRINT = {"bool": "%d", "signed char": "%d", "short": "%d", "int": "%d", "i64": "
 
 
 def _device_print(e: Emitter, o: Op) -> None:
-    prefix = o.attrs["prefix"].replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    """Each number once, with its program's place in the grid and, of a tile, its own in the tile."""
+    prefix = o.attrs["prefix"].replace("%", "%%")
+
+    def line(name: str, form: str, values: list[str], tests: list[str]) -> None:
+        text = _quoted(f"(%d, %d, %d) {prefix}{name}: {form}\n")
+        given = ", ".join([text, "blockIdx.x", "blockIdx.y", "blockIdx.z", *values])
+        test = " && ".join(t for t in tests if t)
+        e.line(f"if ({test}) printf({given});" if test else f"printf({given});")
+
     for v in o.operands:
         name = v.hint or "value"
-        elem = elem_of(v.type)
-        form = PRINT.get(c_type(elem), "%p")
+        form = PRINT.get(c_type(elem_of(v.type)), "%p")
         if not isinstance(v.type, Tile):
-            e.line(
-                f'if ({e.use("thread")} == 0) printf("(%d, %d, %d) {prefix}{name}: {form}\\n",'
-                f" blockIdx.x, blockIdx.y, blockIdx.z, {e.scalar(v)});"
-            )
+            line(name, form, [e.scalar(v)], [] if e.elected else [e.use("leader")])
             continue
-        r = e.regs(v)
+        r, layout = e.regs(v), v.type.layout
+        holder, indices = e.holder(layout), ", ".join(["%d"] * len(v.type.shape))
         for i, element in enumerate(r.elements):
-            at = [e.coordinate(v.type.layout, axis, i) for axis in range(len(v.type.shape))]
-            indices = ", ".join(["%d"] * len(at))
-            e.line(
-                f'printf("(%d, %d, %d) {prefix}{name}[{indices}]: {form}\\n", blockIdx.x, blockIdx.y,'
-                f" blockIdx.z, {', '.join(at)}, {read(element, r.elem)});"
-            )
+            at = [e.coordinate(layout, axis, i) for axis in range(len(v.type.shape))]
+            values, tests = [*at, read(element, r.elem)], [holder, e.inside(v.type, i)]
+            line(f"{name}[{indices}]", form, values, tests)
 
 
 def _printf(e: Emitter, o: Op) -> None:

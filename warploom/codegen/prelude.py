@@ -46,12 +46,37 @@ def prelude(text: str) -> dict[str, list[str]]:
     return sections
 
 
-# Names that the emitted source has already, beside the prelude's.
+# Names that the emitted source has already, beside the prelude's: C++'s words, CUDA's, and the frame's.
 _TAKEN = """
-group warp_id smem memory i blockIdx threadIdx gridDim blockDim min max abs int float double
-char short long unsigned signed bool const if else for while do switch case default return break
-continue struct class template typename this new delete true false void auto register volatile
-static inline extern goto sizeof union enum operator namespace using public private protected
-try catch throw constexpr printf THREADS DEV asm and or not xor
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
+compl concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype
+default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template
+this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+while xor xor_eq
+blockDim blockIdx gridDim threadIdx abs min max printf
+atomicAdd atomicMax atomicMin atomicAnd atomicOr atomicXor atomicExch atomicCAS
+group warp_id smem memory i DEV THREADS RESIDENT AND_RESIDENT
 """
-RESERVED = frozenset((*_TAKEN.split(), *(name for _, name, _ in _paragraphs())))
+# CUDA's functions on numbers, each for double and, with an f behind it, for float (CUDA math API).
+_MATH = """
+acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc
+erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb j0 j1
+jn ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm norm3d
+norm4d normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round rsqrt scalbln
+scalbn sin sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn
+"""
+RESERVED = frozenset(
+    (
+        *_TAKEN.split(),
+        *(name + suffix for name in _MATH.split() for suffix in ("", "f")),
+        *(name for _, name, _ in _paragraphs()),
+    )
+)
+# What is at file scope beside that: a variable may hide it, a kernel can't have its name.
+_FILE_SCOPE = """
+main assert malloc free clock clock64 labs llabs umin umax llmin llmax ullmin ullmax
+warpSize dim3 size_t ptrdiff_t nullptr_t std
+"""
+FILE_SCOPE = RESERVED | frozenset(_FILE_SCOPE.split())

@@ -1,0 +1,70 @@
+"""Names and texts of the user's in the emitted source: whatever Python takes, C is given what it takes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.unit.codegen_kernels import emitted, kernel
+from warploom.codegen import host
+from warploom.runtime.nvrtc import compile_cuda
+from warploom.target import SM_90A
+
+
+@wl.jit
+def sqrt(LAST_WAVE, out, größe):  # a function of CUDA's, and a constant of the frame's
+    friend = tl.load(LAST_WAVE)
+    explicit = friend * 2.0
+    exp2 = tl.exp2(explicit)
+    nullptr = exp2 + tl.exp2(friend)
+    mutable = 0
+    while mutable < größe:
+        mutable += 1
+        nullptr = nullptr + friend
+    tl.store(out, nullptr)
+
+
+def test_names_that_cplusplus_or_cuda_has_are_given_others() -> None:
+    c = sqrt.compile(signature=("*fp64:16", "*fp64:16", "i32"))
+    assert c.resources.registers > 0  # NVRTC has taken it
+    assert "sqrt_kernel(double* LAST_WAVE, double* out, int gr__e)" in c.cuda
+    assert "constexpr int LAST_WAVE_2 =" in c.cuda
+    for word in ("friend", "explicit", "exp2", "nullptr", "mutable"):
+        assert re.search(rf"\b{word}_?2 = ", c.cuda)
+
+
+@pytest.mark.parametrize("name", ["max", "main", "double", "hold", "norm"])
+def test_a_kernel_may_have_the_name_of_anything(name: str) -> None:
+    e = emitted(kernel("%p: ptr<i32>, %x: i32", "    store(%p, %x)").replace("@probe", f"@{name}"))
+    assert e.name == f"{name}_kernel"
+    compile_cuda(e.source, name=e.name, target=SM_90A, threads=e.threads)
+
+
+@wl.jit
+def prints(p, out):
+    at = tl.arange(0, 48)
+    x = tl.load(p + at)
+    tl.device_print('100 % of "a"\nrow', x)
+    tl.device_assert(tl.load(p) > 0, 'two\n"lines" of 100 %')
+    tl.store(out + at, x)
+
+
+def test_texts_are_quoted_and_an_element_is_printed_once() -> None:
+    """48 elements in 4 warps: two hold them all, the others the same again, and a quarter of the lanes nothing."""
+    c = prints.compile(signature=("*i32:16", "*i32:16"), debug=True)
+    assert c.resources.registers > 0
+    (line,) = (x.strip() for x in c.cuda.splitlines() if "100 %% of" in x)
+    test = re.escape("if ((warp & 2) == 0 && at0 < 48) printf(")
+    assert re.match(test, line) and r'100 %% of \"a\"\nrowx[%d]: %d\n"' in line
+    assert r"two\n\"lines\" of 100 %%\n" in c.cuda
+
+
+def test_the_host_negates_conditions() -> None:
+    """`not` of a boolean is no complement of bits, of which every number but -1 has some."""
+    flag = ("gt", "i32", ("arg", 0), ("const", 3))
+    chosen = ("select", "i1", ("not", "i1", flag), ("const", 5), ("const", 7))
+    compute = host.compile_expressions([chosen])
+    assert compute((3,)) == (5,) and compute((4,)) == (7,)
