@@ -29,15 +29,15 @@ class Target:
     wgmma_max_n: int
     max_grid: tuple[int, int, int]  # CTAs along each axis
 
-    def halved(self) -> Target:
-        """What one of two CTAs has that share a multiprocessor."""
-        shared = self.shared_bytes_per_sm // 2
+    def part(self, n: int) -> Target:
+        """What one of n CTAs has that share a multiprocessor."""
+        shared = self.shared_bytes_per_sm // n
         return replace(
             self,
             shared_bytes=min(self.shared_bytes, shared - self.shared_reserved),
             shared_bytes_per_sm=shared,
-            registers_per_sm=self.registers_per_sm // 2,
-            threads_per_sm=self.threads_per_sm // 2,
+            registers_per_sm=self.registers_per_sm // n,
+            threads_per_sm=self.threads_per_sm // n,
         )
 
     def entry_registers(self, threads: int, limit: int | None = None) -> int:

@@ -4,6 +4,7 @@ are the faster ones of those that were measured."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,10 @@ import warploom as wl
 import warploom.language as tl
 from benchmarks.choice_kernels import known_k, one_tile
 from tests.e2e import road
+from tests.e2e.strangers import judging
+from tests.e2e.strangers.attention import windowed_case
+from tests.e2e.strangers.case import Case
+from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule import forms
@@ -74,8 +79,7 @@ def test_the_pick_is_as_fast_as_what_was_measured(
 
 def shares(compiled: CompiledKernel) -> bool:
     """Is it made for two programs on a multiprocessor?"""
-    told = "two programs share the multiprocessor"
-    return any(r.because == told for r in compiled.schedule.reasons)
+    return compiled.schedule.abreast == 2
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,35 @@ def test_small_programs_share_a_multiprocessor(
     if groups == 1:
         told = next(r.because for r in compiled.schedule.reasons if "predicted" in r.because)
         assert "specialized (1 group, 2 at once)" in told
+
+
+def windowed(grid: Any, **knobs: Any) -> tuple[CompiledKernel, Case]:
+    case = windowed_case(2, 300, 64, 70)
+    found: CompiledKernel = case.kernel.compile_for(*case.args, grid=grid, **case.meta, **knobs)
+    return found, case
+
+
+def test_one_group_takes_the_registers_of_half_a_multiprocessor(tmp_path: Path) -> None:
+    """128 rows of scores on one group want more than 128 registers: two programs give them what their
+    producers can spare, where several programs come to a multiprocessor.  What is launched is what was proved,
+    and what a script says."""
+    alone, case = windowed((3, 2))
+    many, _ = windowed((256, 1))
+    assert [(t.replicas, t.registers) for t in alone.schedule.tasks] == [(2, 240), (1, 24)]
+    assert [(t.replicas, t.registers) for t in many.schedule.tasks] == [(1, 232), (1, 24)]
+    assert not shares(alone) and shares(many) and "(THREADS, 2)" in many.cuda
+    asked, _ = windowed((3, 2), abreast=2)
+    assert shares(asked) and not shares(windowed((256, 1), abreast=1)[0])
+    judging.judge(replace(case, knobs={"abreast": 2}), "auto", tmp_path, orders=("late",))
+
+
+def test_programs_that_do_not_fit_abreast() -> None:
+    case = windowed_case(2, 300, 128, 70)
+    with pytest.warns(WarploomWarning, match="against abreast=2, because in 1/2 of a multiproc"):
+        found = case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, abreast=2)
+    assert not shares(found) and found.schedule.specialized
+    with pytest.raises(CompileError, match="against abreast=3"):
+        case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, abreast=3, strict=True)
 
 
 def test_both_predictions_are_told() -> None:

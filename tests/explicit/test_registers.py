@@ -51,6 +51,40 @@ def test_parts_are_put_together(shape: tuple[int, int], axis: int, at: int, to: 
     assert "hold(" in built.cuda
 
 
+class Abreast(Script):
+    """Two CTAs share a multiprocessor's registers."""
+
+    def __init__(self, n: int, most: int) -> None:
+        super().__init__()
+        self.n, self.most = n, most
+
+    def __call__(self, x_ptr: ~float32):
+        self.attrs.blocks = 4
+        self.attrs.blocks_abreast = self.n
+        self.attrs.warps = 8
+        with self.thread_group(0, 128):
+            self.setmaxnreg(self.most)
+            g_x = self.global_view(x_ptr, dtype=float32, shape=[4, 128])
+            x = self.load_global(g_x, offsets=[self.blockIdx.x, 0], shape=[1, 128])
+            self.store_global(g_x, x + 1.0, offsets=[self.blockIdx.x, 0])
+        with self.thread_group(128, 128):
+            self.setmaxnreg(24)
+
+
+def test_each_of_two_is_launched_with_half() -> None:
+    x = np.zeros((4, 128), np.float32)
+    kernel = Abreast(2, 232)
+    kernel(x)
+    assert (x == 1).all()
+    built = kernel.compile(["*fp32:16"])
+    assert built.resources.registers == 128 and built.resources.problems() == ()
+    assert "__launch_bounds__(THREADS, 2)" in built.cuda and built.check().ok
+    for n, most, code in ((2, 240, "setmaxnreg-pool"), (9, 232, "attrs-abreast"), (0, 232, "attrs-abreast")):  # fmt: skip
+        with pytest.raises(CompileError) as e:
+            Abreast(n, most).compile(["*fp32:16"])
+        assert e.value.code == code
+
+
 class Wrong(Script):
     def __init__(self, axis: int) -> None:
         super().__init__()

@@ -49,6 +49,17 @@ def test_it_waits_until_there_are_enough() -> None:
     assert (wait.agent, wait.cause) == ("asks", "registers")
 
 
+def test_each_of_two_has_its_part() -> None:
+    """Of 128 registers a thread, those of one half of a multiprocessor, 24 and 232 can be had, 240 can't."""
+    text = POOL.replace("{warps=4}", "{warps=4, abreast=2}").replace(
+        "registers=256", "registers=232"
+    )
+    text = text.replace("GIVE", "setmaxnreg() {registers=24}")
+    simulate(parse_func(text, "pool.ir"), (), 1)
+    with pytest.raises(Deadlock, match="256 × 128"):
+        simulate(parse_func(text.replace("232", "240"), "pool.ir"), (), 1)
+
+
 @pytest.mark.parametrize("track", [True, False])
 def test_it_waits_for_ever(track: bool) -> None:
     for gives in (["setmaxnreg() {registers=248}"], [WAIT, "setmaxnreg() {registers=240}"]):

@@ -54,6 +54,8 @@ BROKEN = [
     ("%staging3 = shared_slot(%c_smem, %group, %c3)", "%staging3 = shared_slot(%c_smem, %group, %c192)",
      "the index is outside shared<[2][4]"),
     ("mbarrier_wait(%full, %slot, %phase)", "mbarrier_wait(%full, %c16, %phase)", "outside mbarriers<3>"),
+    ("level=WARP {", "level=WARP {abreast=2, ", "ask for 64512 registers, the launch has 30720"),
+    ("level=WARP {", "level=WARP {abreast=6, ", "6 CTAs of this size don't run abreast"),
     ("level=WARP {", "level=WARP {cluster=(3, 3, 1), ", "a cluster has three sizes and 1 to 8 CTAs"),
     ("    %group = replica_id() : i32", "    %group = replica_id() : i32\n    %p = peer(%full, %c16)",
      "16 is outside a cluster of 1 CTAs"),

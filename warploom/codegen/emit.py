@@ -28,6 +28,7 @@ from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
+from warploom.ir.registers import abreast, at_entry
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
@@ -241,7 +242,7 @@ class _Kernel(Emitter):
     def _budget(self, name: str, registers: int | None) -> None:
         if registers is None:
             return
-        entry = self.target.entry_registers(self.threads)
+        entry = at_entry(self.func, self.target)
         change = "dec" if registers < entry else "inc"
         constant = self.constant(f"{upper(name)}_REGISTERS", registers)
         self.line(f"registers_{change}<{constant}>();")
@@ -372,18 +373,20 @@ class _Kernel(Emitter):
         return f"{number} == {program} ? ({agent}) * {8 * capacity} + {8 * (capacity - 1)} : 0"
 
     def _bounds(self, threads: int, shared_bytes: int) -> str:
-        """Threads, and that one program has the multiprocessor to itself where it fills its shared memory, or
-        needs to know its registers since tasks trade them.  Otherwise ptxas weighs registers against programs
+        """Threads, and for how many programs abreast a function is made that says so.  One program has the
+        multiprocessor to itself where it fills its shared memory, or needs to know its registers since tasks
+        trade them.  Otherwise ptxas weighs registers against programs
         side by side, and takes fewer; how many those are is said where it compiles (runtime/nvrtc.py), but
         of kernels of dots."""
+        many = abreast(self.func)
         alone = 2 * shared_bytes > self.target.shared_bytes
         trades = any(
             o.kind is hopper.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
             for o in walk(self.func.body)
         )
         constant = self.constant("THREADS", threads)
-        if alone or trades:
-            return f"{constant}, 1"
+        if alone or trades or many > 1:
+            return f"{constant}, {many}"
         dots = any(o.kind is hopper.wgmma for o in walk(self.func.body))
         return constant if dots else f"{constant} AND_RESIDENT"
 

@@ -22,6 +22,7 @@ from warploom.ir.cleanup import is_host
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
+from warploom.target import SM_90A
 
 WARP_GROUP = 4  # warps
 
@@ -71,6 +72,9 @@ def assemble(
     attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
     if p.cluster != (1, 1, 1):
         attrs["cluster"] = p.cluster
+    if p.abreast > 1:
+        _check_abreast(p, warps)
+        attrs["abreast"] = p.abreast
     if workspaces:
         attrs["workspaces"] = workspaces
     return with_budgets(Func(name, body, Level.WARP, attrs, loc))
@@ -244,6 +248,19 @@ def _warps(p: Program, loc: Loc) -> int:
             help="set self.attrs.warps = 4 at its start",
         )
     return max(ends)
+
+
+def _check_abreast(p: Program, warps: int) -> None:
+    """As many CTAs run side by side as have the threads of a multiprocessor."""
+    most = SM_90A.threads_per_sm // (32 * warps)
+    if p.abreast > most:
+        raise CompileError(
+            "attrs-abreast",
+            f"{p.abreast} CTAs of {32 * warps} threads abreast: a multiprocessor has "
+            f"{SM_90A.threads_per_sm} threads",
+            p.attrs["blocks_abreast"][1],
+            help=f"at most {most} fit",
+        )
 
 
 def _tasks(phase: _Phase, divider: Divider, loc: Loc, names: set[str]) -> Op:

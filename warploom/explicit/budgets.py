@@ -6,7 +6,7 @@ from warploom.errors import CompileError, Loc, Note
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region, walk
 from warploom.ir.ops import hopper, task
-from warploom.ir.registers import action, counts_before, threads_of
+from warploom.ir.registers import action, at_entry, counts_before, threads_of
 from warploom.target import SM_90A
 
 
@@ -18,7 +18,8 @@ def with_budgets(func: Func) -> Func:
         if not action(o, before):
             raise _wrong_way(o, sorted(before))
     *earlier, last = task.phases(func)
-    changed = last if any(_changes(r) for phase in earlier for r in phase.regions) else _begun(last)
+    first = any(_changes(r) for phase in earlier for r in phase.regions)
+    changed = last if first else _begun(last, at_entry(func, SM_90A))
     for phase in (*earlier, changed):
         _check_whole(phase)
     ops = tuple(changed if o is last else o for o in func.body.ops)
@@ -29,7 +30,7 @@ def _changes(region: Region) -> list[Op]:
     return [o for o in walk(region) if o.kind is hopper.setmaxnreg]
 
 
-def _begun(phase: Op) -> Op:
+def _begun(phase: Op, entry: int) -> Op:
     """The phase with what its tasks begin with as their budgets; those that share a warp group have one."""
     first = [next(o for o in r.ops if not is_pure(o)) for r in phase.regions]
     begun = [o if o.kind is hopper.setmaxnreg else None for o in first]
@@ -43,7 +44,7 @@ def _begun(phase: Op) -> Op:
         for r, o in zip(phase.regions, begun, strict=True)
     )
     if not any(_changes(r) for r in regions):
-        _check_pool(phase, budgets, [o.loc if o else None for o in begun])
+        _check_pool(phase, entry, budgets, [o.loc if o else None for o in begun])
     return phase.with_(attrs={**phase.attrs, "registers": budgets}, regions=regions)
 
 
@@ -84,12 +85,13 @@ def _wrong_way(o: Op, before: list[int]) -> CompileError:
     )
 
 
-def _check_pool(last: Op, budgets: tuple[int | None, ...], locs: list[Loc | None]) -> None:
+def _check_pool(
+    last: Op, entry: int, budgets: tuple[int | None, ...], locs: list[Loc | None]
+) -> None:
     """Budgets that stay: threads × registers at entry hold them all (PTX ISA, setmaxnreg)."""
     if all(budget is None for budget in budgets):
         return
     a, threads = last.attrs, threads_of(last)
-    entry = SM_90A.entry_registers(threads)
     rows = [
         (name, 32 * w * n, budget or entry)
         for name, w, n, budget in zip(a["names"], a["warps"], a["replicas"], budgets, strict=True)

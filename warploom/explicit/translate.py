@@ -567,7 +567,7 @@ class ScriptStatements(Statements):
                 )
 
     def _set_attr(self, target: ast.Attribute, value: Any) -> None:
-        names = ("blocks", "warps", "cluster_blocks")
+        names = ("blocks", "warps", "cluster_blocks", "blocks_abreast")
         if target.attr not in names:
             self.fail(
                 target,
@@ -583,6 +583,11 @@ class ScriptStatements(Statements):
                 self.program.threads[0] = Threads(0, n, 1, "all", self.emitter.loc)
             elif target.attr == "cluster_blocks":
                 self._set_cluster(value)
+            elif target.attr == "blocks_abreast":
+                n = static_int(value, "how many CTAs share a multiprocessor")
+                if n < 1:
+                    refuse("attrs-abreast", f"{n} CTAs abreast", "give 1 or more")
+                self.program.abreast = n
             self.program.attrs[target.attr] = (value, self.emitter.loc)
 
     def _set_cluster(self, value: Any) -> None:

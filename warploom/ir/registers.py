@@ -1,4 +1,8 @@
-"""What setmaxnreg changes: how many registers a thread may have at each of them."""
+"""What registers a launch gives to a thread, and how many it may have at each setmaxnreg, which changes that.
+
+`func.attrs["abreast"]` says for how many CTAs side by side on a multiprocessor a function was made (1 where
+it says nothing): each is launched with its part of the registers.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,17 @@ def threads_of(phase: Op) -> int:
     return sum(32 * w * n for w, n in zip(warps, replicas, strict=True))
 
 
+def abreast(func: Func) -> int:
+    """CTAs that share a multiprocessor's registers."""
+    n: int = func.attrs.get("abreast", 1)
+    return n
+
+
+def at_entry(func: Func, target: Target) -> int:
+    """Registers of a thread when the function begins, at WARP and later."""
+    return target.entry_registers(threads_of(task.phases(func)[-1]) * abreast(func))
+
+
 def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
     """For each setmaxnreg the registers that a thread may have when it comes to it, on any path."""
     phases, found = task.phases(func), dict[Op, Counts]()
@@ -25,7 +40,7 @@ def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
     ):
         return found
     threads = threads_of(phases[-1])
-    entry = frozenset((target.entry_registers(threads),))
+    entry = frozenset((at_entry(func, target),))
     held: list[Counts] = [entry] * (threads // 32)  # by warp
     for phase in phases:
         a, first = phase.attrs, 0

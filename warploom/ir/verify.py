@@ -31,7 +31,7 @@ from warploom.ir.core import (
 )
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.printer import print_op
-from warploom.ir.registers import action, counts_before
+from warploom.ir.registers import abreast, action, at_entry, counts_before, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import SM_90A, Target
@@ -330,8 +330,11 @@ def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
+    many = abreast(func)
+    if many != 1 and not 1 < many <= target.threads_per_sm // threads_of(task.phases(func)[-1]):
+        yield Violation(None, f"{many} CTAs of this size don't run abreast on a multiprocessor")
     for o in task.phases(func):
-        yield from _resources_of(o, target)
+        yield from _resources_of(o, target, at_entry(func, target))
     for o, before in counts_before(func, target).items():
         yield from _budget(o, o.attrs["registers"], target)
         if not action(o, before):
@@ -345,7 +348,7 @@ def _budget(o: Op, budget: int, target: Target) -> Iterator[Violation]:
         yield Violation(o, f"{budget} registers: {limits}")
 
 
-def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
+def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
     plan = list(zip(o.attrs["warps"], o.attrs["replicas"], o.attrs["registers"], strict=True))
     warps = sum(w * n for w, n, _ in plan)
     if warps > target.max_warps:
@@ -371,7 +374,6 @@ def _resources_of(o: Op, target: Target) -> Iterator[Violation]:
         if budgets != {None} and (len(budgets) > 1 or not whole):
             yield Violation(o, "setmaxnreg takes whole warp groups, and one budget for each")
     if is_final and any(budget is not None for *_, budget in plan):
-        entry = target.entry_registers(32 * warps)
         asked = sum(32 * w * n * (budget or entry) for w, n, budget in plan)
         if asked > 32 * warps * entry:
             has = 32 * warps * entry

@@ -88,6 +88,8 @@ class _Partition:
         )
         control.yield_(b)
         attrs = {k: v for k, v in self.func.attrs.items() if k != "replicas"}
+        if self.schedule.abreast > 1:
+            attrs["abreast"] = self.schedule.abreast
         ops = tuple(o.with_(tasks=frozenset()) for o in b.ops)
         body = Region(self.func.params, ops)
         return self.func.with_(body=body, level=Level.WARP, attrs=attrs)

@@ -53,6 +53,7 @@ class Config:
     num_buffers_warp_spec: int | None = None
     reg_dec_producer: int | None = None
     reg_inc_consumer: int | None = None
+    abreast: int | None = None
     consumer_stages: int | None = None
     ping_pong: bool | Literal["tiles"] | None = None
     end_turns: bool | None = None

@@ -160,7 +160,10 @@ class Division:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
-        for self.reserve, self.alone in _WAYS:
+        ways = (
+            _WAYS if self.subject.abreast == 1 else _WAYS[:1]
+        )  # if it doesn't fit, it shares with none
+        for self.reserve, self.alone in ways:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
                 name = "MN"[axis]
                 why = self.try_split(axis, count)
@@ -254,7 +257,7 @@ class Division:
         for pieces in piece_counts([n for _, n in self.promoted()]):
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry_registers(groups * WARP_GROUP, self.subject.target)
-            if specialized and not self.subject.shares:
+            if specialized:
                 found = budgets(count, work, self.subject.target, need, self.subject.room, turner)
                 most = budgets(count, work, self.subject.target, 0, self.subject.room, turner)
                 have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]

@@ -59,6 +59,9 @@ def choose(
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
     subject = Subject(func, knobs, target, room or Room())
+    shared = _asked_abreast(subject)
+    if shared is not None:
+        return shared
     schedule, need = _scheduled(subject)
     if not schedule.specialized or not roles.is_free(subject):
         return schedule
@@ -102,18 +105,37 @@ def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> 
     return replace(best, reasons=reasons, short=short, by_turns=len(each) > 1)
 
 
+def _asked_abreast(subject: Subject) -> Schedule | None:
+    """The schedule for as many programs a multiprocessor as the launch asks for; None where it asks for none,
+    or they don't fit, which is a warning, and an error where strict."""
+    n = subject.knobs.abreast
+    if n is None or n == 1 or not subject.dots:
+        return None
+    try:
+        return _scheduled(subject.sharing(n))[0]
+    except CompileError as e:
+        why = f"in 1/{n} of a multiprocessor {e.message}"
+        subject.unmet(subject.dots[0], f"one program a multiprocessor, against abreast={n}", why)
+        return None
+
+
 def _abreast(subject: Subject, work: forms.Work) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
-    one's start, waits and end lie under the other's steps."""
-    if work.walks or subject.knobs.num_ctas > 1:
+    one's start, waits and end lie under the other's steps.
+
+    One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
+    trade them), only overlapping iterations are known to be worth it."""
+    if work.walks or subject.knobs.num_ctas > 1 or subject.knobs.abreast == 1:
         return []
     try:
-        found = _scheduled(subject.halved())
+        found = _scheduled(subject.sharing(2))
     except CompileError:
         return []
     made, _ = found
-    alone = not made.specialized or made.tasks[0].replicas > 1 or any(r.warn for r in made.reasons)
-    return [] if alone else [found]
+    main = made.tasks[0]
+    alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
+    trades = main.registers is not None and not made.overlaps
+    return [] if alone or trades else [found]
 
 
 def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
@@ -204,6 +226,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
         relays=tuple(o.id for o in who.loads if o in who.relays),
         dealt=division.dealt,
         idle=idle,
+        abreast=subject.abreast,
     )
     return schedule, division.need
 

@@ -56,6 +56,12 @@ class Knobs:
     )
     strict: bool = _knob(False, "what can't be had as asked is an error instead of a warning")
     enable_fp_fusion: bool = _knob(True, "a·b + c may be one instruction, rounded once")
+    abreast: int | None = _knob(
+        None,
+        "programs that share a multiprocessor, each with its part of the registers and of the memory",
+        of_tasks=True,
+        numbers=range(1, 9),
+    )
     consumer_stages: int | None = _knob(
         None,
         "1: a consumer's iterations don't overlap; 2: asked for, with a warning where they can't",
@@ -301,6 +307,7 @@ class Schedule:
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     overlaps: tuple[OverlapPlan, ...] = ()
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
+    abreast: int = 1  # programs side by side on a multiprocessor, which share its registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
     by_turns: bool = False  # would it be another one for other `Launch.turns`?
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
@@ -332,6 +339,7 @@ class Schedule:
                 cluster=ClusterPlan(**d.get("cluster", {})),
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
+                abreast=d.get("abreast", 1),
                 short=tuple(d["short"]) if d.get("short") else None,
                 by_turns=d.get("by_turns", False),
                 joined=tuple(map(tuple, d["joined"])),

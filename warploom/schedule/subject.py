@@ -25,8 +25,8 @@ from warploom.target import Target
 class Subject:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
-    room: registers to leave beyond the estimate.  shares: two programs run on a multiprocessor at once; then
-    a thread keeps the registers that it is launched with.
+    room: registers to leave beyond the estimate.  abreast: programs that run on a multiprocessor at once; the
+    target is one's part of it.
     """
 
     func: Func
@@ -34,7 +34,7 @@ class Subject:
     target: Target
     room: Room = field(default_factory=Room)
     reasons: list[Reason] = field(default_factory=list)
-    shares: bool = False
+    abreast: int = 1
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -50,11 +50,13 @@ class Subject:
         other.reasons = []
         return other
 
-    def halved(self) -> Subject:
-        """The same with one consumer group, for programs that share a multiprocessor in twos."""
+    def sharing(self, n: int) -> Subject:
+        """The same for n programs that share a multiprocessor, each with one consumer group unless told
+        otherwise."""
         other = self.afresh()
-        other.shares, other.target = True, self.target.halved()
-        other.knobs = replace(self.knobs, num_consumer_groups=1)
+        other.abreast, other.target = n, self.target.part(n)
+        if other.knobs.num_consumer_groups is None:
+            other.knobs = replace(self.knobs, num_consumer_groups=1)
         return other
 
     def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:

@@ -47,7 +47,7 @@ def plan_tasks(
     pair = budgets(replicas, work, subject.target, need, subject.room, turner, bool(lean))
     entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
     dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
-    if subject.shares or pair is None or pair[1] == entry:
+    if pair is None or pair[1] == entry or (subject.abreast > 1 and need <= entry and not lean):
         pair = None
     low = dec if dec else pair[0] if pair else None
     high = inc if inc else pair[1] if pair else None
@@ -73,8 +73,8 @@ def plan_tasks(
         said += f"; a consumer that {lean} takes all that is left"
     if subject.room != Room() and not (dec or inc):
         said += "; ptxas spilled with another budget"
-    if subject.shares:
-        said = "two programs share the multiprocessor"
+    if subject.abreast > 1:
+        said = f"{subject.abreast} programs share the multiprocessor" + f"; {said}" * bool(pair)
     for t in plans:
         subject.because(t.name, f"{t.registers or 'all'} registers a thread", said)
     return plans

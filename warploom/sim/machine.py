@@ -29,6 +29,7 @@ from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable
 from warploom.ir.ops import hopper
 from warploom.ir.ops.cluster import cluster_of, peer
+from warploom.ir.registers import at_entry
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
 from warploom.sim.cluster import ClusterBarrier, Reach
@@ -271,7 +272,7 @@ class Cta:
         }
         _, size = outline.shared
         readers = 4 * outline.agents * outline.ctas
-        self.pool = RegisterPool(self, TARGET.entry_registers(32 * self.warps))
+        self.pool = RegisterPool(self, at_entry(p.func, TARGET))
         self.shared = SharedMemory(size)  # of skeleton runs the numbers only
         self.footprints = Footprints(size, outline.granule, readers, self.width // 2)
 
