@@ -224,15 +224,17 @@ def _entry(func: Func, _: Target) -> Iterator[Violation]:
 
 
 def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
-    made_by, comes_from = definitions(func.body), sources(func.body)
     asked = {hopper.tensor_map: ("encodes the map", 0), arith.fast_div: ("needs the divisor", 1)}
-    for o in walk(func.body):
-        if o.kind in asked:
-            what, first = asked[o.kind]
-            for v in backward_slice(o.operands[first:], comes_from):
-                maker = made_by.get(v)
-                if maker is not None and (maker.kind in _WHO or effects(maker)):
-                    yield Violation(o, f"the host {what}, but it depends on {maker.kind.name}")
+    of_the_host = [o for o in walk(func.body) if o.kind in asked]
+    if not of_the_host:
+        return
+    made_by, comes_from = definitions(func.body), sources(func.body)
+    for o in of_the_host:
+        what, first = asked[o.kind]
+        for v in backward_slice(o.operands[first:], comes_from):
+            maker = made_by.get(v)
+            if maker is not None and (maker.kind in _WHO or effects(maker)):
+                yield Violation(o, f"the host {what}, but it depends on {maker.kind.name}")
 
 
 def _names(func: Func, _: Target) -> Iterator[Violation]:
