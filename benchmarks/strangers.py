@@ -26,7 +26,7 @@ import torch
 import triton
 
 from benchmarks import plain, stranger_products
-from tests.e2e.strangers import attention, backward, fused, serving, states
+from tests.e2e.strangers import attention, backward, decoding, fused, serving, states
 from tests.e2e.strangers.case import F16, F32, Case
 from tests.e2e.strangers.on_gpu import upload
 from warploom.bench.data import Gpu, input_sets
@@ -50,6 +50,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "attention stages d64": lambda: attention.stages_case(1, 16, 2048, 64),
     "attention stages d128": lambda: attention.stages_case(1, 16, 2048, 128),
     "attention stages full d64": lambda: attention.stages_case(1, 16, 2048, causal=False),
+    "attention heads of 192 and 128": lambda: attention.while_case(16, 2048),
     "serving decode 16": lambda: serving.decode_case(LONG, 16, 128, splits=8),
     "serving decode 16x128": lambda: serving.decode_case(LONG, 16, 128, block_n=128, splits=8),
     "serving decode 8": lambda: serving.decode_case(LONG, 8, 128, splits=8),
@@ -64,12 +65,20 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "serving packed": lambda: serving.packed_case(8, 4, 512, 2048),
     "serving e4m3": lambda: serving.eight_bit_case(16, 2048, 128, block_n=128),
     "serving e4m3, V in rows": lambda: serving.eight_bit_case(16, 2048, 128, turned=False),
+    "decoding pages": lambda: decoding.over_pages_case(LONG[:16], 4, 8, 128, splits=4),
+    "decoding pages of 64": lambda: decoding.over_pages_case(LONG[:16], 4, 8, 128, 64, splits=4),
+    "decoding window, cap, sink": lambda: decoding.over_pages_case(
+        LONG, 4, 8, 64, window=1024, cap=20.0, sink=True
+    ),
+    "decoding latent": lambda: decoding.latent_case(LONG[:8], 128, splits=4),
     "backward delta": lambda: backward.delta_case(16, 2048, 64),
     "backward dkdv d64": lambda: backward.dkdv_case(16, 2048, 64),
     "backward dkdv d128": lambda: backward.dkdv_case(16, 2048, 128, dtype=F16),
     "backward dkdv d64 32 rows": lambda: backward.dkdv_case(16, 2048, 64, 32, 128),
     "backward dq d64": lambda: backward.dq_case(16, 2048, 64),
     "backward dq d128": lambda: backward.dq_case(16, 2048, 128),
+    "backward in two walks d64": lambda: backward.two_walks_case(1, 8, 4096, 64),
+    "backward in two walks d128": lambda: backward.two_walks_case(1, 8, 4096, 128),
     "backward at once d64": lambda: backward.at_once_case(16, 2048, 64),
     "states linear": lambda: states.linear_case(64, 2048, 64, 128),
     "states linear 128": lambda: states.linear_case(64, 2048, 128, 128, 128),

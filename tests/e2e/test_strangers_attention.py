@@ -26,6 +26,8 @@ SAMPLE = [
     "serving-pages",
     "serving-ragged",
     "serving-fp8",
+    "decoding-pages-all",
+    "decoding-latent",
     "backward-dq",
     "backward-at-once",
     "states-linear",

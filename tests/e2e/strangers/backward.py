@@ -27,11 +27,16 @@ def delta(Out, DO, Delta, N_CTX, D: tl.constexpr, BLOCK_M: tl.constexpr):
 
 
 class Gradients:
-    """What the backward pass is given and has to give, in float64."""
+    """What the backward pass is given and has to give, in float64.  scaled: what K was multiplied by before,
+    as where the scores are to be powers of two without a product."""
 
-    def __init__(self, heads: int, n: int, d: int, causal: bool, dtype: Any) -> None:
+    def __init__(
+        self, heads: int, n: int, d: int, causal: bool, dtype: Any, scaled: float = 1.0
+    ) -> None:
         self.q, self.k, self.v, self.do = (normal(i, heads, n, d, dtype=dtype) for i in range(4))
+        self.k = road.filled(f64(self.k) * scaled, dtype)
         q, k, v, do = f64(self.q, self.k, self.v, self.do)
+        k = k / scaled
         s = q @ k.swapaxes(1, 2) * d**-0.5
         if causal:
             s = np.where(np.tril(np.ones((n, n), bool)), s, -np.inf)
@@ -181,6 +186,162 @@ def dq_case(heads=2, n=200, d=64, block_m=128, block_n=64, causal=True, dtype=BF
 
 
 @wl.jit
+def _over_rows(
+    dk, dv, Q, DO, k, v, M, Delta, stride_tok, first_n, first_m, steps, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, D: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """dK and dV of the block at first_n from `steps` blocks of rows from first_m on."""
+    offs_m = first_m + tl.arange(0, BLOCK_M)
+    offs_n = first_n + tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, D)
+    qT_ptrs = Q + offs_m[None, :] * stride_tok + offs_d[:, None]
+    do_ptrs = DO + offs_m[:, None] * stride_tok + offs_d[None, :]
+    row = first_m
+    for _ in range(steps):
+        qT = tl.load(qT_ptrs)
+        offs_m = row + tl.arange(0, BLOCK_M)
+        m = tl.load(M + offs_m)
+        pT = tl.math.exp2(tl.dot(k, qT) - m[None, :])
+        if MASK:
+            pT = tl.where(offs_m[None, :] >= offs_n[:, None], pT, 0.0)
+        do = tl.load(do_ptrs)
+        dv += tl.dot(pT.to(do.dtype), do)
+        delta_i = tl.load(Delta + offs_m)
+        dpT = tl.dot(v, tl.trans(do)).to(tl.float32)
+        dsT = (pT * (dpT - delta_i[None, :])).to(qT.dtype)
+        dk += tl.dot(dsT, tl.trans(qT))
+        row += BLOCK_M
+        qT_ptrs += BLOCK_M * stride_tok
+        do_ptrs += BLOCK_M * stride_tok
+    return dk, dv
+
+
+@wl.jit
+def _over_columns(
+    dq, q, K, V, do, m, delta_i, stride_tok, first_m, first_n, steps, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, D: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """dQ of the rows at first_m from `steps` blocks of columns from first_n on."""
+    offs_m = first_m + tl.arange(0, BLOCK_M)
+    offs_n = first_n + tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, D)
+    kT_ptrs = K + offs_n[None, :] * stride_tok + offs_d[:, None]
+    vT_ptrs = V + offs_n[None, :] * stride_tok + offs_d[:, None]
+    column = first_n
+    for _ in range(steps):
+        kT = tl.load(kT_ptrs)
+        vT = tl.load(vT_ptrs)
+        p = tl.math.exp2(tl.dot(q, kT) - m)
+        if MASK:
+            offs_n = column + tl.arange(0, BLOCK_N)
+            p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
+        dp = tl.dot(do, vT).to(tl.float32)
+        ds = (p * (dp - delta_i[:, None])).to(kT.dtype)
+        dq += tl.dot(ds, tl.trans(kT))
+        column += BLOCK_N
+        kT_ptrs += BLOCK_N * stride_tok
+        vT_ptrs += BLOCK_N * stride_tok
+    return dq
+
+
+@wl.jit
+def in_two_walks(
+    Q, K, V, sm_scale, DO, DQ, DK, DV, M, Delta, stride_z, stride_h, stride_tok, H, N_CTX,
+    BLOCK_M1: tl.constexpr, BLOCK_N1: tl.constexpr, BLOCK_M2: tl.constexpr,
+    BLOCK_N2: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """One launch for all three: a program walks the rows for its block of dK and dV, then the columns for its
+    block of dQ; what the diagonal cuts goes first, in blocks of 1/PARTS."""
+    LN2: tl.constexpr = 0.6931471824645996
+    head = tl.program_id(2)
+    token = (head * N_CTX).to(tl.int64)
+    adj = (stride_h * (head % H) + stride_z * (head // H)).to(tl.int64)
+    pid = tl.program_id(0)
+    Q += adj
+    K += adj
+    V += adj
+    DO += adj
+    DQ += adj
+    DK += adj
+    DV += adj
+    M += token
+    Delta += token
+    offs_d = tl.arange(0, D)
+    first_n = pid * BLOCK_N1
+    first_m = 0
+    CUT_M: tl.constexpr = BLOCK_M1 // PARTS
+    offs_n = first_n + tl.arange(0, BLOCK_N1)
+    dv = tl.zeros([BLOCK_N1, D], dtype=tl.float32)
+    dk = tl.zeros([BLOCK_N1, D], dtype=tl.float32)
+    k = tl.load(K + offs_n[:, None] * stride_tok + offs_d[None, :])
+    v = tl.load(V + offs_n[:, None] * stride_tok + offs_d[None, :])
+    if CAUSAL:
+        first_m = first_n
+        dk, dv = _over_rows(
+            dk, dv, Q, DO, k, v, M, Delta, stride_tok, first_n, first_m, BLOCK_N1 // CUT_M,
+            CUT_M, BLOCK_N1, D, True,
+        )  # fmt: skip
+        first_m += BLOCK_N1
+    dk, dv = _over_rows(
+        dk, dv, Q, DO, k, v, M, Delta, stride_tok, first_n, first_m, (N_CTX - first_m) // BLOCK_M1,
+        BLOCK_M1, BLOCK_N1, D, False,
+    )  # fmt: skip
+    at = offs_n[:, None] * stride_tok + offs_d[None, :]
+    tl.store(DV + at, dv.to(DV.dtype.element_ty))
+    dk *= sm_scale
+    tl.store(DK + at, dk.to(DK.dtype.element_ty))
+
+    first_m = pid * BLOCK_M2
+    first_n = 0
+    steps = N_CTX // BLOCK_N2
+    CUT_N: tl.constexpr = BLOCK_N2 // PARTS
+    offs_m = first_m + tl.arange(0, BLOCK_M2)
+    at = offs_m[:, None] * stride_tok + offs_d[None, :]
+    q = tl.load(Q + at)
+    do = tl.load(DO + at)
+    dq = tl.zeros([BLOCK_M2, D], dtype=tl.float32)
+    m = tl.load(M + offs_m)[:, None]
+    delta_i = tl.load(Delta + offs_m)
+    if CAUSAL:
+        end_n = first_m + BLOCK_M2
+        steps = BLOCK_M2 // CUT_N
+        dq = _over_columns(
+            dq, q, K, V, do, m, delta_i, stride_tok, first_m, end_n - steps * CUT_N, steps,
+            BLOCK_M2, CUT_N, D, True,
+        )  # fmt: skip
+        end_n -= steps * CUT_N
+        steps = end_n // BLOCK_N2
+        first_n = end_n - steps * BLOCK_N2
+    dq = _over_columns(
+        dq, q, K, V, do, m, delta_i, stride_tok, first_m, first_n, steps, BLOCK_M2, BLOCK_N2, D, False,
+    )  # fmt: skip
+    dq *= LN2
+    tl.store(DQ + at, dq.to(DQ.dtype.element_ty))
+
+
+def two_walks_case(
+    z=1, heads=2, n=256, d=64, rows=(32, 128), columns=(128, 32), parts=2, causal=True, dtype=F16,
+    **knobs,
+):  # fmt: skip
+    """rows: of a block of rows and of columns where rows are walked; columns: where columns are."""
+    g = Gradients(z * heads, n, d, causal, dtype, scaled=d**-0.5 / np.log(2))
+    dq, dk, dv = (out(z * heads, n, d, dtype=dtype) for _ in range(3))
+    args = [g.q, g.k, g.v, d**-0.5, g.do, dq, dk, dv, g.lse2, g.delta]
+    args += [heads * n * d, *strides(g.q)[:2], heads, n]
+    meta = {
+        "BLOCK_M1": rows[0],
+        "BLOCK_N1": rows[1],
+        "BLOCK_M2": columns[0],
+        "BLOCK_N2": columns[1],
+        "PARTS": parts,
+        "D": d,
+        "CAUSAL": causal,
+    }
+    wants = {5: g.dq, 6: g.dk, 7: g.dv}
+    return launch(in_two_walks, args, (n // rows[1], 1, z * heads), meta, wants, knobs=knobs)
+
+
+@wl.jit
 def at_once(
     q_ptr, k_ptr, v_ptr, do_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, scale, n,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -243,6 +404,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "dkdv-32": lambda: dkdv_case(block_m=32, d=64),
     "dq": lambda: dq_case(),
     "dq-full": lambda: dq_case(causal=False, d=128, block_n=64),
+    "two-walks": lambda: two_walks_case(),
+    "two-walks-128": lambda: two_walks_case(n=512, d=128, causal=False),
     "at-once": lambda: at_once_case(),
     "at-once-128": lambda: at_once_case(block_n=128, d=128),
 }

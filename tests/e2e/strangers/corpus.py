@@ -8,6 +8,7 @@ from tests.e2e.strangers import (
     around,
     attention,
     backward,
+    decoding,
     formats,
     fused,
     plain,
@@ -22,6 +23,7 @@ from tests.e2e.strangers.case import Case
 ATTENDING: Mapping[str, Builds] = {
     "attention": attention.CASES,
     "serving": serving.CASES,
+    "decoding": decoding.CASES,
     "backward": backward.CASES,
     "states": states.CASES,
     "fused": fused.CASES,
