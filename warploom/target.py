@@ -28,6 +28,7 @@ class Target:
     wgmma_m: int
     wgmma_max_n: int
     max_grid: tuple[int, int, int]  # CTAs along each axis
+    entry_limit: int | None = None  # registers a thread that a launch is to have at most
 
     def part(self, n: int) -> Target:
         """What one of n CTAs has that share a multiprocessor."""
@@ -40,11 +41,15 @@ class Target:
             threads_per_sm=self.threads_per_sm // n,
         )
 
-    def entry_registers(self, threads: int, limit: int | None = None) -> int:
+    def limited(self, registers: int | None) -> Target:
+        """The same for launches with so many registers a thread at most (None: with what there are)."""
+        return replace(self, entry_limit=registers)
+
+    def entry_registers(self, threads: int) -> int:
         """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
-        multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `limit`."""
-        most = min(self.max_registers_per_thread, limit or self.max_registers_per_thread)
-        return min(self.registers_per_sm // threads, most) // 8 * 8
+        multiples of 8 (PTX ISA, setmaxnreg), never more than a thread can address or `entry_limit`."""
+        most = min(self.max_registers_per_thread, self.entry_limit or self.max_registers_per_thread)
+        return max(8, min(self.registers_per_sm // threads, most) // 8 * 8)
 
 
 SM_90A = Target(

@@ -10,7 +10,7 @@ from warploom.runtime import compiled
 from warploom.runtime.nvrtc import Build
 
 
-def _no_nvrtc(source: str, plan: Any, request: Any, want_ptx: bool) -> Build:
+def _no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
     return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
 
 

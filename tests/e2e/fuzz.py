@@ -552,7 +552,7 @@ def main() -> None:
         from warploom.runtime import compiled as c
         from warploom.runtime.nvrtc import Build
 
-        c._compile_text = lambda source, plan, request, want_ptx: Build(
+        c._compile_text = lambda source, plan, request, limit, want_ptx: Build(
             plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", ""
         )
     with tempfile.TemporaryDirectory() as folder:

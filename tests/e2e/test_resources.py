@@ -141,3 +141,24 @@ def test_variants(case: Gemm, knobs: dict[str, Any]) -> None:
     text = variants.told(case, knobs)
     bm, bn, _ = case.blocks
     assert not text or bm * bn > 128 * 256, text
+
+
+@pytest.mark.parametrize(
+    ("knobs", "entry", "budgets"),
+    [
+        ({"maxnreg": 128}, 128, [176, 32]),
+        ({"maxnreg": 96}, 96, [128, 32]),
+        # more than the limit, less than without one: it is inc that asks for them
+        ({"maxnreg": 128, "reg_inc_consumer": 152, "reg_dec_producer": 72}, 128, [152, 72]),
+        ({"maxnreg": 200, "num_consumer_groups": 2}, THREE_GROUPS, [232, 40]),
+    ],
+)
+def test_the_pool_is_what_maxnreg_leaves(
+    knobs: dict[str, Any], entry: int, budgets: list[int]
+) -> None:
+    """Tasks share it; a launch gets no more than there are."""
+    case = gemm(128, 128, 64)
+    args = case.args(*case.arrays(np.random.default_rng(0)))
+    compiled = road.compile_for(case.jit, args, 1, {**case.meta, **knobs})
+    clean(compiled, entry)
+    assert [t.registers for t in compiled.schedule.tasks] == budgets

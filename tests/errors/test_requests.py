@@ -47,7 +47,7 @@ REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] =
     ("registers_too_many", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 300}, "registers", "24 to 256", "reg_inc_consumer=256", DEF),
     ("registers_too_few", {}, {"num_consumer_groups": 2, "reg_dec_producer": 16}, "registers", "asks for 16", "reg_dec_producer=24", DEF),
     ("registers_over_pool", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 256}, "registers", "6144 more than the 64512", "lower reg_inc_consumer", DEF),
-    ("registers_under_maxnreg", {}, {"num_consumer_groups": 2, "maxnreg": 64}, "registers", "launched with (64 each)", "raise maxnreg", DEF),
+    ("registers_under_maxnreg", {}, {"num_consumer_groups": 2, "maxnreg": 64, "reg_inc_consumer": 232}, "registers", "launched with (64 each)", "raise maxnreg", DEF),
     ("maxnreg_too_many", {}, {"maxnreg": 1000}, "maxnreg", "1 to 255 registers", "leave maxnreg out", DEF),
     ("warps_not_by_4", {}, {"num_warps": 6}, "num-warps", "warp groups of 4", "num_warps=4", DOT),
     ("no_warp", {}, {"num_warps": 0}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),

@@ -34,7 +34,7 @@ def ptxas(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judge], list[str]]:
     def install(spills: Judge) -> list[str]:
         seen: list[str] = []
 
-        def compile_text(source: str, plan: Any, request: Any, want_ptx: bool) -> Build:
+        def compile_text(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
             seen.append(source)
             n = spills(source)
             remarks = (Advisory("C7512", "serialized"),) if n > 100 else ()

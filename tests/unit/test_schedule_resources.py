@@ -25,7 +25,6 @@ from warploom.schedule.resources import (
     Room,
     budgets,
     check_registers,
-    entry_registers,
 )
 from warploom.target import SM_90A
 
@@ -37,7 +36,7 @@ LOW, HIGH, UNIT = SM_90A.setmaxnreg
 @pytest.mark.parametrize("need", [0, 96, 128, 160, 200, 232, 255])
 def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None:
     """What is launched with is what is handed out: setmaxnreg.inc neither waits for ever nor wastes."""
-    entry = entry_registers((groups + 1) * WARP_GROUP, SM_90A)
+    entry = SM_90A.entry_registers((groups + 1) * WARP_GROUP)
     for room in (None, Room(producer=32)):
         found = budgets(groups, work, SM_90A, need, room)
         if found is None:
@@ -53,7 +52,7 @@ def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None
             TaskPlan("consumer", "consumer", 4, groups, high),
             TaskPlan("producer", "producer", 4, 1, low),
         )
-        check_registers(plans, SM_90A, None, None)
+        check_registers(plans, SM_90A, None)
 
 
 def test_budgets_that_were_measured() -> None:
@@ -104,3 +103,12 @@ def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:
         choose(func, Knobs(num_consumer_groups=1), SM_90A, Room(consumer=200))
     assert caught.value.code == "registers" and caught.value.help
     assert f"{RESERVE + 200} are for the rest" in caught.value.message
+
+
+def test_what_no_tasks_can_have_is_uniform_where_nobody_asked() -> None:
+    func, few = tile_func(kernels.gemm(64, 128, 64)), SM_90A.limited(24)
+    found = choose(func, Knobs(), few)
+    assert not found.specialized
+    assert "warp groups are launched with 24" in found.reasons[0].because
+    with pytest.raises(CompileError, match="launched with 24"):
+        choose(func, Knobs(num_consumer_groups=1), few)

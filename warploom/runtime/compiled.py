@@ -104,14 +104,15 @@ class Request:
         return self if room == self.room else replace(self, room=room)
 
     def machine(self) -> Target:
-        """Raises CompileError where the target is unknown."""
+        """What the kernel is made for, with no more registers at entry than are asked for.  Raises
+        CompileError where the target is unknown."""
         if self.target not in TARGETS:
             raise CompileError(
                 "target",
                 f"there is no target {self.target!r}",
                 help=f"targets: {', '.join(TARGETS)}",
             )
-        return TARGETS[self.target]
+        return TARGETS[self.target].limited(self.knobs.maxnreg)
 
     def translate(self) -> Func:
         """The kernel at TILE, as the frontend makes it."""
@@ -249,7 +250,8 @@ class CompiledKernel:
 
     @cached_property
     def ptx(self) -> str:
-        return _compile_text(self.cuda, self.plan, self.request, want_ptx=True).ptx
+        limit = _limit(self.request, self.plan, self.schedule.abreast)
+        return _compile_text(self.cuda, self.plan, self.request, limit, want_ptx=True).ptx
 
     @cached_property
     def binder(self) -> Binder:
@@ -442,10 +444,15 @@ def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     emitted = emit(lowered.placed, request.machine())
     by_turns, rings = lowered.schedule.by_turns, bool(lowered.schedule.channels)
     plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns, rings)
-    back = digest(emitted.source, request.target, compiler_package(), _flags(request))
+    limit = _limit(request, plan, lowered.schedule.abreast)
+    back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
     found = _resources_of_entry(disk.load("back", back))
     if found is None:
-        build = _compile_text(emitted.source, plan, request, want_ptx=False)
+        try:
+            build = _compile_text(emitted.source, plan, request, limit, want_ptx=False)
+        except CompileError as refusal:
+            refusal.loc = lowered.source.loc
+            raise
         found = build.cubin, _resources_to(build)
         entry = {
             "cuda": emitted.source.encode(),
@@ -456,24 +463,33 @@ def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     return Built(request, lowered, emitted.source, plan, back, *found)
 
 
-def _flags(request: Request) -> tuple[str, ...]:
-    """NVRTC options of a request.  A kernel with launch bounds ignores maxrregcount unless ptxas is told
-    that options override directives (`ptxas --help`, override-directive-values)."""
+def _limit(request: Request, plan: LaunchPlan, abreast: int) -> int | None:
+    """Registers of a thread at entry where maxnreg limits them: more than there are don't launch."""
+    if request.knobs.maxnreg is None:
+        return None
+    return request.machine().entry_registers(plan.threads * abreast)
+
+
+def _flags(request: Request, limit: int | None) -> tuple[str, ...]:
+    """NVRTC options of a request, with a limit to registers or none.  A kernel with launch bounds ignores
+    maxrregcount unless ptxas is told that options override directives (`ptxas --help`,
+    override-directive-values)."""
     flags = () if request.knobs.enable_fp_fusion else ("--fmad=false",)
-    limit = request.knobs.maxnreg
     if limit is None:
         return flags
     return *flags, f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
 
 
-def _compile_text(source: str, plan: LaunchPlan, request: Request, want_ptx: bool) -> Build:
+def _compile_text(
+    source: str, plan: LaunchPlan, request: Request, limit: int | None, want_ptx: bool
+) -> Build:
     from warploom.runtime.nvrtc import compile_cuda
 
     return compile_cuda(
         source,
         name=plan.name,
         target=request.machine(),
-        options=_flags(request),
+        options=_flags(request, limit),
         want_ptx=want_ptx,
         threads=plan.threads,
     )

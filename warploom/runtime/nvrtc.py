@@ -227,11 +227,14 @@ def _refusal(
 ) -> CompileError | InternalError:
     """The error to raise for a failed compilation."""
     if limit := re.search(_LIMIT_ERROR, log):
+        advice = "take smaller blocks, fewer buffers (num_buffers_warp_spec, num_stages), "
+        advice += "or fewer consumer groups"
+        if any("maxrregcount" in x for x in flags):
+            advice = f"raise maxnreg, or {advice}"
         return CompileError(
             "ptxas-limit",
             f"kernel {name} does not fit the hardware: {limit.group(1).strip()}",
-            help="take smaller blocks, fewer buffers (num_buffers_warp_spec, num_stages), "
-            "or fewer consumer groups",
+            help=advice,
         )
     if error := re.search(_CUDA_ERROR, log):
         number, what = int(error.group(1)), error.group(2)

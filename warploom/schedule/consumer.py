@@ -15,7 +15,7 @@ from warploom.ir.types import shape_of
 from warploom.schedule import idle, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.division import Division, piece_counts
 from warploom.schedule.model import ChannelPlan, IdlePlan, OverlapPlan, PromotionPlan, TaskPlan
-from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP, entry_registers
+from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP
 from warploom.schedule.roles import Roles
 from warploom.schedule.subject import Subject, named
 
@@ -25,7 +25,7 @@ def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str
     groups = roles.warp_groups(division.replicas)
     most = subject.target.wgmma_max_n
     if groups > 1:  # what one instruction may take of the registers: see Division.why_cramped
-        entry = entry_registers(groups * WARP_GROUP, subject.target)
+        entry = subject.target.entry_registers(groups * WARP_GROUP)
         most = min(most, 2 * (entry - INSTRUCTION_RESERVE))
 
     def columns(dot: Op) -> int:
@@ -94,9 +94,7 @@ def _overlapping_loops(
 ) -> tuple[OverlapPlan, ...] | None:
     """None where there is no loop that could be asked."""
     threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
-    registers = consumer.registers or entry_registers(
-        threads, subject.target, subject.knobs.maxnreg
-    )
+    registers = consumer.registers or subject.target.entry_registers(threads)
     chosen, reasons = overlap.plans(
         subject.structure,
         subject.knobs,

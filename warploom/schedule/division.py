@@ -27,7 +27,6 @@ from warploom.schedule.resources import (
     WARP_GROUP,
     WORK,
     budgets,
-    entry_registers,
 )
 from warploom.schedule.roles import Roles
 from warploom.schedule.split import RefusalError, Split
@@ -238,8 +237,7 @@ class Division:
         turner = self.roles.transposer_registers(self.subject.room)
         if groups * GROUP_WARPS > self.subject.target.max_warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
-        limit = None if specialized else self.subject.knobs.maxnreg
-        entry = entry_registers(groups * WARP_GROUP, self.subject.target, limit)
+        entry = self.subject.target.entry_registers(groups * WARP_GROUP)
         for o in self.subject.dots:
             columns = shape_of(o.result.type)[1] // self.parts(o)[1]
             one = columns * dtype_of(o.result.type).bits // 64
@@ -256,8 +254,10 @@ class Division:
         names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         for pieces in piece_counts([n for _, n in self.promoted()]):
             need = tiles.registers + self.partial(pieces) + reserve
-            have = entry_registers(groups * WARP_GROUP, self.subject.target)
-            if specialized:
+            have = entry
+            if not specialized:  # under a limit that it was given it may spill: that is told
+                have = self.subject.target.limited(None).entry_registers(groups * WARP_GROUP)
+            else:
                 found = budgets(count, work, self.subject.target, need, self.subject.room, turner)
                 most = budgets(count, work, self.subject.target, 0, self.subject.room, turner)
                 have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]

@@ -26,7 +26,7 @@ from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.model import MANY_TURNS, Launch, Schedule
-from warploom.schedule.resources import WARP_GROUP, entry_registers
+from warploom.schedule.resources import WARP_GROUP
 from warploom.target import Target
 
 MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
@@ -129,7 +129,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
             size = dtype_of(stores[s.op].operands[1].type).bytes
             shared += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
     threads = sum(32 * t.warps * t.replicas for t in schedule.tasks)
-    entry = entry_registers(threads * schedule.abreast, target)
+    entry = target.entry_registers(threads * schedule.abreast)
     given = any(t.registers is not None for t in schedule.tasks)
     registers = entry if given else min(entry, -(-need // 8) * 8)
     resident = min(

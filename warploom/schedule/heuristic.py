@@ -29,7 +29,7 @@ from warploom.schedule.model import (
     StorePlan,
     TaskPlan,
 )
-from warploom.schedule.resources import GROUP_WARPS, Room, entry_registers
+from warploom.schedule.resources import GROUP_WARPS, Room
 from warploom.schedule.stores import Stores
 from warploom.schedule.subject import Subject
 from warploom.schedule.tasks import plan_tasks, with_stores
@@ -62,10 +62,27 @@ def choose(
     shared = _asked_abreast(subject)
     if shared is not None:
         return shared
-    schedule, need = _scheduled(subject)
-    if not schedule.specialized or not roles.is_free(subject):
+    if not roles.is_free(subject):
+        return _scheduled(subject)[0]
+    try:
+        schedule, need = _scheduled(subject)
+    except CompileError as refusal:
+        return _instead(subject, refusal)
+    if not schedule.specialized:
         return schedule
     return _faster(subject, schedule, need, launch or Launch())
+
+
+def _instead(subject: Subject, refusal: CompileError) -> Schedule:
+    """The uniform schedule of a kernel that can't be specialized, where nobody asked for that.  Raises
+    `refusal` where there is none either."""
+    try:
+        schedule, _ = _scheduled(subject.afresh(), plainly=True)
+    except CompileError:
+        raise refusal from None
+    return replace(
+        schedule, reasons=(Reason("kernel", "uniform", refusal.message), *schedule.reasons)
+    )
 
 
 def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> Schedule:
@@ -77,6 +94,8 @@ def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> 
     except CompileError:  # as uniform it doesn't fit
         return schedule
     if work is None or any(r.warn for r in other.reasons):
+        return schedule
+    if plain_need > (subject.target.entry_limit or plain_need):  # it would spill
         return schedule
 
     def form(s: Schedule, registers: int) -> forms.Form:
@@ -191,7 +210,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     overlaps = consumer.overlaps(subject, who, division, tasks[0])
     deferred = consumer.deferred(subject, overlaps)
     idle = consumer.idles(subject, who, division) if shared else ()
-    entry = entry_registers(sum(t.warps * t.replicas for t in tasks) * 32, subject.target)
+    entry = subject.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)
     promotions = consumer.promotions(subject, division, joins, tasks[0].registers or entry)
     turns = consumer.turns(subject, ends, channels)
     names = who.names

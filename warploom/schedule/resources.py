@@ -57,11 +57,6 @@ class Room:
 _KNOB = {"consumer": "reg_inc_consumer", "producer": "reg_dec_producer"}  # by a task's role
 
 
-def entry_registers(threads: int, target: Target, limit: int | None = None) -> int:
-    """What `Target.entry_registers` says, at most `limit`."""
-    return target.entry_registers(threads, limit)
-
-
 def budgets(
     replicas: int,
     work: str,
@@ -76,7 +71,7 @@ def budgets(
     reallocation brings nothing: with one consumer group each thread has all that it can address.
     transposer: registers of a transposer's threads, 0 where there is none.  lean: the producer gets what it
     manages with."""
-    entry = entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP, target)
+    entry = target.entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP)
     pool = (replicas + 1 + bool(transposer)) * entry - transposer
     usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
     for low in range(least if lean else usual, least - 1, -8):
@@ -88,9 +83,7 @@ def budgets(
     return None
 
 
-def check_registers(
-    tasks: tuple[TaskPlan, ...], target: Target, limit: int | None, loc: Loc | None
-) -> None:
+def check_registers(tasks: tuple[TaskPlan, ...], target: Target, loc: Loc | None) -> None:
     """Σ threads · budget must not exceed threads · entry registers: setmaxnreg.inc waits for registers
     that nobody will release.  Raises CompileError."""
     asked = [(t, t.registers) for t in tasks if t.registers is not None]
@@ -108,7 +101,7 @@ def check_registers(
     if not asked:
         return
     threads = sum(32 * t.warps * t.replicas for t in tasks)
-    entry = entry_registers(threads, target, limit)
+    entry = target.entry_registers(threads)
     pool = threads * entry
     need = sum(32 * t.warps * t.replicas * (t.registers or entry) for t in tasks)
     if need > pool:
@@ -122,7 +115,7 @@ def check_registers(
             f"{threads} threads are launched with ({entry} each): {parts}",
             loc,
             help="lower reg_inc_consumer or reg_dec_producer"
-            + (", or raise maxnreg" if limit is not None else ""),
+            + (", or raise maxnreg" if target.entry_limit is not None else ""),
         )
 
 

@@ -16,7 +16,6 @@ from warploom.schedule.resources import (
     Room,
     budgets,
     check_registers,
-    entry_registers,
 )
 from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.subject import Subject
@@ -45,7 +44,7 @@ def plan_tasks(
     work = division.work(roles.loads)
     turner = roles.transposer_registers(subject.room)
     pair = budgets(replicas, work, subject.target, need, subject.room, turner, bool(lean))
-    entry = entry_registers(roles.warp_groups(replicas) * WARP_GROUP, subject.target)
+    entry = subject.target.entry_registers(roles.warp_groups(replicas) * WARP_GROUP)
     dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
     if pair is None or pair[1] == entry or (subject.abreast > 1 and need <= entry and not lean):
         pair = None
@@ -58,7 +57,7 @@ def plan_tasks(
     if turner:
         own = turner if pair or low or high else None
         plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
-    check_registers(plans, subject.target, subject.knobs.maxnreg, subject.func.loc)
+    check_registers(plans, subject.target, subject.func.loc)
     total = sum(t.warps * t.replicas for t in plans)
     if total > subject.target.max_warps:
         raise CompileError(
