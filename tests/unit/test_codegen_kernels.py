@@ -316,12 +316,24 @@ def test_exchanges_take_turns_in_halves_of_the_scratch(exchanges: bool, barriers
 
 @pytest.mark.parametrize(
     ("at", "asked"),
-    [("%c0", False), ("%program", False), ("%rows", False), ("%M", True), ("%back", True)],
+    [
+        ("%c0", False),
+        ("%program", False),
+        ("%rows", False),
+        ("%M", True),
+        ("%back", True),
+        ("%narrowed", True),  # of 2^31 rows and more the sign is another
+        ("%narrow_sum", True),
+    ],
 )
 def test_what_cannot_lie_before_an_array_is_not_tested_for_it(at: str, asked: bool) -> None:
     before = SIZES + "  %program = program_id() {axis=0} : i32\n"
     before += "  %size = const() {value=64, dtype=i32} : i32\n"
     before += "  %rows = mul(%program, %size) : i32\n  %back = sub(%program, %size) : i32\n"
+    before += "  %wide = cast(%rows) {dtype=i64} : i64\n  %many = mul(%wide, %wide) : i64\n"
+    before += "  %narrowed = cast(%many) {dtype=i32} : i32\n"
+    before += "  %byte = const() {value=100, dtype=i8} : i8\n  %bytes = add(%byte, %byte) : i8\n"
+    before += "  %narrow_sum = cast(%bytes) {dtype=i32} : i32\n"
     before += view("a", "f32") + view("b", "f32")
     body = f"""    %x = load_box(%a_view, {at}, %c0) {{shape=(64, 64)}} : tile<64x64xf32>
     store_box(%b_view, %x, %c0, %c0)"""

@@ -68,3 +68,25 @@ def test_the_host_negates_conditions() -> None:
     chosen = ("select", "i1", ("not", "i1", flag), ("const", 5), ("const", 7))
     compute = host.compile_expressions([chosen])
     assert compute((3,)) == (5,) and compute((4,)) == (7,)
+
+
+@wl.jit
+def unaligned_rows(a, b, out, m, k, stride):
+    rows = tl.arange(0, 128)[:, None]
+    columns = tl.arange(0, 64)[None, :]
+    total = tl.zeros((128, 64), tl.float32)
+    for piece in range(0, k, 64):
+        at = piece + tl.arange(0, 64)
+        inside = (rows < m) & (at[None, :] < k)
+        x = tl.load(a + rows * stride + at[None, :], mask=inside, other=0.0)
+        y = tl.load(b + at[:, None] * 64 + columns, mask=at[:, None] < k, other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows * 64 + columns, total)
+
+
+def test_what_the_next_turn_reads_is_asked_for_whatever_the_loop_calls_its_index() -> None:
+    c = unaligned_rows.compile(
+        signature=("*bf16:16", "*bf16:16", "*fp32:16", "i32", "i32", "i32"), num_consumer_groups=1
+    )
+    kernel = c.cuda[c.cuda.index('extern "C" __global__') :]
+    assert kernel.count("ahead(") == kernel.count("load_units(") > 0

@@ -69,6 +69,19 @@ _KEEP_SIGN = frozenset(
 )
 
 
+def _keeps_sign(o: Op) -> bool:
+    """Is the result not negative where no operand is?  (What counts places in 32 bits or more doesn't wrap:
+    memory has fewer.)"""
+    if o.kind not in _KEEP_SIGN:
+        return False
+    source, to = dtype_of(o.operands[-1].type), dtype_of(o.result.type)
+    if o.kind is arith.cast:
+        return source.is_int and to.bits - (to.kind == "int") >= source.bits - (
+            source.kind == "int"
+        )
+    return to.bits >= 32 or o.kind not in (arith.add, arith.mul)
+
+
 class Emitter:
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
@@ -489,8 +502,7 @@ class Emitter:
         return " && ".join(tests)
 
     def never_negative(self, v: Value, depth: int = 8) -> bool:
-        """Is an integer scalar at least 0, as far as its definition tells?  (What
-        counts places doesn't wrap: memory has fewer.)"""
+        """Is an integer scalar at least 0, as far as its definition tells?"""
         known = self.const(v)
         if known is not None:
             return known >= 0
@@ -505,7 +517,7 @@ class Emitter:
         if o.kind in _COUNTS:
             return True
         parts = o.operands[1:] if o.kind is arith.select else o.operands
-        keeps = o.kind in _KEEP_SIGN and depth > 0
+        keeps = _keeps_sign(o) and depth > 0
         return keeps and all(self.never_negative(x, depth - 1) for x in parts)
 
     def int_of(self, v: Value) -> str | None:

@@ -137,27 +137,36 @@ def _operation(e: Emitter, o: Op) -> None:
         return
     sources = [e.regs(v) for v in o.operands]
     dst = e.array(result)
-    if _shares(e, o):
+    steps = _steps(e, o)
+    if steps is not None:
+        e.steps[result] = steps
+    if steps is not None and _shares(e, o, steps):
         first = e.name(f"{result.hint or 'tile'}_first", "first")
         e.line(
             f"const int {first} = {expression(o.kind, elem, *(read(r.elements[0], elem) for r in sources))};"
         )
-        for i, more in enumerate(e.steps[result]):
+        for i, more in enumerate(steps):
             e.line(f"{dst.name}[{i}] = {expression(arith.add, elem, first, literal(more, elem))};")
         return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
 
 
-def _shares(e: Emitter, o: Op) -> bool:
-    """Are some elements of a sum or difference of indices the same (row + 8 - (column + 8))?  As the first
-    one and a constant, the C compiler finds them, and does once what is computed from them."""
+def _steps(e: Emitter, o: Op) -> tuple[int, ...] | None:
+    """By how much the registers of a sum or difference of indices exceed its first (Emitter.steps); None
+    where that is not known."""
     if o.kind not in (arith.add, arith.sub) or not all(v in e.steps for v in o.operands):
-        return False
+        return None
     x, y = (e.steps[v] for v in o.operands)
     sign = 1 if o.kind is arith.add else -1
     total = [a + sign * b for a, b in zip(x, y, strict=True)]
-    e.steps[o.result] = tuple(n - total[0] for n in total)
-    return len(set(x)) > 1 and len(set(y)) > 1 and len(set(total)) < len(total)
+    return tuple(n - total[0] for n in total)
+
+
+def _shares(e: Emitter, o: Op, steps: tuple[int, ...]) -> bool:
+    """Are some elements of a sum or difference of indices the same (row + 8 - (column + 8))?  As the first
+    one and a constant, the C compiler finds them, and does once what is computed from them."""
+    moving = all(len(set(e.steps[v])) > 1 for v in o.operands)
+    return moving and len(set(steps)) < len(steps)
 
 
 def _fast_div(e: Emitter, o: Op) -> None:

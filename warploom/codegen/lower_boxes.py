@@ -88,8 +88,8 @@ class _Box:
         return max(1, math.gcd(run, widest))
 
     def moved(self) -> tuple[int, int] | None:
-        """(axis, elements) by which the box moves on from one turn of a loop around to the next, but for that
-        over its pieces."""
+        """(axis, elements) by which the box moves on from one turn of a loop around to the next; not of one
+        that goes through its parts."""
         steps = ((axis, self._step_of(v)) for axis, v in enumerate(self.offsets))
         return next(((axis, by) for axis, by in steps if by > 0), None)
 
@@ -97,9 +97,9 @@ class _Box:
         """What each turn of the loops around adds to v, as far as its definition tells; 0: nothing."""
         o, loop = self.e.definitions.get(v), self.e.loops.get(v)
         if o is None:
-            if loop is None or loop.kind is not control.for_ or v.hint == "piece":
+            if loop is None or loop.kind is not control.for_:
                 return 0
-            is_index = loop.regions[0].params[0] is v
+            is_index = loop.regions[0].params[0] is v and not _goes_through_parts(loop)
             return (self.e.const(loop.operands[2]) or 0) if is_index else 0
         if o.kind is arith.add:
             return sum(map(self._step_of, o.operands))
@@ -134,6 +134,12 @@ class _Box:
     def endless(self, axis: int) -> bool:
         """Does no coordinate reach the extent?"""
         return (self.e.const(self.extent(axis)) or 0) >= tile.UNBOUNDED
+
+
+def _goes_through_parts(loop: Op) -> bool:
+    """Does each turn of the loop take another part of the same slot?"""
+    (body,) = loop.regions
+    return any(o.kind is hopper.shared_slice and body.params[0] in o.operands for o in body.ops)
 
 
 def _box(e: Emitter, v: Value, offsets: Sequence[Value]) -> _Box:

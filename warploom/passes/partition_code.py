@@ -140,7 +140,10 @@ class _Partition:
     def allocation(self, item: str) -> str:
         """Name of the memory in which an item's slots lie."""
         plan = next(c for c in self.schedule.channels if item in c.items)
-        ring = next(r for v, r in self.rings.items() if v.hint == plan.name)
+        channel = next(
+            o for o in self.structure.ops if o.kind is task.channel and o.attrs["name"] == plan.name
+        )
+        ring = self.rings[channel.result]
         place = ring.items[plan.items.index(item)]
         made = next(o for o in self.top.ops if place in o.results)
         name: str = made.attrs["name"]
