@@ -333,3 +333,45 @@ def test_accesses_of_one_memory_keep_their_order() -> None:
     order = [o.kind for o in walk(tasks.regions[1]) if o.kind in kinds_of]
     assert order == [hopper.tma_load, hopper.tma_load, tile.store, tile.atomic]
     assert not any(o.kind in (tile.atomic, tile.store) for o in walk(tasks.regions[0]))
+
+
+@wl.jit
+def counted(
+    a: Any, b: Any, c: Any, count: Any, flag: Any, K: Any, BLOCK_K: tl.constexpr, PARTS: tl.constexpr
+) -> None:  # fmt: skip
+    """Each program stores a product; the last one that has tells somebody that all are there."""
+    part = tl.program_id(0)
+    rows, columns = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
+    total = tl.zeros((64, 64), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        at = part * K + k + tl.arange(0, BLOCK_K)
+        x = tl.load(a + rows * (K * PARTS) + at[None, :])
+        y = tl.load(b + at[:, None] * 64 + columns)
+        total = tl.dot(x, y, total)
+    tl.store(c + part * 64 * 64 + rows * 64 + columns, total)
+    before = tl.atomic_add(count, 1)
+    if before == PARTS - 1:
+        tl.store(flag, 1)
+
+
+def test_a_count_comes_behind_what_all_threads_stored() -> None:
+    """Its result is used as well as looked at by others: TMA has written, and all threads have met."""
+    k, parts = 128, 3
+    rng = np.random.default_rng(0)
+    a = rng.integers(-2, 3, (64, k * parts)).astype(BF16)
+    b = rng.integers(-2, 3, (k * parts, 64)).astype(BF16)
+    c = np.zeros((parts, 64, 64), np.float32)
+    count, flag = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    meta = {"BLOCK_K": 64, "PARTS": parts, "num_consumer_groups": 0}
+    compiled = counted.compile_for(a, b, c, count, flag, k, grid=(parts,), **meta)
+    assert {s.via for s in compiled.schedule.stores if s.op == "store0"} == {"tma"}
+    ops = [o for o in walk(compiled.lowered.at(Level.WARP).body) if o.kind.effect]
+    (at,) = (i for i, o in enumerate(ops) if o.kind is tile.atomic)
+    written, met, once = ops[at - 3 : at]
+    assert written.kind is hopper.tma_store_wait and not written.attrs["read"]
+    assert met.kind is hopper.group_sync and once.kind is task.elect
+    compiled.simulate(a, b, c, count, flag, k, grid=(parts,))
+    for i in range(parts):
+        mine = slice(i * k, (i + 1) * k)
+        np.testing.assert_array_equal(c[i], np.float32(a[:, mine]) @ np.float32(b[mine]))
+    assert count[0] == parts and flag[0] == 1

@@ -276,10 +276,11 @@ class _Writer:
             self.copy(o, b)
 
     def in_order(self, o: Op, b: Builder) -> None:
-        """A barrier before what others stored or still load, and before what tells others of all stores."""
+        """A barrier before what others stored or still load, and before what tells others of all stores.
+        (What the producer does orders its own accesses alone: it has no part in the stores.)"""
         if self.elected or self.alone:
             return
-        if o in self.shared.announcing:
+        if o in self.shared.announcing and self.plan.role != "producer":
             if any(s.via == "tma" for s in self.shared.stores.values()):
                 select_instructions.complete_stores(b)
             # Groups that take tiles in turn announce each its own.

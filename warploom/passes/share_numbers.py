@@ -4,7 +4,7 @@ Order: at WARP, after fuse_tasks; a producer that is one elected thread, or a lo
 none of it.
 
 before:  %n = atomic(%p, %one) {fn="add"}              by 4 warps, with the result in use
-after:   group_sync()                                  the number before was read by all
+after:   group_sync()                                  all have read the number before
          elect() do { %m = atomic(%p, %one) {fn="add"};  shared_put(%numbers, %m) }
          group_sync()
          %n = shared_get(%numbers)
@@ -98,7 +98,8 @@ class _Sharer:
             wide = got if stored == t.dtype else arith.cast(b, got, dtype=stored)
             hopper.shared_put(b, place, wide)
 
-        hopper.group_sync(b, scope=scope)
+        if not _have_met(b):
+            hopper.group_sync(b, scope=scope)
         if self.replicas > 1:
             self.is_new = True
             first = arith.eq(b, self.replica, build.const(b, 0), hint="first")
@@ -110,3 +111,9 @@ class _Sharer:
         if stored != t.dtype:
             number = arith.cast(b, number, dtype=t.dtype)
         b.ops[-1] = b.ops[-1].with_(results=o.results)
+
+
+def _have_met(b: Builder) -> bool:
+    """Has nothing been done since a barrier of the whole task?"""
+    last = next((o for o in reversed(b.ops) if o.regions or o.kind.effect), None)
+    return last is not None and last.kind is hopper.group_sync and last.attrs["scope"] == "task"

@@ -271,7 +271,7 @@ class Accesses:
     def announcing(self) -> set[Op]:
         """Atomics that may tell somebody, in this launch or not, that the program's stores are done: of one
         number, with release order, behind a store (or an atomic on a tile, which all threads do as well) or
-        in a loop with one, and for their effect alone.
+        in a loop with one.
 
         All threads' stores come before them, those of TMA as well: a barrier and the fence of the thread that
         does the atomic order them for others (PTX ISA, "Causality order": barriers synchronise, and base
@@ -288,8 +288,6 @@ class Accesses:
             if o.kind is not tile.atomic or isinstance(o.operands[0].type, Tile):
                 continue
             if o.attrs.get("sem", "relaxed") in ("relaxed", "acquire"):
-                continue
-            if self.structure.users.get(o.result):
                 continue
             around = {p for p in self.structure.enclosing(o) if p.kind is not control.if_}
             if any(

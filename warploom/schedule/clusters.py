@@ -45,16 +45,16 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         at = next(o for o in structure.ops if o in aliased)
         why = "the kernel loads memory that it also writes, and CTAs keep no order"
         raise _refused(n, why, at.loc, "use num_ctas=1")
-    announcing = accesses.announcing()
-    if announcing:
-        at = next(o for o in structure.ops if o in announcing)
-        why = "it tells others that stores are done, and one CTA does not know of another's"
-        raise _refused(n, why, at.loc, "use num_ctas=1")
     numbers = Numbers(structure, accesses)
     number = next((o for o in structure.ops if numbers.gives(o)), None)
     if number is not None:
         why = "what it reads from memory there has to be the same number for all CTAs"
         raise _refused(n, why, number.loc, "use num_ctas=1: numbers cross tasks, not yet CTAs")
+    announcing = accesses.announcing()
+    if announcing:
+        at = next(o for o in structure.ops if o in announcing)
+        why = "it tells others that stores are done, and one CTA does not know of another's"
+        raise _refused(n, why, at.loc, "use num_ctas=1")
     rows, columns = shape_of(dots[0].result.type)
     tried: list[tuple[str, Op]] = []
     for axis in (0, 1) if rows >= columns else (1, 0):
