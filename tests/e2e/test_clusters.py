@@ -9,7 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.e2e.conftest import _no_nvrtc
 from warploom.kernels.gemm import gemm_pointers
+from warploom.runtime import compiled as module
 from warploom.runtime.compiled import CompiledKernel
 
 BF16 = ml_dtypes.bfloat16
@@ -70,3 +72,19 @@ def test_a_launch_counts_clusters() -> None:
     a, b, c = args[:3]
     want = (a.astype(np.float32) @ b.astype(np.float32)).astype(BF16)
     assert np.array_equal(c.view(np.uint16), want.view(np.uint16))
+
+
+def test_slots_that_threads_fill_are_released_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A is stored by threads, whose order a relaxed arrival would not hand on; B is multicast."""
+    monkeypatch.setattr(module, "_compile_text", _no_nvrtc)
+    rows, *args = arguments(128, 64, 192)
+    a = np.zeros((128, 193), BF16)[:, :192]
+    a[:] = rows
+    args = [a, *args[:5], 193, *args[6:]]
+    meta = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1}
+    meta |= {"num_ctas": 2, "num_consumer_groups": 1, "num_buffers_warp_spec": 1}
+    kernel = gemm_pointers.compile_for(*args, grid=(1,), **meta)
+    assert {c.via for c in kernel.schedule.channels} == {("registers", "tma")}
+    kernel.simulate(*args, grid=(1,))
+    want = (a.astype(np.float32) @ args[1].astype(np.float32)).astype(BF16)
+    assert np.array_equal(args[2], want)

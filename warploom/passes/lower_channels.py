@@ -447,8 +447,9 @@ def _release(b: Builder, ring: Ring, slot: Value) -> None:
     if ring.everyone is None:
         hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
         return
-    # wgmma's reads are over: only ordinary ones have to be released
-    relaxed: dict[str, Any] = {} if ring.generic else {"sem": "relaxed"}
+    # wgmma's reads are over: only ordinary ones have to be released, and what was stored by ordinary ones
+    ordinary = ring.generic or not ring.only_tma
+    relaxed: dict[str, Any] = {} if ordinary else {"sem": "relaxed"}
     hopper.mbarrier_arrive(b, ring.empty, slot, ring.everyone, by="warp", **relaxed)
 
 
