@@ -2,7 +2,8 @@
 
 Order: first after the frontend, and again after structure_access, which leaves the pointer arithmetic behind
 that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
-that structure_access makes do.  Dots of too few rows are turned (ir/turned.py).
+that structure_access makes do.  Dots of too few rows are turned (ir/turned.py); tiles
+that loops pass on and that differ by a number are passed on as that number (ir/shifted.py).
 `number_ops` then gives the ids that a schedule names.
 
     before:  %n = const() {value=4, dtype=i32} : i32
@@ -30,6 +31,7 @@ from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
 from warploom.ir.divisors import describe_views
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
+from warploom.ir.shifted import carry_numbers
 from warploom.ir.simplify import Simplifier
 from warploom.ir.turned import carry_turned, turn_dots
 from warploom.ir.types import Scalar
@@ -39,7 +41,15 @@ from warploom.target import Target
 
 def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
-    steps = (_simplify, carry_turned, merge_equal, hoist_invariant, hoist_views, drop_dead)
+    steps = (
+        _simplify,
+        carry_turned,
+        carry_numbers,
+        merge_equal,
+        hoist_invariant,
+        hoist_views,
+        drop_dead,
+    )
     return describe_views(until_stable(turn_dots(specialize(func)), steps))
 
 

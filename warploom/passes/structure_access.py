@@ -117,6 +117,9 @@ class _Analysis:
     proving: set[Value] = field(
         default_factory=set
     )  # passed-on values whose sign is being looked for
+    least: dict[Value, int] = field(
+        default_factory=dict
+    )  # passed-on values and what they are being shown not to fall below
 
     def number(self, values: Iterable[Hashable]) -> None:
         for v in values:
@@ -357,8 +360,9 @@ class _Analysis:
             return True
         known = self.affine.get(v)
         if known is not None and not known.coefs and Poly.atom(v) != known.start:
-            return self.nonnegative(known.start)
-        if v in self.passed_on:
+            if self.nonnegative(known.start):
+                return True
+        elif v in self.passed_on:
             self.proving.add(v)
             try:
                 return all(map(self._value_nonnegative, self.passed_on[v]))
@@ -373,13 +377,43 @@ class _Analysis:
             return self._value_nonnegative(o.operands[0])
         if o.kind is arith.idiv:
             return self._value_nonnegative(o.operands[0])
-        if o.kind in (arith.minimum, arith.cast, arith.shr, arith.add, arith.mul):
+        if o.kind in (arith.minimum, arith.cast, arith.shr, arith.mul):
             return all(self._value_nonnegative(x) for x in o.operands)
+        if o.kind is arith.add:
+            x, y = o.operands
+            more = constant_of(self.makers.get(y))
+            if more is not None:
+                return self._at_least(x, -int(more))
+            return self._value_nonnegative(x) and self._value_nonnegative(y)
         if o.kind is arith.maximum:
             return any(self._value_nonnegative(x) for x in o.operands)
         if o.kind is arith.select:
             return all(self._value_nonnegative(x) for x in o.operands[1:])
         return False
+
+    def _at_least(self, v: Value, low: int) -> bool:
+        """Whether v is `low` or more: of numbers that begin below 0, as one step before the first."""
+        o = self.makers.get(v)
+        constant = constant_of(o)
+        if constant is not None:
+            return constant >= low
+        if v in self.least and self.least[v] >= low:  # (by induction over the iterations)
+            return True
+        if v in self.passed_on and v not in self.least:
+            self.least[v] = low
+            try:
+                return all(self._at_least(x, low) for x in self.passed_on[v])
+            finally:
+                del self.least[v]
+        if o is not None and o.kind is arith.select:
+            return all(self._at_least(x, low) for x in o.operands[1:])
+        if o is not None and o.kind in (arith.add, arith.sub):
+            x, y = o.operands
+            more = constant_of(self.makers.get(y))
+            if more is not None:
+                more = int(more)
+                return self._at_least(x, low - more if o.kind is arith.add else low + more)
+        return low <= 0 and v not in self.least and self._value_nonnegative(v)
 
 
 def _promised(region: Region, makers: dict[Value, Op]) -> set[Value]:

@@ -99,8 +99,10 @@ def assign(subject: Subject, plainly: bool) -> Roles:
         demand, loads = assigner.demand(loads, is_fused=True)
     elif any(subject.hints.keeps(o) for o in loads):
         demand, loads = assigner.demand([o for o in loads if not assigner.kept(o)])
-    if specialized and (vectors := assigner.vectors(loads)):
-        demand, loads = assigner.demand([o for o in subject.ops if o in loads or o in vectors])
+    if loads and (vectors := assigner.vectors(loads)):
+        ahead = [o for o in subject.ops if o in loads or o in vectors]
+        demand, loads = assigner.demand(ahead, is_fused=not specialized)
+    assigner.settle(loads)
     relays = assigner.relayed(loads) if specialized else frozenset()
     return Roles(specialized, demand, loads, relays)
 
@@ -109,6 +111,7 @@ def assign(subject: Subject, plainly: bool) -> Roles:
 class _Assigner:
     subject: Subject
     stayed: dict[Op, str] = field(default_factory=dict)  # loads that no producer does, and why
+    small: dict[Op, str] = field(default_factory=dict)  # vectors among them, if none brings these
 
     def producer_loads(self) -> list[Op]:
         """Loads of whole tiles that reach a dot's operands by tile arithmetic alone, and those for which the
@@ -131,9 +134,17 @@ class _Assigner:
     def movable(self, o: Op) -> bool:
         """May load o be issued by a task of its own?  Small ones are not worth a slot."""
         why = self.why_not_movable(o)
-        if why:
+        if why and self.is_brought(o):
+            self.small[o] = why
+        elif why:
             self.stays(o, why)
         return why is None
+
+    def settle(self, loads: list[Op]) -> None:
+        """Tells of vectors for which there turned out to be nobody."""
+        for o, why in self.small.items():
+            if o not in loads:
+                self.stays(o, why)
 
     def why_not_movable(self, o: Op) -> str | None:
         shape = shape_of(o.result.type)
@@ -157,19 +168,20 @@ class _Assigner:
         return None
 
     def vectors(self, loads: list[Op]) -> list[Op]:
-        """Rows of numbers that the consumer reads in a loop: the producer brings them where TMA can, so that
-        no tile's end waits for memory."""
-        return [
-            o
-            for o in self.subject.ops
-            if o.kind is tile.load_box
+        """Rows of numbers that the consumer reads in a loop: whoever brings its operands brings them, where
+        TMA can, so that no step and no tile's end waits for memory."""
+        return [o for o in self.subject.ops if o not in loads and self.is_brought(o)]
+
+    def is_brought(self, o: Op) -> bool:
+        """Is o the load of a row in a loop, for which TMA can run ahead?"""
+        return (
+            o.kind is tile.load_box
             and rings.is_vector(o)
-            and o not in loads
             and any(p.kind is not control.if_ for p in self.subject.structure.enclosing(o))
             and self.why_not_ahead(o) is None
             and self.subject.hints.keeps(o) is None
             and self.subject.accesses.why_not_tma(o, shape_of(o.result.type)) is None
-        ]
+        )
 
     def relayed(self, loads: list[Op]) -> frozenset[Op]:
         """Operands that wgmma needs in another order than memory has them, and that can land as they are."""
