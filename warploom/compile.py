@@ -1,6 +1,6 @@
 """The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
 
-    TILE ── canonicalize, structure_access, take_promises ── (choose_cluster, partition_ctas)
+    TILE ── canonicalize, structure_access, take_promises, load_once ── (choose_cluster, partition_ctas)
          ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
@@ -25,6 +25,7 @@ from warploom.passes import PASSES
 from warploom.passes.allocate_shared import allocate_shared
 from warploom.passes.assign_layouts import assign_layouts
 from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.load_once import load_once
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_ctas import partition_ctas
 from warploom.passes.structure_access import structure_access
@@ -125,6 +126,7 @@ def lower(
     if structured:
         step("structure_access", lambda f: structure_access(f, None, target))
     step("take_promises", lambda f: take_promises(f, None, target))
+    step("load_once", lambda f: load_once(f, None, target))
     if structured:
         step("canonicalize", lambda f: canonicalize(f, None, target))
     whole = steps[-1][1]

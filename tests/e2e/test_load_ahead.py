@@ -11,7 +11,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.ir.core import walk
-from warploom.ir.ops import control, tile
+from warploom.ir.ops import control, task, tile
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.ahead import BUDGET
 
@@ -159,3 +159,43 @@ def test_registers_limit_how_far() -> None:
         else:
             compiled = road.compile_for(centred, args, 1, meta)
         assert ahead(compiled) == found
+
+
+@wl.jit
+def normed(
+    x_ptr: Any, w_ptr: Any, label_ptr: Any, y_ptr: Any, columns: Any, BLOCK: tl.constexpr,
+    HOW: tl.constexpr,
+) -> None:  # fmt: skip
+    """A weight behind a sum, a number named by an index behind a loop."""
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < columns, other=0)
+    total = tl.sum(x, axis=0)
+    if HOW == "written":
+        tl.store(w_ptr + at, x, mask=at < columns)
+    if HOW == "atomic":
+        tl.atomic_add(label_ptr + 1, 1, sem="acq_rel")
+    start = total if HOW == "depends" else 0
+    w = tl.load(w_ptr + start * 0 + tl.minimum(start, 0) + at, mask=at < columns, other=0)
+    for i in range(0, columns, BLOCK):
+        total += tl.max(tl.load(x_ptr + i + at, mask=i + at < columns, other=0), axis=0)
+    label = tl.load(label_ptr)
+    chosen = tl.load(x_ptr + label)
+    tl.store(y_ptr + at, w * total + chosen, mask=at < columns)
+
+
+@pytest.mark.parametrize("how", ["plain", "written", "atomic", "depends"])
+def test_loads_behind_what_threads_wait_for(how: str) -> None:
+    rng = np.random.default_rng(1)
+    x, w = (road.filled(rng.integers(0, 9, 40), np.int32) for _ in "xw")
+    label = road.filled(np.array([7, 0]), np.int32)
+    args = [x, w, label, road.array((40,), np.int32), 40]
+    compiled, after = road.check_equal(normed, args, 1, {"BLOCK": 64, "HOW": how})
+    weight = x if how == "written" else w
+    np.testing.assert_array_equal(after[3], weight * (x.sum() + x.max()) + x[7])
+    early = compiled.schedule.early
+    assert len(early) == {"plain": 3, "atomic": 0}.get(how, 2)
+    main = next(o for o in walk(compiled.placed.body) if o.kind is task.tasks).regions[0]
+    kinds = [o.kind for o in main.ops]
+    first = kinds.index(tile.reduce)
+    loads = [i for i, k in enumerate(kinds) if k in (tile.load, tile.load_box)]
+    assert sum(i < first for i in loads) == 1 + len(early)

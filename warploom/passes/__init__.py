@@ -9,6 +9,7 @@ from warploom.passes.hand_over_stores import hand_over_stores
 from warploom.passes.insert_channels import insert_channels
 from warploom.passes.join_dots import join_dots
 from warploom.passes.load_ahead import load_ahead
+from warploom.passes.load_early import load_early
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.order_numbers import order_numbers
 from warploom.passes.partition_code import partition_code
@@ -35,6 +36,7 @@ PASSES = (
     ("share_copies", share_copies, Level.WARP),
     ("fuse_tasks", fuse_tasks, Level.WARP),
     ("share_numbers", share_numbers, Level.WARP),
+    ("load_early", load_early, Level.WARP),
     ("load_ahead", load_ahead, Level.WARP),
     ("merge_elects", merge_elects, Level.WARP),
 )

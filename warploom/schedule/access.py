@@ -24,6 +24,18 @@ from warploom.target import Target
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 _POWER_LIMIT = 1 << 16
 _SAME_DIVISOR = frozenset({arith.cast, arith.neg})
+_KEEP_SIGN = frozenset(
+    {
+        arith.add,
+        arith.mul,
+        arith.idiv,
+        arith.rem,
+        arith.minimum,
+        arith.maximum,
+        arith.cast,
+        arith.select,
+    }
+) | {tile.splat, tile.expand_dims, tile.broadcast, tile.transpose}
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
 
 
@@ -108,6 +120,26 @@ class Accesses:
             taken = math.gcd(*(self.divisor(x) for x in self._passed_on[v]))
             self._divisors = known
         return found
+
+    def never_negative(self, v: Value) -> bool:
+        """Is the integer v, or each of a tile, at least 0, as far as its definition tells?  (What counts
+        places doesn't wrap: memory has fewer.)"""
+        n = self.constant(v)
+        if n is not None:
+            return n >= 0
+        made = self.structure.made[v]
+        o = made.op
+        if o is None:
+            return made.index in self.func.attrs.get("nonnegative", ())
+        if made.region is not None:
+            index = o.kind is control.for_ and made.index == 0
+            return index and self.never_negative(o.operands[0])
+        if o.kind in (tile.program_id, tile.num_programs):
+            return True
+        if o.kind is tile.arange:
+            return int(o.attrs["start"]) >= 0
+        parts = o.operands[1:] if o.kind is arith.select else o.operands
+        return o.kind in _KEEP_SIGN and all(map(self.never_negative, parts))
 
     def invariant(self, v: Value) -> bool:
         """Can the host compute v from the launch's arguments alone?"""

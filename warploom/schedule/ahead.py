@@ -1,10 +1,14 @@
-"""Which loads of a kernel without dots run ahead of the iteration that uses them, in registers.
+"""Which loads of a kernel without dots are issued earlier than they stand: in front of what their threads
+wait for, and ahead of the iteration that uses them.  What they bring waits in registers.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
-combine what they loaded (a reduction has barriers in it), nobody loads while all wait: then the next
-iterations' loads are issued in front of this one's work, and their elements wait in registers.  Loops that
-only compute element by element are left alone, unless they say how many stages they want: NVRTC unrolls
-them, and the loads of several iterations stand together.
+combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
+moves no load ahead of a store.  There the next iteration's loads are issued in front of this one's work, and
+their elements wait in registers.  Loops that only add up are left alone, unless they say how many stages they
+want: the compiler unrolls them, and loads of several iterations stand together.
+
+Likewise within a block: a weight that is loaded behind a reduction is on its way before it, as far as its
+place is known there.
 """
 
 from __future__ import annotations
@@ -14,13 +18,16 @@ from collections.abc import Sequence
 
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
-from warploom.ir.types import DType, Tile
+from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.model import AheadPlan
 from warploom.schedule.subject import Subject, named
 
 # Bytes a thread's elements on their way may take, of the 128 or so that a thread of half a multiprocessor's
 # 2048 has.
 BUDGET = 48
+NOT_WAITED = 32  # the same in a loop where no thread waits for others
+HELD = 96  # of loads that a block issues early
+HELD_OVER_LOOPS = 32
 MOST = 2  # iterations; a loop's body is written 2·n + 1 times
 _HARMLESS = (control.assume, control.device_assert, control.device_print)
 
@@ -29,16 +36,19 @@ def plans(subject: Subject) -> tuple[AheadPlan, ...]:
     """The loads that run ahead in each loop that nothing is looped in."""
     found = []
     for loop in subject.ops:
-        if loop.kind is not control.for_ or (asked := _asked(subject, loop)) < 1:
+        if loop.kind is not control.for_:
+            continue
+        asked, budget = _asked(subject, loop)
+        if asked < 1:
             continue
         loads = [o for o in loop.regions[0].ops if _movable(subject, o, loop)]
-        if not loads or not _only_loads(subject, loop):
+        if not loads or not _only_loads(loop):
             continue
         each = sum(_bytes(o, subject.knobs.num_warps) for o in loads)
-        n = min(asked, MOST, BUDGET // each)
+        n = min(asked, MOST, budget // each)
         if n < 1:
             why = (
-                f"{named(loads)} would keep {each} bytes of registers a thread, more than {BUDGET}"
+                f"{named(loads)} would keep {each} bytes of registers a thread, more than {budget}"
             )
             subject.because(loop.id, "no load runs ahead", why)
             continue
@@ -49,36 +59,83 @@ def plans(subject: Subject) -> tuple[AheadPlan, ...]:
     return tuple(found)
 
 
-def _asked(subject: Subject, loop: Op) -> int:
-    """How many iterations the loads of a loop should run ahead."""
+def _asked(subject: Subject, loop: Op) -> tuple[int, int]:
+    """How many iterations the loads of a loop should run ahead, and the bytes of registers they may take."""
     own = loop.attrs.get("num_stages")
     if own is not None and loop in subject.hints.loops:
-        return int(own) - 1
-    waits = any(o.kind is tile.reduce for o in loop.regions[0].ops)
-    return min(1, subject.knobs.num_stages - 1) if waits else 0
+        return int(own) - 1, BUDGET
+    kinds = {o.kind for o in loop.regions[0].ops}
+    most = min(1, subject.knobs.num_stages - 1)
+    if tile.reduce in kinds:
+        return most, BUDGET
+    return (most, NOT_WAITED) if kinds & {tile.store, tile.store_box} else (0, 0)
 
 
-def _only_loads(subject: Subject, loop: Op) -> bool:
-    """Is there nothing in the loop that a load must not pass, and no loop?  What orders memory is none of
-    its iterations' own business."""
-    for o in loop.regions[0].all_ops:
-        if o.kind in (control.for_, control.while_):
-            return False
-        if Effect.SYNC in o.kind.effect and o.kind not in _HARMLESS:
-            return False
-        if o.kind is tile.atomic and o.attrs.get("sem", "relaxed") != "relaxed":
-            return False
-    return True
+def _only_loads(loop: Op) -> bool:
+    """Is there nothing in the loop that a load must not pass, and no loop?"""
+    ops = loop.regions[0].all_ops
+    return not any(o.kind in (control.for_, control.while_) or _orders(o) for o in ops)
+
+
+def _orders(o: Op) -> bool:
+    """May op o by itself order memory, so that no load passes it?"""
+    if o.kind is tile.atomic:
+        return bool(o.attrs.get("sem", "relaxed") != "relaxed")
+    return Effect.SYNC in o.kind.effect and o.kind not in _HARMLESS
 
 
 def _movable(subject: Subject, o: Op, loop: Op) -> bool:
     """May load o be issued iterations ahead: is its place computed from the loop's index alone, and its
     memory not written?"""
-    if o.kind not in (tile.load, tile.load_box) or not isinstance(o.result.type, Tile):
-        return False
-    if o.attrs.get("volatile") or o in subject.aliased:
-        return False
-    return place_of(loop.regions[0], o.operands) is not None
+    mine = _passes(subject, o) and isinstance(o.result.type, Tile)
+    return mine and place_of(loop.regions[0], o.operands) is not None
+
+
+def _passes(subject: Subject, o: Op) -> bool:
+    """Is o a load of memory that nobody writes?"""
+    loads = o.kind in (tile.load, tile.load_box)
+    return loads and not o.attrs.get("volatile") and o not in subject.aliased
+
+
+def early(subject: Subject) -> tuple[str, ...]:
+    """Loads that are issued in front of the first op of their block for whose end threads wait."""
+    found: list[str] = []
+    blocks = {id(r): r for r in subject.structure.block.values()}
+    for block in blocks.values():
+        moved = _early(subject, block)
+        if moved:
+            why = "their places are known before threads wait for each other"
+            subject.because(moved[0].id, f"{named(moved)} issued early", why)
+            found += [o.id for o in moved]
+    return tuple(found)
+
+
+def _early(subject: Subject, block: Region) -> list[Op]:
+    late: set[Value] = set()  # what is not known in front of the first wait
+    first: Op | None = None
+    moved: list[Op] = []
+    room = 0
+    for o in block.ops[:-1]:
+        if first is None:
+            if waits(o):
+                first, room = o, HELD_OVER_LOOPS if o.regions else HELD
+                late.update(o.results)
+            continue
+        if any(map(_orders, (o, *(x for r in o.regions for x in r.all_ops)))):
+            break
+        known = not o.regions and late.isdisjoint(o.operands)
+        if known and _passes(subject, o) and (n := _bytes(o, subject.knobs.num_warps)) <= room:
+            moved.append(o)
+            room -= n
+        elif not known or waits(o) or o.kind.effect is not Effect.NONE:
+            late.update(o.results)
+    return moved
+
+
+def waits(o: Op) -> bool:
+    """Do threads wait for each other, or for memory time and again, in op o?"""
+    inside = (x for r in o.regions for x in r.all_ops)
+    return any(x.kind in (tile.reduce, control.for_, control.while_) for x in (o, *inside))
 
 
 def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:
@@ -104,7 +161,5 @@ def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:
 
 def _bytes(o: Op, warps: int) -> int:
     """Registers, in bytes, that a thread's part of what o loads takes."""
-    t = o.result.type
-    assert isinstance(t, Tile) and isinstance(t.elem, DType)
-    elements = max(1, math.prod(t.shape) // (32 * warps))
-    return -(-elements * t.elem.bytes // 4) * 4
+    elements = max(1, math.prod(shape_of(o.result.type)) // (32 * warps))
+    return -(-elements * dtype_of(o.result.type).bytes // 4) * 4

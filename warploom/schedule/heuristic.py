@@ -254,7 +254,7 @@ def _plain(subject: Subject) -> Schedule:
     """One task, no channels: nothing here feeds a tensor core."""
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(subject, because, subject.func.loc, "kernel")
-    running = ahead.plans(subject)
+    running, soon = ahead.plans(subject), ahead.early(subject)
     subject.tell_hints(False, (), ahead=[p.loop for p in running])
     return Schedule(
         tile_hash=tile_hash(subject.func),
@@ -269,6 +269,7 @@ def _plain(subject: Subject) -> Schedule:
         wgmma_in_flight=0,
         reasons=tuple(subject.reasons),
         ahead=running,
+        early=soon,
     )
 
 

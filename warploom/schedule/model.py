@@ -317,6 +317,7 @@ class Schedule:
     dealt: str = ""  # the loop whose iterations the consumer's replicas take in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     ahead: tuple[AheadPlan, ...] = ()
+    early: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -349,6 +350,7 @@ class Schedule:
                 dealt=d.get("dealt", ""),
                 idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
                 ahead=tuple(AheadPlan(**_tuples(p)) for p in d.get("ahead", ())),
+                early=tuple(d.get("early", ())),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

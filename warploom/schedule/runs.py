@@ -167,30 +167,40 @@ class Runs:
         else:
             self._assumed[key] = line
 
-    # ---- masks
+    # ---- equal elements
 
-    def alike(self, mask: Value, axis: int) -> int:
-        """A power of two: aligned groups of so many elements along the axis are masked alike."""
-        if not isinstance(mask.type, Tile):
+    def alike(self, v: Value, axis: int) -> int:
+        """A power of two: aligned groups of so many elements along the axis are all the same."""
+        if not isinstance(v.type, Tile):
             return _MOST
-        o = self.accesses.structure.maker(mask)
-        if o is None or mask.type.shape[axis] == 1:
-            return _MOST if mask.type.shape[axis] == 1 else 1
-        (*_, x) = o.operands or (mask,)
+        o = self.accesses.structure.maker(v)
+        if o is None or v.type.shape[axis] == 1:
+            return _MOST if v.type.shape[axis] == 1 else 1
+        (*_, x) = o.operands or (v,)
         match o.kind:
             case tile.splat:
                 return _MOST
-            case arith.and_ | arith.or_ | arith.xor | arith.not_:
-                return math.gcd(*(self.alike(v, axis) for v in o.operands))
             case tile.transpose:
                 return self.alike(x, o.attrs["perm"][axis])
             case tile.expand_dims:
                 return self.alike(x, axis - (axis > o.attrs["axis"]))
             case tile.broadcast:
                 return _MOST if shape_of(x.type)[axis] == 1 else self.alike(x, axis)
+        if o.kind not in arith.ELEMENTWISE:
+            return 1
+        found = min(self.alike(x, axis) for x in o.operands)
         if o.kind in arith.COMPARE:
-            return self._compared(o, axis)
-        return 1
+            found = max(found, self._compared(o, axis))
+        elif o.kind is arith.idiv:
+            found = max(found, self._divided(o, axis))
+        return found
+
+    def _divided(self, o: Op, axis: int) -> int:
+        """x // y of a moving x that is not negative (division truncates) changes only at multiples of y."""
+        x, y = (self.line(v, axis) for v in o.operands)
+        if (x.slope, y.slope) != (1, 0) or not self.accesses.never_negative(o.operands[0]):
+            return 1
+        return math.gcd(x.first, y.every)
 
     def _compared(self, o: Op, axis: int) -> int:
         """x < y and x >= y change only where a moving x passes y (and, mirrored, y > x and y <= x)."""

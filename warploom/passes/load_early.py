@@ -1,0 +1,43 @@
+"""Loads of a kernel without dots are issued in front of what their threads wait for first.
+
+Order: before load_ahead, at WARP.  Which loads is the schedule's decision (`Schedule.early`, ids).
+
+before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
+         %s = reduce(%x)                        %w = load_box(%u, …)
+         %w = load_box(%u, …)                   %s = reduce(%x)
+         use(%x, %s, %w)                        use(%x, %s, %w)
+
+What computes their places moves with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from warploom.ir.analysis import closure
+from warploom.ir.core import Func, Region
+from warploom.schedule.ahead import waits
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def load_early(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    wanted = frozenset(schedule.early)
+    return func.with_(body=_region(func.body, wanted)) if wanted else func
+
+
+def _region(r: Region, wanted: Collection[str]) -> Region:
+    ops = [
+        o.with_(regions=tuple(_region(x, wanted) for x in o.regions)) if o.regions else o
+        for o in r.ops
+    ]
+    loads = [o for o in ops if o.id in wanted]
+    if not loads:
+        return Region(r.params, tuple(ops))
+    at = next(i for i, o in enumerate(ops) if waits(o))
+    made = {v: o for o in ops[at:] for v in o.results}
+    moved = closure(loads, lambda o: [made[v] for v in o.operands if v in made])
+    first = [o for o in ops[at:] if o in moved]
+    rest = [o for o in ops[at:] if o not in moved]
+    return Region(r.params, (*ops[:at], *first, *rest))
