@@ -8,6 +8,7 @@ turns: the gated pair's groups at tiles' ends, with equal rings.
 fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
 rungs: 8-bit products and gated pairs from uniform warps up, one thing more each.
 ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
+tail: attention whose last tiles' keys are shared out, beside tiles that are whole.
 
 Each form of a product stands beside the others of its case in one process, in turn, in bursts
 (`warploom/bench/measure.py`); the record holds TFLOP/s, slots of the ring, registers and spills.
@@ -32,7 +33,7 @@ import warploom as wl
 from benchmarks.choice_kernels import one_tile
 from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import Gpu, Paper, Source, make_data
-from warploom.bench.launches import KernelRun
+from warploom.bench.launches import Chain, KernelRun
 from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
 from warploom.bench.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
 from warploom.bench.peers import warploom as product
@@ -69,7 +70,7 @@ ONCE = {"as chosen": {}, "shared": SHARED, "2 buffers": TWO, "whole": WHOLE}
 @dataclass(frozen=True)
 class Work:
     """A case (`output`: of products, the result's dtype) and its forms: names and what makes each.  beside:
-    a module of a peer."""
+    modules of peers, by comma."""
 
     case: Case
     forms: dict[str, Callable[[Any], Any]]
@@ -191,34 +192,59 @@ def fp8() -> Iterator[Work]:
 # What each rung of the ladder takes away from the library's configurations.
 RUNGS: dict[str, dict[str, Any]] = {
     "uniform": {"num_consumer_groups": 0},
-    "specialized": {"consumer_stages": 1, "sit_out": None},
-    "+ iterations overlap": {"ping_pong": False, "sit_out": None},
-    "+ turns": {"sit_out": None},
-    "+ groups sit out": {},
+    "specialized": {"consumer_stages": 1, "sit_out": None, "wait_eighths": None, "PARTS": False},
+    "+ iterations overlap": {"ping_pong": False, "sit_out": None, "PARTS": False},
+    "+ turns": {"sit_out": None, "PARTS": False},
+    "+ groups sit out": {"PARTS": False},
+    "+ the last tiles in parts": {},
 }
 
 
-def attending(**how: Any) -> Callable[[Any], KernelRun]:
+def attending(**how: Any) -> Callable[[Any], Chain]:
     return lambda data: warploom_auto_attention.bind(data, **how)
 
 
 def ladder() -> Iterator[Work]:
+    """Each configuration's rungs, but for those that it shares with one before it."""
     for d, causal in ((64, False), (64, True), (128, False), (128, True)):
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
         for i, made in enumerate(ATTENTION_CONFIGS[d, causal]):
-            how = made.all_kwargs
             for rung, knobs in RUNGS.items():
+                how = made.all_kwargs | knobs
                 if rung == "uniform":  # as many warps, one program a multiprocessor
-                    knobs = knobs | {"num_warps": 4 * how["num_consumer_groups"], "num_stages": 2}
-                    kept = {k: v for k, v in how.items() if k.isupper()}
-                elif knobs or how.get("sit_out"):
-                    kept = how
-                else:
-                    continue
-                found[f"{i}: {rung}"] = attending(**kept | knobs)
+                    how = {k: v for k, v in how.items() if k.isupper()} | knobs
+                    how |= {"num_warps": 4 * made.all_kwargs["num_consumer_groups"]}
+                    how |= {"num_stages": 2, "PARTS": False}
+                how = {k: v for k, v in how.items() if v is not None}
+                if how not in found.values():
+                    found[f"{i}: {rung}"] = how
         for batch in (16, 1):
             case = Attention(batch, 2048 // d, 16384 // batch, d, causal)
-            yield Work(case, found, beside="cudnn_attention")
+            forms = {name: attending(**how) for name, how in found.items()}
+            yield Work(case, forms, beside="cudnn_attention")
+
+
+def tail() -> Iterator[Work]:
+    base = {"CAUSAL": False, "PAIRS": False}
+    four = {"num_buffers_warp_spec": 4, "reg_inc_consumer": 112, "reg_dec_producer": 24}
+    both = [(drawn, parts) for drawn in (False, True) for parts in (False, True)]
+    # Groups, columns, where the wait stands, tiles of Q; with which ways of sharing out tiles.
+    tiles = {
+        128: [((2, 128, e, 2), both if e in (2, 3) else both[1:2]) for e in range(5)]
+        + [((2, n, e, 1), both[1:2]) for n in (160, 176) for e in (0, 2)],
+        64: [((3, 128, e, 2), both[:3]) for e in (0, 1, 2)] + [((4, 64, 0, 2), both[:2])],
+    }
+    for d, batch in ((128, 1), (128, 4), (64, 4), (64, 1), (128, 16), (64, 16)):
+        found = {}
+        for (groups, columns, eighths, q_stages), ways in tiles[d]:
+            how = base | {"BLOCK_M": 64 * groups, "BLOCK_N": columns, "Q_STAGES": q_stages}
+            how |= {"num_consumer_groups": groups, "wait_eighths": eighths}
+            how |= four if groups == 4 else {"num_buffers_warp_spec": 2}
+            for drawn, parts in ways:
+                name = f"{64 * groups}x{columns}, {eighths}/8, {'drawn' if drawn else 'in turn'}"
+                found[name + ", parts" * parts] = attending(**how, DRAWN=drawn, PARTS=parts)
+        case = Attention(batch, 2048 // d, 16384 // batch, d, False)
+        yield Work(case, found, beside="triton_attention_ws,fa3")
 
 
 def rungs() -> Iterator[Work]:
@@ -261,7 +287,14 @@ def rungs() -> Iterator[Work]:
         yield Work(dual, {k: bound(warploom_dual, v) for k, v in steps.items()})
 
 
-WORKS = {"stores": stores, "turns": turns, "fp8": fp8, "ladder": ladder, "rungs": rungs}
+WORKS = {
+    "stores": stores,
+    "turns": turns,
+    "fp8": fp8,
+    "ladder": ladder,
+    "rungs": rungs,
+    "tail": tail,
+}
 
 
 def described(kernel: Any) -> dict[str, Any]:
@@ -297,8 +330,8 @@ def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
         if row["error"] < TOLERANCE:
             live[name] = run
 
-    if work.beside:
-        peer = importlib.import_module(f"warploom.bench.peers.{work.beside}")
+    for name in filter(None, work.beside.split(",")):
+        peer = importlib.import_module(f"warploom.bench.peers.{name}")
         admit(peer.NAME, peer.candidates(data)[0].make(), {})
     for name, bind in work.forms.items():
         what = known[name]

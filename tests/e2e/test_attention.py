@@ -15,7 +15,18 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.eject.owned import owned, same_program
 from tests.softmax import expected
-from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, grid_of, section_of
+from warploom.errors import LaunchError
+from warploom.kernels.attention import (
+    ATTENTION_CONFIGS,
+    attend,
+    attention_forward,
+    grid_of,
+    launches,
+    parts_pay,
+    parts_size,
+    room_for_parts,
+    section_of,
+)
 from warploom.kernels.explicit.attention import Attention
 from warploom.runtime import sass
 from warploom.runtime.compiled import CompiledKernel
@@ -88,13 +99,85 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
     assert bool(compiled.schedule.overlaps) == ("consumer_stages" not in options)
 
 
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("heads", "seq", "programs", "parts", "options"),
+    [
+        (2, 257, 2, 0, {"groups": 2}),  # six tiles for two programs: none is left
+        (1, 300, 5, 7, {"groups": 2, "BLOCK_N": 64}),  # fewer tiles than programs
+        (2, 384, 5, 3, {"groups": 2}),  # fewer blocks left than programs
+        (2, 257, 4, 4, {"groups": 2, "DRAWN": True, "Q_STAGES": 2}),
+        (2, 300, 3, 3, {"groups": 3, "SHARED_BY": 2, "Q_STAGES": 2}),
+        (1, 600, 4, 4, {"groups": 2, "wait_eighths": 3, "Q_STAGES": 2}),
+    ],
+)
+def test_tiles_in_parts(
+    heads: int, seq: int, programs: int, parts: int, options: dict[str, Any]
+) -> None:
+    """Whole tiles, then shares of those left; both kernels by the oracle, and simulated in adversarial orders."""
+    options = {"D": 64, "BLOCK_N": 128, "SHARED_BY": 1, **options}
+    groups = options.pop("groups")
+    meta = {"BLOCK_M": 64 * groups, "CAUSAL": False, "LSE": True, "PARTS": True}
+    meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
+    d, block_m = meta["D"], meta["BLOCK_M"]
+    args = arguments(heads, seq, d, meta["SHARED_BY"])
+    room = road.array((room_for_parts(heads, seq, d, programs, block_m),), np.float32)
+    (main, _, how), *joins = launches(tuple(args), programs, room, **meta)
+    grid = how.pop("grid")(meta)
+    compiled = road.compile_for(main, args, grid, how)
+    for order in ("oracle", "late", "early"):
+        found = done(compiled, [*args, room], grid, order)
+        ends = found[10].reshape(-1, block_m * (d + 1))
+        assert (
+            np.isfinite(ends).all(1).sum() == parts
+            and np.isnan(ends).all(1).sum() == len(ends) - parts
+        )
+        for join, (_, _, _, *sizes), its in joins:
+            its = dict(its)
+            shares = its.pop("grid")
+            given = [found[10], found[3], found[4], *sizes]
+            of_join = road.compile_for(join, given, shares, its)
+            _, found[3], found[4], *_ = done(of_join, given, shares, order)
+        close(found, False)
+
+
+def done(compiled: CompiledKernel, args: list[Any], grid: Any, order: str) -> list[Any]:
+    """The arguments after the oracle, or a simulation in that order."""
+    if order == "oracle":
+        return road.expected_of(compiled, args, grid)
+    return road.simulated(compiled, args, grid, order)
+
+
+def test_parts_where_they_pay() -> None:
+    """By the count: of 16 rounds 15.5 are work; a short sequence has less to win than joining takes."""
+    assert parts_pay(16, 16384, 132, 128, 128) and parts_pay(64, 4096, 132, 128, 128)
+    assert not parts_pay(256, 1024, 132, 128, 128) and not parts_pay(33, 16384, 132, 128, 128)
+    assert parts_size(16, 16384, 128, 132) == 200 * 128 * 129
+    assert parts_size(256, 1024, 128, 132) == parts_size(33, 16384, 128, 132) == 0
+
+
+@pytest.mark.parametrize("seq", [100, 384])
+def test_the_host_s_function(seq: int) -> None:
+    """As the tuner chooses, and in parts."""
+    in_parts = next(c for c in ATTENTION_CONFIGS[128, False] if c.kwargs["PARTS"])
+    q, k, v, o, lse, counter = arguments(4, seq, 128, 2)[:6]
+    attend(q, k, v, o, lse, counter, programs=5, causal=True, want_lse=True)
+    close([q, k, v, o, lse, counter], True)
+    with pytest.raises(LaunchError, match="elements of float32 are needed for parts, got none"):
+        attend(q, k, v, o, lse, counter, programs=5, config=in_parts)
+    room = road.array((room_for_parts(4, seq, 128, 5, 128),), np.float32)
+    attend(q, k, v, o, lse, counter, room, programs=5, want_lse=True, config=in_parts)
+    close([q, k, v, o, lse, counter], False)
+
+
 @functools.cache
 def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
     config = ATTENTION_CONFIGS[d, causal][index].all_kwargs
     knobs = {k: v for k, v in config.items() if not k.isupper()}
     meta = {k: v for k, v in config.items() if k.isupper()}
     meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": 1, "LSE": True}
-    found: CompiledKernel = attention_forward.compile(signature=SIGNATURE, constexprs=meta, **knobs)
+    signature = [*SIGNATURE, "*fp32:16"] if meta["PARTS"] else SIGNATURE
+    found: CompiledKernel = attention_forward.compile(signature=signature, constexprs=meta, **knobs)
     return found
 
 
@@ -109,7 +192,7 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
     assert plan.ping_pong and found.schedule.deferred
 
 
-@pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0)])
+@pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0), (128, False, 3)])
 def test_it_is_proved(config: tuple[int, bool, int]) -> None:
     report = compiled(*config).check()
     assert report.ok, str(report)
@@ -187,13 +270,13 @@ def test_two_loops_both_overlap(seq: int) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("drawn", [False, True])
-def test_it_ejects_and_compiles_back(drawn: bool, tmp_path: Path) -> None:
-    meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": True, "LSE": True}
-    meta["PAIRS"] = not drawn
+@pytest.mark.parametrize("tiles", ["PAIRS", "DRAWN", "PARTS"])
+def test_it_ejects_and_compiles_back(tiles: str, tmp_path: Path) -> None:
+    parts = tiles == "PARTS"
+    meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": not parts, "LSE": True, tiles: True}
     found = attention_forward.compile(
-        signature=SIGNATURE,
-        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2, "DRAWN": drawn},
+        signature=[*SIGNATURE, "*fp32:16"] if parts else SIGNATURE,
+        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2},
         num_consumer_groups=2,
     )
     script, signature = owned(found.eject(), tmp_path, 4)

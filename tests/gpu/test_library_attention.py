@@ -11,9 +11,12 @@ import pytest
 from tests.gpu.test_attention import GUARD, expected
 from warploom.kernels.attention import (
     ATTENTION_CONFIGS,
+    attend,
     attention,
-    attention_forward,
     grid_of,
+    launches,
+    parts_size,
+    room_for_parts,
     section_of,
 )
 
@@ -25,6 +28,11 @@ CASES = [
     for (d, causal), configs in ATTENTION_CONFIGS.items()
     for i in range(len(configs))
 ]
+
+
+def parts_for(heads: int, seq: int, d: int, block_m: int) -> Any:
+    """Memory for the parts of a launch of 132 programs, or fewer."""
+    return torch.empty(room_for_parts(heads, seq, d, 132, block_m), device="cuda")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -42,16 +50,17 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
         o = whole[GUARD:-GUARD].view(q.shape)
         lse = torch.empty(heads, seq, device="cuda")
         wanted, logs = expected(q, k, v, causal)
-        grid = grid_of(heads, seq, 132 if index else None)
-        section = section_of(heads, seq, d, shared_by)
         scale = d**-0.5 * math.log2(math.e)
         counter = torch.zeros(2, device="cuda", dtype=torch.int32)
+        args = (q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d, shared_by), scale)
+        parts = parts_for(heads, seq, d, meta["BLOCK_M"])
+        meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by}
         for _ in range(3):
             o.fill_(math.nan)
-            attention_forward[grid](
-                q, k, v, o, lse, counter, heads, seq, section, scale,
-                D=d, CAUSAL=causal, SHARED_BY=shared_by, **meta,
-            )  # fmt: skip
+            lse.fill_(math.nan)
+            parts.fill_(math.nan)
+            for kernel, its, how in launches(args, 132 if index else None, parts, **meta):
+                kernel[how.pop("grid")](*its, **how)
             torch.cuda.synchronize()
             assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
             assert float((lse.double() - logs).abs().max()) < 1e-4
@@ -78,10 +87,8 @@ def test_its_error_is_no_larger_than_cudnns(d: int, causal: bool) -> None:
     counter = torch.zeros(2, device="cuda", dtype=torch.int32)
     for config in ATTENTION_CONFIGS[d, causal]:
         o.fill_(math.nan)
-        attention_forward[grid_of(heads, seq, 132)](
-            q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d),
-            d**-0.5 * math.log2(math.e), D=d, CAUSAL=causal, **config.all_kwargs,
-        )  # fmt: skip
+        parts = parts_for(heads, seq, d, config.kwargs["BLOCK_M"])
+        attend(q, k, v, o, lse, counter, parts, programs=132, causal=causal, config=config)
         torch.cuda.synchronize()
         ours = float((o.double() - wanted).norm())
         assert ours <= 1.0001 * float((theirs.double() - wanted).norm())
@@ -105,4 +112,24 @@ def test_it_is_tuned(causal: bool) -> None:
     torch.cuda.synchronize()
     assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
     (times,) = (v.times for k, v in attention.verdicts.items() if k[:4] == (heads, seq, d, causal))
-    assert len(times) == len(ATTENTION_CONFIGS[d, causal])
+    assert len(times) == sum(not c.kwargs["PARTS"] for c in ATTENTION_CONFIGS[d, causal])
+
+
+def test_parts_are_joined_where_they_pay() -> None:
+    """Of 16 heads of 16384 the last 68 tiles are shared out: the tuner's choice, and O and lse as they should be."""
+    heads, seq, d = 16, 16384, 128
+    random = torch.Generator(device="cuda").manual_seed(1)
+    q, k, v = (
+        torch.randn(heads, seq, d, device="cuda", generator=random).bfloat16() for _ in range(3)
+    )
+    o, lse = torch.empty_like(q), torch.empty(heads, seq, device="cuda")
+    counter = torch.zeros(2, device="cuda", dtype=torch.int32)
+    parts = torch.empty(parts_size(heads, seq, d, 132), device="cuda")
+    attend(q, k, v, o, lse, counter, parts, programs=132, want_lse=True)
+    torch.cuda.synchronize()
+    for head in (0, heads - 1):
+        wanted, logs = expected(q[head:][:1], k[head:][:1], v[head:][:1], False)
+        assert float((o[head:][:1].double() - wanted).norm() / wanted.norm()) < 4e-3
+        assert float((lse[head:][:1].double() - logs).abs().max()) < 1e-4
+    (found,) = (v for k, v in attention.verdicts.items() if k[:2] == (heads, seq))
+    assert attention.configs[found.best].kwargs["PARTS"]

@@ -88,6 +88,19 @@ CASES = {
              "%n = add(%a, %b)\n%v = add(%u, %a)\nyield(%n, %b, %v)\n}",
              ["%r = while(%x) : i32 do (%a: i32) {", "%c = lt(%a, %y) : i1", "yield(%c, %a)",
               "} do (%a: i32) {", "%n = add(%a, %y) : i32", "yield(%n)", "}", KEEP]),
+    "a while that counts": (
+             "%r = while(%x) : i32 do (%a: i32) {\n%c = lt(%a, %y)\nyield(%c, %a)\n} do (%a: i32) {\n"
+             "%s = num_programs() {axis=0}\n%n = add(%a, %s)\nyield(%n)\n}",
+             ["%0 = num_programs() {axis=0} : i32", "%r = for(%x, %y, %0, %x) : i32 do (%a: i32, %a_1: i32) {",
+              "%n = add(%a, %0) : i32", "yield(%n)", "}", KEEP]),
+    "a while that counts in halves": (
+             "%h = const() {value=0.5, dtype=f32}\n%z = const() {value=0.0, dtype=f32}\n"
+             "%r, %w = while(%x, %z) : i32, f32 do (%i: i32, %a: f32) {\n%c = lt(%a, %h)\nyield(%c, %i, %a)\n"
+             "} do (%i: i32, %a: f32) {\n%m = mul(%i, %y)\n%n = add(%a, %h)\nyield(%m, %n)\n}",
+             ["%h = const() {value=0.5, dtype=f32} : f32", "%z = const() {value=0.0, dtype=f32} : f32",
+              "%r, %w = while(%x, %z) : i32, f32 do (%i: i32, %a: f32) {", "%c = lt(%a, %h) : i1",
+              "yield(%c, %i, %a)", "} do (%i: i32, %a: f32) {", "%m = mul(%i, %y) : i32",
+              "%n = add(%a, %h) : f32", "yield(%m, %n)", "}", KEEP]),
     "hoist": ("%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {\n%k = mul(%x, %y)\n"
              "%n = add(%c, %k)\nyield(%n)\n}",
              ["%k = mul(%x, %y) : i32", "%r = for(%x, %y, %y, %x) : i32 do (%i: i32, %c: i32) {",

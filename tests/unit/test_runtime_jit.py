@@ -341,6 +341,17 @@ def test_wrong_compilations(signature: Any, constexprs: Any, more: Any, code: st
     assert e.value.code == code
 
 
+def test_what_is_none_unless_given_may_be_left_out() -> None:
+    def count(out_ptr: Any, first_ptr: Any = None, WIDE: tl.constexpr = False) -> None:
+        tl.store(out_ptr, 1 if first_ptr is None else tl.load(first_ptr))
+
+    kernel = wl.jit(count)
+    for types in (["*i32"], {"out_ptr": "*i32"}):
+        assert "load" not in kernel.compile(types).ir["TILE"]
+    for types in (["*i32", "*i32"], {"out_ptr": "*i32", "first_ptr": "*i32"}):
+        assert "load" in kernel.compile(types).ir["TILE"]
+
+
 def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(flags: int) -> Any:
         raise RuntimeError("Failed to dlopen libcuda.so.1")

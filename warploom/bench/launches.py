@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,31 @@ class KernelRun:
         given = {name: value for name, value in self.options.items() if name != "grid"}
         sizes: tuple[int, int, int] = self.kernel.sizes(self.options["grid"], self.calls[0], given)
         return sizes
+
+
+class Chain:
+    """Kernels that are launched one behind the other; the first one is what the run is of."""
+
+    def __init__(self, runs: Iterable[KernelRun]) -> None:
+        self.runs = tuple(runs)
+
+    def __call__(self, i: int) -> None:
+        for run in self.runs:
+            run(i)
+
+    @property
+    def calls(self) -> Sequence[tuple[Any, ...]]:
+        """The first one's arguments."""
+        return self.runs[0].calls
+
+    def compiled(self) -> Any:
+        """What would be launched first; needs no GPU."""
+        return self.runs[0].compiled()
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """The first one's programs along each axis."""
+        return self.runs[0].grid
 
 
 class ScriptRun:

@@ -342,7 +342,7 @@ class Simplifier:
         left, right, kind = *test.operands, test.kind
         if left not in carried:
             left, right, kind = right, left, MIRRORED[kind]
-        if left not in carried or right in carried:
+        if left not in carried or right in carried or dtype_of(left.type).is_float:
             return None
         i = carried.index(left)
         step = self._step(body.params[i], body.yielded[i])
@@ -356,13 +356,17 @@ class Simplifier:
         at = Value(left.type, left.hint if upward else "")
         if upward:
             body = substitute(body, {body.params[i]: at})
-        by = step[0] if isinstance(step[0], Value) else self.constant(b, step[0], left.type)
+        if isinstance(step[0], Op):  # the body may be where it was made
+            by = tile.num_programs(b, **step[0].attrs)
+        else:
+            by = self.constant(b, step[0], left.type)
         region = Region((at, *body.params), body.ops)
         b.append(o.with_(kind=control.for_, operands=(lo, hi, by, *o.operands), regions=(region,)))
         return o.results
 
-    def _step(self, old: Value, new: Value) -> tuple[Value | Number, bool] | None:
-        """(by how much `new` differs from `old`, whether it is more), where that is known."""
+    def _step(self, old: Value, new: Value) -> tuple[Op | Number, bool] | None:
+        """(by how much `new` differs from `old`: a number or `num_programs`, whether it is more), where that
+        is known."""
         made = self.made.get(new)
         if made is None or made.kind not in (arith.add, arith.sub) or old not in made.operands:
             return None
@@ -372,8 +376,8 @@ class Simplifier:
             return None
         n = self.number(other)
         if n is None:
-            programs = made.kind is arith.add and self.maker(other, tile.num_programs) is not None
-            return (other, True) if programs else None
+            programs = self.maker(other, tile.num_programs)
+            return (programs, True) if programs and made.kind is arith.add else None
         return (abs(n), (n > 0) == (made.kind is arith.add)) if n else None
 
 

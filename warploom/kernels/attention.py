@@ -5,9 +5,12 @@ CAUSAL: row i sees columns 0 … i.  Any sequence length; LSE: log Σ exp of eac
 (heads, seq) in float32.
 
 A program takes tiles of BLOCK_M rows, in turn (`num_programs` apart) or drawn from a counter, and walks
-along K and V in blocks of BLOCK_N.  Written as one would without thinking of the machine, but for two
-things: the scale is applied inside the exponent, where it costs nothing (one fused multiply-add), and only
-blocks that cross the diagonal or the end are masked.
+along K and V in blocks of BLOCK_N.  Where the last round of tiles would leave programs without work, the
+keys of its tiles are shared out (PARTS), and a second kernel joins the parts: `attend` launches both.
+
+Written as one would without thinking of the machine, but for two things: the scale is applied inside the
+exponent, where it costs nothing (one fused multiply-add), and only blocks that cross the diagonal or the
+end are masked.
 
 The compiler makes of it one task that draws and loads, and groups of 64 rows that compute; inside a group
 the next scores and this block's P·V are in flight together, and the groups take turns at issuing them.
@@ -15,10 +18,12 @@ the next scores and this block's P·V are in flight together, and the groups tak
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import warploom as wl
 import warploom.language as tl
+from warploom.errors import LaunchError
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -70,6 +75,23 @@ def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
 
 
 @wl.jit
+def tail_of(count: Any, blocks: Any, programs: Any) -> Any:
+    """How programs come out even: each takes as many of `count` tiles as all can take, and a share of the
+    blocks of keys of those that are left.  Whole tiles; blocks of the tail; shares (no more than blocks)."""
+    whole = count // programs * programs
+    tail = count % programs * blocks
+    return whole, tail, tl.minimum(tail, programs)
+
+
+@wl.jit
+def turn_begins(t: Any, blocks: Any, whole: Any, tail: Any, shares: Any) -> Any:
+    """The first block of keys of turn t, all tiles' blocks one behind the other: first come whole tiles, then
+    shares of the tail."""
+    share = tl.maximum(t - whole, 0) * tail // tl.maximum(shares, 1)
+    return tl.minimum(t, whole) * blocks + share
+
+
+@wl.jit
 def leave(counter_ptr: Any) -> None:
     """The last program to leave sets the counter back for the next launch: nobody draws any more."""
     if tl.atomic_add(counter_ptr + 1, 1, sem="relaxed") == tl.num_programs(0) - 1:
@@ -98,22 +120,40 @@ def attention_forward(
     Q_STAGES: tl.constexpr = 1,
     PAIRS: tl.constexpr = False,
     DRAWN: tl.constexpr = False,
+    PARTS: tl.constexpr = False,
+    parts_ptr: Any = None,
 ) -> None:
     """O = softmax(Q·Kᵀ · s)·V, and with LSE the logarithm of each row's Σ exp.
 
     Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), dense, of 16 bits; lse (heads, seq) f32;
     heads: of all batches together.  CAUSAL: row i sees columns 0 … i.  Grid: `grid_of`.
     Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
+    PARTS: of the tiles left when all programs have had as many, each program takes a share of the blocks of
+    keys; a tile that several have a share of is left in parts (f32, `parts_size`) for `join_parts`.
     scale: s times log2(e).  section: see `place_of` and `section_of`.  counter: two zeros (i32),
     which every launch leaves as it found them; launches that may run at the same time need two each."""
     tiles = tl.cdiv(seq, BLOCK_M)
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
+    turns = count * heads
+    if PARTS:
+        tl.static_assert(not CAUSAL, "shares are of tiles of equal length")
+        blocks = tl.cdiv(seq, BLOCK_N)
+        whole, tail, shares = tail_of(turns, blocks, tl.num_programs(0))
+        turns = whole + shares
     t = tl.program_id(0)
     head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
-    while t < count * heads:
-        # The tile in the middle of an odd number is a pair of its own.
-        halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
+    while t < turns:
+        if PARTS:
+            begin = turn_begins(t, blocks, whole, tail, shares)
+            stop = turn_begins(t + 1, blocks, whole, tail, shares)
+            halves = tl.cdiv(stop, blocks) - begin // blocks
+        else:
+            # The tile in the middle of an odd number is a pair of its own.
+            halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
+            if PARTS:
+                n = begin // blocks + half
+                head, tile = place_of(n, 0, heads, tiles, section, CAUSAL, PAIRS)
             if PAIRS:
                 head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
             row = tile * BLOCK_M
@@ -132,8 +172,12 @@ def attention_forward(
             clear = (
                 tl.minimum(row, seq) if CAUSAL else seq
             )  # columns before it are masked for no row
+            first = 0
+            if PARTS:
+                first = tl.maximum(begin - n * blocks, 0) * BLOCK_N
+                end = tl.minimum((stop - n * blocks) * BLOCK_N, seq)
             q = q_desc.load([row, 0])
-            for j in tl.range(0, end, BLOCK_N):
+            for j in tl.range(first, end, BLOCK_N):
                 k = k_desc.load([j, 0])
                 s = tl.dot(q, k.T)
                 if j + BLOCK_N > clear:
@@ -151,22 +195,83 @@ def attention_forward(
                 v = v_desc.load([j, 0])
                 acc = tl.dot(p.to(v.dtype), v, acc)
                 top = higher
-            if not PAIRS:
+            if PARTS:
+                part = end - first < seq
+                slot = t - whole + n - whole
+            if not PAIRS and not PARTS:
                 t = tile_after(t, counter_ptr, DRAWN)
                 if CAUSAL or DRAWN:
                     next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
                 else:
                     next_head, next_tile = place_after(head, tile, tiles)
-            if LSE:
-                at = lse_ptr + head.to(tl.int64) * seq + rows
-                tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
-            o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
-            if not PAIRS:
+            if PARTS and part:
+                into = parts_ptr + slot.to(tl.int64) * (BLOCK_M * (D + 1))
+                inside = tl.arange(0, BLOCK_M)
+                elements = inside[:, None] * D + tl.arange(0, D)[None, :]
+                tl.store(into + elements, acc * (1.0 / total)[:, None])
+                tl.store(into + BLOCK_M * D + inside, top * scale + tl.log2(total))
+            else:
+                if LSE:
+                    at = lse_ptr + head.to(tl.int64) * seq + rows
+                    tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
+                o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
+            if not PAIRS and not PARTS:
                 head, tile = next_head, next_tile
-        if PAIRS:
+        if PAIRS or PARTS:
             t = tile_after(t, counter_ptr, DRAWN)
     if DRAWN:
         leave(counter_ptr)
+
+
+@wl.jit
+def join_parts(
+    parts_ptr: Any,
+    o_ptr: Any,
+    lse_ptr: Any,
+    heads: Any,
+    seq: Any,
+    programs: Any,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ROWS: tl.constexpr,
+    LSE: tl.constexpr = False,
+) -> None:
+    """O (and with LSE lse) of the tiles that `attention_forward` has left in parts on a grid of so many
+    programs, with the same D, BLOCK_M and BLOCK_N.
+
+    Grid: (tiles of its tail, BLOCK_M / ROWS).  A part is normalised by the sum of its own exponentials, whose
+    base-2 logarithm stands behind its rows; parts come in the order of keys."""
+    tiles = tl.cdiv(seq, BLOCK_M)
+    blocks = tl.cdiv(seq, BLOCK_N)
+    whole, tail, shares = tail_of(tiles * heads, blocks, programs)
+    n = tl.program_id(0)  # tile of the tail
+    # The last share that begins at a block, or ahead of it.
+    first = ((n * blocks + 1) * shares - 1) // tail
+    last = ((n + 1) * blocks * shares - 1) // tail
+    inside = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    elements = inside[:, None] * D + tl.arange(0, D)[None, :]
+    if last > first:
+        top = tl.full([ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        acc = tl.zeros([ROWS, D], tl.float32)
+        for i in tl.range(first, last + 1):
+            part = parts_ptr + (i + n).to(tl.int64) * (BLOCK_M * (D + 1))
+            weight = tl.load(part + BLOCK_M * D + inside)
+            higher = tl.maximum(top, weight)
+            alpha = tl.exp2(top - higher)
+            p = tl.exp2(weight - higher)
+            total = total * alpha + p
+            acc = acc * alpha[:, None] + tl.load(part + elements) * p[:, None]
+            top = higher
+        head = (whole + n) // tiles
+        rows = (whole + n) % tiles * BLOCK_M + inside
+        mine = (head.to(tl.int64) * seq + (whole + n) % tiles * BLOCK_M) * D
+        o = (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty)
+        tl.store(o_ptr + mine + elements, o, mask=(rows < seq)[:, None])
+        if LSE:
+            log = (top + tl.log2(total)) * LN_2
+            tl.store(lse_ptr + head.to(tl.int64) * seq + rows, log, mask=rows < seq)
 
 
 def section_of(heads: int, seq: int, d: int, shared_by: int = 1, l2_bytes: int = 0) -> int:
@@ -183,21 +288,86 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
     def grid(meta: dict[str, Any]) -> tuple[int]:
         tiles = wl.cdiv(seq, meta["BLOCK_M"])
         tiles = (wl.cdiv(tiles, 2) if meta.get("PAIRS") else tiles) * heads
+        if meta.get("PARTS") and programs is not None:  # of a tile all can take a share
+            tiles *= wl.cdiv(seq, meta["BLOCK_N"])
         return (tiles if programs is None else min(tiles, programs),)
 
     return grid
 
 
+def tail_tiles(heads: int, seq: int, programs: int, block_m: int) -> int:
+    """Tiles that are left when all programs have had as many."""
+    return wl.cdiv(seq, block_m) * heads % programs
+
+
+def parts_pay(heads: int, seq: int, programs: int, block_m: int, block_n: int) -> bool:
+    """Whether sharing out the last tiles' keys (PARTS) saves a program more blocks than joining the parts
+    takes the time of."""
+    left, blocks = tail_tiles(heads, seq, programs, block_m), wl.cdiv(seq, block_n)
+    return left > 0 and blocks - left * blocks / programs > JOINING
+
+
+def room_for_parts(heads: int, seq: int, d: int, programs: int, block_m: int) -> int:
+    """Elements (f32) that the parts of so many programs take: a share begins one, and so does each tile that
+    begins inside a share."""
+    return (programs + tail_tiles(heads, seq, programs, block_m)) * block_m * (d + 1)
+
+
+def parts_size(heads: int, seq: int, d: int, programs: int) -> int:
+    """Elements (f32) of the memory for parts that a call needs, with the configurations that it would try; 0
+    where none of them pays."""
+    tiles = [c.kwargs for c in _configs(d, False) if c.kwargs["PARTS"]]
+    sizes = [
+        room_for_parts(heads, seq, d, programs, c["BLOCK_M"])
+        for c in tiles
+        if parts_pay(heads, seq, programs, c["BLOCK_M"], c["BLOCK_N"])
+    ]
+    return max(sizes, default=0)
+
+
+def launches(
+    args: tuple[Any, ...], programs: int | None, parts: Any = None, **meta: Any
+) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """What is launched for one configuration: each kernel, its arguments, its keywords (grid among them).
+
+    args: those of `attention_forward` up to scale.  parts: memory for parts, where meta has PARTS.  Raises
+    LaunchError where that is too small."""
+    heads, seq = args[6:8]
+    grid = grid_of(heads, seq, programs)
+    if not meta.get("PARTS"):
+        return [(attention_forward, args, {"grid": grid, **meta})]
+    (count,) = grid(meta)
+    asked = room_for_parts(heads, seq, meta["D"], count, meta["BLOCK_M"])
+    if parts is None or math.prod(parts.shape) < asked:
+        raise LaunchError(
+            "attention-parts",
+            f"{asked} elements of float32 are needed for parts, got "
+            + ("none" if parts is None else str(math.prod(parts.shape))),
+            help="allocate parts_size(heads, seq, d, programs) elements",
+        )
+    found = [(attention_forward, args, {"grid": grid, "parts_ptr": parts, **meta})]
+    if left := tail_tiles(heads, seq, count, meta["BLOCK_M"]):
+        of_tile = {k: meta[k] for k in ("D", "BLOCK_M", "BLOCK_N", "LSE") if k in meta}
+        join: dict[str, Any] = {"grid": (left, wl.cdiv(meta["BLOCK_M"], ROWS)), "ROWS": ROWS}
+        found.append((join_parts, (parts, args[3], args[4], heads, seq, count), join | of_tile))
+    return found
+
+
 def _config(
     groups: int, q_stages: int, eighths: int, tiles: str = "in turn", block: int = 128, **knobs: Any
 ) -> wl.Config:
-    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length).  block: rows of K
-    and V at a time."""
+    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn, and the
+    last ones in "parts").  block: rows of K and V at a time."""
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
-    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn"}
+    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn", "PARTS": tiles == "parts"}
     knobs = {"num_buffers_warp_spec": 2, **knobs}
     return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
 
+
+# Of rows of parts that a program joins; and how many blocks' time that takes, behind the kernel that leaves
+# them (some 8 µs on an H200).
+ROWS = 16
+JOINING = 7
 
 # Groups of 64 rows, tiles of Q in shared memory, where the wait for P·V stands, and the order of tiles, by
 # head size and causality: what was fastest somewhere among the shapes of docs/performance.md, on an H200,
@@ -211,13 +381,20 @@ _FOUR: dict[str, Any] = {
     "reg_dec_producer": 24,
 }
 ATTENTION_CONFIGS = {
-    (128, False): [_config(2, 2, 2), _config(2, 2, 3), _config(2, 2, 3, "drawn")],
+    (128, False): [
+        _config(2, 2, 2),
+        _config(2, 2, 3),
+        _config(2, 2, 3, "drawn"),
+        _config(2, 2, 3, "parts"),
+        _config(2, 2, 2, "parts"),
+    ],
     (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
     (64, False): [
         _config(3, 2, 1),
         _config(3, 2, 0),
         _config(3, 2, 0, "drawn", sit_out=True),
         _config(4, 2, 0, **_FOUR),
+        _config(3, 2, 0, "parts"),
     ],
     (64, True): [
         _config(3, 1, 0, "drawn", sit_out="masked"),
@@ -227,17 +404,59 @@ ATTENTION_CONFIGS = {
 }
 
 
-def for_head(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
-    """Of ATTENTION_CONFIGS those for the head size `D` (above 64: as 128) and for `CAUSAL` of a call."""
+def _configs(d: int, causal: bool) -> list[wl.Config]:
+    """Those of ATTENTION_CONFIGS for a head size (above 64: as 128)."""
+    return ATTENTION_CONFIGS[128 if d > 64 else 64, causal]
+
+
+def for_call(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
+    """Of ATTENTION_CONFIGS those for `D` and `CAUSAL` of a call; in parts only with memory for them."""
     given = {**args, **meta}
-    mine = ATTENTION_CONFIGS[128 if given["D"] > 64 else 64, bool(given["CAUSAL"])]
-    return [c for c in configs if c in mine]
+    mine = _configs(given["D"], bool(given["CAUSAL"]))
+    with_parts = given.get("parts_ptr") is not None
+    return [c for c in configs if c in mine and c.kwargs["PARTS"] <= with_parts]
 
 
 attention = wl.autotune(
     configs=[c for configs in ATTENTION_CONFIGS.values() for c in configs],
     key=["heads", "seq", "D", "CAUSAL"],
-    prune_configs_by={"early_config_prune": for_head},
+    prune_configs_by={"early_config_prune": for_call},
 )(attention_forward)
 """`attention_forward`, tuned:
-`attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`."""
+`attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`;
+`attend` also joins parts."""
+
+
+def attend(
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    counter: Any,
+    parts: Any = None,
+    *,
+    programs: int,
+    causal: bool = False,
+    want_lse: bool = False,
+    scale: float | None = None,
+    config: wl.Config | None = None,
+) -> None:
+    """O = softmax(Q·Kᵀ·scale)·V, and with want_lse lse, on so many programs (as many as there are
+    multiprocessors).
+
+    q and o (heads, seq, d), k and v (heads / n, seq, d), lse (heads, seq) f32, counter: two zeros (i32).
+    parts: `parts_size(heads, seq, d, programs)` elements (f32), None where that is 0.  scale: 1/√d by
+    default.  config: instead of the one that is fastest (`attention`)."""
+    heads, seq, d = q.shape
+    shared_by = heads // k.shape[0]
+    log2_e = 1 / float(LN_2.value)
+    section = section_of(heads, seq, d, shared_by)
+    scale = d**-0.5 if scale is None else scale
+    args = (q, k, v, o, lse, counter, heads, seq, section, scale * log2_e)
+    meta = {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by, "LSE": want_lse}
+    if config is None:
+        given = meta if parts is None else meta | {"parts_ptr": parts}
+        config = attention.choose(grid_of(heads, seq, programs), args, given)
+    for kernel, its, how in launches(args, programs, parts, **meta, **config.all_kwargs):
+        kernel[how.pop("grid")](*its, **how)

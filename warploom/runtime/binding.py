@@ -169,6 +169,16 @@ class Callee:
                 help="pass constexprs={…}",
             )
         names = [n for n in self.arg_names if n not in given]
+        # Arguments that are None unless given may be left out, as in a launch.
+        optional = [n for n in names if n in self._defaults and self._defaults[n] is None]
+        if isinstance(signature, Mapping):
+            left_out = [n for n in optional if n not in signature]
+        elif isinstance(signature, list | tuple):
+            left_out = [n for n in names[len(signature) :] if n in optional]
+        else:
+            left_out = []
+        given |= dict.fromkeys(left_out)
+        names = [n for n in names if n not in given]
         if isinstance(signature, Mapping):
             signature = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
             absent = [n for n in names if n not in signature]

@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 from warploom.bench.data import AttentionData, multiprocessors, zeros
-from warploom.bench.launches import KernelRun
+from warploom.bench.launches import Chain, KernelRun
 from warploom.bench.measure import Candidate
 
 NAME = "warploom, automatic"
 KINDS = ("attention",)
 
 
-def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> KernelRun:
+def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
     """One variant; meta: meta-parameters and knobs.  persistent: a program a multiprocessor; else a tile."""
-    from warploom.kernels.attention import attention_forward, grid_of, section_of
+    from warploom.kernels.attention import launches, room_for_parts, section_of
 
     case = data.case
     heads = case.batch * case.heads
@@ -23,19 +23,32 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> KernelRun
     lse = zeros(data.q[0], 1)
     counter = zeros(data.q[0], 2, dtype="int32")
     section = section_of(heads, case.seq, case.d)
-    grid = grid_of(heads, case.seq, multiprocessors() if persistent else None)
-    calls = [(*qkvo, lse, counter, heads, case.seq, section, scale) for qkvo in data.by_head]
+    programs = multiprocessors() if persistent else None
+    parts = None
+    if meta.get("PARTS"):
+        room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta["BLOCK_M"])
+        parts = zeros(data.q[0], room)
     meta = {"D": case.d, "CAUSAL": case.causal, **meta}
-    return KernelRun(attention_forward, calls, grid=grid, **meta)
+    sets = [
+        launches((*qkvo, lse, counter, heads, case.seq, section, scale), programs, parts, **meta)
+        for qkvo in data.by_head
+    ]
+    return Chain(
+        KernelRun(steps[0][0], [args for _, args, _ in steps], **steps[0][2])
+        for steps in zip(*sets, strict=True)
+    )
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    from warploom.kernels.attention import ATTENTION_CONFIGS
+    from warploom.kernels.attention import ATTENTION_CONFIGS, parts_size
 
     case = data.case
+    in_parts = parts_size(case.batch * case.heads, case.seq, case.d, multiprocessors()) > 0
     found = []
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
         options = c.all_kwargs
+        if options["PARTS"] and not in_parts:
+            continue
         label = ", ".join(f"{k}={v}" for k, v in options.items())
         found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]
     return found
