@@ -15,8 +15,9 @@ before (in a loop):                    after:
   release v                              the rest of p;  acc = acc·α
 
 The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.  Where
-the plan names a branch that turns once (`split`), there are two such loops, one for each arm.  The producer's
-loop is cut in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
+the plan names a branch that turns once (`split`), there are two such loops, one for each arm; where it names
+a select, one of the two is without it, as its mask is true everywhere.  The producer's loop is cut in the
+same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
   slot that stage 1 reads, too, is carried to the next turn.
@@ -45,10 +46,11 @@ from warploom.ir.simplify import Simplifier
 from warploom.ir.types import Tile
 from warploom.passes.sit_out import REST
 from warploom.passes.turns import ISSUE, Turns
-from warploom.passes.two_stages import Arms, Copy, TwoStages
+from warploom.passes.two_stages import Arms, Copy, Cut, TwoStages
 from warploom.passes.wait_place import place_wait
+from warploom.schedule.bounds import Bounds, UnknownError, bare
 from warploom.schedule.model import OverlapPlan, Schedule
-from warploom.schedule.overlap import TurningPoint, turning_point
+from warploom.schedule.overlap import turning_point
 from warploom.target import Target
 
 
@@ -290,13 +292,43 @@ class _Loop(TwoStages):
             hopper.hold(last.b, *held)
         last.write(late[wait:])
 
-    def cut(self) -> tuple[Op, TurningPoint] | None:
-        """The branch of stage 0 at whose turning point the loop is cut in two."""
-        for o in self.ops:
-            if self.plan.split and o.id == self.plan.split and self.stage[o] == 0:
-                point = turning_point(self.old, o)
-                return (o, point) if point is not None else None
-        return None
+    def cut(self, first: Copy) -> Cut | None:
+        named = (o for o in self.ops if self.plan.split and o.id == self.plan.split)
+        o = next((o for o in named if self.stage[o] == 0), None)
+        if o is None:
+            return None
+        return self.cut_at_branch(o, first) if o.regions else self.cut_at_mask(o, first.b)
+
+    def cut_at_branch(self, o: Op, first: Copy) -> Cut | None:
+        point = turning_point(self.old, o)
+        if point is None:
+            return None
+        end = first.bound(point)
+        if not self.inside(point):
+            end = arith.minimum(first.b, self.loop.operands[1], end, hint="turn")
+        return Cut(end, {o: point.before}, {o: 1 - point.before})
+
+    def cut_at_mask(self, o: Op, b: Builder) -> Cut:
+        """Where the mask of a select begins or ceases to be true everywhere; its other selects go with it."""
+
+        def scalar(v: Value) -> Value:
+            if v in self.made or v in self.old.params:
+                raise UnknownError(v.hint or "a value of the loop")
+            return v
+
+        mask = bare(self, o.operands[0])
+        found = Bounds(b, self, scalar, self.old.params[0]).always(mask)
+        through = {
+            x: 0
+            for x in self.ops
+            if x.kind is arith.select and not self.stage[x] and bare(self, x.operands[0]) is mask
+        }
+        end = arith.minimum(b, self.loop.operands[1], found.end, hint="turn")
+        return Cut(end, {} if found.rises else through, through if found.rises else {})
+
+    def maker(self, v: Value) -> Op | None:
+        """The op that makes v, in the loop or around it."""
+        return self.made.get(v) or self.outer.get(v)
 
     def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
         assert isinstance(new, _Copy) and isinstance(old, _Copy)

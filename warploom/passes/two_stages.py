@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -31,7 +32,16 @@ _REMADE = frozenset(
     (arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, hopper.no_acc)
 ) | frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose))
 _AROUND_WGMMA = (hopper.wgmma_fence, hopper.wgmma_commit)
-Arms = Mapping[Op, int]  # branches that always go one way
+Arms = Mapping[Op, int]  # branches and selects that always go one way: 0 is the first
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a loop is cut in two: where the second begins, what goes one way before and after."""
+
+    at: Value
+    before: Arms
+    after: Arms
 
 
 class TwoStages(ABC):
@@ -74,8 +84,9 @@ class TwoStages(ABC):
     def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
         """Writes one turn: stage 0 through `new`, stage 1 through `old`."""
 
-    def cut(self) -> tuple[Op, TurningPoint] | None:
-        """A branch of stage 0 at whose turning point the loop is cut in two; None: it is not."""
+    def cut(self, first: Copy) -> Cut | None:
+        """Where the loop is cut in two, at a turning point of stage 0; None: nowhere.  first: the first
+        iteration's copy, behind which scalars of the loop's own are known."""
         return None
 
     def copy(self, b: Builder, env: Env, arms: Arms | None = None) -> Copy:
@@ -175,17 +186,13 @@ class TwoStages(ABC):
             *(first.get(v) for v in self.delayed),
         ]
         second = arith.add(b, lo, step, hint="second")
-        cut = self.cut()
+        cut = self.cut(first)
         if cut is None:
             last_turn = self.turns_of(b, (second, hi, step), init, {})
         else:
-            branch, point = cut
-            end = first.bound(point)
-            if not self.inside(point):
-                end = arith.minimum(b, hi, end, hint="turn")
-            before, after = {branch: point.before}, {branch: 1 - point.before}
-            init = [*self.turns_of(b, (second, end, step), init, before)]
-            last_turn = self.turns_of(b, (following(b, second, end, step), hi, step), init, after)
+            init = [*self.turns_of(b, (second, cut.at, step), init, cut.before)]
+            rest = (following(b, second, cut.at, step), hi, step)
+            last_turn = self.turns_of(b, rest, init, cut.after)
         finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), last_turn, strict=True))
         last = self.copy(b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
         results = dict(zip(params[1:], o.results, strict=True))
@@ -247,11 +254,13 @@ class Copy:
                 self.op(o)
 
     def op(self, o: Op) -> None:
-        if o in self.arms:
+        if o in self.arms and o.regions:
             arm = o.regions[self.arms[o]]
             self.write(arm.ops[:-1])
             for v, y in zip(o.results, arm.yielded, strict=True):
                 self.env[v] = self.get(y)
+        elif o in self.arms:
+            self.env[o.result] = self.get(o.operands[1 + self.arms[o]])
         else:
             self.b.append(clone_op(o, self.env))
 

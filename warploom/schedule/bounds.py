@@ -1,4 +1,4 @@
-"""Where a comparison of tiles is false everywhere, as scalars.  Decides nothing.
+"""Where a comparison of tiles is false, or true, everywhere, as scalars.  Decides nothing.
 
 `columns[None, :] <= last[:, None]`, with columns = j + arange(0, 128) and last = min(row + arange(0, 64),
 seq - 1), is false everywhere from j = min(row + 63, seq - 1) + 1 on: the least element of the left side
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from warploom.ir import build
+from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, dtype_of
@@ -33,13 +35,50 @@ class Extreme:
     moves: bool = False
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """The part of a loop in which something is true everywhere: up to the index `end`, or, where it `rises`,
+    from there on."""
+
+    end: Value
+    rises: bool
+
+
+class Makers(Protocol):
+    """Whoever knows which op makes a value."""
+
+    def maker(self, v: Value) -> Op | None: ...
+
+
+def known_before(structure: Structure, at: Op, v: Value) -> bool:
+    """Can v be computed in front of op `at`, of what is known there?"""
+    made = structure.made[v]
+    o = made.op
+    if o is None:
+        return True
+    if made.region is not None:
+        return o in structure.enclosing(at)
+    block = structure.block[o]
+    here = structure.within(at, block)
+    if here is not None and block.ops.index(o) < block.ops.index(here):
+        return True
+    return is_pure(o) and not o.regions and all(known_before(structure, at, x) for x in o.operands)
+
+
+def bare(structure: Makers, v: Value) -> Value:
+    """What v is but for its shape."""
+    while (o := structure.maker(v)) is not None and o.kind in _SHAPES:
+        v = o.operands[0]
+    return v
+
+
 @dataclass(eq=False)
 class Bounds:
     """Writes scalars through `b`.  scalar: what stands for a scalar of the function in front of the loop;
     index: the loop's (None: all that is asked for is in front of it)."""
 
     b: Builder
-    structure: Structure
+    structure: Makers
     scalar: Callable[[Value], Value]
     index: Value | None = None
 
@@ -76,21 +115,48 @@ class Bounds:
             found = arith.add(self.b, found, self.const(1, dtype_of(found.type)))
         return found
 
-    def sides(self, o: Op) -> tuple[Extreme, Extreme, bool]:
-        """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y, and
-        whether it is <."""
+    def always(self, mask: Value) -> Stretch:
+        """Where a tile of booleans is true everywhere.  Raises UnknownError."""
+        o = self.maker(mask)
+        if o.kind in _SHAPES:
+            return self.always(o.operands[0])
+        if o.kind is arith.and_:
+            one, other = (self.always(v) for v in o.operands)
+            if one.rises != other.rises:
+                raise UnknownError(f"{o.id}, which is true up to one index and from another on")
+            both = arith.maximum if one.rises else arith.minimum
+            return Stretch(both(self.b, one.end, other.end), one.rises)
+        x, y, strict = self.sides(o, least_first=False)
+        if x.moves == y.moves:
+            raise UnknownError(f"{o.id}, which does not turn as the loop goes on")
+        rises = (
+            y.moves
+        )  # x < index + y from index = x - y + 1 on, index + x < y up to index = y - x
+        found = arith.sub(self.b, *((x.value, y.value) if rises else (y.value, x.value)))
+        if rises == strict:
+            found = arith.add(self.b, found, self.const(1, dtype_of(found.type)))
+        return Stretch(found, rises)
+
+    def sides(self, o: Op, least_first: bool = True) -> tuple[Extreme, Extreme, bool]:
+        """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y (or
+        the greatest of x, the least of y), and whether it is <."""
         x, y = o.operands if o.kind not in _TURNED else reversed(o.operands)
         kind = _TURNED.get(o.kind, o.kind)
         if kind not in (arith.lt, arith.le) or not dtype_of(x.type).is_int:
             raise UnknownError(o.id or o.kind.name)
-        return self.extreme(x, False), self.extreme(y, True), kind is arith.lt
+        first, second = self.extreme(x, not least_first), self.extreme(y, least_first)
+        return first, second, kind is arith.lt
 
     def extreme(self, v: Value, most: bool) -> Extreme:
         """The greatest (`most`) or least element of a tile of integers, or a scalar."""
         if isinstance(v.type, Scalar):
             if v is self.index:
                 return Extreme(self.const(0, v.type.dtype), moves=True)
-            return Extreme(self.scalar(v))
+            try:
+                return Extreme(self.scalar(v))
+            except UnknownError:
+                if self.structure.maker(v) is None:
+                    raise
         o = self.maker(v)
         if o.kind in _SHAPES or o.kind is tile.splat:
             return self.extreme(o.operands[0], most)

@@ -26,7 +26,7 @@ from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.access import Accesses
-from warploom.schedule.bounds import Bounds, UnknownError
+from warploom.schedule.bounds import Bounds, UnknownError, known_before
 from warploom.schedule.demand import Structure
 from warploom.schedule.overlap import turning_point
 
@@ -132,21 +132,6 @@ def _dry(structure: Structure, loop: Op, o: Op, write: Callable[[Bounds], object
         write(Bounds(Builder(), structure, scalar, loop.regions[0].params[0]))
     except UnknownError as e:
         raise UsedError(f"{o.id} depends on {e}, which is not known in front of it") from e
-
-
-def known_before(structure: Structure, at: Op, v: Value) -> bool:
-    """Can v be computed in front of op `at`, of what is known there?"""
-    made = structure.made[v]
-    o = made.op
-    if o is None:
-        return True
-    if made.region is not None:
-        return o in structure.enclosing(at)
-    block = structure.block[o]
-    here = structure.within(at, block)
-    if here is not None and block.ops.index(o) < block.ops.index(here):
-        return True
-    return is_pure(o) and not o.regions and all(known_before(structure, at, x) for x in o.operands)
 
 
 # ---- masked

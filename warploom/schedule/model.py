@@ -228,7 +228,8 @@ class OverlapPlan:
     eighths: how much of the arithmetic that the late dots hide is done before they are waited for.
     ping_pong: groups take turns at issuing them.
     split: an `if` that goes one way up to some iteration and the other way from there on, as where only
-    the last blocks are masked: the loop is cut there into two without the branch.  Empty: none.
+    the last blocks are masked: the loop is cut there into two without the branch.  Or a `select` whose mask
+    lets all through in one of the two.  Empty: none.
     """
 
     loop: str

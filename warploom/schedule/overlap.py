@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from warploom.ir.analysis import effects, free_values
-from warploom.ir.core import Effect, Op, Region, Value, walk
+from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule.bounds import Bounds, UnknownError, known_before
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Knobs, OverlapPlan, Reason
 
@@ -169,6 +170,26 @@ def split_of(loop: Op) -> Op | None:
     return None
 
 
+def mask_of(structure: Structure, loop: Op) -> Op | None:
+    """The `select` of a loop whose mask is true everywhere up to an index that can be computed in front of
+    the loop, or from it on: the loop is cut there as it is at an `if`."""
+    (body,) = loop.regions
+
+    def scalar(v: Value) -> Value:
+        if not known_before(structure, loop, v):
+            raise UnknownError(v.hint or "a value")
+        return v
+
+    for o in body.ops:
+        if o.kind is arith.select and isinstance(o.operands[0].type, Tile):
+            try:
+                Bounds(Builder(), structure, scalar, body.params[0]).always(o.operands[0])
+            except UnknownError:
+                continue
+            return o
+    return None
+
+
 def phase_cycles(body: Region, share: float) -> tuple[float, float]:
     """(tensor, other): cycles of an SM in which one group's part (`share` of each tile) of an iteration
     keeps the tensor cores busy, and in which it keeps the other units busy."""
@@ -231,9 +252,12 @@ def plans(
             eighths, why = _EIGHTHS.get(groups.count, 0), f"usually best with {groups.count} groups"
         where = f"{', '.join(late)} waited for after {eighths}/8 of the special functions"
         reasons.append(Reason(o.id, where, why))
-        cut = split_of(o)
+        cut = split_of(o) or mask_of(structure, o)
         if cut is not None:
-            reasons.append(Reason(cut.id, "its loop is cut in two without it", "it turns once"))
+            one = "" if cut.kind is control.if_ else ", one of them"
+            reasons.append(
+                Reason(cut.id, f"its loop is cut in two{one} without it", "it turns once")
+            )
         ping_pong, reason = _ping_pong(found, knobs, groups)
         reasons.append(reason)
         chosen.append(
