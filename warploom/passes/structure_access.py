@@ -12,6 +12,9 @@ through splats, broadcasts, loops that advance pointers and nested loops, and re
     after:   %v = make_view(%base, %extent0, %extent1, %stride0, %stride1)      before the loop
              %x = load_box(%v, %start0, %start1)
 
+Coordinates have 32 bits: where the program computes in 64 what may be longer than that (a vector's start,
+and no bound or stride says that it isn't), the start is part of the view's base.
+
 Legal only where base, strides and extents are launch-invariant, every start is not negative (or the
 mask says so), masked-off elements are zero, and the mask constrains whole axes.  `% M` on an index is a bound
 where all that is loaded beyond it is masked off by the same bound before it reaches memory.  An axis
@@ -27,7 +30,7 @@ func.attrs["nonnegative"] (indices): a launch with a negative one uses a variant
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from warploom.ir.analysis import defined, passed_on
@@ -35,7 +38,7 @@ from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
-from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of
+from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of, u64
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -114,6 +117,9 @@ class _Analysis:
         default_factory=dict
     )  # by loops and ifs: what each may be
     promised: set[Value] = field(default_factory=set)  # not to be negative, by tl.assume
+    wide: set[Monomial] = field(
+        default_factory=set
+    )  # products that the program computes in 64 bits
     proving: set[Value] = field(
         default_factory=set
     )  # passed-on values whose sign is being looked for
@@ -174,12 +180,17 @@ class _Analysis:
             return Affine(x.start, tuple(x.coefs[p] for p in perm), x.base, wraps)
         if kind is arith.rem and args[1] is not None:
             return _wrapped(x, args[1])
-        if kind is arith.cast and o.attrs["dtype"].kind == "int" and x.base is None:
-            return x
-        if kind in (arith.add, arith.sub, arith.mul, arith.addptr):
-            y = args[1]
-            return None if y is None else _combine(o, x, y)
-        return None
+        if kind not in (arith.cast, arith.add, arith.sub, arith.mul, arith.addptr):
+            return None
+        elem = elem_of(o.result.type)
+        if isinstance(elem, DType) and (elem.is_float or elem.bits < 32):
+            return None  # narrow numbers wrap around
+        if kind is arith.cast:
+            return x if elem in (i32, i64) and x.base is None else None
+        found = _combine(o, x, args[1]) if args[1] is not None else None
+        if found is not None and kind is arith.mul and elem == i64:
+            self.wide.update(m for m in found.start.terms if m)
+        return found
 
     def _mask(self, o: Op) -> tuple[Bound, ...] | None:
         kind = o.kind
@@ -338,6 +349,14 @@ class _Analysis:
                 self.walk(r)
         else:
             self.visit(o)
+
+    # ---- sizes
+
+    def fits(self, p: Poly) -> bool:
+        """Does the program compute p from 32-bit numbers in 32 bits?"""
+        return not any(m in self.wide for m in p.terms) and not any(
+            _dtype(v) in (i64, u64) for a in p.atoms() for v in _values(a)
+        )
 
     # ---- signs
 
@@ -561,6 +580,15 @@ def _find_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
             raise NoBoxError(f"axis {d} has a lower bound other than the array's")
     if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
         raise NoBoxError("a lower bound without an upper one")
+    for d in _flat_axes(an, strides, [stride for _, stride in extra]):
+        end = extents[d]
+        if an.fits(starts[d]) or (end is not None and an.fits(end)):
+            continue
+        if any(d == e for e, _ in guarded):
+            raise NoBoxError(f"axis {d} has a lower bound, and its start has 64 bits")
+        rest = rest + starts[d] * strides[d]
+        extents[d] = None if end is None else end - starts[d]
+        starts[d] = Poly()
     return Box(
         a.base,
         rest,
@@ -568,6 +596,14 @@ def _find_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
         (*(None for _ in extra), *extents),
         (*(stride for stride, _ in extra), *strides),
     )
+
+
+def _flat_axes(an: _Analysis, strides: Sequence[Poly], others: Sequence[Poly]) -> list[int]:
+    """The axes that may be longer than a coordinate counts: their strides are constants, and no stride (of
+    another axis, or of none of the tile's) that a launch gives in 32 bits bounds them."""
+    if any(p.constant is None and an.fits(p) for p in (*strides, *others)):
+        return []
+    return [d for d, p in enumerate(strides) if p.constant is not None]
 
 
 def _extra_axes(an: _Analysis, offset: Poly) -> tuple[list[tuple[Poly, Poly]], Poly]:
