@@ -64,6 +64,14 @@ CASES = {
              "%s = add(%x, %a)\n%r = sub(%s, %b)",
              ["%0 = const() {value=2, dtype=i32} : i32", "%1 = add(%x, %0) : i32", "store(%p, %1)"]),
     "x - x": ("%r = sub(%x, %x)", ["%0 = const() {value=0, dtype=i32} : i32", "store(%p, %0)"]),
+    "x - x/24·24": ("%n = const() {value=24, dtype=i32}\n%d = idiv(%x, %n)\n%m = mul(%d, %n)\n"
+             "%r = sub(%x, %m)", ["%n = const() {value=24, dtype=i32} : i32", "%r = rem(%x, %n) : i32", KEEP]),
+    "what is left of a multiple": ("%a = const() {value=64, dtype=i32}\n%n = const() {value=32, dtype=i32}\n"
+             "%w = mul(%x, %a)\n%d = idiv(%w, %n)\n%m = mul(%d, %n)\n%s = sub(%w, %m)\n%r = add(%m, %s)",
+             ["%a = const() {value=64, dtype=i32} : i32", "%w = mul(%x, %a) : i32", "store(%p, %w)"]),
+    "24 may not divide what wraps": ("%n = const() {value=24, dtype=i32}\n%w = mul(%x, %n)\n%r = rem(%w, %n)",
+             ["%n = const() {value=24, dtype=i32} : i32", "%w = mul(%x, %n) : i32", "%r = rem(%w, %n) : i32",
+              KEEP]),
     "widening there and back": ("%w = cast(%x) {dtype=i64}\n%r = cast(%w) {dtype=i32}",
              ["store(%p, %x)"]),
     "not of a comparison": ("%c = lt(%x, %y)\n%n = not(%c)\n%r = cast(%n) {dtype=i32}",

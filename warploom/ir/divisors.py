@@ -9,7 +9,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Builder, Fact, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import Pointer
+from warploom.ir.types import Pointer, dtype_of
 
 LIMIT = 16  # bytes that TMA and the widest vector access want; facts say no more (Fact.divisible)
 
@@ -33,7 +33,7 @@ def divisor(
     match made.kind:
         case arith.const:
             return power_of_two(made.attrs["value"], limit)
-        case arith.cast:
+        case arith.cast if dtype_of(made.operands[0].type).is_int:
             return next(parts)
         case arith.mul:
             return min(limit, math.prod(parts))

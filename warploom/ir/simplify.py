@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
+from warploom.ir.divisors import divisor
 from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute
@@ -165,7 +166,41 @@ class Simplifier:
         found = same if same is not None else _on_constant(o.kind, x, n, dtype)
         if found is not None:
             return (found if isinstance(found, Value) else self.constant(b, found, t),)
+        if (
+            o.kind in (arith.rem, arith.mul, arith.sub)
+            and (v := self._whole_parts(o, b)) is not None
+        ):
+            return (v,)
         return None if n is None else self._reassociate(o, b, int(n), dtype)
+
+    def _whole_parts(self, o: Op, b: Builder) -> Value | None:
+        """x - x/n·n is x % n, which is 0 for a multiple of n, as x/n·n is then x."""
+        x, y = o.operands
+        if o.kind is arith.sub:
+            product = self.maker(y, arith.mul)
+            quotient = self.maker(product.operands[0], arith.idiv) if product else None
+            if product is None or quotient is None or quotient.operands[0] is not x:
+                return None
+            n = self.number(product.operands[1])
+            if n is None or n <= 0 or self.number(quotient.operands[1]) != n:
+                return None
+            rest: Value = arith.rem(b, x, product.operands[1], hint=o.result.hint)
+            return rest
+        n = self.number(y)
+        if (
+            n is None or n <= 0 or int(n) & (int(n) - 1)
+        ):  # wrapping keeps multiples of powers of two
+            return None
+        if o.kind is arith.rem:
+            return self.constant(b, 0, o.result.type) if self.divides(int(n), x) else None
+        quotient = self.maker(x, arith.idiv)
+        if quotient is None or self.number(quotient.operands[1]) != n:
+            return None
+        return quotient.operands[0] if self.divides(int(n), quotient.operands[0]) else None
+
+    def divides(self, n: int, v: Value) -> bool:
+        """Is v a multiple of the power of two n?"""
+        return divisor(v, self.made.get, {}, n) == n
 
     def _reassociate(self, o: Op, b: Builder, n: int, dtype: DType) -> Replacement:
         """(x op c1) op c2, for the kinds where that is x op c; subtraction counts as adding -c."""
