@@ -10,7 +10,7 @@ import numpy as np
 
 import warploom as wl
 from tests.explicit import products
-from tests.explicit.products import BF16, E4M3, Inputs, Make
+from tests.explicit.products import E4M3, Inputs, Make
 from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS, dual_gemm_forward
 from warploom.kernels.fp8 import (
     FP8_CONFIGS,
@@ -104,20 +104,11 @@ def _fp8(name: str, config: wl.Config) -> LibraryProduct:
 
 
 def _gemm(config: wl.Config) -> LibraryProduct:
-    def exact(rng: np.random.Generator, m: int, n: int, k: int) -> Inputs:
-        return tuple(rng.integers(-3, 4, (rows, k)).astype(BF16) for rows in (m, n))
-
-    def random(rng: np.random.Generator, m: int, n: int, k: int) -> Inputs:
-        return tuple(rng.standard_normal((rows, k)).astype(BF16) for rows in (m, n))
-
-    def wanted(a: Any, b: Any) -> Any:
-        return a.astype(np.float64) @ b.astype(np.float64).T
-
     task = "-task" if config.all_kwargs.get("store_task") else ""
     turn = "-in-turn" if config.all_kwargs.get("ping_pong") else ""
     return LibraryProduct(
-        f"gemm{turn}{task}", gemm_pointers, config, exact, random, wanted, ("*bf16:16",) * 3,
-        strided=True,
+        f"gemm{turn}{task}", gemm_pointers, config, products.plain_exact, products.plain_random,
+        products.plain_wanted, ("*bf16:16",) * 3, strided=True,
     )  # fmt: skip
 
 

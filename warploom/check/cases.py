@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
 from warploom.sim.agent import NeedsData
 from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
+from warploom.sim.path import Paths
 from warploom.sim.report import SimError, SimReport, StepLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
@@ -75,24 +76,36 @@ def ring_depth(func: Func) -> int:
 
 
 class Runs:
-    """Tracked runs of a function without data, in one order; each program of each input is run once."""
+    """Tracked runs of a function without data, in one order; each program of each input is run once, and
+    of programs that do the same only the first."""
 
     def __init__(self, func: Func) -> None:
         self.func = func
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
+        self._paths = Paths(func)
+        self._by_path: dict[Hashable, SimReport] = {}
 
     def __call__(self, case: Case, program: int) -> SimReport:
         """Raises what the run does: SimError, NeedsData."""
         key = *case.key, program
         if key not in self._found:
             try:
-                self._found[key] = case, self._run(case, program, True)
+                self._found[key] = case, self._first_like(case, program)
             except (SimError, NeedsData) as e:
                 self._found[key] = case, e
         _, found = self._found[key]  # with the case its arrays stay, and their ids
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _first_like(self, case: Case, program: int) -> SimReport:
+        """The run of the first program that did the same, or this one's."""
+        path = self._paths(case.args, case.grid, program)
+        if path is None:
+            return self._run(case, program, True)
+        if path not in self._by_path:
+            self._by_path[path] = self._run(case, program, True)
+        return self._by_path[path]
 
     def _run(self, case: Case, program: int, confluent: bool) -> SimReport:
         args = case.args if is_reading(self.func) else case.copied().args

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from warploom.sim.cluster import ClusterBarrier, Reach
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.order import Array, Footprints
-from warploom.sim.outline import outline_of
+from warploom.sim.outline import Outline, outline_of
 from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimError, SimReport
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
@@ -191,7 +192,7 @@ class Machine:
 
 class Program:
     """One program: its CTAs (one, or those of a cluster) and their barrier.  of: " of program 1" where
-    several run together."""
+    several run together.  outline: of the function, unless the usual one (path.py)."""
 
     def __init__(
         self,
@@ -206,10 +207,11 @@ class Program:
         settings: Settings,
         emit: Callable[[Event], None],
         report: SimReport,
+        outline: Outline | None = None,
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.params, self.settings, self.emit, self.report = params, settings, emit, report
-        outline = self.outline = outline_of(func, settings.cost)
+        outline = self.outline = outline or outline_of(func, settings.cost)
         self.shape = cluster_of(func)
         self.engine, self.going, self.of = machine.engine, machine.going, of
         warps = outline.ctas * outline.warps
@@ -263,18 +265,30 @@ class Cta:
         self.width = outline.width
         self.of = (f" of CTA {rank}" if outline.ctas > 1 else "") + p.of  # for reports
         self.arrays = self._arrays()
-        self.named_barriers = [
-            self._counted(f"named barrier {i}", c) for i, c in enumerate(self.numbers.named)
-        ]
-        self._syncs = {
-            name: self._counted(f"the barrier of {name or 'the CTA'}", c)
-            for name, c in zip((None, *outline.task_names), self.numbers.syncs, strict=True)
-        }
-        _, size = outline.shared
-        readers = 4 * outline.agents * outline.ctas
         self.pool = RegisterPool(self, at_entry(p.func, TARGET))
-        self.shared = SharedMemory(size)  # of skeleton runs the numbers only
-        self.footprints = Footprints(size, outline.granule, readers, self.width // 2)
+
+    @cached_property
+    def shared(self) -> SharedMemory:
+        """Of skeleton runs the numbers only."""
+        return SharedMemory(self.outline.shared[1])
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        outline, (_, size) = self.outline, self.outline.shared
+        readers = 4 * outline.agents * outline.ctas
+        return Footprints(size, outline.granule, readers, self.width // 2)
+
+    @cached_property
+    def named_barriers(self) -> list[CountedBarrier]:
+        return [self._counted(f"named barrier {i}", c) for i, c in enumerate(self.numbers.named)]
+
+    @cached_property
+    def _syncs(self) -> dict[str | None, CountedBarrier]:
+        names = (None, *self.outline.task_names)
+        return {
+            name: self._counted(f"the barrier of {name or 'the CTA'}", c)
+            for name, c in zip(names, self.numbers.syncs, strict=True)
+        }
 
     def _counted(self, name: str, component: int) -> CountedBarrier:
         return CountedBarrier(
@@ -432,6 +446,17 @@ class Cta:
         self.has_begun = True
         self._prologue()
         self._advance()
+
+    def alone(self) -> Iterator[Steps]:
+        """After the prologue, each agent's steps by themselves, for lines that wait for nothing (path.py)."""
+        self.has_begun = True
+        self._prologue()
+        for o in self.phases:
+            self.agents = []  # nobody knows anything of anybody
+            agents = iter(self._start(o))
+            for region, replicas in zip(o.regions, o.attrs["replicas"], strict=True):
+                for agent, _ in itertools.islice(agents, replicas):
+                    yield agent.region(region)
 
     def _advance(self) -> None:
         """Starts the next phase."""

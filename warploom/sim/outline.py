@@ -38,7 +38,7 @@ _PLACES: dict[
 }
 
 
-def _without_data(o: Op) -> tuple[Value, ...]:
+def asked_without_data(o: Op) -> tuple[Value, ...]:
     """The operands that an op asks for in a skeleton run."""
     kept = o.operands[_PLACES[o.kind]] if o.kind in _PLACES else o.operands
     return (*kept, o.operands[-1]) if o.attrs.get("multicast") else kept
@@ -229,7 +229,7 @@ class Outline:
             v
             for o in self.ops
             if o.kind not in PURE and self._is_in_skeleton(o)
-            for v in _without_data(o)
+            for v in asked_without_data(o)
         ]
         roots += [o.regions[0].yielded[0] for o in self.ops if o.kind is control.while_]
         return backward_slice(roots, sources(self.func.body), lambda v: isinstance(v.type, Tile))

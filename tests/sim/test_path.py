@@ -1,0 +1,101 @@
+"""Programs with equal paths run equally without data; and where nothing can be told, it is not."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.explicit.squares import Squares
+from warploom.check.cases import Case, Runs, Steering, find_cases
+from warploom.ir.core import Func
+from warploom.ir.parser import parse_func
+from warploom.kernels.explicit.attention import Attention
+from warploom.sim.machine import simulate
+from warploom.sim.path import Paths
+from warploom.sim.report import SimReport
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+BF16 = ml_dtypes.bfloat16
+FILE = Path(__file__).parent.parent / "golden" / "gemm_bf16_tn.warp.ir"
+
+
+def golden() -> Func:
+    return parse_func(FILE.read_text(encoding="utf-8"), str(FILE))
+
+
+def squares() -> Func:
+    """A cluster of four CTAs."""
+    return Squares().compile(["*bf16:16"] * 2 + ["*fp32:16"] + ["i32:16"] * 3).placed
+
+
+def drawing() -> Func:
+    """Tiles are drawn from a counter in memory, and handed on through shared memory."""
+    kernel = Attention(causal=True, d=64, block=64, programs=2)
+    signature = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "fp32"]
+    return kernel.compile(signature).placed
+
+
+def sizes(func: Func, m: int, n: int, k: int) -> Case:
+    x = [np.zeros(16, p.type.dtype.numpy) for p in func.params[:3]]  # type: ignore[attr-defined]
+    return Steering(func).case([*x, m, n, k, 1][: len(func.params) + 1])
+
+
+def run(func: Func, case: Case, program: int) -> SimReport:
+    return simulate(func, case.args, case.grid, order="early", data=False, program=program)
+
+
+def protocol(report: SimReport) -> list[tuple[Any, ...]]:
+    """Its steps; a task's own setmaxnreg is made anew for each run, where it stands is the same."""
+    return [(s.agent, s.op.kind, s.op.loc, s.loops, s.thing, s.phase, s.age) for s in report.steps]
+
+
+@pytest.mark.parametrize("make", [golden, squares])
+def test_programs_with_equal_paths_run_equally(make: Callable[[], Func]) -> None:
+    func = make()
+    paths, alike = Paths(func), defaultdict(list)
+    for size in (
+        (64, 64, 0),
+        (64, 64, 16),
+        (16, 48, 64),
+        (64, 64, 272),
+        (200, 304, 64),
+        (16, 16, 272),
+    ):
+        case = sizes(func, *size)
+        for program in sorted({0, math.prod(case.grid) - 1}):
+            path = paths(case.args, case.grid, program)
+            assert path is not None
+            alike[path].append(run(func, case, program))
+    assert 3 <= len(alike) < sum(map(len, alike.values()))
+    for reports in alike.values():
+        for other in reports[1:]:
+            assert protocol(other) == protocol(reports[0])
+            assert other.trips == reports[0].trips
+    firsts = [protocol(reports[0]) for reports in alike.values()]
+    assert all(a != b for i, a in enumerate(firsts) for b in firsts[:i])
+
+
+def test_what_follows_from_memory_is_not_told() -> None:
+    x, lse, counter = np.zeros(16, BF16), np.zeros(16, np.float32), np.zeros(2, np.int32)
+    assert Paths(drawing())((x, x, x, x, lse, counter, 1, 100, 0.1), (1,), 0) is None
+
+
+def test_what_can_not_go_on_is_not_told() -> None:
+    """A tensor map whose rows are no multiple of 16 bytes: the run says why."""
+    func = golden()
+    assert Paths(func)(sizes(func, 64, 64, 16).args, (1,), 0) is not None
+    assert Paths(func)(sizes(func, 64, 64, 3).args, (1,), 0) is None
+
+
+def test_few_programs_of_a_search_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    func, ran, found = golden(), [], Runs._run
+    monkeypatch.setattr(Runs, "_run", lambda *a: ran.append(a) or found(*a))
+    find_cases(func, runs := Runs(func))
+    assert len(ran) < len(runs._found) * 2 // 3
