@@ -25,6 +25,11 @@ func.attrs["access_notes"], pairs of (op id, reason), says why.  What a loop or 
 negative where all that it comes from is not; of a number from memory `tl.assume` can say so.  A divisor in
 index arithmetic is taken to be positive.  Integer parameters taken to be non-negative are listed in
 func.attrs["nonnegative"] (indices): a launch with a negative one uses a variant compiled without this pass.
+
+Where only a launch's arguments are missing (strides and places that the program reads from memory, as the
+products of a group have them), the access is a box of a view of its own, whose base is the tile's corner.
+TMA can't have it; but units of 16 bytes can be moved wherever they begin.  Only in kernels with dots, and
+where nothing tells of adjacent elements that 4 bytes are aligned: else pointers do as well.
 """
 
 from __future__ import annotations
@@ -39,7 +44,10 @@ from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of, u64
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
+from warploom.schedule.runs import Runs
 from warploom.target import Target
 
 _BOXES = (tile.load_box, tile.store_box)
@@ -606,6 +614,32 @@ def _flat_axes(an: _Analysis, strides: Sequence[Poly], others: Sequence[Poly]) -
     return [d for d, p in enumerate(strides) if p.constant is not None]
 
 
+def _local_box(an: _Analysis, o: Op, mask: Value | None) -> Box:
+    """The box of an access as one of a view that begins at its corner, or as many iterations of the loops
+    around in front of it as surely aren't negative; NoBoxError where there is none."""
+    pointer = o.operands[0]
+    a = an.of(pointer)
+    shape = shape_of(pointer.type)
+    if a is None or a.base is None or a.wraps:
+        raise NoBoxError("its addresses are not base + Σ index·stride")
+    if not all(a.coefs) or all(c.constant != 1 for c in a.coefs):
+        raise NoBoxError("no axis has a stride of one element")
+    extents: list[Poly | None] = [None] * len(shape)
+    for d, along in _bounds(an, mask).items():
+        if len(along) > 1 or along[0].extent is None:
+            raise NoBoxError(f"axis {d} has several bounds")
+        extents[d] = along[0].extent - along[0].start
+    starts: list[Poly] = [Poly()] * len(shape)
+    rest = a.start
+    for d in sorted(range(len(shape)), key=lambda d: _rarity(a.coefs[d])):
+        if extents[d] is None:
+            turning, fixed = rest.split(lambda m: any(x in an.loops for x in m))
+            start, left = turning.divide(a.coefs[d])
+            if an.fits(start) and an.nonnegative(start):
+                starts[d], rest = start, left + fixed
+    return Box(a.base, rest, tuple(starts), tuple(extents), a.coefs)
+
+
 def _extra_axes(an: _Analysis, offset: Poly) -> tuple[list[tuple[Poly, Poly]], Poly]:
     """([(stride, start)] of the axes that explain what varies in `offset`, the invariant rest).
 
@@ -699,6 +733,7 @@ class _Rewriter:
     preamble: Builder = field(default_factory=Builder)  # before the current top-level op
     outside: set[Value] = field(default_factory=set)  # what is known there
     loops: int = 0  # around the current op
+    runs: Runs | None = None  # of a function with dots
 
     def region(self, region: Region) -> Region:
         b = Builder()
@@ -734,7 +769,7 @@ class _Rewriter:
         # A vector in a loop becomes a box, and its reader puts in what is `other`: a producer may bring it.
         if filled and not (self.loops and len(shape_of(o.result.type)) == 1):
             raise NoBoxError("masked-off elements are not zero (`other`)")
-        box = _find_box(self.an, o, rest[0] if rest else None)
+        box = self.found(o, rest[0] if rest else None)
         view = self.view(box, o, b)
         with b.at(o):
             offsets = [self.scalar(p, b, i32) for p in box.starts]
@@ -752,6 +787,24 @@ class _Rewriter:
                 if filled:
                     loaded = arith.select(b, rest[0], loaded, rest[1], hint=o.result.hint)
                 b.ops[-1] = b.ops[-1].with_(results=o.results)
+
+    def found(self, o: Op, mask: Value | None) -> Box:
+        """The box of access o; NoBoxError with the reason where there is none."""
+        try:
+            return _find_box(self.an, o, mask)
+        except NoBoxError:
+            if not self.local(o):
+                raise
+        return _local_box(self.an, o, mask)
+
+    def local(self, o: Op) -> bool:
+        """Should an access be a box of a view of its own rather than one by pointers?"""
+        elem = elem_of(o.operands[0].type)
+        assert isinstance(elem, Pointer)
+        if self.runs is None or len(shape_of(o.operands[0].type)) != 2:
+            return False
+        run = self.runs.of(o)
+        return elem.dtype.bytes * (run[1] if run else 1) < 4
 
     def user_view(self, o: Op, b: Builder) -> None:
         """A view of the program's own: what varies in its base becomes leading axes.  `moved` then says
@@ -894,7 +947,9 @@ def structure_access(func: Func, schedule: Schedule | None, target: Target) -> F
             an.uses.setdefault(v, []).append((o, i))
         an.parents.update({r.ops[-1]: o for r in o.regions})
     an.promised = _promised(func.body, an.makers)
-    rewriter = _Rewriter(an, outside=set(func.params))
+    dots = any(o.kind is tile.dot for o in walk(func.body))
+    runs = Runs(Accesses(func, Structure(func.body), target)) if dots else None
+    rewriter = _Rewriter(an, outside=set(func.params), runs=runs)
     ops: list[Op] = []
     for o in func.body.ops:
         rewriter.preamble = Builder()
