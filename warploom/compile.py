@@ -1,6 +1,7 @@
 """The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
 
-    TILE ── canonicalize, structure_access, take_promises, load_once ── (choose_cluster, partition_ctas)
+    TILE ── canonicalize (, run_once, canonicalize), structure_access, take_promises, load_once
+         ── (choose_cluster, partition_ctas)
          ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
@@ -28,6 +29,7 @@ from warploom.passes.canonicalize import canonicalize, number_ops
 from warploom.passes.load_once import load_once
 from warploom.passes.merge_elects import merge_elects
 from warploom.passes.partition_ctas import partition_ctas
+from warploom.passes.run_once import run_once
 from warploom.passes.structure_access import structure_access
 from warploom.passes.take_promises import take_promises
 from warploom.schedule.clusters import choose_cluster
@@ -41,6 +43,7 @@ from warploom.schedule.model import (
     SplitPlan,
     TaskPlan,
 )
+from warploom.schedule.once import loops
 from warploom.schedule.resources import Room
 from warploom.target import Target
 
@@ -123,6 +126,9 @@ def lower(
 
     _dump(0, "frontend", func)
     step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
+    if launch is not None and launch.short and loops(steps[-1][1], target):
+        step("run_once", lambda f: run_once(f, None, target))
+        step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
     if structured:
         step("structure_access", lambda f: structure_access(f, None, target))
     step("take_promises", lambda f: take_promises(f, None, target))

@@ -199,3 +199,41 @@ def test_loads_behind_what_threads_wait_for(how: str) -> None:
     first = kinds.index(tile.reduce)
     loads = [i for i, k in enumerate(kinds) if k in (tile.load, tile.load_box)]
     assert sum(i < first for i in loads) == 1 + len(early)
+
+
+@wl.jit
+def centred_rows(x_ptr: Any, y_ptr: Any, size_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Two walks along a row, as many steps each; a third whose length stands in memory."""
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.int32)
+    for start in range(0, columns, BLOCK):
+        total += tl.load(x_ptr + start + at, mask=start + at < columns, other=0)
+    mean = tl.sum(total, axis=0) // columns
+    for _ in range(tl.load(size_ptr)):
+        mean += tl.max(tl.load(x_ptr + at, mask=at < columns, other=0), axis=0)
+    for start in range(0, columns, BLOCK):
+        x = tl.load(x_ptr + start + at, mask=start + at < columns, other=0)
+        tl.store(y_ptr + start + at, x - mean, mask=start + at < columns)
+
+
+@pytest.mark.parametrize("columns, once", [(64, True), (40, True), (65, False), (200, False)])
+def test_rows_that_fit_into_a_block(columns: int, once: bool) -> None:
+    """A launch of one step has no loop but the one that it doesn't know, and loads x once for both walks."""
+    x = road.filled(np.random.default_rng(columns).integers(0, 99, 256), np.int32)
+    args = [x, road.array((256,), np.int32), road.filled(np.array([1]), np.int32), columns]
+    compiled, after = road.check_equal(centred_rows, args, 1, {"BLOCK": 64})
+    row = x[:columns]
+    wanted = row - row.sum() // columns - row[:64].max()
+    np.testing.assert_array_equal(after[1][:columns], wanted)
+    assert compiled.request.launch.short == once
+    ops = list(walk(compiled.placed.body))
+    assert sum(o.kind is control.for_ for o in ops) == (1 if once else 3)
+    loads = [o for o in ops if o.kind is tile.load_box]
+    assert len(loads) == (3 if once else 5)  # loops that load ahead have two
+
+
+def test_no_step_is_not_one() -> None:
+    x = road.filled(np.arange(64), np.int32)
+    args = [x, road.filled(np.full(64, 3), np.int32), road.filled(np.array([0]), np.int32), 0]
+    compiled = road.compile_for(centred_rows, args, 1, {"BLOCK": 64})
+    assert not compiled.request.launch.short

@@ -7,7 +7,7 @@ before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %w = load_box(%u, …)                   %s = reduce(%x)
          use(%x, %s, %w)                        use(%x, %s, %w)
 
-What computes their places moves with them.
+What computes their places moves with them.  One that the block has loaded before is not loaded again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from warploom.ir.analysis import closure
-from warploom.ir.core import Func, Region
-from warploom.schedule.ahead import waits
+from warploom.ir.core import Func, Region, Value
+from warploom.ir.ops import tile
+from warploom.ir.rewrite import substitute, substitute_operands
+from warploom.schedule.ahead import same_load, waits
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -40,4 +42,14 @@ def _region(r: Region, wanted: Collection[str]) -> Region:
     moved = closure(loads, lambda o: [made[v] for v in o.operands if v in made])
     first = [o for o in ops[at:] if o in moved]
     rest = [o for o in ops[at:] if o not in moved]
-    return Region(r.params, (*ops[:at], *first, *rest))
+    env: dict[Value, Value] = {}
+    seen = {same_load(o): o for o in ops[:at] if o.kind in (tile.load, tile.load_box)}
+    kept = []
+    for o in first:
+        o = substitute_operands(o, env)
+        twin = seen.setdefault(same_load(o), o) if o.id in wanted else o
+        if twin is o:
+            kept.append(o)
+        else:
+            env[o.result] = twin.result
+    return substitute(Region(r.params, (*ops[:at], *kept, *rest)), env)

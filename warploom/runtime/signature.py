@@ -119,15 +119,17 @@ def workspaces_of(func: Func) -> tuple[Workspace, ...]:
 
 def short_of(lowered: Lowered) -> tuple[str, int] | None:
     """The steps of the loop that `Schedule.short` names, as Python text, and below how many of them a launch
-    takes another variant; None where none does."""
-    if lowered.schedule.short is None:
+    takes another variant; None where none does.  Of `Schedule.once` a number that is 0 for one step."""
+    once = lowered.schedule.once
+    if lowered.schedule.short is None and not once:
         return None
-    named, fewest = lowered.schedule.short
+    named, fewest = lowered.schedule.short or (once, 1)
     tile = lowered.tile
     loop = next(o for o in walk(tile.body) if o.id == named)
     program = host.Program(tile.params, definitions(tile.body))
     lo, hi, by = (host.python_text(program.expression(v)) for v in loop.operands[:3])
-    return f"-(({lo} - {hi}) // {by})", fewest
+    steps = f"-(({lo} - {hi}) // {by})"
+    return (f"({steps} - 1) ** 2" if once else steps), fewest
 
 
 def _param(p: host.Param) -> Param:

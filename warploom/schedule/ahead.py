@@ -115,8 +115,10 @@ def _early(subject: Subject, block: Region) -> list[Op]:
     first: Op | None = None
     moved: list[Op] = []
     room = 0
+    had: set[object] = set()  # loaded already: once more takes nothing
     for o in block.ops[:-1]:
         if first is None:
+            had.add(same_load(o))
             if waits(o):
                 first, room = o, HELD_OVER_LOOPS if o.regions else HELD
                 late.update(o.results)
@@ -124,12 +126,20 @@ def _early(subject: Subject, block: Region) -> list[Op]:
         if any(map(_orders, (o, *(x for r in o.regions for x in r.all_ops)))):
             break
         known = not o.regions and late.isdisjoint(o.operands)
-        if known and _passes(subject, o) and (n := _bytes(o, subject.knobs.num_warps)) <= room:
+        movable = known and _passes(subject, o)
+        n = _bytes(o, subject.knobs.num_warps) if movable and same_load(o) not in had else 0
+        if movable and n <= room:
             moved.append(o)
+            had.add(same_load(o))
             room -= n
         elif not known or waits(o) or o.kind.effect is not Effect.NONE:
             late.update(o.results)
     return moved
+
+
+def same_load(o: Op) -> tuple[object, ...]:
+    """Equal for loads that bring the same, where nothing is written between."""
+    return o.kind, o.operands, tuple(sorted((k, str(v)) for k, v in o.attrs.items()))
 
 
 def waits(o: Op) -> bool:

@@ -16,7 +16,7 @@ from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import ahead, consumer, forms, rings, roles, tile_ends
+from warploom.schedule import ahead, consumer, forms, once, rings, roles, tile_ends
 from warploom.schedule.division import divide
 from warploom.schedule.memory import Memory, fillings, number_channels
 from warploom.schedule.model import (
@@ -270,6 +270,7 @@ def _plain(subject: Subject) -> Schedule:
         reasons=tuple(subject.reasons),
         ahead=running,
         early=soon,
+        once=next((o.id for o in once.loops(subject.func, subject.target)), ""),
     )
 
 

@@ -129,7 +129,8 @@ class Launch:
     """What is known of the launches that a kernel is compiled for, as far as it decides on its form.
 
     turns: programs that a multiprocessor gets, rounded up, at most MANY_TURNS; 0 where the grid is
-    not known.  short: the main loop has fewer steps than `Schedule.short` says.
+    not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
+    `Schedule.once`.
     """
 
     turns: int = 0
@@ -319,6 +320,7 @@ class Schedule:
     idle: tuple[IdlePlan, ...] = ()
     ahead: tuple[AheadPlan, ...] = ()
     early: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
+    once: str = ""  # a loop; launches that run it exactly once take a variant without it
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -352,6 +354,7 @@ class Schedule:
                 idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
                 ahead=tuple(AheadPlan(**_tuples(p)) for p in d.get("ahead", ())),
                 early=tuple(d.get("early", ())),
+                once=d.get("once", ""),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

@@ -1,0 +1,28 @@
+"""Loops that the launch is known to run exactly once are no loops.
+
+Order: after canonicalize, which makes equal bounds one value; before structure_access.  Only in the variant
+for such launches (`Launch.short`); which loops: schedule/once.py.
+
+before:  for %i in 0 … %n step 4096, carrying %s from %zero:  …; yield(%t)          after:  … with %i = 0
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Builder, Func, Op, Value
+from warploom.ir.rewrite import inline, rewrite
+from warploom.schedule.model import Schedule
+from warploom.schedule.once import loops
+from warploom.target import Target
+
+
+def run_once(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    once = {o.id for o in loops(func, target)}
+
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
+        if o.id not in once:
+            return None
+        lo, init = o.operands[0], o.operands[3:]
+        return inline(b, o.regions[0], (lo, *init))
+
+    return rewrite(func, rule)

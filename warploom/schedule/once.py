@@ -1,0 +1,36 @@
+"""Loops that a launch may run exactly once: a row that fits into one block.
+
+A kernel that walks along a row in blocks is compiled for any number of them.  Where there is one, it is no
+loop: what it loads can be issued early, and what a second walk loads again is there.  The host counts the
+iterations of one loop; others with the same bounds have as many.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Func, Op
+from warploom.ir.ops import control, tile
+from warploom.schedule.access import Accesses
+from warploom.schedule.demand import Structure
+from warploom.target import Target
+
+
+def loops(func: Func, target: Target) -> list[Op]:
+    """Loops with the bounds of the first one that loads, where a launch's arguments decide how often it runs
+    and nothing else does; none in kernels with dots."""
+    structure = Structure(func.body)
+    if any(o.kind is tile.dot for o in structure.ops):
+        return []
+    accesses = Accesses(func, structure, target)
+    walks = [
+        o
+        for o in func.body.ops
+        if o.kind is control.for_
+        and o.attrs.get("num_stages") is None
+        and any(x.kind in (tile.load, tile.load_box) for x in o.regions[0].all_ops)
+    ]
+    for first in walks:
+        bounds = first.operands[:3]
+        known = [accesses.constant(v) for v in bounds]
+        if None in known and all(map(accesses.invariant, bounds)):
+            return [o for o in walks if o.operands[:3] == bounds]
+    return []
