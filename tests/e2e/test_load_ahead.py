@@ -106,6 +106,9 @@ def test_where_threads_wait_for_each_other(n: int) -> None:
     first = np.where(at < n, x[at % 320], 0).reshape(-1, 128)
     second = np.where(at < n, y[at // 2], 7).reshape(-1, 128)
     assert after[2][0] == (first.sum(1) * second.max(1)).sum() if n else after[2][0] == 0
+    if compiled.request.launch.short:  # one step is no loop
+        assert n in (100, 128)
+        return
     assert ahead(compiled) == [1]
     loop = next(o for o in walk(compiled.placed.body) if o.kind is control.for_)
     kinds = [o.kind for o in loop.regions[0].ops]
@@ -176,7 +179,7 @@ def normed(
         tl.atomic_add(label_ptr + 1, 1, sem="acq_rel")
     start = total if HOW == "depends" else 0
     w = tl.load(w_ptr + start * 0 + tl.minimum(start, 0) + at, mask=at < columns, other=0)
-    for i in range(0, columns, BLOCK):
+    for i in range(0, columns, BLOCK // 4):
         total += tl.max(tl.load(x_ptr + i + at, mask=i + at < columns, other=0), axis=0)
     label = tl.load(label_ptr)
     chosen = tl.load(x_ptr + label)
@@ -191,7 +194,8 @@ def test_loads_behind_what_threads_wait_for(how: str) -> None:
     args = [x, w, label, road.array((40,), np.int32), 40]
     compiled, after = road.check_equal(normed, args, 1, {"BLOCK": 64, "HOW": how})
     weight = x if how == "written" else w
-    np.testing.assert_array_equal(after[3], weight * (x.sum() + x.max()) + x[7])
+    total = x.sum() + sum(x[i:].max() for i in (0, 16, 32))
+    np.testing.assert_array_equal(after[3], weight * total + x[7])
     early = compiled.schedule.early
     assert len(early) == {"plain": 3, "atomic": 0}.get(how, 2)
     main = next(o for o in walk(compiled.placed.body) if o.kind is task.tasks).regions[0]
