@@ -1,6 +1,14 @@
 """What all tests share."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from warploom.runtime.nvrtc import Build
 
 # Before NumPy is imported: the suite's workers take all cores already, and tiles are too small to be worth
 # several threads each, which wait for one another busily.
@@ -11,3 +19,18 @@ os.environ.setdefault("WARPLOOM_TRACEBACK", "1")
 
 # No test reads or writes the user's cache; those of the cache have one of their own.
 os.environ["WARPLOOM_CACHE"] = "off"
+
+
+def no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
+    """In the place of runtime/compiled.py's _compile_text: a build without code."""
+    from warploom.runtime.nvrtc import Build
+
+    return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
+
+
+@pytest.fixture
+def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything up to CUDA text and launch plan is made; most tests need no cubin."""
+    from warploom.runtime import compiled
+
+    monkeypatch.setattr(compiled, "_compile_text", no_nvrtc)

@@ -29,10 +29,10 @@ def main() -> None:
 
     signal.signal(signal.SIGALRM, late)
     if not options.nvrtc:
-        from tests.e2e.conftest import _no_nvrtc
+        from tests.conftest import no_nvrtc
         from warploom.runtime import compiled
 
-        compiled._compile_text = _no_nvrtc
+        compiled._compile_text = no_nvrtc
         os.environ["WARPLOOM_CACHE"] = "off"  # nobody else may find kernels without code
     with tempfile.TemporaryDirectory() as folder:
         for case in corpus.everything():
