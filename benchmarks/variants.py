@@ -225,26 +225,38 @@ def ladder() -> Iterator[Work]:
 
 
 def tail() -> Iterator[Work]:
-    base = {"CAUSAL": False, "PAIRS": False}
+    base = {"CAUSAL": False, "PAIRS": False, "num_buffers_warp_spec": 2}
     four = {"num_buffers_warp_spec": 4, "reg_inc_consumer": 112, "reg_dec_producer": 24}
-    both = [(drawn, parts) for drawn in (False, True) for parts in (False, True)]
-    # Groups, columns, where the wait stands, tiles of Q; with which ways of sharing out tiles.
-    tiles = {
-        128: [((2, 128, e, 2), both if e in (2, 3) else both[1:2]) for e in range(5)]
-        + [((2, n, e, 1), both[1:2]) for n in (160, 176) for e in (0, 2)],
-        64: [((3, 128, e, 2), both[:3]) for e in (0, 1, 2)] + [((4, 64, 0, 2), both[:2])],
-    }
+
+    def form(groups: int, columns: int, eighths: int, *ways: str, ctas: int = 1) -> Any:
+        """(name, form).  ways: "drawn", "parts", "no turns"."""
+        how = base | {"BLOCK_M": 64 * groups * ctas, "BLOCK_N": columns, "num_ctas": ctas}
+        how |= {"Q_STAGES": 2 if columns <= 128 else 1, "wait_eighths": eighths}
+        how |= {"num_consumer_groups": groups, "DRAWN": "drawn" in ways, "PARTS": "parts" in ways}
+        if "no turns" in ways:
+            how["ping_pong"] = False
+        if groups == 4:
+            how |= four
+        where = f"{64 * groups}x{columns}" + f" in clusters of {ctas}" * (ctas > 1)
+        return ", ".join((where, f"{eighths}/8", *ways)), attending(**how)
+
+    of_128 = [form(2, 128, 3, *w) for w in ((), ("drawn",), ("no turns",))]
+    of_128 += [form(2, 160, 2, *w) for w in ((), ("drawn",), ("drawn", "parts"))]
+    of_128 += [
+        form(2, n, e, "parts", *w)
+        for n in (128, 144, 160, 176)
+        for e in (1, 2, 3)
+        for w in ((), ("no turns",))
+        if e > 1 or not w
+    ]
+    of_128 += [form(2, 128, e, *w, ctas=2) for e in (2, 3) for w in ((), ("parts",))]
+    of_64 = [form(3, 128, e, *w) for e in (0, 1, 2) for w in ((), ("drawn",), ("parts",))]
+    of_64 += [form(4, 64, 0), form(4, 64, 0, "parts")]
+    of_64 += [form(3, 128, 1, *w, ctas=2) for w in ((), ("parts",))]
     for d, batch in ((128, 1), (128, 4), (64, 4), (64, 1), (128, 16), (64, 16)):
-        found = {}
-        for (groups, columns, eighths, q_stages), ways in tiles[d]:
-            how = base | {"BLOCK_M": 64 * groups, "BLOCK_N": columns, "Q_STAGES": q_stages}
-            how |= {"num_consumer_groups": groups, "wait_eighths": eighths}
-            how |= four if groups == 4 else {"num_buffers_warp_spec": 2}
-            for drawn, parts in ways:
-                name = f"{64 * groups}x{columns}, {eighths}/8, {'drawn' if drawn else 'in turn'}"
-                found[name + ", parts" * parts] = attending(**how, DRAWN=drawn, PARTS=parts)
         case = Attention(batch, 2048 // d, 16384 // batch, d, False)
-        yield Work(case, found, beside="triton_attention_ws,fa3")
+        forms = dict(of_128 if d == 128 else of_64)
+        yield Work(case, forms, beside="triton_attention_ws,fa3")
 
 
 def rungs() -> Iterator[Work]:

@@ -82,6 +82,7 @@ def close(found: list[Any], causal: bool) -> None:
             {"D": 64, "groups": 4, "BLOCK_N": 64, "reg_inc_consumer": 112, "sit_out": "masked"},
         ),
         (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
+        (1, 600, False, {"D": 64, "groups": 2, "BLOCK_M": 256, "num_ctas": 2, "wait_eighths": 2}),
     ],
 )
 def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) -> None:

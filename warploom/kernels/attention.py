@@ -385,8 +385,8 @@ ATTENTION_CONFIGS = {
         _config(2, 2, 2),
         _config(2, 2, 3),
         _config(2, 2, 3, "drawn"),
+        _config(2, 1, 2, "parts", 160),
         _config(2, 2, 3, "parts"),
-        _config(2, 2, 2, "parts"),
     ],
     (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
     (64, False): [
@@ -394,7 +394,7 @@ ATTENTION_CONFIGS = {
         _config(3, 2, 0),
         _config(3, 2, 0, "drawn", sit_out=True),
         _config(4, 2, 0, **_FOUR),
-        _config(3, 2, 0, "parts"),
+        _config(3, 2, 1, "parts"),
     ],
     (64, True): [
         _config(3, 1, 0, "drawn", sit_out="masked"),

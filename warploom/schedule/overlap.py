@@ -271,8 +271,6 @@ def _why_not_chosen(
 ) -> str:
     if knobs.consumer_stages == 1:
         return "consumer_stages=1"
-    if knobs.num_ctas > 1:
-        return "not yet in clusters, whose CTAs release each other's slots"
     need = _RESERVE
     for o in (*found.early, *found.late):
         need += _registers(o.result, groups)

@@ -23,7 +23,7 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
     lse = zeros(data.q[0], 1)
     counter = zeros(data.q[0], 2, dtype="int32")
     section = section_of(heads, case.seq, case.d)
-    programs = multiprocessors() if persistent else None
+    programs = multiprocessors() // meta.get("num_ctas", 1) if persistent else None
     parts = None
     if meta.get("PARTS"):
         room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta["BLOCK_M"])
