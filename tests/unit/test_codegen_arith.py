@@ -4,6 +4,7 @@ undefined, and compute what the simulator computes."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warploom as wl
+import warploom.codegen
 import warploom.language as tl
 from tests.unit.codegen_kernels import SIZES, kernel, placed
 from warploom.codegen.emit import emit
@@ -252,3 +254,36 @@ def test_a_cast_of_a_constant_wraps() -> None:
     store(%p, %x)"""
     cuda = emit(placed(kernel("%p: ptr<i32>", body, before=slots)), SM_90A).source
     assert f"load_shared32(slots + {44 * 128})" in cuda
+
+
+@wl.jit
+def scaled(x_ptr: Any, w_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    w = tl.load(w_ptr + at).to(tl.bfloat16)
+    tl.store(y_ptr + at, (tl.load(x_ptr + at) + 1.0) * w)
+
+
+def test_16_bit_floats_are_computed_with_in_pairs() -> None:
+    """One instruction for two: nothing is unpacked."""
+
+    source = scaled.compile(
+        signature=("*bf16:16", "*i8:16", "*bf16:16"), constexprs={"BLOCK": 1024}
+    ).cuda
+    body = source[source.index("scaled(") :]
+    assert "add_bf16x2(" in body and "mul_bf16x2(" in body and "i8_bf16x2<1>(" in body
+    assert "bf16_lo(" not in body and "bf16_hi(" not in body
+
+
+def test_bytes_become_16_bit_floats() -> None:
+    """The constants in the prelude: what lies between a byte among others' bits and its number."""
+    x = np.arange(256, dtype=np.uint16)
+    f16 = (0x6400 | (x ^ 0x80)).astype(np.uint16).view(np.float16)
+    np.testing.assert_array_equal(
+        f16 - np.uint16(0x6480).view(np.float16), x.astype(np.int8).astype(np.float16)
+    )
+    bf16 = [((0x4300 | x) & mask).astype(np.uint32) << 16 for mask in (0xFF7F, 0xFF80)]
+    value = bf16[0].astype(np.uint32).view(np.float32) - bf16[1].astype(np.uint32).view(np.float32)
+    np.testing.assert_array_equal(value, x.astype(np.int8).astype(np.float32))
+    text = (Path(warploom.codegen.__file__).parent / "prelude.cuh").read_text()
+    assert "^ 0x80808080u, 0x64646464u" in text and "0x64806480u" in text
+    assert "x & 0xff7fff7fu, x & 0xff80ff80u" in text and "four, 0x43434343u" in text

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from warploom.codegen.context import Emitter, Lowering, uniform
-from warploom.codegen.registers import c_type, is_packed, map_lines, per_word, read, word
+from warploom.codegen.registers import (
+    Array,
+    Regs,
+    c_type,
+    is_packed,
+    map_lines,
+    per_word,
+    read,
+    word,
+    words,
+)
 from warploom.codegen.storage import registers_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.fold import fold
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i32
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i32, u32
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -22,6 +33,16 @@ OPERATORS = {
     arith.add: "+", arith.sub: "-", arith.mul: "*", arith.div: "/", arith.idiv: "/", arith.rem: "%",
     arith.and_: "&", arith.or_: "|", arith.xor: "^", arith.shl: "<<", arith.shr: ">>",
     arith.lt: "<", arith.le: "<=", arith.gt: ">", arith.ge: ">=", arith.eq: "==", arith.ne: "!=",
+}  # fmt: skip
+
+# What is done to pairs of 16-bit floats at once.  It rounds as the way over float does: that is exact, or so
+# much closer than the result that rounding twice changes nothing.
+PAIRED = {arith.add: "add", arith.sub: "sub", arith.mul: "mul"}
+
+# Of two of four bytes in a word, all at once.
+FROM_BYTES = {
+    ("i8", "f16"): "i8_f16x2", ("i8", "bf16"): "i8_bf16x2",
+    ("f8e4m3", "f16"): "f8e4m3_f16x2", ("f8e5m2", "f16"): "f8e5m2_f16x2",
 }  # fmt: skip
 
 # Functions of NVRTC's own on float; the double ones lose the f.
@@ -148,6 +169,11 @@ def _operation(e: Emitter, o: Op) -> None:
         for i, more in enumerate(steps):
             e.line(f"{dst.name}[{i}] = {expression(arith.add, elem, first, literal(more, elem))};")
         return
+    if o.kind in PAIRED and elem.is_float and elem.bits == 16:
+        pairs = Array(dst.name, u32, dst.words)
+        name = f"{PAIRED[o.kind]}_{elem}x2"
+        e.lines(map_lines(pairs, [words(s) for s in sources], lambda x, y: f"{name}({x}, {y})"))
+        return
     e.lines(map_lines(dst, sources, lambda *x: expression(o.kind, elem, *x)))
 
 
@@ -212,7 +238,19 @@ def _cast(e: Emitter, o: Op) -> None:
         text = converted(e.scalar(x), source, to)
         e.define(o.result, text if source == to else rounded(text, to))
         return
-    e.lines(map_lines(e.array(o.result), [e.regs(x)], lambda v: converted(v, source, to)))
+    dst, r = e.array(o.result), e.regs(x)
+    if (source.name, to.name) in FROM_BYTES and dst.count % 4 == 0:
+        e.lines(_from_bytes(dst, r, FROM_BYTES[source.name, to.name]))
+        return
+    e.lines(map_lines(dst, [r], lambda v: converted(v, source, to)))
+
+
+def _from_bytes(dst: Array, r: Regs, function: str) -> Iterator[tuple[int, str]]:
+    """C lines that make 16-bit floats of 8-bit elements, four at a time."""
+    for i in range(0, dst.count, 4):
+        four = word(r, i)
+        for half in range(2):
+            yield 0, f"{dst.name}[{i // 2 + half}] = {function}<{half}>({four});"
 
 
 def _bitcast(e: Emitter, o: Op) -> None:

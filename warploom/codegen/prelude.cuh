@@ -664,6 +664,31 @@ template <int I> DEV float f8e4m3_at(u32 x) { const u32 p = e4m3_pair((u16)(x >>
 
 template <int I> DEV float f8e5m2_at(u32 x) { const u32 p = e5m2_pair((u16)(x >> 16 * (I / 2))); return I % 2 ? f16_hi(p) : f16_lo(p); }
 
+DEV u32 add_f16x2(u32 x, u32 y) { u32 r; asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+DEV u32 sub_f16x2(u32 x, u32 y) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+DEV u32 mul_f16x2(u32 x, u32 y) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+DEV u32 add_bf16x2(u32 x, u32 y) { u32 r; asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+DEV u32 sub_bf16x2(u32 x, u32 y) { u32 r; asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+DEV u32 mul_bf16x2(u32 x, u32 y) { u32 r; asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+
+// Two of four signed bytes.  f16: behind 0x64 a byte counts from 1024 on, x + 128 as the byte x ^ 0x80.
+template <int HALF> DEV u32 i8_f16x2(u32 four) { return sub_f16x2(__byte_perm(four ^ 0x80808080u, 0x64646464u, HALF ? 0x4342 : 0x4140), 0x64806480u); }
+
+// bf16: behind 0x43 seven bits count from 128 on, and the sign alone is 128 or 256.
+template <int HALF> DEV u32 i8_bf16x2(u32 four) {
+  const u32 x = __byte_perm(four, 0x43434343u, HALF ? 0x4342 : 0x4140);
+  return sub_bf16x2(x & 0xff7fff7fu, x & 0xff80ff80u);
+}
+
+template <int HALF> DEV u32 f8e4m3_f16x2(u32 four) { return e4m3_pair((u16)(four >> 16 * HALF)); }
+
+template <int HALF> DEV u32 f8e5m2_f16x2(u32 four) { return e5m2_pair((u16)(four >> 16 * HALF)); }
+
 DEV u32 pair_f8e4m3(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo)); return r; }
 
 DEV u32 pair_f8e5m2(float lo, float hi) { u16 r; asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo)); return r; }
@@ -678,7 +703,8 @@ DEV float round_f8e5m2(float x) { return f8e5m2_at<0>(pair_f8e5m2(x, 0.0f)); }
 
 DEV u32 join16(u32 lo, u32 hi) { return (lo & 0xffffu) | hi << 16; }
 
-DEV u32 join8(u32 a, u32 b, u32 c, u32 d) { return (a & 0xffu) | (b & 0xffu) << 8 | (c & 0xffu) << 16 | d << 24; }
+// With + the compiler sees where the four are those of one word, with | it permutes bytes.
+DEV u32 join8(u32 a, u32 b, u32 c, u32 d) { return (a & 0xffu) + ((b & 0xffu) << 8) + ((c & 0xffu) << 16) + (d << 24); }
 
 DEV float exp2_approx(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 

@@ -5,7 +5,8 @@ in an array or (a splat) an expression, so that slices, transposes, broadcasts a
 other lists and cost nothing.  Every index is a compile-time constant once loops are unrolled.
 
 16- and 8-bit floats are packed in 32-bit words, as matrix instructions and wide memory accesses want
-them, and computed with as `float`; every other dtype has a C type of its own.
+them, and computed with as `float`, or (sums, differences, products of 16-bit ones) a word at a time; every
+other dtype has a C type of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from warploom.ir.types import DType, Pointer, f8e4m3, i1
+from warploom.ir.types import DType, Pointer, f8e4m3, i1, u32
 
 C_TYPES = {
     "i1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "i64",
@@ -137,6 +138,21 @@ def word(r: Regs, start: int) -> str:
         return f"float_bits({value})" if elem.is_float else f"(u32){value}"
     values = [f"(u32){read(e, elem)}" for e in part] + ["0u"] * (n - len(part))
     return f"join{elem.bits}({', '.join(values)})"
+
+
+def words(r: Regs) -> Regs:
+    """A tile of packed floats as a tile of their words (u32)."""
+    n = per_word(r.elem)
+    found = []
+    for start in range(0, len(r.elements), n):
+        first = r.elements[start].array
+        at = r.elements[start].index
+        whole = tuple(Element(first, at + i) for i in range(len(r.elements[start : start + n])))
+        if first is not None and at % n == 0 and r.elements[start : start + n] == whole:
+            found.append(Element(Array(first.name, u32, first.words), at // n))
+        else:
+            found.append(Element(None, 0, word(r, start)))
+    return Regs(u32, tuple(found))
 
 
 def unword(elem: DType, value: str, half: int) -> str:
