@@ -270,6 +270,44 @@ def test_two_loops_both_overlap(seq: int) -> None:
     assert report.ok, str(report)
 
 
+@wl.jit
+def far_apart(
+    q_ptr: Any, k_ptr: Any, v_ptr: Any, o_ptr: Any, seq: Any, limit: Any, AHEAD: tl.constexpr
+) -> None:
+    """A loop that overlaps, with a branch or a mask (AHEAD < 0) that turns at a limit; which may stand for
+    "never", or "always"."""
+    q_desc = tl.make_tensor_descriptor(q_ptr, [64, 64], [64, 1], [64, 64])
+    k_desc = tl.make_tensor_descriptor(k_ptr, [seq, 64], [64, 1], [64, 64])
+    v_desc = tl.make_tensor_descriptor(v_ptr, [seq, 64], [64, 1], [64, 64])
+    o_desc = tl.make_tensor_descriptor(o_ptr, [64, 64], [64, 1], [64, 64])
+    acc = tl.zeros([64, 64], tl.float32)
+    q = q_desc.load([0, 0])
+    for j in tl.range(0, seq, 64):
+        s = tl.dot(q, k_desc.load([j, 0]).T)
+        if AHEAD < 0:
+            columns = (j + tl.arange(0, 64)).to(tl.int64)
+            s = tl.where((columns <= limit)[None, :], s, 1.0)
+        elif j + AHEAD > limit:
+            s = tl.where(tl.arange(0, 64)[None, :] % 2 == 0, s, 1.0)
+        s = tl.maximum(tl.minimum(s, 2.0), -2.0)
+        acc = tl.dot(s.to(q.dtype), v_desc.load([j, 0]), acc)
+    o_desc.store([0, 0], acc)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("ahead", [-1, 0, 64])
+@pytest.mark.parametrize("limit", [-(2**31), 64, 2**31 - 1])
+def test_what_turns_once_may_turn_never(limit: int, ahead: int) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (
+        road.filled(rng.integers(-1, 2, (n, 64)).astype(np.float32), BF16) for n in (64, 192, 192)
+    )
+    args = [q, k, v, road.array((64, 64), np.float32), 192, limit]
+    meta = {"AHEAD": ahead, "num_consumer_groups": 1, "consumer_stages": 2}
+    found, _ = road.check_equal(far_apart, args, 1, meta)
+    assert found.schedule.overlaps[0].split
+
+
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("tiles", ["PAIRS", "DRAWN", "PARTS"])
 def test_it_ejects_and_compiles_back(tiles: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ before:  for … (tiles) {                   after:  for … (tiles) {
          }                                         }
 
 The turn is taken before the wait: the assembler keeps arithmetic behind a wait, not behind a named barrier.
+A group that has left the main loop (passes/sit_out.py) takes it when it has given back what others wait for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from warploom.ir.core import Builder, Func, Op, Region, walk
 from warploom.ir.ops import hopper
 from warploom.ir.types import Tile
+from warploom.passes.sit_out import REST
 from warploom.passes.turns import END, Turns
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -29,11 +31,13 @@ def end_tiles_in_turns(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     if not schedule.turns:
         return func
+    left = {p.loop for p in schedule.idle}
+    loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.turns)
     *before, tasks, end = func.body.ops
     regions = []
     for region, groups in zip(tasks.regions, tasks.attrs["replicas"], strict=True):
         consumes = groups > 1 and any(o.kind is hopper.wgmma for o in walk(region))
-        regions.append(_region(region, groups, schedule.turns) if consumes else region)
+        regions.append(_region(region, groups, loops) if consumes else region)
     ops = (*before, tasks.with_(regions=tuple(regions)), end)
     return func.with_(body=Region(func.body.params, ops))
 

@@ -48,7 +48,7 @@ from warploom.passes.sit_out import REST
 from warploom.passes.turns import ISSUE, Turns
 from warploom.passes.two_stages import Arms, Copy, Cut, TwoStages
 from warploom.passes.wait_place import place_wait
-from warploom.schedule.bounds import Bounds, UnknownError, bare
+from warploom.schedule.bounds import Bounds, UnknownError, bare, clamped
 from warploom.schedule.model import OverlapPlan, Schedule
 from warploom.schedule.overlap import turning_point
 from warploom.target import Target
@@ -303,9 +303,8 @@ class _Loop(TwoStages):
         point = turning_point(self.old, o)
         if point is None:
             return None
-        end = first.bound(point)
-        if not self.inside(point):
-            end = arith.minimum(first.b, self.loop.operands[1], end, hint="turn")
+        lo, hi = self.loop.operands[:2]
+        end = first.bound(point, None if self.inside(point) else (lo, hi))
         return Cut(end, {o: point.before}, {o: 1 - point.before})
 
     def cut_at_mask(self, o: Op, b: Builder) -> Cut:
@@ -323,7 +322,7 @@ class _Loop(TwoStages):
             for x in self.ops
             if x.kind is arith.select and not self.stage[x] and bare(self, x.operands[0]) is mask
         }
-        end = arith.minimum(b, self.loop.operands[1], found.end, hint="turn")
+        end = clamped(b, found.end, *self.loop.operands[:2])
         return Cut(end, {} if found.rises else through, through if found.rises else {})
 
     def maker(self, v: Value) -> Op | None:

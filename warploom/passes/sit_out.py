@@ -21,9 +21,9 @@ from warploom.ir.analysis import backward_slice, is_pure, sources
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
-from warploom.ir.types import Scalar, dtype_of
+from warploom.ir.types import Scalar, dtype_of, i64
 from warploom.schedule.access import Accesses
-from warploom.schedule.bounds import Bounds
+from warploom.schedule.bounds import Bounds, ahead_of, clamped
 from warploom.schedule.demand import Structure
 from warploom.schedule.idle import outside
 from warploom.schedule.model import IdlePlan
@@ -46,7 +46,7 @@ def end_for(
     structure = accesses.structure
     (body,) = loop.regions
     scalars = _Scalars(b, structure, known)
-    tell = Bounds(b, structure, scalars.get, body.params[0])
+    tell = Bounds(b, structure, ahead_of(structure, loop, scalars.get), body.params[0])
     named = {o.id: o for o in structure.ops if o.id}
     lo, end = bounds
     if plan.mask:
@@ -54,13 +54,13 @@ def end_for(
         if plan.branch:
             point = turning_point(body, named[plan.branch])
             assert point is not None
-            turned = scalars.get(point.limit)
+            turned = arith.cast(b, scalars.get(point.limit), dtype=i64)
             if point.offset is not None:
-                turned = arith.sub(b, turned, scalars.get(point.offset))
+                turned = arith.sub(b, turned, arith.cast(b, scalars.get(point.offset), dtype=i64))
             if point.inclusive:
-                turned = arith.add(b, turned, build.const(b, 1, dtype_of(turned.type)))
+                turned = arith.add(b, turned, build.const(b, 1, i64))
             own = arith.maximum(b, own, turned)
-        own = arith.minimum(b, own, end)
+        own = clamped(b, own, *bounds)
         for i in plan.positive:
             number = scalars.get(structure.root.params[i])
             above = arith.gt(b, number, build.const(b, 0.0, dtype_of(number.type)))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, reads
-from warploom.ir.core import Builder, Op, Region, Value
+from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
@@ -264,12 +264,19 @@ class Copy:
         else:
             self.b.append(clone_op(o, self.env))
 
-    def bound(self, point: TurningPoint) -> Value:
-        """The first index at which the branch has turned."""
+    def bound(self, point: TurningPoint, between: tuple[Value, Value] | None) -> Value:
+        """The first index at which the branch has turned, at least and at most as `between` says: the limit
+        is brought there before anything is taken from it, as it may be the least or the greatest number."""
         at = self.get(point.limit)
-        if point.offset is not None:
-            at = arith.sub(self.b, at, self.get(point.offset))
-        if point.inclusive:
-            assert isinstance(at.type, Scalar)
-            at = arith.add(self.b, at, build.const(self.b, 1, at.type.dtype))
-        return at
+        assert isinstance(at.type, Scalar)
+        offset = None if point.offset is None else self.get(point.offset)
+        one = build.const(self.b, 1, at.type.dtype) if point.inclusive else None
+
+        def moved(v: Value, there: OpKind, back: OpKind) -> Value:
+            v = v if offset is None else there(self.b, v, offset)
+            return v if one is None else back(self.b, v, one)
+
+        if between is not None:
+            low, high = (moved(v, arith.add, arith.sub) for v in between)
+            at = arith.minimum(self.b, arith.maximum(self.b, at, low), high, hint="turn")
+        return moved(at, arith.sub, arith.add)

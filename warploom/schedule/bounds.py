@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Scalar, dtype_of
+from warploom.ir.types import DType, Scalar, dtype_of, i64
 from warploom.schedule.demand import Structure
+
+T = TypeVar("T")
 
 _SHAPES = (tile.expand_dims, tile.broadcast, tile.reshape, tile.transpose)
 _TURNED = {arith.ge: arith.le, arith.gt: arith.lt}
@@ -37,8 +39,8 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Stretch:
-    """The part of a loop in which something is true everywhere: up to the index `end`, or, where it `rises`,
-    from there on."""
+    """The part of a loop in which something is true everywhere: up to the index `end` (i64), or, where it
+    `rises`, from there on."""
 
     end: Value
     rises: bool
@@ -65,11 +67,32 @@ def known_before(structure: Structure, at: Op, v: Value) -> bool:
     return is_pure(o) and not o.regions and all(known_before(structure, at, x) for x in o.operands)
 
 
+def ahead_of(
+    structure: Structure, at: Op, get: Callable[[Value], Value] = lambda v: v
+) -> Callable[[Value], Value]:
+    """`get`, of scalars that are known in front of op `at`; raises UnknownError for others."""
+
+    def scalar(v: Value) -> Value:
+        if not known_before(structure, at, v):
+            raise UnknownError(v.hint or "a value")
+        return get(v)
+
+    return scalar
+
+
 def bare(structure: Makers, v: Value) -> Value:
     """What v is but for its shape."""
     while (o := structure.maker(v)) is not None and o.kind in _SHAPES:
         v = o.operands[0]
     return v
+
+
+def clamped(b: Builder, at: Value, lo: Value, hi: Value) -> Value:
+    """An index (i64) as one of a loop from lo to hi, which is as wide as these."""
+    low, high = (arith.cast(b, v, dtype=i64) for v in (lo, hi))
+    at = arith.minimum(b, arith.maximum(b, at, low), high)
+    found: Value = arith.cast(b, at, dtype=dtype_of(hi.type), hint="turn")
+    return found
 
 
 @dataclass(eq=False)
@@ -84,65 +107,82 @@ class Bounds:
 
     def never(self, mask: Value) -> Value:
         """Whether a tile of booleans is false everywhere.  Raises UnknownError."""
-        o = self.maker(mask)
-        if o.kind in _SHAPES:
-            return self.never(o.operands[0])
-        if o.kind is arith.and_:
-            x, y = (self.never(v) for v in o.operands)
-            found: Value = arith.or_(self.b, x, y)
+
+        def tell(least: Extreme, most: Extreme, strict: bool) -> Value:
+            if least.moves or most.moves:
+                raise UnknownError("the loop's index")
+            compare = arith.ge if strict else arith.gt
+            found: Value = compare(self.b, least.value, most.value)
             return found
-        least, most, strict = self.sides(o)
-        if least.moves or most.moves:
-            raise UnknownError("the loop's index")
-        compare = arith.ge if strict else arith.gt
-        found = compare(self.b, least.value, most.value)
-        return found
+
+        def join(one: Value, other: Value) -> Value:
+            found: Value = arith.or_(self.b, one, other)
+            return found
+
+        return self.of_all(mask, tell, join)
 
     def false_from(self, mask: Value) -> Value:
-        """The index from which on a tile of booleans is false everywhere.  Raises UnknownError."""
-        o = self.maker(mask)
-        if o.kind in _SHAPES:
-            return self.false_from(o.operands[0])
-        if o.kind is arith.and_:
-            x, y = (self.false_from(v) for v in o.operands)
-            found: Value = arith.minimum(self.b, x, y)
+        """The index (i64) from which on a tile of booleans is false everywhere.  Raises UnknownError."""
+
+        def tell(least: Extreme, most: Extreme, strict: bool) -> Value:
+            if not least.moves or most.moves:
+                raise UnknownError("a comparison that does not become false as the loop goes on")
+            return self.difference(most, least, one=not strict)
+
+        def join(one: Value, other: Value) -> Value:
+            found: Value = arith.minimum(self.b, one, other)
             return found
-        least, most, strict = self.sides(o)
-        if not least.moves or most.moves:
-            raise UnknownError(f"{o.id}, which does not become false as the loop goes on")
-        found = arith.sub(self.b, most.value, least.value)
-        if not strict:
-            found = arith.add(self.b, found, self.const(1, dtype_of(found.type)))
-        return found
+
+        return self.of_all(mask, tell, join)
 
     def always(self, mask: Value) -> Stretch:
         """Where a tile of booleans is true everywhere.  Raises UnknownError."""
-        o = self.maker(mask)
-        if o.kind in _SHAPES:
-            return self.always(o.operands[0])
-        if o.kind is arith.and_:
-            one, other = (self.always(v) for v in o.operands)
+
+        def tell(most: Extreme, least: Extreme, strict: bool) -> Stretch:
+            if most.moves == least.moves:
+                raise UnknownError("a comparison that does not turn as the loop goes on")
+            # x < index + y from index = x - y + 1 on, index + x < y up to index = y - x
+            rises = least.moves
+            ends = (most, least) if rises else (least, most)
+            return Stretch(self.difference(*ends, one=rises == strict), rises)
+
+        def join(one: Stretch, other: Stretch) -> Stretch:
             if one.rises != other.rises:
-                raise UnknownError(f"{o.id}, which is true up to one index and from another on")
+                raise UnknownError("a mask that is true up to one index and from another on")
             both = arith.maximum if one.rises else arith.minimum
             return Stretch(both(self.b, one.end, other.end), one.rises)
-        x, y, strict = self.sides(o, least_first=False)
-        if x.moves == y.moves:
-            raise UnknownError(f"{o.id}, which does not turn as the loop goes on")
-        rises = (
-            y.moves
-        )  # x < index + y from index = x - y + 1 on, index + x < y up to index = y - x
-        found = arith.sub(self.b, *((x.value, y.value) if rises else (y.value, x.value)))
-        if rises == strict:
-            found = arith.add(self.b, found, self.const(1, dtype_of(found.type)))
-        return Stretch(found, rises)
 
-    def sides(self, o: Op, least_first: bool = True) -> tuple[Extreme, Extreme, bool]:
+        return self.of_all(mask, tell, join, least_first=False)
+
+    def of_all(
+        self,
+        mask: Value,
+        tell: Callable[[Extreme, Extreme, bool], T],
+        join: Callable[[T, T], T],
+        least_first: bool = True,
+    ) -> T:
+        """What `tell` says of the comparisons (as `sides`) that have to be true together, joined."""
+        o = self.maker(mask)
+        if o.kind in _SHAPES:
+            return self.of_all(o.operands[0], tell, join, least_first)
+        if o.kind is arith.and_:
+            one, other = (self.of_all(v, tell, join, least_first) for v in o.operands)
+            return join(one, other)
+        return tell(*self.sides(o, least_first))
+
+    def difference(self, x: Extreme, y: Extreme, one: bool) -> Value:
+        """x - y, plus 1 if asked for, as i64: either may be the greatest number that there is, to say that
+        there is no bound."""
+        left, right = (arith.cast(self.b, e.value, dtype=i64) for e in (x, y))
+        found: Value = arith.sub(self.b, left, right)
+        return arith.add(self.b, found, self.const(1, i64)) if one else found
+
+    def sides(self, o: Op, least_first: bool) -> tuple[Extreme, Extreme, bool]:
         """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y (or
         the greatest of x, the least of y), and whether it is <."""
         x, y = o.operands if o.kind not in _TURNED else reversed(o.operands)
         kind = _TURNED.get(o.kind, o.kind)
-        if kind not in (arith.lt, arith.le) or not dtype_of(x.type).is_int:
+        if kind not in (arith.lt, arith.le) or dtype_of(x.type).kind != "int":
             raise UnknownError(o.id or o.kind.name)
         first, second = self.extreme(x, not least_first), self.extreme(y, least_first)
         return first, second, kind is arith.lt
@@ -163,7 +203,7 @@ class Bounds:
         if o.kind is tile.arange:
             at = o.attrs["end"] - 1 if most else o.attrs["start"]
             return Extreme(self.const(at, dtype_of(v.type)))
-        if o.kind is arith.cast and dtype_of(v.type).is_int:
+        if o.kind is arith.cast and _keeps_numbers(o):
             inner = self.extreme(o.operands[0], most)
             return Extreme(arith.cast(self.b, inner.value, dtype=dtype_of(v.type)), inner.moves)
         if o.kind in (arith.add, arith.sub):
@@ -187,3 +227,9 @@ class Bounds:
 
     def const(self, n: int, dtype: DType) -> Value:
         return build.const(self.b, n, dtype)
+
+
+def _keeps_numbers(o: Op) -> bool:
+    """Is the cast one of signed integers to as many bits, or more?"""
+    from_, to = (dtype_of(v.type) for v in (o.operands[0], o.result))
+    return from_.kind == to.kind == "int" and from_.bits <= to.bits

@@ -26,7 +26,7 @@ from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.access import Accesses
-from warploom.schedule.bounds import Bounds, UnknownError, known_before
+from warploom.schedule.bounds import Bounds, UnknownError, ahead_of
 from warploom.schedule.demand import Structure
 from warploom.schedule.overlap import turning_point
 
@@ -122,12 +122,7 @@ def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
 
 def _dry(structure: Structure, loop: Op, o: Op, write: Callable[[Bounds], object]) -> None:
     """Raises UsedError where `write` could not be done in front of the loop."""
-
-    def scalar(v: Value) -> Value:
-        if not known_before(structure, loop, v):
-            raise UnknownError(v.hint or "a value")
-        return v
-
+    scalar = ahead_of(structure, loop)
     try:
         write(Bounds(Builder(), structure, scalar, loop.regions[0].params[0]))
     except UnknownError as e:

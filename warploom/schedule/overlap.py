@@ -23,7 +23,7 @@ from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
-from warploom.schedule.bounds import Bounds, UnknownError, known_before
+from warploom.schedule.bounds import Bounds, UnknownError, ahead_of
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Knobs, OverlapPlan, Reason
 
@@ -174,16 +174,11 @@ def mask_of(structure: Structure, loop: Op) -> Op | None:
     """The `select` of a loop whose mask is true everywhere up to an index that can be computed in front of
     the loop, or from it on: the loop is cut there as it is at an `if`."""
     (body,) = loop.regions
-
-    def scalar(v: Value) -> Value:
-        if not known_before(structure, loop, v):
-            raise UnknownError(v.hint or "a value")
-        return v
-
+    tell = Bounds(Builder(), structure, ahead_of(structure, loop), body.params[0])
     for o in body.ops:
         if o.kind is arith.select and isinstance(o.operands[0].type, Tile):
             try:
-                Bounds(Builder(), structure, scalar, body.params[0]).always(o.operands[0])
+                tell.always(o.operands[0])
             except UnknownError:
                 continue
             return o
