@@ -10,6 +10,7 @@ from benchmarks import calibrate
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_nvrtc")
 def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PROGRAMS", {})
     table = replace(
