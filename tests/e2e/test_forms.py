@@ -20,6 +20,7 @@ from tests.e2e import road
 from tests.e2e.strangers import judging
 from tests.e2e.strangers.attention import windowed_case
 from tests.e2e.strangers.case import Case
+from tests.e2e.strangers.states import chunk_state_case
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel
@@ -129,6 +130,15 @@ def test_programs_that_do_not_fit_abreast() -> None:
     assert not shares(found) and found.schedule.specialized
     with pytest.raises(CompileError, match="against abreast=3"):
         case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, abreast=3, strict=True)
+
+
+def test_a_step_that_waits_for_its_own_loads() -> None:
+    """Four steps at most, each of which waits for its weights: seven small programs hide that for each other
+    (32.3 us), three that have tasks don't (42.1; docs/performance.md, "Strangers' attention kernels")."""
+    case = chunk_state_case(2, 512)
+    found = case.kernel.compile_for(*case.args, grid=(2, 32, 32), **case.meta)
+    told = next(r.because for r in found.schedule.reasons if "predicted" in r.because)
+    assert not found.schedule.specialized and "4 steps of its main loop" in told
 
 
 def test_both_predictions_are_told() -> None:

@@ -64,6 +64,14 @@ class Accesses:
             return int(o.attrs["value"])
         return self.constant(o.operands[0]) if o.kind is arith.cast else None
 
+    def most(self, v: Value) -> int | None:
+        """What the integer v never exceeds, where that is known."""
+        o = self.structure.maker(v)
+        if o is not None and o.kind is arith.minimum:
+            known = [n for x in o.operands if (n := self.most(x)) is not None]
+            return min(known, default=None)
+        return self.constant(v)
+
     def divisor(self, v: Value) -> int:
         """A power of two that divides the integer v, or the address of the pointer v in bytes (at most
         65536)."""

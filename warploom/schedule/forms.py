@@ -35,14 +35,16 @@ MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
 @dataclass(frozen=True)
 class Work:
     """One program, whatever its form.  loop: the main one.  tensor, alu, sfu: cycles that a step keeps these
-    units busy; loaded: bytes that it brings through rings.  stored: bytes at the end.  steps: how many, None
-    where that is not known while compiling; at_launch: but when launching.  walks: is there a loop around?"""
+    units busy; loaded: bytes that it brings through rings.  stored: bytes at the end.  steps: how many, or at
+    most, None where that is not known while compiling; at_launch: but when launching.  walks: is there a
+    loop around?  waited: cycles that a step's own loads keep those waiting who compute."""
 
     loop: Op
     tensor: float
     alu: float
     sfu: float
     loaded: float
+    waited: float
     stored: float
     steps: int | None
     at_launch: bool
@@ -76,11 +78,17 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     units = _units(body)
     items = {i for c in schedule.channels for i in c.all_items}
     loaded = sum(rings.slot_bytes(o.result) for o in walk(body) if o.id in items)
+    main = schedule.tasks[0].name
+    own = any(
+        o.kind in (tile.load, tile.load_box) and o.id not in items and main in schedule.assign[o.id]
+        for o in walk(body)
+    )
     stored = 0
     for o in structure.ops:
         if o.kind in (tile.store, tile.store_box) and isinstance(o.operands[1].type, Tile):
             stored += o.operands[1].type.size * dtype_of(o.operands[1].type).bytes
-    lo, hi, by = (accesses.constant(v) for v in loop.operands[:3])
+    lo, by = (accesses.constant(v) for v in (loop.operands[0], loop.operands[2]))
+    hi = accesses.most(loop.operands[1])
     steps = None
     if lo is not None and hi is not None and by is not None:
         steps = max(0, -((lo - hi) // by))
@@ -90,6 +98,7 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         units.get("alu", 0.0),
         units.get("sfu", 0.0),
         loaded,
+        COST.tma_latency if own else 0.0,
         stored,
         steps,
         at_launch=all(accesses.invariant(v) for v in loop.operands[:3]),
@@ -149,10 +158,11 @@ def cycles(work: Work, form: Form, turns: int, steps: int) -> float:
     end = work.stored / COST.store_bytes
     if form.specialized:
         own = max(work.tensor, other) if form.overlaps else work.tensor + other
-        step = max(bound, own / form.groups)
+        step = max(bound, own / form.groups + work.waited)
         begin = COST.handover if work.walks and turns <= 1 else COST.start + COST.handover
     else:
-        step = max(bound, (work.tensor + other) / form.groups) + COST.turn / form.groups
+        step = max(bound, (work.tensor + other) / form.groups + work.waited)
+        step += COST.turn / form.groups
         begin = COST.start
     alone = begin + steps * step + end
     return max(steps * bound, alone / min(turns, form.resident))
