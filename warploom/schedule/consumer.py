@@ -71,7 +71,11 @@ def promotions(
 
 
 def overlaps(
-    subject: Subject, roles: Roles, division: Division, consumer: TaskPlan
+    subject: Subject,
+    roles: Roles,
+    division: Division,
+    consumer: TaskPlan,
+    channels: tuple[ChannelPlan, ...],
 ) -> tuple[OverlapPlan, ...]:
     """Loops of the consumer whose iterations overlap."""
     why = "no loop has a dot that waits for another one of the same iteration"
@@ -80,7 +84,7 @@ def overlaps(
     elif division.dealt:
         why = "each group has tiles of its own"
     else:
-        found = _overlapping_loops(subject, roles, consumer)
+        found = _overlapping_loops(subject, roles, consumer, channels)
         if found is not None:
             return found
     knobs = subject.knobs
@@ -90,7 +94,7 @@ def overlaps(
 
 
 def _overlapping_loops(
-    subject: Subject, roles: Roles, consumer: TaskPlan
+    subject: Subject, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
 ) -> tuple[OverlapPlan, ...] | None:
     """None where there is no loop that could be asked."""
     threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
@@ -101,9 +105,26 @@ def _overlapping_loops(
         overlap.Groups(consumer.replicas, registers - subject.room.consumer),
         roles.mine,
         _in_place(subject, roles.loads),
+        lambda found: _cramped(subject, channels, found),
     )
     subject.tell(reasons)
     return tuple(chosen) if reasons else None
+
+
+def _cramped(subject: Subject, channels: tuple[ChannelPlan, ...], found: overlap.Overlap) -> str:
+    """Why a loop can't overlap: dots of an iteration and of the next one read a ring of one slot."""
+    structure = subject.structure
+    named_loads = {o.id: o for o in structure.ops if o.id}
+    for c in (c for c in channels if c.depth < 2):
+        items = [
+            o
+            for i in c.all_items
+            if (o := named_loads.get(i)) and structure.parent[o] is found.loop
+        ]
+        readers = {o for x in items for o, _ in rings.real_users(structure, x.result)}
+        if readers.intersection(found.early) and readers.intersection(found.late):
+            return f"dots of two iterations would read {c.name}, which has one slot"
+    return ""
 
 
 def overlapping(subject: Subject, roles: Roles) -> bool:

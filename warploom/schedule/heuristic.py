@@ -207,7 +207,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     tasks = plan_tasks(subject, who, division, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks)
-    overlaps = consumer.overlaps(subject, who, division, tasks[0])
+    overlaps = consumer.overlaps(subject, who, division, tasks[0], channels)
     deferred = consumer.deferred(subject, overlaps)
     idle = consumer.idles(subject, who, division) if shared else ()
     entry = subject.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)

@@ -220,15 +220,16 @@ def plans(
     groups: Groups,
     stays: Callable[[Op], bool],
     in_place: Callable[[Value], bool],
+    cramped: Callable[[Overlap], str],
 ) -> tuple[list[OverlapPlan], list[Reason]]:
-    """What is done to the consumer's loops, and why."""
+    """What is done to the consumer's loops, and why.  cramped: why the rings of a loop don't allow it."""
     chosen: list[OverlapPlan] = []
     reasons: list[Reason] = []
     for o in structure.ops:
         found = find(o, stays, in_place) if o.kind is control.for_ and stays(o) else None
         if found is None:
             continue
-        why = found.why_not or _why_not_chosen(found, knobs, groups, in_place)
+        why = found.why_not or _why_not_chosen(found, knobs, groups, in_place) or cramped(found)
         if why:
             asked = bool(knobs.consumer_stages and knobs.consumer_stages > 1)
             asked = asked or knobs.ping_pong is True
