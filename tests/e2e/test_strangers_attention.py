@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.strangers import judging
 from tests.e2e.strangers.attending import named
+from tests.e2e.strangers.backward import two_walks_case
 from tests.e2e.strangers.case import Case
 from tests.e2e.strangers.corpus import ATTENDING
 from warploom.layout import wgmma_acc
@@ -99,3 +100,16 @@ def test_equal_differences_of_indices_are_equal_in_c() -> None:
         wanted = list(enumerate(apart - apart[0])) * firsts.count(first)
         assert [(int(i), int(n)) for i, n in found] == wanted
     assert len(set(apart)) == 30 and len(apart) == 56
+
+
+def test_walks_one_after_the_other_share_rings_where_memory_is_short(tmp_path: Path) -> None:
+    """K, V and what is loaded behind the walk over rows, Q and dO, take the same slots, as do the blocks of both
+    walks; with rings of their own no loop had a second slot.  Dots of two iterations read one of them: behind
+    its loop it goes on where it was moved to, not where the last dots still read."""
+    case = two_walks_case(1, 1, 256, 128)
+    compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
+    channels = {c.name: c for c in compiled.schedule.channels}
+    assert {n for n, c in channels.items() if c.also} == {"k_v", "qT", "qT1"}
+    assert min(c.depth for n, c in channels.items() if n != "k_v") == 2
+    assert len(compiled.schedule.overlaps) == 4
+    judging.judge(case, "auto", tmp_path, orders=("late",), full=False)

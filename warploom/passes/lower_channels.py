@@ -48,17 +48,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] is
-    item i's tensor map, pieces[i] the bytes of its cp.async copies, or how many of its elements a thread that
-    brings it through registers has on their way; generic: does any consumer read it by ordinary loads?
-    multicast[i]: the axis of item i that the CTAs divide; rank and everyone: this CTA's and the mask of all,
-    where some item is multicast."""
+    """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] are
+    item i's tensor maps by the views that it comes from, pieces[i] the bytes of its cp.async copies, or how
+    many of its elements a thread that brings it through registers has on their way; generic: does any
+    consumer read it by ordinary loads?  multicast[i]: the axis of item i that the CTAs divide; rank and
+    everyone: this CTA's and the mask of all, where some item is multicast."""
 
     via: tuple[str, ...]
     tiles: tuple[Tile, ...]
     items: tuple[Value, ...]
     parts: tuple[Part | None, ...]
-    maps: tuple[Value | None, ...]
+    maps: tuple[Mapping[Value, Value], ...]
     pieces: tuple[int, ...]
     full: Value
     empty: Value
@@ -112,7 +112,7 @@ def _declare(
     tiles: list[Tile] = []
     items: list[Value] = []
     parts: list[Part | None] = []
-    maps: list[Value | None] = []
+    maps: list[dict[Value, Value]] = []
     pieces: list[int] = []
     for n, t in enumerate(channel.items):
         via = plan.via[n]
@@ -144,22 +144,19 @@ def _declare(
         if joined is not None:
             shared[joined[0]] = place
         items.append(place)
-        maps.append(None)
+        maps.append({})
         pieces.append(0)
         if via == "tma":
             if inner != memory_inner:
                 raise InternalError(f"TMA can't turn item {n} of channel {plan.name}")
-            walks = _walks_rows(accesses, fills[0], t, inner)
-            narrow: dict[str, Any] = {} if walks else {"promote": 128}
-            maps[n] = hopper.tensor_map(
-                top,
-                fills[0].operands[2],
-                box=_part(t.shape, multicast[n], ctas),
-                inner=inner,
-                swizzle=swizzle,
-                hint=f"{hint}_map",
-                **narrow,
-            )
+            box = _part(t.shape, multicast[n], ctas)
+            for u in fills:
+                view, walks = u.operands[2], _walks_rows(accesses, u, t, inner)
+                if view in maps[n]:
+                    continue
+                narrow: dict[str, Any] = {} if walks else {"promote": 128}
+                how = {"box": box, "inner": inner, "swizzle": swizzle, **narrow}
+                maps[n][view] = hopper.tensor_map(top, view, hint=f"{hint}_map", **how)
         elif via == "cp_async":
             pieces[n] = _piece_bytes(accesses, fills[0], t)
             if not pieces[n]:
@@ -311,9 +308,10 @@ def fill(
 
     def copies(b: Builder) -> None:
         hopper.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
-        for n, (item, tensor_map) in enumerate(zip(ring.items, ring.maps, strict=True)):
-            if tensor_map is None:
+        for n, (item, maps) in enumerate(zip(ring.items, ring.maps, strict=True)):
+            if not maps:
                 continue
+            tensor_map = maps[sources[n].box[0]]
             place = place_of(b, ring, n, slot, hint=item.hint.replace("_smem", "_slot"))
             if ring.multicast[n] is not None:
                 _load_part(b, ring, n, tensor_map, place, slot, sources[n])

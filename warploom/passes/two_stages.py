@@ -193,8 +193,10 @@ class TwoStages(ABC):
             init = [*self.turns_of(b, (second, cut.at, step), init, cut.before)]
             rest = (following(b, second, cut.at, step), hi, step)
             last_turn = self.turns_of(b, rest, init, cut.after)
-        finals = dict(zip((*self.kept, *self.carried_late, *self.delayed), last_turn, strict=True))
-        last = self.copy(b, {p: finals[p] for p in (*self.carried_late, *self.delayed)})
+        # a slot that both stages read is kept, moved on, and delayed as it was
+        finals = dict(zip(self.kept, last_turn, strict=False))
+        owed = (*self.carried_late, *self.delayed)
+        last = self.copy(b, dict(zip(owed, last_turn[len(finals) :], strict=True)))
         results = dict(zip(params[1:], o.results, strict=True))
         env = {results[p]: finals[p] for p in self.kept}
         self.finish(last, late, env)

@@ -18,7 +18,7 @@ from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import ahead, consumer, forms, once, rings, roles, tile_ends
 from warploom.schedule.division import divide
-from warploom.schedule.memory import Memory, fillings, number_channels
+from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
 from warploom.schedule.model import (
     MANY_TURNS,
     Knobs,
@@ -179,11 +179,11 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     joins = consumer.joins(subject, who, division, vias)
     groups = rings.group(subject.structure, who.loads, who.mine, joins.stands)
     kept = {o for g in groups for o in g}
-    again: dict[tuple[Op, ...], list[tuple[Op, ...]]] = {}
+    sharing: rings.Sharing | None = None
     if specialized and not (
         who.relays or division.dealt or joins.groups or subject.knobs.num_ctas > 1
     ):
-        groups, again = rings.shared(subject.accesses, groups, vias, subject.hints.stages)
+        sharing = rings.Sharing(subject.accesses, vias, subject.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
     shared = specialized and not division.dealt
     ends = tile_ends.find(subject.structure, who.mine, replicas) if shared else []
@@ -195,8 +195,9 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
             who.demand.run(outer, "turn")
     numbers = number_channels(subject, who)
     storing = Stores(subject, who, division)
-    memory = Memory(subject, who, division, storing, groups, vias, again)
-    channels, stores = memory.plans(wanted, numbers)
+
+    memory = Memory(subject, who, division, storing, groups, vias)
+    channels, stores = plan_memory(memory, sharing, wanted, numbers)
     stores = storing.handed_over(stores, bool(numbers))
     subject.tell_hints(specialized, channels, stores)
     lean = ""

@@ -5,7 +5,8 @@ Rings are as deep, staging as wide as shared memory allows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
@@ -25,6 +26,7 @@ from warploom.schedule.subject import Subject
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is turned
+ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
 
@@ -65,7 +67,7 @@ def number_channels(subject: Subject, roles: Roles) -> tuple[ChannelPlan, ...]:
 class Memory:
     """The rings of a subject, with the roles and the division that were chosen.
 
-    groups: loads that share a ring; vias: how each is filled; again: as rings.shared.
+    groups: loads that share a ring; vias: how each is filled; again: as rings.Sharing.find.
     """
 
     subject: Subject
@@ -74,7 +76,7 @@ class Memory:
     stores: Stores
     groups: list[tuple[Op, ...]]
     vias: dict[Op, str]
-    again: dict[tuple[Op, ...], list[tuple[Op, ...]]]
+    again: Mapping[tuple[Op, ...], Sequence[tuple[Op, ...]]] = field(default_factory=dict)
 
     def plans(
         self, wanted: int, numbers: tuple[ChannelPlan, ...]
@@ -160,7 +162,7 @@ class Memory:
             self.subject.because(c.name, f"{c.depth} slots of {n} bytes", source)
             if c.also:
                 loops = ", ".join(i for site in c.also for i in site)
-                why = "a loop that follows brings the same kind of blocks"
+                why = "what follows brings the same kind of blocks"
                 self.subject.because(c.name, f"its slots serve {loops} as well", why)
             if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
@@ -281,6 +283,50 @@ class Memory:
             (by and by.loc) or self.subject.dots[0].loc,
             help=f"lower {by.by} or the block sizes" if by else "lower the block sizes",
         )
+
+
+Plans = tuple[tuple[ChannelPlan, ...], tuple[StorePlan, ...]]
+
+
+def plan_memory(
+    memory: Memory,
+    sharing: rings.Sharing | None,
+    wanted: int,
+    numbers: tuple[ChannelPlan, ...],
+) -> Plans:
+    """As Memory.plans, with groups that share a ring: where rings are shallow, all that can, if that makes
+    them deeper.  sharing: None where none does."""
+    if sharing is None:
+        return memory.plans(wanted, numbers)
+    reasons = memory.subject.reasons
+    start = len(reasons)
+
+    def tried(sharing: rings.Sharing) -> Plans | CompileError:
+        groups, again = sharing.find(memory.groups)
+        try:
+            return replace(memory, groups=groups, again=again).plans(wanted, numbers)
+        except CompileError as e:
+            return e
+
+    def depth(plans: Plans | CompileError) -> int:
+        """Of the shallowest ring that turns in a loop."""
+        if isinstance(plans, CompileError):
+            return 0
+        turning = {o.id for g in memory.groups for o in g if memory.innermost(g[0])}
+        return min((c.depth for c in plans[0] if c.items[0] in turning), default=ENOUGH_SLOTS)
+
+    first = tried(sharing)
+    if depth(first) < ENOUGH_SLOTS:
+        told = reasons[start:]
+        del reasons[start:]
+        second = tried(replace(sharing, widely=True))
+        if depth(second) > depth(first):
+            first = second
+        else:
+            reasons[start:] = told
+    if isinstance(first, CompileError):
+        raise first
+    return first
 
 
 @dataclass(frozen=True)

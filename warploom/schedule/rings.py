@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, hopper, task, tile
@@ -89,50 +90,67 @@ def _together(structure: Structure, o: Op, key: tuple[Region, int], first: int, 
 Group = tuple[Op, ...]
 
 
-def shared(
-    accesses: Accesses,
-    groups: Sequence[Group],
-    vias: Mapping[Op, str],
-    depth: Callable[[Op], int | None],
-) -> tuple[list[Group], dict[Group, list[Group]]]:
-    """Groups that can share a ring, as loops one after the other bring the same blocks (the two walks of
-    causal attention): the first of each kind, and for it those that follow.  depth: what the source asks
-    for."""
-    first: list[Group] = []
-    again: dict[Group, list[Group]] = {}
-    for g in groups:
-        like = next((f for f in first if _alike(accesses, f, g, vias, depth)), None)
-        if like is None:
-            first.append(g)
-        else:
-            again.setdefault(like, []).append(g)
-    return first, again
+@dataclass(frozen=True)
+class Sharing:
+    """Which groups may share a ring.  depth: what the source asks for; mine: does the consumer run an op?
+    widely: also those that bring blocks of different arrays, or stand in no loop.  They wait for each other
+    where rings of their own would not, so that is for when memory is short."""
 
+    accesses: Accesses
+    vias: Mapping[Op, str]
+    depth: Callable[[Op], int | None]
+    mine: Callable[[Op], bool]
+    widely: bool = False
 
-def _alike(
-    accesses: Accesses,
-    f: Group,
-    g: Group,
-    vias: Mapping[Op, str],
-    depth: Callable[[Op], int | None],
-) -> bool:
-    """Do groups f and g stand in two loops of one block, and bring items that are laid out alike?  By TMA,
-    from the same arrays: then one tensor map serves both."""
-    structure = accesses.structure
-    loops = [structure.parent[x[0]] for x in (f, g)]
-    if any(p is None or p.kind is not control.for_ for p in loops) or loops[0] is loops[1]:
-        return False
-    blocks = [structure.block[p] for p in loops if p is not None]
-    if blocks[0] is not blocks[1] or len(f) != len(g):
-        return False
-    return all(
-        vias[x] == vias[y] == "tma"
-        and x.operands[0] is y.operands[0]
-        and x.result.type == y.result.type
-        and depth(x) == depth(y)
-        and item_layout(structure, x.result, None) == item_layout(structure, y.result, None)
-        for x, y in zip(f, g, strict=True)
-    )
+    def find(self, groups: Sequence[Group]) -> tuple[list[Group], dict[Group, list[Group]]]:
+        """As loops one after the other bring the same blocks (the two walks of causal attention): the first
+        group of each kind, and for it those that follow."""
+        first: list[Group] = []
+        again: dict[Group, list[Group]] = {}
+        for g in groups:
+            like = (f for f in first if self.follows((f, *again.get(f, ()))[-1], g))
+            f = next(like, None)
+            if f is None:
+                first.append(g)
+            else:
+                again.setdefault(f, []).append(g)
+        return first, again
+
+    def follows(self, f: Group, g: Group) -> bool:
+        """Does group g bring, behind all that f brings, items that are laid out alike?  By TMA, and unless
+        rings are shared widely, from the same arrays."""
+        if len(f) != len(g) or not self.behind(f, g):
+            return False
+        return all(
+            self.vias[x] == self.vias[y] == "tma"
+            and (self.widely or x.operands[0] is y.operands[0])
+            and x.result.type == y.result.type
+            and self.depth(x) == self.depth(y)
+            and self.layout(x) == self.layout(y)
+            for x, y in zip(f, g, strict=True)
+        )
+
+    def behind(self, f: Group, g: Group) -> bool:
+        """Do f and g stand in two loops of one block?  Or in one block, and is f read before g is loaded?"""
+        structure = self.accesses.structure
+        loops = [structure.parent[x[0]] for x in (f, g)]
+        if (
+            all(p is not None and p.kind is control.for_ for p in loops)
+            and loops[0] is not loops[1]
+        ):
+            one, other = (structure.block[p] for p in loops if p is not None)
+            return one is other
+        block = structure.block[f[0]]
+        if not self.widely or block is not structure.block[g[0]] or loops[0] is not None:
+            return False
+        ends = [s[1] for x in f if (s := span(structure, x.result, block, self.mine)) is not None]
+        return max(ends) < min(block.ops.index(x) for x in g)
+
+    def layout(self, o: Op) -> tuple[int, int]:
+        view, structure = self.accesses.view(o), self.accesses.structure
+        rank = len(shape_of(o.result.type))
+        inner = self.accesses.inner_axis(view, rank) if view is not None else None
+        return item_layout(structure, o.result, inner)
 
 
 Parts = Callable[[Op], tuple[int, int]]  # into how many parts M and N of a dot are going to be cut
