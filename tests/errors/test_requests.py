@@ -158,6 +158,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "signature_in_one_string": (lambda: compiled("*bf16"), "signature", "no list of strings"),
     "signature_of_numbers": (lambda: compiled([1] * 6), "signature", "no list of strings"),
     "signature_dtype": (lambda: compiled(["*foo", *SIGNATURE[1:]]), "signature", "no dtype foo"),
+    "signature_entry": (lambda: compiled({**dict(zip(matmul.arg_names, SIGNATURE, strict=False)), "D": "i32"}), "signature", "an entry for D"),
     "signature_by_name": (lambda: compiled({"a_ptr": "*bf16"}), "signature", "lacks b_ptr"),
     "constexprs_of_list": (lambda: matmul.compile(SIGNATURE, [1]), "constexpr-name", "not a dict"),  # type: ignore[arg-type]
     "constexpr_unknown": (lambda: compiled(None, {"BMM": 1}), "constexpr-name", "mean BM?"),
@@ -191,6 +192,9 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "restored_unknown": (tuned([wl.Config({})], restore_value=["x"]), "autotune", "no parameter"),
     "tuned_without_jit": (lambda: wl.autotune([wl.Config({})], ["M"])(len), "not-a-kernel", "no kernel"),
     "tuned_without_grid": (lambda: tuned([wl.Config({})])()(A), "no-grid", "without a grid"),
+    "heuristics_of_list": (lambda: wl.heuristics([64])(matmul), "heuristics", "dict of functions"),  # type: ignore[arg-type]
+    "unhashable": (launch(BM=memoryview(bytearray(1))), "constexpr-hash", "memoryview"),
+    "order": (lambda: compiled().simulate(A, A, C, 128, 128, 64, grid=1, order="last"), "order", "no order 'last'"),
     "heuristic_of_number": (lambda: wl.heuristics({"BM": 64})(matmul), "heuristics", "not a function"),  # type: ignore[dict-item]
     "descriptor_rank": (described((128,), (64, 1), (64, 64)), "descriptor-rank", "disagree"),
     "descriptor_stride": (described((128, 32), (64, 2), (64, 32)), "descriptor-stride", "not 2"),
@@ -217,7 +221,7 @@ def test_what_triton_users_also_write() -> None:
     names = dict(zip(("a_ptr", "b_ptr", "c_ptr", "M", "N", "K"), SIGNATURE, strict=True))
     as_triton = compiled({**names, "BM": "constexpr", "BN": "constexpr", "BK": "constexpr"})
     of_numpy = compiled(None, {"BM": np.int64(128)})
-    assert as_triton.cuda == of_numpy.cuda == compiled().cuda
+    assert as_triton.cuda == of_numpy.cuda == compiled(num_warps=np.int64(4)).cuda
     c = np.zeros_like(C)
     matmul[(1, 1)](A, A, c, 128, 128, 64, **{**TILE, "BM": np.int32(128)})
     assert (c == 64).all()

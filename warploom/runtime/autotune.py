@@ -185,7 +185,10 @@ class Autotuner(Decorated):
         """Launch with the fastest config; tunes at the first call of a key."""
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except TypeError:  # an argument that can't be hashed: the kernel says what is wrong
+        except (
+            TypeError,
+            ValueError,
+        ):  # an argument that can't be hashed: the kernel says what is wrong
             hit = None
         if hit is not None:
             (prepared, kernel), config = hit
@@ -431,6 +434,12 @@ class Heuristics(Decorated):
     """A kernel whose meta-parameters are computed from the arguments; made by `@wl.heuristics`."""
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        if not isinstance(values, Mapping):
+            raise CompileError(
+                "heuristics",
+                f"heuristics takes a dict of functions, not {values!r}",
+                help='write {"BLOCK": lambda args: …}',
+            )
         for name, compute in values.items():
             if not callable(compute):
                 raise CompileError(
@@ -444,18 +453,18 @@ class Heuristics(Decorated):
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch: those given, and the computed ones."""
+        found: dict[str, Any] = self.fn.resolve(args, self._computed(args, kwargs))
+        return found
+
+    def _computed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(kwargs)
         for name, compute in self.values.items():
             given[name] = compute(self.kernel.meta(args, given))
-        found: dict[str, Any] = self.fn.resolve(args, given)
-        return found
+        return given
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the computed values."""
-        given = dict(kwargs)
-        for name, compute in self.values.items():
-            given[name] = compute(self.kernel.meta(args, given))
-        found: CompiledKernel | None = self.fn.run(grid, *args, **given)
+        found: CompiledKernel | None = self.fn.run(grid, *args, **self._computed(args, kwargs))
         return found
 
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:

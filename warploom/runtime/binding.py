@@ -125,7 +125,7 @@ class Callee:
             value = tuple(value)
         try:
             hash(value)
-        except TypeError:
+        except (TypeError, ValueError):
             raise LaunchError(
                 "constexpr-hash",
                 f"constexpr {name} of {self.fn.__name__} is a {type(value).__name__}, which can't be "
@@ -179,37 +179,38 @@ class Callee:
             left_out = []
         given |= dict.fromkeys(left_out)
         names = [n for n in names if n not in given]
-        if isinstance(signature, Mapping):
-            signature = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
-            absent = [n for n in names if n not in signature]
-            extra = [n for n in signature if n not in names]
-            if absent or extra:
-                raise CompileError(
-                    "signature",
-                    f"the signature of {self.fn.__name__} lacks {', '.join(absent)}"
-                    if absent
-                    else _no_parameter(extra[0], self),
-                    help=f"its entries: {', '.join(names)}",
-                )
-            signature = [signature[n] for n in names]
-        if not isinstance(signature, list | tuple) or not all(
-            isinstance(text, str) for text in signature
-        ):
-            raise CompileError(
-                "signature",
-                f"the signature of {self.fn.__name__} is no list of strings: {signature!r}",
-                help=f'one entry for each of {", ".join(names)}, such as "*fp16:16" or "i32"',
-            )
-        if len(signature) != len(names):
-            raise CompileError(
-                "signature",
-                f"{self.fn.__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
-                f"signature has {len(signature)}",
-                help="constexprs are not part of the signature",
-            )
-        specs = tuple(parse_spec(text) for text in signature)
+        specs = read_signature(self.fn.__name__, names, signature)
         ordered = tuple((n, given[n]) for n in self.arg_names if n in given)
         return Request(self.fn, specs, ordered, make_knobs(knobs), target, schedule=schedule)
+
+
+def read_signature(
+    callee: str, names: Sequence[str], signature: Sequence[str] | Mapping[str, str]
+) -> tuple[Spec, ...]:
+    """The entries for a callee's run-time parameters, given in order or by name.  Raises CompileError."""
+    help = f'one entry for each of {", ".join(names)}, such as "*fp16:16" or "i32"'
+    if isinstance(signature, Mapping):
+        entries = {n: t for n, t in signature.items() if t != "constexpr"}  # as in Triton
+        absent = [n for n in names if n not in entries]
+        extra = [n for n in entries if n not in names]
+        if absent or extra:
+            what = f"lacks {', '.join(absent)}" if absent else f"has an entry for {extra[0]}"
+            raise CompileError("signature", f"the signature of {callee} {what}", help=help)
+        signature = [entries[n] for n in names]
+    if not isinstance(signature, list | tuple) or not all(isinstance(x, str) for x in signature):
+        raise CompileError(
+            "signature",
+            f"the signature of {callee} is no list of strings: {signature!r}",
+            help=help,
+        )
+    if len(signature) != len(names):
+        raise CompileError(
+            "signature",
+            f"{callee} takes {len(names)} run-time arguments ({', '.join(names)}), the signature has "
+            f"{len(signature)}",
+            help="constexprs are not part of the signature",
+        )
+    return tuple(map(parse_spec, signature))
 
 
 def _unwrapped(value: Any) -> Any:
@@ -236,6 +237,7 @@ def _its(kernel: Callee) -> str:
 
 def make_knobs(given: Mapping[str, Any]) -> Knobs:
     """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
+    given = {name: _plain(_unwrapped(value)) for name, value in given.items()}
     for name, value in given.items():
         if name not in KNOBS:
             near = difflib.get_close_matches(name, KNOBS, n=1)

@@ -134,7 +134,10 @@ class JITFunction(Callee):
         """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except TypeError:  # an argument that can't be hashed: the other road says what is wrong
+        except (
+            TypeError,
+            ValueError,
+        ):  # an argument that can't be hashed: the other road says what is wrong
             hit = None
         if hit is None:
             return self._run_unseen(grid, args, kwargs)
@@ -146,7 +149,7 @@ class JITFunction(Callee):
         """What `run` would launch without binding: a call like one before."""
         try:
             return self._hits.get(launch_key(args, kwargs))
-        except TypeError:
+        except (TypeError, ValueError):
             return None
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +221,10 @@ class JITFunction(Callee):
         turns = turns_of(sizes)
         try:
             usual = None if made is None else self._usual.get((turns, False, made[0]))
-        except TypeError:  # something that can't be hashed: binding says what is wrong
+        except (
+            TypeError,
+            ValueError,
+        ):  # something that can't be hashed: binding says what is wrong
             return None
         if made is None or usual is None:
             return None

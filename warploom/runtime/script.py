@@ -31,11 +31,10 @@ from warploom.runtime.args import (
     TensorDescriptor,
     divisor,
     fields_of,
-    parse_spec,
     pointer_spec,
 )
 from warploom.runtime.autotune import Candidate, Config, Verdict, judge
-from warploom.runtime.binding import Call
+from warploom.runtime.binding import Call, read_signature
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.jit import ARCHITECTURES, launch_key
@@ -122,7 +121,7 @@ class Script(ScriptBase):
         """Launch, on the current stream and the arrays' device; host arrays are simulated."""
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except TypeError:
+        except (TypeError, ValueError):
             hit = None
         if hit is None:
             hit = self._first(args, kwargs)
@@ -210,15 +209,7 @@ class Script(ScriptBase):
         an entry for each run-time parameter.  constexprs: the others by name.  Raises CompileError."""
         declared = kernel_parameters(type(self).kernel)
         names = [n for n, a in declared if isinstance(a, DType | Pointer)]
-        if isinstance(signature, Mapping):
-            signature = [signature[n] for n in names if n in signature]
-        if len(signature) != len(names):
-            raise CompileError(
-                "signature",
-                f"{type(self).__name__} takes {len(names)} run-time arguments ({', '.join(names)}), the "
-                f"signature has {len(signature)}",
-                help="compile-time values go to constexprs",
-            )
+        specs = read_signature(type(self).__name__, names, signature)
         rest = [n for n, _ in declared if n not in names]
         given = dict(constexprs or {})
         if set(given) != set(rest):
@@ -228,7 +219,6 @@ class Script(ScriptBase):
                 f"{', '.join(given) or 'none'}",
                 help=f"pass constexprs={{{', '.join(f'{n!r}: …' for n in rest)}}}",
             )
-        specs = tuple(parse_spec(text) for text in signature)
         call = Call(specs, (), tuple((n, given[n]) for n in rest), Knobs(debug=debug))
         return self._compiled(self._request(call, target))
 
@@ -315,7 +305,7 @@ def _constexpr(value: Any, what: str) -> Any:
     """A compile-time value, which is part of the variant's key."""
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):
         raise LaunchError(
             "constexpr-hash",
             f"{what} is a compile-time value, got a {type(value).__name__}",

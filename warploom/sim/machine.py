@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import warploom.sim.steps_async  # noqa: F401  (with steps.py and steps_sync.py: what agents do for each op)
-from warploom.errors import InternalError, Note
+from warploom.errors import InternalError, LaunchError, Note
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable
 from warploom.ir.ops import hopper
@@ -79,7 +79,9 @@ def simulate(
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
     if order not in ORDERS:
-        raise ValueError(f"order is one of {ORDERS}, not {order}")
+        raise LaunchError(
+            "order", f"there is no order {order!r}", help=f"orders: {', '.join(ORDERS)}"
+        )
     memory, params = bind(func, args)
     sizes = grid_of(grid)
     report = SimReport()
