@@ -58,3 +58,79 @@ def test_a_view_keeps_the_sizes_that_it_was_made_with() -> None:
     (extent,) = re.findall(r"const i64 (\w+) = \(i64\)(?:rows|\w+);", c.cuda)
     body = c.cuda[c.cuda.index(f"const i64 {extent}") :]
     assert body.index("/ 2;") < body.index(f"elements_left(at0, {extent})")
+
+
+@wl.jit
+def last_index(p, out, n):
+    at = tl.load(p)
+    for i in range(n):
+        at = i
+    tl.store(out, at)
+
+
+@wl.jit
+def from_the_index(p, out, n):
+    total = tl.load(p)
+    for i in range(n):
+        x = i
+        for _ in range(3):
+            x = x * 2 + 1
+        total += x
+    tl.store(out, total)
+
+
+@pytest.mark.parametrize("kernel", [last_index, from_the_index])
+def test_nothing_else_is_in_the_variable_that_counts(kernel) -> None:
+    """C's loop declares it and counts with it: what is carried on, or starts from it, is a copy."""
+    c = kernel.compile(signature=("*i32:16", "*i32:16", "i32"))
+    assert c.resources.registers > 0
+    counters = re.findall(r"for \(int (\w+) =", c.cuda)
+    assert counters and not any(re.search(rf"^\s*{i} = ", c.cuda, re.M) for i in counters)
+
+
+@wl.jit
+def branches(p, out, n):
+    x = tl.load(p)
+    if x < n:
+        tl.store(out + 1, x)
+        y = n
+    else:
+        y = 7
+    for _ in range(n):
+        x, y = x + y, x
+    tl.store(out, x + y)
+
+
+def test_what_both_arms_give_is_declared_in_front_of_them() -> None:
+    c = branches.compile(signature=("*i32:16", "*i32:16", "i32"))
+    assert c.resources.registers > 0
+    assert re.search(r"^ +int y;\n +if \(", c.cuda, re.M)
+
+
+@wl.jit
+def pushed_on(p, out, n):
+    a, b, c = tl.load(p), tl.load(p + 1), tl.load(p + 2)
+    for _ in range(n):
+        a = b
+        b, c = c, b
+    tl.store(out, a)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_what_a_loop_only_passes_on_has_a_variable_of_its_own(turns: int) -> None:
+    """No turn reads what `a` was, but behind the loop it is what the last one left, or what it was before."""
+    cuda = pushed_on.compile(signature=("*i32:16", "*i32:16", "i32"), num_warps=1).cuda
+    kernel = cuda[cuda.index("==== main") :]
+    before, loop, after = re.split(r"for \(int .*\{|^    \}$", kernel, maxsplit=2, flags=re.M)
+    memory = iter((10, 20, 30))
+    values = {
+        name: next(memory) for name in re.findall(r"int (\w+) = \(int\)load_global32", before)
+    }
+    for _ in range(turns):
+        for name, source in re.findall(r"(\w+) = (\w+);", loop):
+            values[name] = values[source]
+    found = [values[name] for name in re.findall(r"store_global32\(\w+, \(u32\)(\w+)\)", after)]
+    a, b, c = 10, 20, 30
+    for _ in range(turns):
+        a, b, c = b, c, b
+    assert found == [a]

@@ -224,15 +224,17 @@ class _Rows:
         key = axis, c.base
         if key not in self.ahead:
             box, e = self.box, self.box.e
-            index, extent = box.index(axis, c.base), e.int_of(box.extent(axis))
+            offset, extent = e.scalar(box.offsets[axis]), e.int_of(box.extent(axis))
+            index = c.base if offset == "0" else f"(i64){offset} + {c.base}"
             before, left = "0", e.name("left")
             if not box.starts_inside(axis):
                 before = e.name("before")
                 e.line(f"const int {before} = elements_before({index});")
             if extent is None or before != "0":
                 value = f"elements_left({index}, {e.scalar(box.extent(axis))})"
-            else:
-                value = f"{extent} - ({index})"
+            else:  # the offset may be near 2^31: what is subtracted from it first stays below
+                parts = (f"({x})" if " " in x else x for x in (offset, c.base) if x != "0")
+                value = " - ".join([extent, *parts])
             e.line(f"const int {left} = {value};")
             self.ahead[key] = before, left
         return self.ahead[key]

@@ -50,6 +50,9 @@ def _while(e: Emitter, o: Op) -> None:
 def _if(e: Emitter, o: Op) -> None:
     then, other = o.regions
     c = e.scalar(o.operands[0])
+    for v in o.results:  # both arms assign
+        if not e.is_declared(e.storage.variables[v]):
+            e.declare(e.storage.variables[v])
 
     def arm(head: str, r: Region) -> bool:
         """The arm as a block, which is left out where nothing stands in it; is it there?"""

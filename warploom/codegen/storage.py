@@ -99,6 +99,9 @@ class _Scan:
         self.stack: list[Op] = []
         self.order: list[Value] = []
         self.immediate: set[Value] = set()
+        self.counters: set[Value] = (
+            set()
+        )  # induction variables: C's loop declares and advances them
         self._live: dict[Value, list[tuple[int, int]]] = {}
 
     def define(self, v: Value, time: int, loops: list[Op], o: Op) -> None:
@@ -206,6 +209,7 @@ class _Scan:
         start = self.loop_start[o] = self.at
         for v in body.params:
             self.define(v, 2 * start + 1, inner, o)
+        self.counters.add(body.params[0])
         self.stack.append(o)
         self.region(body, inner)
         self.stack.pop()
@@ -279,8 +283,9 @@ class _Scan:
 def _segments(
     start: int, reads: Iterable[tuple[int, tuple[tuple[int, int], ...]]]
 ) -> list[tuple[int, int]]:
-    """The union of [start, read] minus excluded spans, as disjoint segments."""
-    out = [(start, start)]
+    """The union of [start, read] minus excluded spans, as disjoint segments.  What nobody reads is written
+    all the same: at that moment it needs a place of its own."""
+    out = [(start, start + 1)]
     for time, excluded in reads:
         at = start
         for a, b in sorted(excluded):
@@ -306,6 +311,8 @@ def _merge(scan: _Scan) -> dict[Value, Variable]:
         variables[v] = Variable([v], list(scan.live(v)))
     for _, a, b in sorted(scan.edges, key=lambda e: (e[0], not _in_flight(e[1]))):
         if a not in variables or b not in variables or variables[a] is variables[b]:
+            continue
+        if a in scan.counters or b in scan.counters:
             continue
         x, y = variables[a], variables[b]
         if registers_of(a) != registers_of(b) or _overlap(x.live, y.live):
