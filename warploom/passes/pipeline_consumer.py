@@ -16,8 +16,8 @@ before (in a loop):                    after:
 
 The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.  Where
 the plan names a branch that turns once (`split`), there are two such loops, one for each arm; where it names
-a select, one of the two is without it, as its mask is true everywhere.  The producer's loop is cut in the
-same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
+a select, it is cut around the iterations in which its mask is true everywhere.  The producer's loop is cut
+in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
   slot that stage 1 reads, too, is carried to the next turn.
@@ -46,7 +46,7 @@ from warploom.ir.simplify import Simplifier
 from warploom.ir.types import Tile
 from warploom.passes.sit_out import REST
 from warploom.passes.turns import ISSUE, Turns
-from warploom.passes.two_stages import Arms, Copy, Cut, TwoStages
+from warploom.passes.two_stages import Arms, Copy, Cuts, TwoStages
 from warploom.passes.wait_place import place_wait
 from warploom.schedule.bounds import Bounds, UnknownError, bare, clamped
 from warploom.schedule.model import OverlapPlan, Schedule
@@ -292,23 +292,23 @@ class _Loop(TwoStages):
             hopper.hold(last.b, *held)
         last.write(late[wait:])
 
-    def cut(self, first: Copy) -> Cut | None:
+    def cuts(self, first: Copy) -> Cuts:
         named = (o for o in self.ops if self.plan.split and o.id == self.plan.split)
         o = next((o for o in named if self.stage[o] == 0), None)
         if o is None:
-            return None
-        return self.cut_at_branch(o, first) if o.regions else self.cut_at_mask(o, first.b)
+            return super().cuts(first)
+        return self.cuts_at_branch(o, first) if o.regions else self.cuts_at_mask(o, first.b)
 
-    def cut_at_branch(self, o: Op, first: Copy) -> Cut | None:
+    def cuts_at_branch(self, o: Op, first: Copy) -> Cuts:
         point = turning_point(self.old, o)
         if point is None:
-            return None
+            return super().cuts(first)
         lo, hi = self.loop.operands[:2]
         end = first.bound(point, None if self.inside(point) else (lo, hi))
-        return Cut(end, {o: point.before}, {o: 1 - point.before})
+        return [(end, {o: point.before}), (hi, {o: 1 - point.before})]
 
-    def cut_at_mask(self, o: Op, b: Builder) -> Cut:
-        """Where the mask of a select begins or ceases to be true everywhere; its other selects go with it."""
+    def cuts_at_mask(self, o: Op, b: Builder) -> Cuts:
+        """Where the mask of a select begins and ceases to be true everywhere; others by it go with it."""
 
         def scalar(v: Value) -> Value:
             if v in self.made or v in self.old.params:
@@ -322,8 +322,13 @@ class _Loop(TwoStages):
             for x in self.ops
             if x.kind is arith.select and not self.stage[x] and bare(self, x.operands[0]) is mask
         }
-        end = clamped(b, found.end, *self.loop.operands[:2])
-        return Cut(end, {} if found.rises else through, through if found.rises else {})
+        lo, hi = self.loop.operands[:2]
+        cuts: list[tuple[Value, Arms]] = [(hi, through)]
+        if found.end is not None:
+            cuts = [(clamped(b, found.end, lo, hi), through), (hi, {})]
+        if found.begin is not None:
+            cuts.insert(0, (clamped(b, found.begin, lo, hi), {}))
+        return cuts
 
     def maker(self, v: Value) -> Op | None:
         """The op that makes v, in the loop or around it."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -35,13 +34,8 @@ _AROUND_WGMMA = (hopper.wgmma_fence, hopper.wgmma_commit)
 Arms = Mapping[Op, int]  # branches and selects that always go one way: 0 is the first
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Where a loop is cut in two: where the second begins, what goes one way before and after."""
-
-    at: Value
-    before: Arms
-    after: Arms
+# The loops that one is cut into: where each ends, and what goes one way in it.
+Cuts = Sequence[tuple[Value, Arms]]
 
 
 class TwoStages(ABC):
@@ -84,10 +78,10 @@ class TwoStages(ABC):
     def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
         """Writes one turn: stage 0 through `new`, stage 1 through `old`."""
 
-    def cut(self, first: Copy) -> Cut | None:
-        """Where the loop is cut in two, at a turning point of stage 0; None: nowhere.  first: the first
-        iteration's copy, behind which scalars of the loop's own are known."""
-        return None
+    def cuts(self, first: Copy) -> Cuts:
+        """Where the loop is cut, at turning points of stage 0.  first: the first iteration's copy, behind
+        which scalars of the loop's own are known."""
+        return [(self.loop.operands[1], {})]
 
     def copy(self, b: Builder, env: Env, arms: Arms | None = None) -> Copy:
         return Copy(self, b, env, arms or {})
@@ -185,14 +179,12 @@ class TwoStages(ABC):
             *(first.env[p] for p in self.carried_late),
             *(first.get(v) for v in self.delayed),
         ]
-        second = arith.add(b, lo, step, hint="second")
-        cut = self.cut(first)
-        if cut is None:
-            last_turn = self.turns_of(b, (second, hi, step), init, {})
-        else:
-            init = [*self.turns_of(b, (second, cut.at, step), init, cut.before)]
-            rest = (following(b, second, cut.at, step), hi, step)
-            last_turn = self.turns_of(b, rest, init, cut.after)
+        at = arith.add(b, lo, step, hint="second")
+        last_turn: Sequence[Value] = init
+        for end, arms in self.cuts(first):
+            last_turn = self.turns_of(b, (at, end, step), last_turn, arms)
+            if end is not hi:
+                at = following(b, at, end, step)
         # a slot that both stages read is kept, moved on, and delayed as it was
         finals = dict(zip(self.kept, last_turn, strict=False))
         owed = (*self.carried_late, *self.delayed)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
-from warploom.ir.core import Builder, Op, Value
+from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, dtype_of, i64
 from warploom.schedule.demand import Structure
@@ -39,11 +39,11 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Stretch:
-    """The part of a loop in which something is true everywhere: up to the index `end` (i64), or, where it
-    `rises`, from there on."""
+    """The part of a loop in which something is true everywhere: from index `begin` on, up to index `end`
+    (both i64).  None: there is no such bound."""
 
-    end: Value
-    rises: bool
+    begin: Value | None
+    end: Value | None
 
 
 class Makers(Protocol):
@@ -144,13 +144,18 @@ class Bounds:
             # x < index + y from index = x - y + 1 on, index + x < y up to index = y - x
             rises = least.moves
             ends = (most, least) if rises else (least, most)
-            return Stretch(self.difference(*ends, one=rises == strict), rises)
+            found = self.difference(*ends, one=rises == strict)
+            return Stretch(found, None) if rises else Stretch(None, found)
+
+        def both(kind: OpKind, x: Value | None, y: Value | None) -> Value | None:
+            if x is None or y is None:
+                return x if y is None else y
+            found: Value = kind(self.b, x, y)
+            return found
 
         def join(one: Stretch, other: Stretch) -> Stretch:
-            if one.rises != other.rises:
-                raise UnknownError("a mask that is true up to one index and from another on")
-            both = arith.maximum if one.rises else arith.minimum
-            return Stretch(both(self.b, one.end, other.end), one.rises)
+            begin = both(arith.maximum, one.begin, other.begin)
+            return Stretch(begin, both(arith.minimum, one.end, other.end))
 
         return self.of_all(mask, tell, join, least_first=False)
 

@@ -250,10 +250,11 @@ def plans(
         reasons.append(Reason(o.id, where, why))
         cut = split_of(o) or mask_of(structure, o)
         if cut is not None:
-            one = "" if cut.kind is control.if_ else ", one of them"
-            reasons.append(
-                Reason(cut.id, f"its loop is cut in two{one} without it", "it turns once")
-            )
+            told = Reason(cut.id, "its loop is cut in two without it", "it turns once")
+            if cut.kind is not control.if_:
+                why = "its mask lets all through in the middle, or up to an end"
+                told = Reason(cut.id, "its loop is cut around iterations without it", why)
+            reasons.append(told)
         ping_pong, reason = _ping_pong(found, knobs, groups)
         reasons.append(reason)
         chosen.append(
