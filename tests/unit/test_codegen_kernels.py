@@ -339,3 +339,14 @@ def test_what_cannot_lie_before_an_array_is_not_tested_for_it(at: str, asked: bo
     store_box(%b_view, %x, %c0, %c0)"""
     source = check(kernel("%a: ptr<f32>, %b: ptr<f32>, %M: i32, %N: i32", body, before=before))
     assert ("elements_before(" in source) == asked
+
+
+def test_what_is_left_of_an_extent_does_not_overflow() -> None:
+    """An offset near 2^31 plus the thread's own would be more than an int holds."""
+    before = (
+        SIZES + "  %program = program_id() {axis=0} : i32\n" + view("a", "f32") + view("b", "f32")
+    )
+    body = """    %x = load_box(%a_view, %program, %c0) {shape=(64, 64)} : tile<64x64xf32>
+    store_box(%b_view, %x, %c0, %c0)"""
+    source = check(kernel("%a: ptr<f32>, %b: ptr<f32>, %M: i32, %N: i32", body, before=before))
+    assert "const int left = M - program - at0;" in source

@@ -1,0 +1,108 @@
+"""Control flow on numbers, as the GPU runs it: what shares a C variable shows in no simulator.  Random programs
+against the oracle, and arrays longer than 32 bits count."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.test_long_arrays import BLOCK, LEFT, LONG, block, row, strided
+from warploom.sim import oracle
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+
+
+class Source:
+    """A random kernel of loops, branches and assignments; every loop ends."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.count = random.Random(seed), 0
+        known = ["a", "b", "c", "d"]
+        head = ["a = tl.load(p)", "b = tl.load(p + 1)", "c = n", "d = tl.load(p + 2)"]
+        ends = [f"tl.store(out + {i}, {v})" for i, v in enumerate(known)]
+        lines = [*head, *self.block(known, 0), *self.block(known, 0), *ends]
+        text = "\n".join(f"    {line}" for line in lines)
+        self.text = (
+            f"import warploom as wl\nimport warploom.language as tl\n\n\n"
+            f"@wl.jit\ndef kernel(p, out, n):\n{text}\n"
+        )
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def number(self, known: list[str], depth: int = 0) -> str:
+        pick = self.random.random()
+        if depth > 2 or pick < 0.35:
+            return self.random.choice(known)
+        if pick < 0.5:
+            return str(self.random.randint(-5, 9))
+        x = self.number(known, depth + 1)
+        if pick < 0.85:
+            return f"({x} {self.random.choice('+-*')} {self.number(known, depth + 1)})"
+        return f"({x} {self.random.choice(['//', '%'])} {self.random.randint(2, 7)})"
+
+    def block(self, known: list[str], depth: int) -> list[str]:
+        known = list(known)
+        return [x for _ in range(self.random.randint(1, 4)) for x in self.statement(known, depth)]
+
+    def inside(self, known: list[str], depth: int) -> list[str]:
+        return [f"    {line}" for line in self.block(known, depth + 1)]
+
+    def statement(self, known: list[str], depth: int) -> list[str]:
+        pick = self.random.random()
+        if pick < 0.5 or depth > 2:
+            if self.random.random() < 0.15:
+                x, y = self.random.sample(known, 2)
+                return [f"{x}, {y} = {y}, {x}"]
+            value = self.number(known)
+            to = self.random.choice(known) if self.random.random() < 0.7 else self.name()
+            known += [to] * (to not in known)
+            return [f"{to} = {value}"]
+        x, y = self.number(known, 1), self.number(known, 1)
+        if pick < 0.65:
+            test = f"if {x} {self.random.choice(['<', '<=', '==', '!='])} {y}:"
+            other = ["else:", *self.inside(known, depth)] if self.random.random() < 0.6 else []
+            return [test, *self.inside(known, depth), *other]
+        index = self.name()
+        if pick < 0.88:
+            step = self.random.choice(["1", "2", f"({self.random.choice(known)} % 3 + 3)"])
+            head = f"for {index} in range({x} % 4, {y} % 9, {step}):"
+            return [head, *self.inside([*known, index], depth)]
+        turn = f"    {index} -= {self.random.randint(1, 2)}"
+        return [f"{index} = {x} % 6", f"while {index} > 0:", *self.inside(known, depth), turn]
+
+
+def kernel_of(source: Source, path: Path) -> Any:
+    path.write_text(source.text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int, tmp_path: Path, own_cache: None) -> None:
+    kernel = kernel_of(Source(seed), tmp_path / f"program{seed}.py")
+    given, n = np.array([seed % 7 + 1, seed % 5 - 2, seed % 11], np.int32), seed % 6 + 2
+    wanted, found = np.zeros(4, np.int32), torch.zeros(4, dtype=torch.int32, device="cuda")
+    compiled = kernel.compile(signature=("*i32:16", "*i32:16", "i32"), num_warps=1)
+    oracle.run(compiled.request.translate(), [given.copy(), wanted, n], (1, 1, 1))
+    kernel[1,](torch.tensor(given, device="cuda"), found, n, num_warps=1)
+    assert found.tolist() == wanted.tolist(), Path(tmp_path / f"program{seed}.py").read_text()
+
+
+@pytest.mark.parametrize(("kernel", "programs"), [(block, 1), (row, 2), (strided, 1)])
+def test_places_behind_two_to_the_31(kernel: Any, programs: int) -> None:
+    x = torch.zeros(LONG + LEFT, dtype=torch.int8, device="cuda")
+    x[LONG:] = torch.arange(LEFT, device="cuda") % 100
+    y = torch.zeros(programs, BLOCK, dtype=torch.int8, device="cuda")
+    kernel[programs,](x, y, x.numel(), LONG // BLOCK, BLOCK=BLOCK)
+    assert torch.equal(y[-1, :LEFT], x[LONG:] + 1) and not y[:, LEFT:].any()
