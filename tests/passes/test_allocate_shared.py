@@ -108,6 +108,14 @@ def test_an_alias_takes_the_place_of_what_it_names() -> None:
     assert out.attrs["shared_bytes"] == 5 * 8192
 
 
+def test_an_alias_of_what_nobody_uses_has_a_place_of_its_own() -> None:
+    """A script may declare the tensor and not touch it: then it is gone."""
+    text = kernel(
+        alloc("more", "()", "(64, 64)", 128) + alloc("b", "()", "(64, 64)", 128, ', alias="a"')
+    )
+    assert sorted(offsets(place(text)).values()) == [0, 8192]
+
+
 def test_an_alias_of_itself_is_our_bug() -> None:
     text = kernel(
         alloc("a", "()", "(8, 64)", 128, ', alias="b"')

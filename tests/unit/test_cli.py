@@ -48,6 +48,7 @@ def test_a_kernel_that_is_not_there_is_a_usage_error(
     [
         ("def f(:\n", "SyntaxError: invalid syntax"),
         ("x = 1\nimport no_such_module\n", "No module named 'no_such_module' (line 2)"),
+        ("raise SystemExit(3)\n", "SystemExit: 3 (line 1)"),
     ],
 )
 def test_a_file_that_does_not_load_is_a_usage_error(

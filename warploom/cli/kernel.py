@@ -76,7 +76,7 @@ def load(name: str) -> Any:
     sys.path.insert(0, str(path.parent.resolve()))  # as `python path.py` would have it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path} does not load: {_in_file(error, path)}") from error
     finally:
         sys.path.pop(0)
@@ -89,7 +89,7 @@ def load(name: str) -> Any:
     raise UsageError(f"{attribute} in {path} {wrong}; {known}")
 
 
-def _in_file(error: Exception, path: Path) -> str:
+def _in_file(error: BaseException, path: Path) -> str:
     """The error with the line of the file that it came from, where one did."""
     said = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -3,8 +3,8 @@
 Order: last, after assign_layouts, whose conversions and reductions may need scratch.
 
 Slots come first (those that start at multiples of 1024 bytes before the others), then scratch, then
-mbarriers of 8 bytes.  An allocation with `alias` takes the place of the one that it names.  Sets the function
-attributes
+mbarriers of 8 bytes.  An allocation with `alias` takes the place of the one that it names; where nobody uses
+that, and it is gone, it has one of its own.  Sets the function attributes
   "shared_bytes"    int              dynamic shared memory of the kernel
   "threads"         int              threads of a CTA
   "scratch_offset"  tuple[int, ...]  for each task of each phase, in order, where the scratch of replica 0
@@ -51,6 +51,7 @@ class _Consumer:
 
 def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
+    func = _without_lost_aliases(func)
     allocations = [o for o in func.body.ops if o.kind is hopper.shared_alloc]
     offsets, top, consumers = _slots(allocations)
     phases = task.phases(func)
@@ -87,6 +88,20 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     if any(scratch):
         attrs |= {"scratch_offset": tuple(starts), "scratch_bytes": scratch}
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
+
+
+def _without_lost_aliases(func: Func) -> Func:
+    names = {o.attrs["name"] for o in func.body.ops if o.kind is hopper.shared_alloc}
+    lost = {
+        o
+        for o in func.body.ops
+        if o.kind is hopper.shared_alloc and o.attrs.get("alias", o.attrs["name"]) not in names
+    }
+    ops = tuple(
+        o.with_(attrs={k: v for k, v in o.attrs.items() if k != "alias"}) if o in lost else o
+        for o in func.body.ops
+    )
+    return func.with_(body=Region(func.body.params, ops))
 
 
 def _shared(o: Op) -> Shared:
