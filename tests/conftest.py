@@ -34,3 +34,8 @@ def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     from warploom.runtime import compiled
 
     monkeypatch.setattr(compiled, "_compile_text", no_nvrtc)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first, so that no worker ends with one while the others have nothing left."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
