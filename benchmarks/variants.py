@@ -228,28 +228,37 @@ def tail() -> Iterator[Work]:
     base = {"CAUSAL": False, "PAIRS": False, "num_buffers_warp_spec": 2}
     four = {"num_buffers_warp_spec": 4, "reg_inc_consumer": 112, "reg_dec_producer": 24}
 
-    def form(groups: int, columns: int, eighths: int, *ways: str, ctas: int = 1) -> Any:
-        """(name, form).  ways: "drawn", "parts", "no turns"."""
+    def form(
+        groups: int, columns: int, eighths: int, *ways: str, ctas: int = 1, producer: int = 0
+    ) -> Any:
+        """(name, form).  ways: "drawn", "parts", "no turns".  producer: its registers a thread."""
         how = base | {"BLOCK_M": 64 * groups * ctas, "BLOCK_N": columns, "num_ctas": ctas}
         how |= {"Q_STAGES": 2 if columns <= 128 else 1, "wait_eighths": eighths}
         how |= {"num_consumer_groups": groups, "DRAWN": "drawn" in ways, "PARTS": "parts" in ways}
         if "no turns" in ways:
             how["ping_pong"] = False
+        if producer:
+            how |= {"reg_dec_producer": producer, "reg_inc_consumer": (504 - producer) // 2}
         if groups == 4:
             how |= four
         where = f"{64 * groups}x{columns}" + f" in clusters of {ctas}" * (ctas > 1)
+        where += f", {(504 - producer) // 2} registers" * (producer > 0)
         return ", ".join((where, f"{eighths}/8", *ways)), attending(**how)
 
     of_128 = [form(2, 128, 3, *w) for w in ((), ("drawn",), ("no turns",))]
-    of_128 += [form(2, 160, 2, *w) for w in ((), ("drawn",), ("drawn", "parts"))]
     of_128 += [
         form(2, n, e, "parts", *w)
         for n in (128, 144, 160, 176)
-        for e in (1, 2, 3)
+        for e in (2, 3)
         for w in ((), ("no turns",))
-        if e > 1 or not w
     ]
-    of_128 += [form(2, 128, e, *w, ctas=2) for e in (2, 3) for w in ((), ("parts",))]
+    of_128 += [form(2, 160, e, "parts") for e in (1, 4)]
+    of_128 += [
+        form(2, n, e, "parts", producer=p)
+        for n, e in ((160, 2), (160, 3), (176, 2))
+        for p in (40, 56)
+    ]
+    of_128 += [form(2, 128, 3, *w, ctas=2) for w in ((), ("parts",))]
     of_64 = [form(3, 128, e, *w) for e in (0, 1, 2) for w in ((), ("drawn",), ("parts",))]
     of_64 += [form(4, 64, 0), form(4, 64, 0, "parts")]
     of_64 += [form(3, 128, 1, *w, ctas=2) for w in ((), ("parts",))]

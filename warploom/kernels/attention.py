@@ -19,6 +19,7 @@ the next scores and this block's P·V are in flight together, and the groups tak
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import warploom as wl
@@ -75,20 +76,64 @@ def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
 
 
 @wl.jit
-def tail_of(count: Any, blocks: Any, programs: Any) -> Any:
-    """How programs come out even: each takes as many of `count` tiles as all can take, and a share of the
-    blocks of keys of those that are left.  Whole tiles; blocks of the tail; shares (no more than blocks)."""
-    whole = count // programs * programs
-    tail = count % programs * blocks
-    return whole, tail, tl.minimum(tail, programs)
+def first_block(n: Any, tiles: Any, blocks: Any, PAIRS: tl.constexpr) -> Any:
+    """Where the n-th tile's blocks of keys begin, all tiles' blocks one behind the other.  A tile has
+    `blocks`; PAIRS: a long tile and the short one behind it have (of an odd number the middle is alone)."""
+    if PAIRS:
+        pair = n % tiles // 2
+        first = n // tiles * (tiles * blocks // 2) + pair * blocks
+        return first + tl.where(n % tiles % 2 == 0, 0, tl.maximum(tiles - pair, 0))
+    return n * blocks
 
 
 @wl.jit
-def turn_begins(t: Any, blocks: Any, whole: Any, tail: Any, shares: Any) -> Any:
-    """The first block of keys of turn t, all tiles' blocks one behind the other: first come whole tiles, then
-    shares of the tail."""
+def tile_holding(x: Any, tiles: Any, blocks: Any, PAIRS: tl.constexpr) -> Any:
+    """The tile that the x-th block is for (see `first_block`)."""
+    if PAIRS:
+        of_head = tiles * blocks // 2
+        pair = x % of_head // blocks
+        second = x % of_head % blocks >= tiles - pair
+        return x // of_head * tiles + 2 * pair + tl.where(second, 1, 0)
+    return x // blocks
+
+
+@wl.jit
+def place_in_order(n: Any, tiles: Any, PAIRS: tl.constexpr) -> Any:
+    """Head and row (in tiles) of the n-th tile (see `first_block`)."""
+    row = n % tiles
+    if PAIRS:
+        pair = row // 2
+        row = tl.where(row % 2 == 0, tl.maximum(tiles - 1 - pair, 0), pair)  # 0: for TMA
+    return n // tiles, row
+
+
+@wl.jit
+def first_tile(turn: Any, tiles: Any, PAIRS: tl.constexpr) -> Any:
+    """The tile that a turn of whole tiles begins with: it has one, or a pair."""
+    if PAIRS:
+        pairs = tl.cdiv(tiles, 2)
+        return turn // pairs * tiles + turn % pairs * 2
+    return turn
+
+
+@wl.jit
+def tail_of(heads: Any, tiles: Any, blocks: Any, programs: Any, PAIRS: tl.constexpr) -> Any:
+    """How programs come out even: each takes as many whole tiles (or pairs) as all can take, and a share of
+    the blocks of those that are left.  Turns of whole tiles; the tile where the tail begins; its blocks."""
+    turns = (tl.cdiv(tiles, 2) if PAIRS else tiles) * heads // programs * programs
+    first = first_tile(turns, tiles, PAIRS)
+    begin = first_block(first, tiles, blocks, PAIRS)
+    return turns, first, tl.maximum(first_block(heads * tiles, tiles, blocks, PAIRS) - begin, 0)
+
+
+@wl.jit
+def turn_begins(
+    t: Any, tiles: Any, blocks: Any, whole: Any, tail: Any, shares: Any, PAIRS: tl.constexpr
+) -> Any:
+    """The first block of turn t: first come whole tiles, then shares of the tail."""
+    at = first_tile(tl.minimum(t, whole), tiles, PAIRS)
     share = tl.maximum(t - whole, 0) * tail // tl.maximum(shares, 1)
-    return tl.minimum(t, whole) * blocks + share
+    return first_block(at, tiles, blocks, PAIRS) + share
 
 
 @wl.jit
@@ -136,25 +181,28 @@ def attention_forward(
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
     turns = count * heads
     if PARTS:
-        tl.static_assert(not CAUSAL, "shares are of tiles of equal length")
-        blocks = tl.cdiv(seq, BLOCK_N)
-        whole, tail, shares = tail_of(turns, blocks, tl.num_programs(0))
+        tl.static_assert(PAIRS or not CAUSAL, "turns have equally many blocks")
+        tl.static_assert(not PAIRS or BLOCK_M == BLOCK_N, "of pairs blocks are counted in tiles")
+        blocks = tiles + 1 if PAIRS else tl.cdiv(seq, BLOCK_N)
+        whole, tail_tile, tail = tail_of(heads, tiles, blocks, tl.num_programs(0), PAIRS)
+        shares = tl.minimum(tail, tl.num_programs(0))
         turns = whole + shares
     t = tl.program_id(0)
     head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
     while t < turns:
         if PARTS:
-            begin = turn_begins(t, blocks, whole, tail, shares)
-            stop = turn_begins(t + 1, blocks, whole, tail, shares)
-            halves = tl.cdiv(stop, blocks) - begin // blocks
+            begin = turn_begins(t, tiles, blocks, whole, tail, shares, PAIRS)
+            stop = turn_begins(t + 1, tiles, blocks, whole, tail, shares, PAIRS)
+            first = tile_holding(begin, tiles, blocks, PAIRS)
+            halves = tile_holding(stop - 1, tiles, blocks, PAIRS) + 1 - first
         else:
             # The tile in the middle of an odd number is a pair of its own.
             halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
             if PARTS:
-                n = begin // blocks + half
-                head, tile = place_of(n, 0, heads, tiles, section, CAUSAL, PAIRS)
-            if PAIRS:
+                n = first + half
+                head, tile = place_in_order(n, tiles, PAIRS)
+            elif PAIRS:
                 head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
             row = tile * BLOCK_M
             mine = head.to(tl.int64) * seq * D
@@ -172,12 +220,14 @@ def attention_forward(
             clear = (
                 tl.minimum(row, seq) if CAUSAL else seq
             )  # columns before it are masked for no row
-            first = 0
+            start = 0
             if PARTS:
-                first = tl.maximum(begin - n * blocks, 0) * BLOCK_N
-                end = tl.minimum((stop - n * blocks) * BLOCK_N, seq)
+                ahead = first_block(n, tiles, blocks, PAIRS)
+                start = tl.maximum(begin - ahead, 0) * BLOCK_N
+                part = (start > 0) | ((stop - ahead) * BLOCK_N < end)
+                end = tl.minimum((stop - ahead) * BLOCK_N, end)
             q = q_desc.load([row, 0])
-            for j in tl.range(first, end, BLOCK_N):
+            for j in tl.range(start, end, BLOCK_N):
                 k = k_desc.load([j, 0])
                 s = tl.dot(q, k.T)
                 if j + BLOCK_N > clear:
@@ -195,9 +245,6 @@ def attention_forward(
                 v = v_desc.load([j, 0])
                 acc = tl.dot(p.to(v.dtype), v, acc)
                 top = higher
-            if PARTS:
-                part = end - first < seq
-                slot = t - whole + n - whole
             if not PAIRS and not PARTS:
                 t = tile_after(t, counter_ptr, DRAWN)
                 if CAUSAL or DRAWN:
@@ -205,6 +252,7 @@ def attention_forward(
                 else:
                     next_head, next_tile = place_after(head, tile, tiles)
             if PARTS and part:
+                slot = t - whole + n - tail_tile
                 into = parts_ptr + slot.to(tl.int64) * (BLOCK_M * (D + 1))
                 inside = tl.arange(0, BLOCK_M)
                 elements = inside[:, None] * D + tl.arange(0, D)[None, :]
@@ -236,19 +284,22 @@ def join_parts(
     BLOCK_N: tl.constexpr,
     ROWS: tl.constexpr,
     LSE: tl.constexpr = False,
+    PAIRS: tl.constexpr = False,
 ) -> None:
     """O (and with LSE lse) of the tiles that `attention_forward` has left in parts on a grid of so many
-    programs, with the same D, BLOCK_M and BLOCK_N.
+    programs, with the same D, BLOCK_M, BLOCK_N and PAIRS.
 
     Grid: (tiles of its tail, BLOCK_M / ROWS).  A part is normalised by the sum of its own exponentials, whose
     base-2 logarithm stands behind its rows; parts come in the order of keys."""
     tiles = tl.cdiv(seq, BLOCK_M)
-    blocks = tl.cdiv(seq, BLOCK_N)
-    whole, tail, shares = tail_of(tiles * heads, blocks, programs)
-    n = tl.program_id(0)  # tile of the tail
-    # The last share that begins at a block, or ahead of it.
-    first = ((n * blocks + 1) * shares - 1) // tail
-    last = ((n + 1) * blocks * shares - 1) // tail
+    blocks = tiles + 1 if PAIRS else tl.cdiv(seq, BLOCK_N)
+    _, tail_tile, tail = tail_of(heads, tiles, blocks, programs, PAIRS)
+    shares = tl.minimum(tail, programs)
+    n = tail_tile + tl.program_id(0)
+    behind = first_block(tail_tile, tiles, blocks, PAIRS)
+    # The last share that begins at the tile's first block or ahead of it, and at its last block or ahead.
+    first = ((first_block(n, tiles, blocks, PAIRS) - behind + 1) * shares - 1) // tail
+    last = ((first_block(n + 1, tiles, blocks, PAIRS) - behind) * shares - 1) // tail
     inside = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     elements = inside[:, None] * D + tl.arange(0, D)[None, :]
     if last > first:
@@ -256,7 +307,7 @@ def join_parts(
         total = tl.zeros([ROWS], tl.float32)
         acc = tl.zeros([ROWS, D], tl.float32)
         for i in tl.range(first, last + 1):
-            part = parts_ptr + (i + n).to(tl.int64) * (BLOCK_M * (D + 1))
+            part = parts_ptr + (i + n - tail_tile).to(tl.int64) * (BLOCK_M * (D + 1))
             weight = tl.load(part + BLOCK_M * D + inside)
             higher = tl.maximum(top, weight)
             alpha = tl.exp2(top - higher)
@@ -264,9 +315,9 @@ def join_parts(
             total = total * alpha + p
             acc = acc * alpha[:, None] + tl.load(part + elements) * p[:, None]
             top = higher
-        head = (whole + n) // tiles
-        rows = (whole + n) % tiles * BLOCK_M + inside
-        mine = (head.to(tl.int64) * seq + (whole + n) % tiles * BLOCK_M) * D
+        head, tile = place_in_order(n, tiles, PAIRS)
+        rows = tile * BLOCK_M + inside
+        mine = (head.to(tl.int64) * seq + tile * BLOCK_M) * D
         o = (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty)
         tl.store(o_ptr + mine + elements, o, mask=(rows < seq)[:, None])
         if LSE:
@@ -289,38 +340,48 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
         tiles = wl.cdiv(seq, meta["BLOCK_M"])
         tiles = (wl.cdiv(tiles, 2) if meta.get("PAIRS") else tiles) * heads
         if meta.get("PARTS") and programs is not None:  # of a tile all can take a share
-            tiles *= wl.cdiv(seq, meta["BLOCK_N"])
+            tiles = heads * wl.cdiv(seq, meta["BLOCK_M"]) * wl.cdiv(seq, meta["BLOCK_N"])
         return (tiles if programs is None else min(tiles, programs),)
 
     return grid
 
 
-def tail_tiles(heads: int, seq: int, programs: int, block_m: int) -> int:
-    """Tiles that are left when all programs have had as many."""
-    return wl.cdiv(seq, block_m) * heads % programs
+def tail_tiles(heads: int, seq: int, programs: int, meta: Mapping[str, Any]) -> int:
+    """Tiles that are left when all programs have had as many, in a configuration."""
+    tiles: int = wl.cdiv(seq, meta["BLOCK_M"])
+    if not meta.get("PAIRS"):
+        return tiles * heads % programs
+    pairs: int = wl.cdiv(tiles, 2)
+    turns = pairs * heads // programs * programs
+    whole = turns // pairs * tiles + turns % pairs * 2 if pairs else 0
+    return heads * tiles - whole
 
 
-def parts_pay(heads: int, seq: int, programs: int, block_m: int, block_n: int) -> bool:
+def parts_pay(heads: int, seq: int, programs: int, meta: Mapping[str, Any]) -> bool:
     """Whether sharing out the last tiles' keys (PARTS) saves a program more blocks than joining the parts
     takes the time of."""
-    left, blocks = tail_tiles(heads, seq, programs, block_m), wl.cdiv(seq, block_n)
+    tiles, blocks = wl.cdiv(seq, meta["BLOCK_M"]), wl.cdiv(seq, meta["BLOCK_N"])
+    turns = heads * tiles
+    if meta.get("PAIRS"):
+        turns, blocks = heads * wl.cdiv(tiles, 2), tiles + 1
+    left = turns % programs
     return left > 0 and blocks - left * blocks / programs > JOINING
 
 
-def room_for_parts(heads: int, seq: int, d: int, programs: int, block_m: int) -> int:
+def room_for_parts(heads: int, seq: int, d: int, programs: int, meta: Mapping[str, Any]) -> int:
     """Elements (f32) that the parts of so many programs take: a share begins one, and so does each tile that
     begins inside a share."""
-    return (programs + tail_tiles(heads, seq, programs, block_m)) * block_m * (d + 1)
+    rows: int = meta["BLOCK_M"]
+    return (programs + tail_tiles(heads, seq, programs, meta)) * rows * (d + 1)
 
 
-def parts_size(heads: int, seq: int, d: int, programs: int) -> int:
+def parts_size(heads: int, seq: int, d: int, programs: int, causal: bool = False) -> int:
     """Elements (f32) of the memory for parts that a call needs, with the configurations that it would try; 0
     where none of them pays."""
-    tiles = [c.kwargs for c in _configs(d, False) if c.kwargs["PARTS"]]
     sizes = [
-        room_for_parts(heads, seq, d, programs, c["BLOCK_M"])
-        for c in tiles
-        if parts_pay(heads, seq, programs, c["BLOCK_M"], c["BLOCK_N"])
+        room_for_parts(heads, seq, d, programs, c.kwargs)
+        for c in _configs(d, causal)
+        if c.kwargs["PARTS"] and parts_pay(heads, seq, programs, c.kwargs)
     ]
     return max(sizes, default=0)
 
@@ -337,17 +398,18 @@ def launches(
     if not meta.get("PARTS"):
         return [(attention_forward, args, {"grid": grid, **meta})]
     (count,) = grid(meta)
-    asked = room_for_parts(heads, seq, meta["D"], count, meta["BLOCK_M"])
+    asked = room_for_parts(heads, seq, meta["D"], count, meta)
     if parts is None or math.prod(parts.shape) < asked:
         raise LaunchError(
             "attention-parts",
             f"{asked} elements of float32 are needed for parts, got "
             + ("none" if parts is None else str(math.prod(parts.shape))),
-            help="allocate parts_size(heads, seq, d, programs) elements",
+            help="allocate parts_size(heads, seq, d, programs, causal) elements",
         )
     found = [(attention_forward, args, {"grid": grid, "parts_ptr": parts, **meta})]
-    if left := tail_tiles(heads, seq, count, meta["BLOCK_M"]):
-        of_tile = {k: meta[k] for k in ("D", "BLOCK_M", "BLOCK_N", "LSE") if k in meta}
+    if left := tail_tiles(heads, seq, count, meta):
+        names = ("D", "BLOCK_M", "BLOCK_N", "LSE", "PAIRS")
+        of_tile = {k: meta[k] for k in names if k in meta}
         join: dict[str, Any] = {"grid": (left, wl.cdiv(meta["BLOCK_M"], ROWS)), "ROWS": ROWS}
         found.append((join_parts, (parts, args[3], args[4], heads, seq, count), join | of_tile))
     return found
@@ -356,10 +418,10 @@ def launches(
 def _config(
     groups: int, q_stages: int, eighths: int, tiles: str = "in turn", block: int = 128, **knobs: Any
 ) -> wl.Config:
-    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn, and the
-    last ones in "parts").  block: rows of K and V at a time."""
+    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn or in
+    pairs, and the last ones in "parts").  block: rows of K and V at a time."""
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
-    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn", "PARTS": tiles == "parts"}
+    meta |= {"PAIRS": "pairs" in tiles, "DRAWN": tiles == "drawn", "PARTS": "parts" in tiles}
     knobs = {"num_buffers_warp_spec": 2, **knobs}
     return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
 
@@ -388,7 +450,11 @@ ATTENTION_CONFIGS = {
         _config(2, 1, 2, "parts", 160),
         _config(2, 2, 3, "parts"),
     ],
-    (128, True): [_config(2, 2, 3, "pairs"), _config(2, 2, 3, "drawn")],
+    (128, True): [
+        _config(2, 2, 3, "pairs"),
+        _config(2, 2, 3, "drawn"),
+        _config(2, 2, 3, "pairs, parts", reg_inc_consumer=232, reg_dec_producer=40),
+    ],
     (64, False): [
         _config(3, 2, 1),
         _config(3, 2, 0),
@@ -446,8 +512,8 @@ def attend(
     multiprocessors).
 
     q and o (heads, seq, d), k and v (heads / n, seq, d), lse (heads, seq) f32, counter: two zeros (i32).
-    parts: `parts_size(heads, seq, d, programs)` elements (f32), None where that is 0.  scale: 1/√d by
-    default.  config: instead of the one that is fastest (`attention`)."""
+    parts: `parts_size(heads, seq, d, programs, causal)` elements (f32), None where that is 0.  scale: 1/√d
+    by default.  config: instead of the one that is fastest (`attention`)."""
     heads, seq, d = q.shape
     shared_by = heads // k.shape[0]
     log2_e = 1 / float(LN_2.value)

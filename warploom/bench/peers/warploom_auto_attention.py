@@ -26,7 +26,7 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
     programs = multiprocessors() // meta.get("num_ctas", 1) if persistent else None
     parts = None
     if meta.get("PARTS"):
-        room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta["BLOCK_M"])
+        room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta)
         parts = zeros(data.q[0], room)
     meta = {"D": case.d, "CAUSAL": case.causal, **meta}
     sets = [
@@ -40,14 +40,14 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
 
 
 def candidates(data: AttentionData) -> list[Candidate]:
-    from warploom.kernels.attention import ATTENTION_CONFIGS, parts_size
+    from warploom.kernels.attention import ATTENTION_CONFIGS, parts_pay
 
     case = data.case
-    in_parts = parts_size(case.batch * case.heads, case.seq, case.d, multiprocessors()) > 0
+    heads = case.batch * case.heads
     found = []
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
         options = c.all_kwargs
-        if options["PARTS"] and not in_parts:
+        if options["PARTS"] and not parts_pay(heads, case.seq, multiprocessors(), options):
             continue
         label = ", ".join(f"{k}={v}" for k, v in options.items())
         found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]
