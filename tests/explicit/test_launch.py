@@ -79,6 +79,14 @@ class Empty(Script):
     """Forgot its kernel."""
 
 
+class Returns(Script):
+    """A result that nobody gets."""
+
+    def __call__(self, n: int32) -> Any:
+        self.attrs.blocks = (1, 1)
+        return n
+
+
 # what is called: (call, code, words of the message or of the advice)
 MISTAKES: dict[str, tuple[Any, str, str]] = {
     "an array of another dtype": (lambda k, x: k(x.astype(np.float16), 1), "argument-type", "~f32, got an array of f16"),
@@ -90,6 +98,7 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
     "another name": (lambda k, x: k(x, m=1), "argument-count", "its arguments: x_ptr, n"),
     "a grid": (lambda k, x: k[(1,)](x, 1), "grid", "self.attrs.blocks"),
     "no kernel": (lambda k, x: Empty()(x), "no-kernel", "__call__"),
+    "a result": (lambda k, x: Returns()(1), "return-value", "found the i32 1"),
     "a short signature": (lambda k, x: k.compile(["*fp32"]), "signature", "x_ptr, n"),
     "an unknown constexpr": (lambda k, x: k.compile(["*fp32", "i32"], {"m": 1}), "constexpr-missing", "got m"),
     "an array without annotation": (lambda k, x: Plain()(x), "constexpr-hash", "got a ndarray"),

@@ -127,7 +127,7 @@ def _translate(
             bound = Const(fact.value, v.type.dtype)
         scope[node.arg] = Binding(bound, where)
     with translating(emitter):
-        ScriptStatements(emitter, source, scope, (fn,), None).body()
+        ScriptStatements(emitter, source, scope, (fn,), None).kernel_body()
         return assemble(
             type(script).__name__, program, params, tuple(facts) or (Fact(),) * len(params),
             source.loc(source.tree),

@@ -98,15 +98,7 @@ def translate(
             scope[p.name] = Binding(value, where)
         if facts and len(facts) != len(params):
             raise InternalError(f"{len(facts)} facts for {len(params)} parameters of {fn.__name__}")
-        result = Statements(emitter, source, scope, (fn,), None).body()
-        if result is not None:
-            returned = _returns(source.tree)
-            raise CompileError(
-                "return-value",
-                f"a kernel returns nothing, found {describe(result)}",
-                source.loc(returned[0] if returned else source.tree),
-                help="store results through a pointer argument",
-            )
+        Statements(emitter, source, scope, (fn,), None).kernel_body()
         emitter.loc = None
         yield_(emitter, ())
     return Func(
@@ -196,6 +188,18 @@ class Statements(Expressions):
         """The whole function; gives what it returns."""
         outcome = self.block(self.source.tree.body)
         return outcome.value if outcome is not None else None
+
+    def kernel_body(self) -> None:
+        """The whole function, which is the kernel: it returns nothing.  Raises CompileError."""
+        result = self.body()
+        if result is not None:
+            returned = _returns(self.source.tree)
+            raise CompileError(
+                "return-value",
+                f"a kernel returns nothing, found {describe(result)}",
+                self.source.loc(returned[0] if returned else self.source.tree),
+                help="store results through a pointer argument",
+            )
 
     def block(self, statements: Sequence[ast.stmt]) -> _Returned | None:
         """Statements in order; a _Returned where a return ends them."""
