@@ -200,7 +200,9 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
     assert plan.ping_pong and found.schedule.deferred
 
 
-@pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0), (128, False, 3), (128, True, 2)])
+@pytest.mark.parametrize(
+    "config", [(128, True, 0), (64, False, 0), (128, False, 3), (128, True, 2)]
+)
 def test_it_is_proved(config: tuple[int, bool, int]) -> None:
     report = compiled(*config).check()
     assert report.ok, str(report)
