@@ -47,11 +47,12 @@ def lower(
     schedule = edit(choose(func, knobs, SM_90A))
     assert Schedule.from_json(schedule.to_json()) == schedule
     for name, apply, level in PASSES:
-        func = apply(func, schedule, SM_90A)
+        before, func = func, apply(func, schedule, SM_90A)
         assert func.level is level, name
-        verify(func)
-        text = print_func(func)
-        assert print_func(parse_func(text)) == text, name
+        if func is not before:  # what a pass leaves alone was looked at before
+            verify(func)
+            text = print_func(func)
+            assert print_func(parse_func(text)) == text, name
         steps.append((name, func))
     return schedule, tuple(steps)
 
