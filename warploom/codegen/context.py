@@ -82,6 +82,9 @@ def _keeps_sign(o: Op) -> bool:
     return to.bits >= 32 or o.kind not in (arith.add, arith.mul)
 
 
+LARGEST_MULTIPLE = 1 << 16  # that anything is known to be one of
+
+
 class Emitter:
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
@@ -105,6 +108,9 @@ class Emitter:
         self.constants: dict[Value, int | float | bool] = {}
         # By how much each register of an i32 tile exceeds the first one, where every thread agrees on that.
         self.steps: dict[Value, tuple[int, ...]] = {}
+        self.multiple: dict[
+            Value, int
+        ] = {}  # of these a power of two that divides what steps start from
         self.out: list[tuple[int, str, Loc | None]] = []
         self.depth = 0
         self.loc: Loc | None = None

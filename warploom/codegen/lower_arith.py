@@ -161,6 +161,15 @@ def _operation(e: Emitter, o: Op) -> None:
     steps = _steps(e, o)
     if steps is not None:
         e.steps[result] = steps
+        e.multiple[result] = math.gcd(*(e.multiple[v] for v in o.operands), *_firsts(e, o))
+    if o.kind in arith.COMPARE and not e.storage.variables[result].is_mutable:
+        alike = _alike(e, o)
+        if len(set(alike)) < len(alike):
+            for r in sorted(set(alike)):
+                pair = (read(s.elements[r], elem) for s in sources)
+                e.line(f"{dst.name}[{r}] = {expression(o.kind, elem, *pair)};")
+            e.env[result] = e.regs(result).pick(alike)
+            return
     if steps is not None and _shares(e, o, steps):
         first = e.name(f"{result.hint or 'tile'}_first", "first")
         e.line(
@@ -186,6 +195,26 @@ def _steps(e: Emitter, o: Op) -> tuple[int, ...] | None:
     sign = 1 if o.kind is arith.add else -1
     total = [a + sign * b for a, b in zip(x, y, strict=True)]
     return tuple(n - total[0] for n in total)
+
+
+def _firsts(e: Emitter, o: Op) -> tuple[int, ...]:
+    """What the operands' first registers add to what their steps start from."""
+    return tuple(e.steps[v][0] for v in o.operands)
+
+
+def _alike(e: Emitter, o: Op) -> tuple[int, ...]:
+    """For each register of a comparison the first one that has the same outcome: x < y and x >= y of a
+    moving x (mirrored: y > x and y <= x) change only where x passes y, so in no group that begins at a
+    multiple of n where n divides y."""
+    every = tuple(range(o.result.type.layout.registers))  # type: ignore[attr-defined]
+    x, y = o.operands if o.kind in (arith.lt, arith.ge) else o.operands[::-1]
+    if o.kind not in (arith.lt, arith.ge, arith.gt, arith.le) or x not in e.steps:
+        return every
+    if y not in e.steps or any(e.steps[y]):
+        return every
+    n = math.gcd(e.multiple[x], e.multiple[y])
+    groups = [more // n for more in e.steps[x]]
+    return tuple(groups.index(g) for g in groups)
 
 
 def _shares(e: Emitter, o: Op, steps: tuple[int, ...]) -> bool:
@@ -306,8 +335,17 @@ def _addptr(e: Emitter, o: Op) -> None:
     if isinstance(o.result.type, Pointer):
         e.define(o.result, f"{e.scalar(p)} + {e.scalar(offset)}")
         return
-    dst = e.array(o.result)
-    e.lines(map_lines(dst, [e.regs(p), e.regs(offset)], lambda x, y: f"{x} + {y}"))
+    dst, base, by = e.array(o.result), e.regs(p), e.regs(offset)
+    steps = e.steps.get(offset)
+    if steps is None or len(set(base.elements)) > 1:
+        e.lines(map_lines(dst, [base, by], lambda x, y: f"{x} + {y}"))
+        return
+    # One address and constants, which accesses have room for (places don't wrap: memory has fewer).
+    first = e.name(f"{o.result.hint or 'tile'}_first", "first")
+    text = f"{read(base.elements[0], base.elem)} + {read(by.elements[0], by.elem)}"
+    e.line(f"{c_type(base.elem)} const {first} = {text};")
+    for i, more in enumerate(steps):
+        e.line(f"{dst.name}[{i}] = {first} + {more - steps[0]};")
 
 
 def _splat(e: Emitter, o: Op) -> None:
@@ -315,6 +353,7 @@ def _splat(e: Emitter, o: Op) -> None:
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
     if o.result.type.elem == i32:
         e.steps[o.result] = (0,) * o.result.type.layout.registers
+        e.multiple[o.result] = e.divisor(o.operands[0])
 
 
 LOWER: dict[OpKind, Lowering] = {

@@ -340,16 +340,19 @@ def _load(e: Emitter, o: Op) -> None:
             x for x in (own, read(masks.elements[i], masks.elem) if masks else "") if x
         )
         pointer = read(pointers.elements[i], pointers.elem)
-        if others and item >= 4:
-            raw = access(
-                8 * item, pointer, test or None, nothing(item, ", ".join(words_of(others, i, item)))
-            )
-            values.append(from_memory(elem, raw))
+        if n > 1 or (others and item >= 4):
+            given = ", ".join(words_of(others, i, item)) if others else ""
+            raw = access(8 * item, pointer, test or None, nothing(item, given))
+            values.append(raw if n > 1 else from_memory(elem, raw))
         else:
             other = read(others.elements[i], elem) if others else ""
             values.append(f"({value(pointer, test or None, other)})")
     for w in range(dst.words):
-        e.line(f"{dst.name}[{w}] = {pack(elem, values[w * n : (w + 1) * n])};")
+        if n > 1:  # bits as they are: what unpacks them undoes it
+            parts = [*values[w * n : (w + 1) * n], *["0u"] * n][:n]
+            e.line(f"{dst.name}[{w}] = join{8 * item}({', '.join(parts)});")
+        else:
+            e.line(f"{dst.name}[{w}] = {pack(elem, values[w : w + 1])};")
 
 
 def nothing(size: int, words: str = "") -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from warploom.codegen.context import Emitter, Lowering, displaced, within
+from warploom.codegen.context import LARGEST_MULTIPLE, Emitter, Lowering, displaced, within
 from warploom.codegen.lower_arith import expression, literal, paren
 from warploom.codegen.lower_memory import load_tile, store_tile
 from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
@@ -82,6 +83,7 @@ def _view(e: Emitter, o: Op) -> None:
     e.env[o.result] = e.regs(x).pick(registers)
     if x in e.steps:
         e.steps[o.result] = tuple(e.steps[x][r] for r in registers)
+        e.multiple[o.result] = e.multiple[x]
 
 
 def _concat(e: Emitter, o: Op) -> None:
@@ -105,6 +107,8 @@ def _arange(e: Emitter, o: Op) -> None:
     parts = [e.coordinate_from(t.layout, 0, r) for r in range(dst.count)]
     if len({base for base, _ in parts}) == 1:
         e.steps[o.result] = tuple(more for _, more in parts)
+        firsts = t.layout.table[0][..., 0] + start
+        e.multiple[o.result] = math.gcd(LARGEST_MULTIPLE, *map(int, np.unique(firsts)))
     for r in range(dst.count):
         text = e.coordinate(t.layout, 0, r)
         e.line(f"{dst.name}[{r}] = {f'{text} + {start}' if start else text};")

@@ -728,12 +728,13 @@ def _bounds(an: _Analysis, mask: Value | None) -> dict[int, list[Bound]]:
 @dataclass
 class _Rewriter:
     an: _Analysis
+    runs: Runs
+    has_dots: bool
     views: dict[tuple[object, ...], Value] = field(default_factory=dict)
     moved: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # see user_view
     preamble: Builder = field(default_factory=Builder)  # before the current top-level op
     outside: set[Value] = field(default_factory=set)  # what is known there
     loops: int = 0  # around the current op
-    runs: Runs | None = None  # of a function with dots
 
     def region(self, region: Region) -> Region:
         b = Builder()
@@ -767,7 +768,9 @@ class _Rewriter:
             raise NoBoxError("it is volatile")
         filled = len(rest) > 1 and not self.is_zero(rest[1])
         # A vector in a loop becomes a box, and its reader puts in what is `other`: a producer may bring it.
-        if filled and not (self.loops and len(shape_of(o.result.type)) == 1):
+        # Without dots a load of runs by pointers has `other` in its registers before.
+        boxed = self.loops and len(shape_of(o.operands[0].type)) == 1
+        if filled and not (boxed and (self.has_dots or self.together(o) < 8)):
             raise NoBoxError("masked-off elements are not zero (`other`)")
         box = self.found(o, rest[0] if rest else None)
         view = self.view(box, o, b)
@@ -799,12 +802,14 @@ class _Rewriter:
 
     def local(self, o: Op) -> bool:
         """Should an access be a box of a view of its own rather than one by pointers?"""
+        return self.has_dots and len(shape_of(o.operands[0].type)) == 2 and self.together(o) < 4
+
+    def together(self, o: Op) -> int:
+        """Bytes that access o by pointers moves at once."""
         elem = elem_of(o.operands[0].type)
         assert isinstance(elem, Pointer)
-        if self.runs is None or len(shape_of(o.operands[0].type)) != 2:
-            return False
         run = self.runs.of(o)
-        return elem.dtype.bytes * (run[1] if run else 1) < 4
+        return elem.dtype.bytes * (run[1] if run else 1)
 
     def user_view(self, o: Op, b: Builder) -> None:
         """A view of the program's own: what varies in its base becomes leading axes.  `moved` then says
@@ -948,8 +953,8 @@ def structure_access(func: Func, schedule: Schedule | None, target: Target) -> F
         an.parents.update({r.ops[-1]: o for r in o.regions})
     an.promised = _promised(func.body, an.makers)
     dots = any(o.kind is tile.dot for o in walk(func.body))
-    runs = Runs(Accesses(func, Structure(func.body), target)) if dots else None
-    rewriter = _Rewriter(an, outside=set(func.params), runs=runs)
+    runs = Runs(Accesses(func, Structure(func.body), target))
+    rewriter = _Rewriter(an, runs, dots, outside=set(func.params))
     ops: list[Op] = []
     for o in func.body.ops:
         rewriter.preamble = Builder()
