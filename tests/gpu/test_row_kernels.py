@@ -12,6 +12,7 @@ import warploom.language as tl
 from tests.e2e.test_load_ahead import centred, centred_rows, normed, shifted
 from tests.e2e.test_load_once import weighed
 from tests.e2e.test_local_boxes import products
+from tests.e2e.test_scans import running, sums
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -134,3 +135,26 @@ def test_sizes_from_memory(turned: bool, knobs: dict[str, int]) -> None:
         x, y = a[i : i + m * k].reshape(m, k).double(), b[j : j + n * k].double()
         y = y.reshape(n, k).t() if turned else y.reshape(k, n)
         equal(c[o : o + m * n].reshape(m, n), x @ y)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float16", "int8", "float64"])
+def test_scans(axis: int, back: bool, dtype: str) -> None:
+    for rows, columns in ((8, 64), (5, 61), (1, 1024), (64, 32), (128, 1), (3, 1000), (16, 24)):
+        x = numbers(rows, columns, high=3, dtype=getattr(torch, dtype))
+        block = {"ROWS": max(8, 1 << (rows - 1).bit_length()), "BLOCK": max(16, columns)}
+        wide = torch.int32 if dtype == "int8" else x.dtype
+        for warps in (1, 4, 8):
+            y = torch.full((rows, columns), 77, device="cuda", dtype=wide)
+            meta = {**block, "AXIS": axis, "BACK": back, "PRODUCT": False, "num_warps": warps}
+            sums[(1,)](x, y, rows, columns, **meta)
+            wanted = x.double().cumsum(axis)
+            equal(y, x.double().flip(axis).cumsum(axis).flip(axis) if back else wanted)
+
+
+@pytest.mark.parametrize("n", [1, 100, 1024, 5000])
+def test_a_vector_block_by_block(n: int) -> None:
+    x, y = numbers(n), torch.zeros(n, device="cuda", dtype=torch.int32)
+    running[(1,)](x, y, n, BLOCK=1024)
+    equal(y, x.cumsum(0))

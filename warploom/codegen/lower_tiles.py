@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,13 @@ from warploom.ir.ops import arith, tile
 from warploom.ir.ops.tile import concat_offsets
 from warploom.ir.types import DType, Pointer, Scalar, Tile
 from warploom.layout import Layout
-from warploom.layout.choose import Shuffle, conversion, scratch_geometry
+from warploom.layout.choose import (
+    ScanForm,
+    Shuffle,
+    conversion,
+    scan_form,
+    scratch_geometry,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -300,6 +307,152 @@ def _load_text(elem: DType, address: str) -> str:
     return f"float_of({word})" if elem.is_float else f"({c_type(elem)}){word}"
 
 
+# ---- scans
+
+
+def _scan(e: Emitter, o: Op) -> None:
+    """In the thread, then lane by lane with shuffles (Kogge and Stone), then from warp to warp through
+    scratch, and from each repetition of the layout to the next."""
+    t = o.operands[0].type
+    assert isinstance(t, Tile)
+    axis, elem, back = o.attrs["axis"], t.dtype, o.attrs["reverse"]
+    form = scan_form(t.layout, axis)
+    if form is None:
+        raise InternalError(f"codegen: a scan of {t} needs a conversion first")
+    neutral = identity(o.attrs["fn"], elem)
+    source, kind_c = e.regs(o.operands[0]), c_type(elem)
+
+    def combine(x: str, y: str) -> str:
+        return expression(COMBINE[o.attrs["fn"]], elem, paren(x), paren(y))
+
+    def way(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return items[::-1] if back else items
+
+    part = e.name(o.result.hint or "scan", "scan")
+    e.line(f"{kind_c} {part}[{t.layout.registers}];")
+    last = (1 << form.lanes) - 1
+    shuffle = "__shfl_down_sync" if back else "__shfl_up_sync"
+    place = ""
+    if form.lanes:
+        place = e.name("place")
+        rank = f"({e.use('lane')} >> {form.lane} & {last})"
+        e.line(f"const int {place} = {f'{last} - {rank}' if back else rank};")
+    totals: list[list[str]] = []
+    before: list[list[str]] = []  # what the lanes in front come to
+    for copies in form.runs:
+        totals.append([])
+        before.append([])
+        for run in way(copies):
+            order = way(run)
+            for i, r in enumerate(order):
+                value = e.guarded(t, r, read(source.elements[r], elem), neutral)
+                value = combine(f"{part}[{order[i - 1]}]", value) if i else value
+                e.line(f"{part}[{r}] = {value};")
+            end = f"{part}[{order[-1]}]"
+            if not form.lanes:
+                totals[-1].append(end)
+                before[-1].append("")
+                continue
+            sums, front, total = e.name("upto"), e.name("front"), e.name("total")
+            e.line(f"{kind_c} {sums} = {end};")
+            for bit in range(form.lanes):
+                other = f"{shuffle}(~0u, {sums}, {1 << form.lane + bit})"
+                name = e.name("other")
+                e.line(f"const {kind_c} {name} = {other};")
+                e.line(f"if ({place} >= {1 << bit}) {sums} = {combine(name, sums)};")
+            name = e.name("other")
+            e.line(f"const {kind_c} {name} = {shuffle}(~0u, {sums}, {1 << form.lane});")
+            e.line(f"const {kind_c} {front} = {place} ? {name} : {neutral};")
+            lane, mask = e.use("lane"), last << form.lane
+            holder = f"{lane} & {31 ^ mask}" if back else f"{lane} | {mask}"
+            e.line(f"const {kind_c} {total} = __shfl_sync(~0u, {sums}, {holder});")
+            totals[-1].append(total)
+            before[-1].append(front)
+    if form.warps:
+        totals = _warps_in_front(
+            e, t.layout, axis, elem, form, totals, before, combine, back, neutral
+        )
+    for i, copies in enumerate(form.runs):
+        carry = ""
+        for c, run in enumerate(way(copies)):
+            fronts = [x for x in (carry, before[i][c]) if x]
+            if fronts:
+                text = combine(*fronts) if len(fronts) == 2 else fronts[0]
+                ahead = e.name("ahead")
+                e.line(f"const {kind_c} {ahead} = {text};")
+                for r in run:
+                    e.line(f"{part}[{r}] = {combine(ahead, f'{part}[{r}]')};")
+            if not form.warps and c + 1 < len(copies):
+                carry, old = e.name("carry"), carry
+                text = combine(old, totals[i][c]) if old else totals[i][c]
+                e.line(f"const {kind_c} {carry} = {text};")
+    dst = e.array(o.result)
+    n = per_word(elem)
+    for w in range(dst.words):
+        values = [f"{part}[{r}]" for r in range(w * n, min((w + 1) * n, dst.count))]
+        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+
+
+def _warps_in_front(
+    e: Emitter,
+    layout: Layout,
+    axis: int,
+    elem: DType,
+    form: ScanForm,
+    totals: list[list[str]],
+    before: list[list[str]],
+    combine: Callable[[str, str], str],
+    back: bool,
+    neutral: str,
+) -> list[list[str]]:
+    """Adds to `before` what the warps, and the repetitions, in front come to.  totals: of each warp."""
+    result = layout.drop(axis)
+    elements = int(np.prod(result.shape)) if result.shape else 1
+    size, parts, copies = elem.bytes, 1 << len(form.warps), len(totals[0])
+    shape = (layout.warps, 32, result.registers)
+    flat = np.zeros(shape, np.int64)
+    if result.shape:
+        flat = np.broadcast_to(row_major(list(result.table), result.shape), shape)
+    groups = _groups(layout, axis, result)
+    of = [next(i for i, g in enumerate(groups) if runs[0][0] in g) for runs in form.runs]
+    warps = np.arange(layout.warps)
+    rank = sum(((warps >> b) & 1) << i for i, b in enumerate(form.warps))
+    rank = np.asarray(parts - 1 - rank if back else rank)
+    scratch = e.exchange(parts * copies * elements * size)
+    temp = Tile(result.shape, elem, result)
+    mine = np.broadcast_to(rank[:, None, None], shape) * elements + flat
+    for i, row in enumerate(totals):
+        where = _at(e, mine, of[i], size, "partial_at")
+        inside = e.inside(temp, of[i]) if result.shape else ""
+        for c, total in enumerate(row):
+            text = _store_text(elem, f"{scratch} + {where} + {c * parts * elements * size}", total)
+            e.line(f"if ({inside}) {text}" if inside else text)
+    e.sync_replica()
+    my = e.thread_value(np.broadcast_to(rank[:, None], (layout.warps, 32)), "warp_place")
+    kind_c = c_type(elem)
+    for i, row in enumerate(totals):
+        where = _at(e, flat, of[i], size, "total_at")
+        inside = e.inside(temp, of[i]) if result.shape else ""
+        carry = e.name("carry")
+        e.line(f"{kind_c} {carry} = {neutral};")
+        for c in range(len(row)):
+            front = e.name("front")
+            e.line(f"{kind_c} {front} = {carry};")
+            for p in range(parts):
+                place = f"{scratch} + {where} + {(c * parts + p) * elements * size}"
+                value = e.name("total")
+                load = _load_text(elem, place)
+                e.line(
+                    f"const {kind_c} {value} = {f'{inside} ? {load} : {neutral}' if inside else load};"
+                )
+                if p + 1 < parts:
+                    e.line(f"if ({my} > {p}) {front} = {combine(front, value)};")
+                e.line(f"{carry} = {combine(carry, value)};")
+            lanes = before[i][c]
+            before[i][c] = combine(front, lanes) if lanes else front
+    return totals
+
+
 # ---- conversions
 
 
@@ -375,5 +528,6 @@ LOWER: dict[OpKind, Lowering] = {
     tile.concat: _concat,
     tile.arange: _arange,
     tile.reduce: _reduce,
+    tile.scan: _scan,
     tile.convert_layout: _convert,
 }

@@ -474,6 +474,14 @@ def _reduce(x: Expressions, o: Op) -> Expr:
     return Expr(f'self.reduce({e.text}, dim={axis}, fn="{fn}")', ATOM, shape_of(o.result.type))
 
 
+@writes(tile.scan, says="axis fn reverse")
+def _scan(x: Expressions, o: Op) -> Expr:
+    e = x.tight(o.operands[0])
+    back = ", reverse=True" if o.attrs["reverse"] else ""
+    text = f'self.scan({e.text}, dim={o.attrs["axis"]}, fn="{o.attrs["fn"]}"{back})'
+    return Expr(text, ATOM, shape_of(o.result.type))
+
+
 # ---- memory
 
 

@@ -40,6 +40,7 @@ from warploom.frontend.coerce import (
     describe,
     is_literal,
     known,
+    static_bool,
     static_dtype,
     static_int,
     static_ints,
@@ -432,6 +433,14 @@ class Instructions:
         v = tile_value(x, "reduce")
         axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
         return current().emit(tile.reduce, v, axis=axis, fn=fn)
+
+    @builtin
+    def scan(self, x: Operand, dim: Any, fn: str, reverse: Any = False) -> Any:
+        """Each element combined, by fn as reduce, with all before it along an axis; reverse: behind it."""
+        v = tile_value(x, "scan")
+        axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
+        back = static_bool(reverse, "reverse")
+        return current().emit(tile.scan, v, axis=axis, fn=fn, reverse=back)
 
     @builtin
     def any(self, x: Operand, dim: Any) -> Any:

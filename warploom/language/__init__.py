@@ -28,6 +28,8 @@ from warploom.language.debug import (
 from warploom.language.linear import (
     argmax,
     argmin,
+    cumprod,
+    cumsum,
     dot,
     max,
     min,
@@ -141,6 +143,8 @@ __all__ = [
     "constexpr",
     "constexpr_function",
     "cos",
+    "cumprod",
+    "cumsum",
     "debug_barrier",
     "device_assert",
     "device_print",

@@ -154,6 +154,44 @@ def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) ->
     return _reduce(x, axis, keep_dims, "xor")
 
 
+@method
+def cumsum(
+    input: Operand, axis: int = 0, reverse: bool = False, dtype: DType | None = None
+) -> Tensor:
+    """Sums of all elements up to each one along an axis, itself included; reverse: from it to the end.
+
+    bf16 sums in f32, integers narrower than 32 bits in 32."""
+    emitter = current()
+    x = tile_of(input, "cumsum")
+    d = emitter.number(x)
+    if dtype is not None:
+        d = static_dtype(dtype, "cumsum's dtype")
+    elif d == bf16:
+        d = f32
+    elif d.is_int and d.bits < 32:
+        d = i32 if d.kind == "int" else u32
+    return _scan(emitter.cast(x, d), axis, reverse, "add")
+
+
+@method
+def cumprod(input: Operand, axis: int = 0, reverse: bool = False) -> Tensor:
+    """Products of all elements up to each one along an axis, itself included; reverse: from it to the end.
+
+    bf16 multiplies in f32."""
+    emitter = current()
+    x = tile_of(input, "cumprod")
+    d = emitter.number(x)
+    return _scan(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
+
+
+def _scan(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
+    emitter = current()
+    a = axis_of(axis, len(emitter.shape(x)))
+    back = static_bool(reverse, "reverse")
+    found: Value = emitter.emit(tile.scan, x, axis=a, fn=fn, reverse=back)
+    return found
+
+
 def _extreme(
     input: Operand, axis: Any, return_indices: Any, keep_dims: Any, fn: str, tie_break_left: Any
 ) -> Any:

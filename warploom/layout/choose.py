@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from warploom.layout.atoms import blocked
 from warploom.layout.linear import Layout
 from warploom.layout.shared import UNIT_BYTES, Geometry, byte_offset
 
@@ -159,6 +160,85 @@ def reduce_scratch(layout: Layout, axis: int, itemsize: int) -> int:
     across = sum(1 for v in layout.warp if v[axis])
     elements = math.prod(n for a, n in enumerate(layout.shape) if a != axis)
     return (1 << across) * elements * itemsize if across else 0
+
+
+# ---- scans
+
+
+@dataclass(frozen=True)
+class ScanForm:
+    """How elements follow each other along an axis: `run` registers of a thread, then lanes, then warps, then
+    the same again.
+
+    runs: for each register of what the axis is dropped from, and each repetition, the registers in order.
+    lane: the lowest of the `lanes` bits of the lane's index along the axis; warps: the bits of the warp's.
+    """
+
+    runs: tuple[tuple[tuple[int, ...], ...], ...]
+    lane: int
+    lanes: int
+    warps: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def scan_form(layout: Layout, axis: int) -> ScanForm | None:
+    """The form of a layout; None where elements follow each other in another way."""
+    lanes = [b for b, v in enumerate(layout.lane) if v[axis]]
+    warps = sorted((v[axis], b) for b, v in enumerate(layout.warp) if v[axis])
+    along = [*(layout.lane[b] for b in lanes), *(layout.warp[b] for _, b in warps)]
+    if any(sum(map(bool, v)) > 1 for v in along) or lanes != list(range(*_ends(lanes))):
+        return None
+    strides = [v[axis] for v in along]
+    run = strides[0] if strides else 0
+    if strides != [run << i for i in range(len(strides))]:
+        return None
+    at = layout.table[axis]
+    moved = at - at[..., :1]
+    others = np.stack([c for a, c in enumerate(layout.table) if a != axis] or [np.zeros_like(at)])
+    if (moved != moved[:1, :1]).any():
+        return None
+    found: dict[tuple[int, ...], dict[int, list[tuple[int, int]]]] = {}
+    turn = run << len(strides) if strides else int(at.max()) + 1
+    for r in range(layout.registers):
+        same = (int(q) for q in range(r + 1) if (others[..., q] == others[..., r]).all())
+        copy, place = divmod(int(at[0, 0, r]), turn)
+        found.setdefault((next(same),), {}).setdefault(copy, []).append((place, r))
+    full = list(range(run if strides else turn))
+    for copies in found.values():
+        for places in copies.values():
+            if strides and sorted(p for p, _ in places) != full:
+                return None
+            if len({p for p, _ in places}) != len(places):
+                return None
+    runs = tuple(
+        tuple(tuple(r for _, r in sorted(copies[c])) for c in sorted(copies))
+        for copies in found.values()
+    )
+    if len({len(x) for x in runs}) != 1:
+        return None
+    return ScanForm(runs, lanes[0] if lanes else 0, len(lanes), tuple(b for _, b in warps))
+
+
+def _ends(bits: list[int]) -> tuple[int, int]:
+    return (bits[0], bits[0] + len(bits)) if bits else (0, 0)
+
+
+def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> Layout:
+    """A layout that has a form along the axis."""
+    vector = next(
+        v for v in (4, 2, 1) if shape[axis] % v == 0 and (v == 1 or shape[axis] >= 32 * v)
+    )
+    return blocked(shape, axis, vector, warps)
+
+
+def scan_scratch(layout: Layout, axis: int, itemsize: int) -> int:
+    """Bytes of scratch for a scan: of each warp along the axis what it comes to, for each repetition and each
+    element off the axis, where warps share it; else 0."""
+    form = scan_form(layout, axis)
+    assert form is not None
+    elements = math.prod(n for a, n in enumerate(layout.shape) if a != axis)
+    parts = (1 << len(form.warps)) * len(form.runs[0])
+    return parts * elements * itemsize if form.warps else 0
 
 
 # ---- ldmatrix and stmatrix

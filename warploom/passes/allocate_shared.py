@@ -31,7 +31,7 @@ from warploom.errors import InternalError, Note, SharedMemoryError
 from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Pointer, Shared, Tile
-from warploom.layout.choose import conversion, reduce_scratch, scratch_geometry
+from warploom.layout.choose import conversion, reduce_scratch, scan_scratch, scratch_geometry
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -163,13 +163,15 @@ def _scratch(region: Region) -> int:
 
 
 def _needed(o: Op) -> int:
-    if o.kind not in (tile.convert_layout, tile.reduce):
+    if o.kind not in (tile.convert_layout, tile.reduce, tile.scan):
         return 0
     t = o.operands[0].type
     assert isinstance(t, Tile)
     size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
     if o.kind is tile.reduce:
         return reduce_scratch(t.layout, o.attrs["axis"], size)
+    if o.kind is tile.scan:
+        return scan_scratch(t.layout, o.attrs["axis"], size)
     layout = o.attrs["layout"]
     if conversion(t.layout, layout).kind != "shared":
         return 0

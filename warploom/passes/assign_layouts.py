@@ -51,7 +51,7 @@ from warploom.layout import (
     wgmma_acc,
     whole,
 )
-from warploom.layout.choose import sector_ratio
+from warploom.layout.choose import scan_form, scan_layout, sector_ratio
 from warploom.schedule.model import Schedule
 from warploom.schedule.runs import with_runs
 from warploom.target import Target
@@ -281,6 +281,8 @@ class _Task:
                     x = o.operands[0]
                     self._flow(x, o.result, lambda t: t.drop(axis))
                     self._flow(o.result, x, lambda t: self._lifted(t, x, axis))
+            case tile.scan:
+                self._equal(*tiles)
             case tile.reshape:
                 self._axes(o)
             case tile.convert_layout:
@@ -574,6 +576,11 @@ class _Task:
                 if results[0] is not None:
                     results = (x.drop(o.attrs["axis"]),)
                     attrs = {"layout": results[0]}
+            case tile.scan:
+                x = self._layout(o.operands[0])
+                if scan_form(x, o.attrs["axis"]) is None:
+                    x = scan_layout(_shape(o.result), o.attrs["axis"], self.warps)
+                operands, results = (x,), (x,)
             case tile.slice_tile:
                 x, part = self._cut(o)
                 operands, results, attrs = (x,), (part,), {"layout": part}

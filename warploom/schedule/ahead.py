@@ -67,7 +67,7 @@ def _asked(subject: Subject, loop: Op) -> tuple[int, int]:
         return int(own) - 1, BUDGET
     kinds = {o.kind for o in loop.regions[0].ops}
     most = min(1, subject.knobs.num_stages - 1)
-    if tile.reduce in kinds:
+    if kinds & {tile.reduce, tile.scan}:
         return most, BUDGET
     return (most, NOT_WAITED) if kinds & {tile.store, tile.store_box} else (0, 0)
 
@@ -147,7 +147,8 @@ def same_load(o: Op) -> tuple[object, ...]:
 def waits(o: Op) -> bool:
     """Do threads wait for each other, or for memory time and again, in op o?"""
     inside = (x for r in o.regions for x in r.all_ops)
-    return any(x.kind in (tile.reduce, control.for_, control.while_) for x in (o, *inside))
+    waiting = (tile.reduce, tile.scan, control.for_, control.while_)
+    return any(x.kind in waiting for x in (o, *inside))
 
 
 def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:

@@ -18,7 +18,7 @@ from warploom.ir.types import DType, Tile
 from warploom.schedule.demand import Structure
 
 _LOOPS = frozenset({control.for_, control.while_})
-_WHOLE = frozenset({tile.dot, tile.load, tile.load_box, tile.reduce, tile.atomic})
+_WHOLE = frozenset({tile.dot, tile.load, tile.load_box, tile.reduce, tile.scan, tile.atomic})
 
 
 @dataclass(frozen=True)

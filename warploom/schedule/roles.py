@@ -127,7 +127,7 @@ class _Assigner:
             seen.add(o)
             if o.kind in (tile.load, tile.load_box):
                 found.append(o)
-            elif o.kind not in (tile.dot, tile.reduce, tile.atomic):
+            elif o.kind not in (tile.dot, tile.reduce, tile.scan, tile.atomic):
                 work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
         return [o for o in self.subject.ops if o in found and self.movable(o)]
 

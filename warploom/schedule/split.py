@@ -220,6 +220,10 @@ def operand_axes(o: Op, axis: Axis, count: int) -> tuple[Axis, ...]:
         return (perm[axis],)
     if kind is tile.reduce:
         return (axis + (axis >= o.attrs["axis"]),)
+    if kind is tile.scan:
+        if axis == o.attrs["axis"]:
+            raise RefusalError("the axis that is cut is scanned along", o)
+        return (axis,)
     if kind is tile.slice_tile:
         if o.attrs["shape"][axis] != old[axis]:
             raise RefusalError("the axis that is cut is sliced as well", o)
@@ -243,6 +247,10 @@ def result_axis(o: Op, operand: int, axis: int, count: int) -> Axis:
     if kind is tile.transpose:
         perm: tuple[int, ...] = o.attrs["perm"]
         return perm.index(axis)
+    if kind is tile.scan and axis == o.attrs["axis"]:
+        raise RefusalError("the axis that is cut is scanned along", o)
+    if kind is tile.scan:
+        return axis
     if kind is tile.reduce:
         at: int = o.attrs["axis"]
         return None if axis == at else axis - (axis > at)

@@ -268,6 +268,21 @@ def _reduce(o: Op, x: Any) -> Any:
         return _narrow(floats.reduce(wide, axis=o.attrs["axis"]), dtype)
 
 
+@_pure(tile.scan)
+def _scan(o: Op, x: Any) -> Any:
+    ints, floats = _REDUCE[o.attrs["fn"]]
+    dtype = dtype_of(o.result.type)
+    axis = o.attrs["axis"]
+    x = np.flip(x, axis) if o.attrs["reverse"] else x
+    if not dtype.is_float:
+        found = ints.accumulate(x, axis=axis, dtype=dtype.numpy)
+    else:
+        wide = x if dtype == f64 else x.astype(np.float32)
+        with np.errstate(all="ignore"):
+            found = _narrow(floats.accumulate(wide, axis=axis), dtype)
+    return np.flip(found, axis) if o.attrs["reverse"] else found
+
+
 @_pure(tile.dot)
 def _dot(o: Op, a: Any, b: Any, acc: Any) -> Any:
     return acc + multiply(a, b)

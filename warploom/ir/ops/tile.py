@@ -168,6 +168,18 @@ def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
     return Tile(rest, x.dtype, layout) if rest else Scalar(x.dtype)
 
 
+@op()
+def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
+    """Each element combined with all in front of it along an axis (reverse: behind it), by fn as of `reduce`.
+
+    fn is taken to be associative: which elements are combined first is unspecified.
+    """
+    require(isinstance(x, Tile), f"scan takes a tile, got {x}", "reduce-operand")
+    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
+    require(fn in ("add", "mul", "max", "min", "and", "or", "xor"), f"unknown reduction {fn}")
+    return x
+
+
 @op(levels=SEQUENTIAL)
 def dot(
     a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None, turned: bool = False
