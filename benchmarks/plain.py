@@ -598,6 +598,36 @@ def matrix_vectors(rows: int, columns: int) -> Work:
     return Work(name, kernel, calls, grid, meta, (2,), wanted, size)
 
 
+def running(kernel: Any, rows: int, columns: int, block: int, warps: int) -> Work:
+    size = 4 * rows * columns
+    calls = [
+        ((torch.rand(rows, columns, device="cuda") - 0.5).to(torch.bfloat16), empty(rows, columns),
+         columns)
+        for _ in range(input_sets(size))
+    ]  # fmt: skip
+    wanted = lambda: [calls[0][0].double().cumsum(1)]  # noqa: E731
+    meta = {"BLOCK": block, "num_warps": warps}
+    name = f"{kernel.fn.__name__} {rows}x{columns} warps {warps}"
+    return Work(name, kernel, calls, (rows,), meta, (1,), wanted, size)
+
+
+def samples(rows: int, columns: int, warps: int) -> Work:
+    calls = []
+    for _ in range(input_sets(2 * rows * columns)):
+        x, chance = random(rows, columns), torch.rand(rows, device="cuda")
+        calls.append((x, chance, empty(rows, dtype=torch.int32), columns, 0.7))
+
+    def wanted() -> Sequence[Any]:
+        x, chance = (t.double() for t in calls[0][:2])
+        upto = (x / 0.7).softmax(1).cumsum(1)
+        return [(upto >= chance[:, None]).int().argmax(1)]
+
+    meta, size = {"BLOCK": power(columns), "num_warps": warps}, 2 * rows * columns
+    name, kernel = f"sampled_rows {rows}x{columns} warps {warps}", plain_kernels.sampled_rows
+    # of sums in another order the place next to it may come out
+    return Work(name, kernel, calls, (rows,), meta, (2,), wanted, size, tolerance=0.05)
+
+
 def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     """Each case: what `--only` looks at, and what makes it."""
     k = plain_kernels
@@ -634,6 +664,12 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     todo += [(group_norms, 16, 512, 4096, 32), (group_norms, 8, 320, 1024, 32)]
     todo += [(added_norms, 8192, 4096, 8), (added_norms, 4096, 1000, 4)]
     todo += [(matrix_vectors, 8192, 8192), (matrix_vectors, 4096, 4096)]
+    todo += [
+        (running, k.running_sums, 8192, 4096, 4096, 8),
+        (running, k.running_sums, 32768, 1024, 1024, 4),
+    ]
+    todo += [(running, k.long_running_sums, 1024, 65536, 4096, 8)]
+    todo += [(samples, 4096, 4096, 8), (samples, 1024, 32000, 16)]
     for size in ((256,) * 3, (512,) * 3, (1024,) * 3):
         todo += [(product, *size, t, 4) for t in ((64, 64, 64), (128, 64, 64), (128, 128, 64))]
     todo += [(product, m, 4096, 4096, (64, 64, 128), 4) for m in (16, 64)]

@@ -363,3 +363,41 @@ def matrix_vector(
         x = tl.load(x_ptr + c, mask=c < columns, other=0.0)
         total += a.to(tl.float32) * x[None, :].to(tl.float32)
     tl.store(out_ptr + r, tl.sum(total, axis=1), mask=r < rows)
+
+
+@wl.jit
+def running_sums(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Of each row, in one block."""
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
+    y = tl.cumsum(x, axis=0).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row * columns + at, y, mask=at < columns)
+
+
+@wl.jit
+def long_running_sums(x_ptr: Any, out_ptr: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+    """Of long rows, a program each, walked in blocks."""
+    row = tl.program_id(0).to(tl.int64)
+    total = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
+        y = total + tl.cumsum(x, axis=0)
+        tl.store(out_ptr + row * columns + at, y.to(out_ptr.dtype.element_ty), mask=at < columns)
+        total += tl.sum(x, axis=0)
+
+
+@wl.jit
+def sampled_rows(
+    x_ptr: Any, chance_ptr: Any, out_ptr: Any, columns: Any, temperature: Any, BLOCK: tl.constexpr
+) -> None:
+    """Of each row of logits the first place at which the probabilities up to it exceed a chance."""
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+    e = tl.exp((x - tl.max(x, axis=0)) / temperature)
+    upto = tl.cumsum(e, axis=0)
+    wanted = tl.load(chance_ptr + row) * tl.sum(e, axis=0)
+    found = tl.min(tl.where((upto >= wanted) & (at < columns), at, columns - 1), axis=0)
+    tl.store(out_ptr + row, found)

@@ -91,3 +91,42 @@ def test_narrow_numbers_are_widened() -> None:
     x = road.filled(np.full(128, 100), np.int8)
     _, found = road.check_equal(widened, [x, road.array((128,), np.int32)], 1, {"BLOCK": 128})
     np.testing.assert_array_equal(found[1], 100 * np.arange(1, 129))
+
+
+@wl.jit
+def larger(a: Any, b: Any) -> Any:
+    return tl.maximum(a, b)
+
+
+@wl.jit
+def times(a: Any, b: Any) -> Any:
+    return b * a
+
+
+@wl.jit
+def halved(a: Any, b: Any) -> Any:
+    return (a + b) // 2
+
+
+@wl.jit
+def combined(
+    x_ptr: Any, y_ptr: Any, out_ptr: Any, BLOCK: tl.constexpr, HALVED: tl.constexpr
+) -> None:
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, tl.associative_scan(x, 0, larger, reverse=True))
+    tl.store(out_ptr, tl.reduce(x, 0, times))
+    if HALVED:
+        tl.store(out_ptr, tl.reduce(x, 0, halved))
+
+
+def test_functions_that_combine() -> None:
+    x = road.filled(np.random.default_rng(2).integers(1, 3, 64), np.int32)
+    x[::2] = 1
+    args = [x, road.array((64,), np.int32), road.array((1,), np.int32)]
+    _, found = road.check_equal(combined, args, 1, {"BLOCK": 64, "HALVED": False})
+    np.testing.assert_array_equal(found[1], np.maximum.accumulate(x[::-1])[::-1])
+    assert found[2][0] == np.prod(x, dtype=np.int32)
+    with pytest.raises(wl.CompileError, match="something else") as error:
+        road.compile_for(combined, args, 1, {"BLOCK": 64, "HALVED": True})
+    assert error.value.code == "combine" and error.value.loc is not None

@@ -533,8 +533,9 @@ class Expressions(ABC):
         if getattr(fn, "__warploom_builtin__", False) or fn in CLASSES:
             bound = self.bind(node, name, call_signature(fn), args, kwargs)
             named = {k: v for k, v in bound.arguments.items() if isinstance(v, Value)}
+            given = [self.helper(node, a) for a in bound.args]
             with self.at(node, **named):
-                out = fn(*bound.args, **bound.kwargs)
+                out = fn(*given, **bound.kwargs)
                 return out.value if isinstance(out, Constexpr) else out
         if getattr(fn, "__warploom_constexpr__", None) is not None:
             return self._call_static(node, name, fn, args, kwargs)
@@ -621,6 +622,11 @@ class Expressions(ABC):
             scope[p.name] = Binding(value, here)
         inner = type(self)(self.emitter, parse_function(fn), scope, (*self.stack, fn), here)
         return inner.body()
+
+    def helper(self, node: ast.Call, x: Any) -> Any:
+        """An argument of one of the language's functions: of a kernel function what inlines it."""
+        fn = getattr(x, "__warploom_fn__", None)
+        return x if fn is None else lambda *values: self.inline(node, fn, list(values), {})
 
     @abstractmethod
     def body(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from warploom.frontend.coerce import (
@@ -14,9 +15,9 @@ from warploom.frontend.coerce import (
     static_int,
 )
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Value
+from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, accumulator, bf16, f16, f32, i32, u32
+from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i32, u32
 from warploom.language.core import builtin, method
 from warploom.language.math import exp
 from warploom.language.shape import arange, axis_of, expand_dims, full, tile_of
@@ -182,6 +183,62 @@ def cumprod(input: Operand, axis: int = 0, reverse: bool = False) -> Tensor:
     x = tile_of(input, "cumprod")
     d = emitter.number(x)
     return _scan(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
+
+
+@method
+def associative_scan(
+    input: Operand, axis: int, combine_fn: Callable[..., Any], reverse: bool = False
+) -> Tensor:
+    """Each element combined with all in front of it along an axis (reverse: behind it).
+
+    combine_fn: a kernel function of two numbers that adds or multiplies them, or takes the larger or the
+    smaller one (of integers also &, | and ^)."""
+    x = tile_of(input, "associative_scan")
+    fn = _combination(combine_fn, current().number(x), "associative_scan")
+    return _scan(x, axis, reverse, fn)
+
+
+@method
+def reduce(
+    input: Operand, axis: int | None, combine_fn: Callable[..., Any], keep_dims: bool = False
+) -> Tensor:
+    """The elements along an axis (all axes without one) combined; combine_fn as of associative_scan."""
+    x = tile_of(input, "reduce")
+    fn = _combination(combine_fn, current().number(x), "reduce")
+    return _reduce(x, axis, keep_dims, fn)
+
+
+_COMBINATIONS = {
+    arith.add: "add", arith.mul: "mul", arith.maximum: "max", arith.minimum: "min",
+    arith.and_: "and", arith.or_: "or", arith.xor: "xor",
+}  # fmt: skip
+
+
+def _combination(combine: Any, d: DType, what: str) -> str:
+    """The name of what a kernel function does with two numbers: it is translated apart, and looked at."""
+    if not callable(combine):
+        refuse("combine", f"{what} by {describe(combine)}", "give a function decorated by @wl.jit")
+    emitter, trial = current(), Builder()
+    x, y = Value(Scalar(d), "a"), Value(Scalar(d), "b")
+    kept, emitter.builder = emitter.builder, trial
+    try:
+        found = emitter.value(combine(x, y))
+    finally:
+        emitter.builder = kept
+    made = trial.ops[-1] if trial.ops else None
+    if (
+        made is None
+        or len(trial.ops) != 1
+        or made.kind not in _COMBINATIONS
+        or {*made.operands} != {x, y}
+        or found not in made.results
+    ):
+        refuse(
+            "combine",
+            f"{what} by a function that does something else than to add, multiply or compare two numbers",
+            "return a + b, a * b, tl.maximum(a, b) or tl.minimum(a, b), of integers also a & b, a | b or a ^ b",
+        )
+    return _COMBINATIONS[made.kind]
 
 
 def _scan(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
