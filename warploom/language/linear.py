@@ -236,7 +236,7 @@ def _combination(combine: Any, d: DType, what: str) -> str:
         refuse(
             "combine",
             f"{what} by a function that does something else than to add, multiply or compare two numbers",
-            "return a + b, a * b, tl.maximum(a, b) or tl.minimum(a, b), of integers also a & b, a | b or a ^ b",
+            "return a + b, a * b, tl.maximum(a, b) or tl.minimum(a, b); of integers also a & b, a | b, a ^ b",
         )
     return _COMBINATIONS[made.kind]
 
