@@ -279,6 +279,16 @@ def function_of_triton_only(p):
     tl.sort(tl.arange(0, 8))  # error[not-yet]: tl.sort is Triton's, but not supported here
 
 
+@wl.jit
+def halved(a, b):
+    return (a + b) // 2
+
+
+@bad("*f32")
+def combination_without_a_name(p):
+    tl.reduce(tl.arange(0, 8), 0, halved)  # error[combine]: reduce by a function that does something else than
+
+
 @bad("*f32")
 def bytes_literal(p):
     x = b"abc"  # error[constant]: b'abc' has no meaning in a kernel
