@@ -43,7 +43,7 @@ class Numbers(Script):
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)
-        square = square + row[:, None]
+        square = self.scan(square + row[:, None], dim=1, fn="add", reverse=True)
         part = square[0:4, :]
         self.annotate_layout(part, whole((4, 4), 1))
         self.store(x_ptr + self.arange(0, 16), self.reshape(part, (16,)))
