@@ -61,7 +61,7 @@ MISSING = """## Not there
 | `tcgen05.*`, `clc.*` | Blackwell's: they parse, and stop with an error at their line |
 | semaphores | `atomic_add` and the like on a pointer, also on a `global_tensor`'s: `t.pointer` |
 | `copy_async*`, `dot` of registers | `cp_async.*`, `tma.*`; `wgmma.mma` |
-| Philox random numbers, scans | not yet |
+| Philox random numbers | not yet |
 | integers and floats of fewer than 8 bits | not yet |
 """
 
