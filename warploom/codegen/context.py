@@ -129,6 +129,9 @@ class Emitter:
         self.replicas_of: dict[str, int] = {}
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
+        self.registers = 0  # of a thread of the task
+        # of the counted loops around: where the text in front of each begins, and the scope there
+        self.entries: list[tuple[Op, int, set[str]]] = []
         self.sole_elect: Op | None = None
         self.stamping: tuple[str, int] | None = (
             None  # C of the program to measure; records an agent
@@ -188,6 +191,14 @@ class Emitter:
         name = self.name(hint)
         self.scopes[-1].discard(name)
         scope.add(name)
+        return name
+
+    def before_loop(self, hint: str, declaration: str) -> str:
+        """A variable that lives across the turns of the innermost counted loop.  declaration: C, with {} for
+        its name."""
+        _, at, scope = self.entries[-1]
+        name = self.name_in(scope, hint)
+        self.out.insert(at, (self.out[at][0], declaration.format(name), None))
         return name
 
     def constant(self, name: str, value: int | str) -> str:

@@ -261,6 +261,7 @@ class _Kernel(Emitter):
             depth, text, loc = self.out[-1]
             self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
             self._budget(frame.name, registers)
+            self.registers = registers or self.target.entry_registers(self.threads)
             self.read = set()
             at = len(self.out)
             self.task_scope = self.scopes[-1]

@@ -18,14 +18,16 @@ from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing, words_of
 from warploom.codegen.registers import MEMORY_TYPES, Array, affine, per_word, read
 from warploom.errors import InternalError
-from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.analysis import effects
+from warploom.ir.core import Op, OpKind, Value, walk
+from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import DType, Shared, Tile
 from warploom.layout import Layout, blocked
 from warploom.layout.choose import thread_offsets
 
 UNROLLED = 4  # copies that one turn of the loop issues
 TOGETHER = 8  # pairs of units on their way at a time, which take 8 registers each
+REGISTERS_OF_KEPT = 152  # with which as many stay on their way from one turn of a loop to the next
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,29 @@ class _Rows:
                 tests.append(f"{at[lead + axis].text} < {n}")
         return " && ".join(tests)
 
+    def inside(self, along: int | None = None, by: int = 0) -> str | None:
+        """C for "all of the box, moved by so many elements along an axis, is in the array", "" where there is
+        nothing to ask; None where the layout overhangs the tile."""
+        if self.held(self.place(0), range(self.t.layout.registers)):
+            return None
+        box, e = self.box, self.box.e
+        sizes = (1,) * (box.rank - len(self.t.shape)) + self.t.shape
+        tests = []
+        for axis, n in enumerate(sizes):
+            index = box.index(axis, str(by) if axis == along and by else "0")
+            if not box.starts_inside(axis):
+                tests.append(f"{index} >= 0")
+            if not box.endless(axis):
+                tests.append(f"elements_left({index}, {e.scalar(box.extent(axis))}) >= {n}")
+        return " && ".join(tests)
+
+    def set_back(self, by: str) -> None:
+        """Lets the one row that is named so far, and those that follow it, begin `by` elements earlier."""
+        ((row, name),) = self.rows.items()
+        e = self.box.e
+        self.rows[row] = e.name("units")
+        e.line(f"{MEMORY_TYPES[self.box.elem.name]}* const {self.rows[row]} = {name} - {by};")
+
     def access_from_anywhere(self, register: int, n: int) -> tuple[str, str, str, str]:
         """(address, condition, first byte that exists, end of those) of an access to n elements that may
         begin in front of the array and end behind it."""
@@ -352,7 +377,7 @@ def _load_box(e: Emitter, o: Op) -> None:
     assert isinstance(t, Tile)
     box = _box(e, v, offsets)
     if box.is_shifted(t.layout):
-        _load_shifted(e, box, t, e.array(o.result))
+        _load_shifted(e, o, box, t, e.array(o.result))
         return
     n = box.vector(t.layout)
     item = box.elem.bytes
@@ -388,9 +413,184 @@ def _load_box(e: Emitter, o: Op) -> None:
         e.line(f"{dst.name}[{w}] = join{8 * item * n}({', '.join(values)});")
 
 
-def _load_shifted(e: Emitter, box: _Box, t: Tile, dst: Array) -> None:
+def _load_shifted(e: Emitter, o: Op, box: _Box, t: Tile, dst: Array) -> None:
     """A box whose rows begin inside units of 16 bytes: the units around each 16 bytes, several at a time, and
-    what is wanted cut out of them."""
+    what is wanted cut out of them.  Where all of the box is in the array, nothing is asked of its parts."""
+    inside = _Rows(box, t).inside()
+    if inside is None:
+        _load_shifted_part(e, box, t, dst)
+        return
+    starts = range(0, t.layout.registers, 16 // box.elem.bytes)
+    by = _early_step(e, o, box) if len(starts) <= TOGETHER else None
+    kept = None
+    if by is not None:
+        units = e.before_loop("units", f"Whole {{}}[{len(starts)}];")
+        kept = _Kept(units, e.before_loop("are_kept", "bool {} = false;"), *by)
+    with e.block(f"if ({inside})" if inside else ""):
+        _load_shifted_whole(e, box, t, dst, kept)
+    if inside:
+        with e.block("else"):
+            _load_shifted_part(e, box, t, dst)
+            if kept is not None:  # whose registers are free meanwhile, since it has another value then
+                e.line(f"{kept.flag} = false;")
+                e.lines((0, f"{kept.units}[{i}] = {{}};") for i in range(len(starts)))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Units that are loaded a turn of the loop early: where they are kept, whether they are; and the next
+    turn's box: by how many elements it is further along an axis."""
+
+    units: str
+    flag: str
+    axis: int
+    by: int
+
+
+def _early_step(e: Emitter, o: Op, box: _Box) -> tuple[int, int] | None:
+    """(axis, elements) by which a load's box moves on from turn to turn of the loop that it stands in, if the
+    next turn's units may be loaded early: by a producer with registers for them, in whose loop nothing orders
+    memory.  It is then as if its ring had a slot more."""
+    if not e.entries or e.registers < REGISTERS_OF_KEPT:
+        return None
+    loop = e.entries[-1][0]
+    body = loop.regions[0]
+    if o not in body.ops or body.params[0].hint == "piece":
+        return None
+    if any(x.kind.effect and x.kind not in _KEEPS_ORDER for x in walk(body)):
+        return None
+    steps = [_exact_step(e, v, loop) for v in box.offsets]
+    moving = [(axis, by) for axis, by in enumerate(steps) if by is not None and by > 0]
+    return moving[0] if len(moving) == 1 and steps.count(0) == len(steps) - 1 else None
+
+
+# What a producer's loop does beside arithmetic: none of it makes another's stores visible.
+_KEEPS_ORDER = frozenset(
+    {
+        task.elect,
+        hopper.mbarrier_wait,
+        hopper.mbarrier_expect,
+        hopper.mbarrier_arrive,
+        hopper.tma_load,
+        hopper.shared_store,
+        hopper.fence_async,
+        tile.load_box,
+    }
+)
+
+
+def _exact_step(e: Emitter, v: Value, loop: Op) -> int | None:
+    """What each turn of a loop adds to v; None where that isn't known."""
+    body = loop.regions[0]
+    if v in body.params:
+        return e.const(loop.operands[2]) if v is body.params[0] else None
+    o = next((x for x in body.ops if v in x.results), None)
+    if o is None:
+        return 0 if all(v not in x.results for x in walk(body)) else None
+    steps = [_exact_step(e, x, loop) for x in o.operands]
+    if o.kind is arith.add:
+        return None if None in steps else sum(steps)  # type: ignore[arg-type]
+    if o.kind is arith.mul and None not in steps and 0 in steps:
+        factors = [e.const(x) for x in o.operands]
+        moving = steps.index(0) ^ 1
+        if steps[moving] == 0:
+            return 0
+        factor, step = factors[moving ^ 1], steps[moving]
+        return None if factor is None or step is None else factor * step
+    return 0 if not effects(o) and not o.regions and not any(steps) and None not in steps else None
+
+
+def _load_shifted_whole(e: Emitter, box: _Box, t: Tile, dst: Array, kept: _Kept | None) -> None:
+    """The same of a box that lies in the array.  Accesses a multiple of 32 bytes apart begin alike in their
+    units, and share all but the addresses of their rows.  kept: the next turn's units are loaded as soon as
+    this turn's are cut, half by half."""
+    item, places, inner = box.elem.bytes, _Rows(box, t), box.inner
+    assert inner is not None
+    n = 16 // item
+    align = max(item, math.gcd(16, box.alignment(inner)))
+    starts = range(0, t.layout.registers, n)
+    moved = (kept.axis, kept.by) if kept else box.moved()
+    alike: dict[_Place, _Alike] = {}
+
+    def of(start: int) -> _Alike:
+        key = places.modulo(start, 32 // item)
+        if key not in alike:
+            alike[key] = _Alike(e, _Rows(box, t), places.place(start))
+        return alike[key]
+
+    def later(start: int, turns: int) -> str:
+        assert moved is not None
+        there = box.step(moved[0], str(turns * moved[1]))
+        return f"{of(start).rows.pointer(places.place(start))} + {there}"
+
+    def fetch(starts: Sequence[int]) -> None:
+        """Has the L2 bring what is loaded after this."""
+        if moved is None:
+            return
+        turns = 2 if kept else 1
+        goes_on = e.name("goes_on")
+        test = places.inside(moved[0], turns * moved[1])
+        e.line(f"const bool {goes_on} = {test or 'true'};")
+        begins: dict[str, str] = {}
+        for start in starts:
+            one = of(start)
+            if one.at not in begins:
+                begins[one.at] = e.name("begins")
+                test = f"{goes_on} && ends_sector({later(start, turns)})"
+                e.line(f"const bool {begins[one.at]} = {test};")
+            e.line(f"ahead_of({later(start, turns)}, {begins[one.at]});")
+
+    def cut(start: int, name: str, more: str = "") -> None:
+        loaded(e, dst, start, 16, f"cut<{align}>({name}, {of(start).at}{more})")
+
+    def load(start: int, name: str) -> None:
+        pointer = of(start).rows.pointer(places.place(start))
+        e.line(f"load_whole({name}, {pointer}, {of(start).second});")
+
+    if kept is None:
+        for batch in (starts[i : i + TOGETHER] for i in range(0, len(starts), TOGETHER)):
+            names = []
+            for start in batch:
+                names.append(e.name("units"))
+                e.line(f"Whole {names[-1]};")
+                load(start, names[-1])
+            fetch(batch)
+            behind = e.name("later")
+            e.line(f"const int {behind} = behind({names[-1]}.w[7]);")
+            for start, name in zip(batch, names, strict=True):
+                cut(start, name, f" + {behind}")
+        return
+    for start in starts:
+        of(start).rows.pointer(places.place(start))  # named for all that follows
+    with e.block(f"if (!{kept.flag})"):
+        for i, start in enumerate(starts):
+            load(start, f"{kept.units}[{i}]")
+    e.line(f"{kept.flag} = {places.inside(kept.axis, kept.by) or 'true'};")
+    half = (len(starts) + 1) // 2
+    for part in (range(half), range(half, len(starts))):
+        for i in part:
+            cut(starts[i], f"{kept.units}[{i}]")
+        with e.block(f"if ({kept.flag})"):
+            for i in part:
+                second = of(starts[i]).second
+                e.line(f"load_whole({kept.units}[{i}], {later(starts[i], 1)}, {second});")
+    fetch(starts)
+
+
+class _Alike:
+    """What accesses share that begin alike in their units.  rows: pointers to the unit in which an access
+    begins; at: bytes from there to it; second: bytes to the unit in which it ends."""
+
+    def __init__(self, e: Emitter, rows: _Rows, at: _Place) -> None:
+        self.rows, item = rows, rows.box.elem.bytes
+        self.at, self.second = e.name("at"), e.name("second")
+        e.line(f"const int {self.at} = in_unit({rows.pointer(at)});")
+        e.line(f"const int {self.second} = {self.at} ? 16 : 0;")
+        rows.set_back(f"{self.at} / {item}")
+
+
+def _load_shifted_part(e: Emitter, box: _Box, t: Tile, dst: Array) -> None:
+    """The same where parts of the box may not be in the array."""
     item, rows = box.elem.bytes, _Rows(box, t)
     n = 16 // item
     assert box.inner is not None
@@ -416,7 +616,7 @@ def _load_shifted(e: Emitter, box: _Box, t: Tile, dst: Array) -> None:
                 there, test = rows.access_later(start, n, *moved)
                 e.line(f"ahead({there}, {test});")
         later = e.name("later")
-        e.line(f"const int {later} = behind({names[-1]});")
+        e.line(f"const int {later} = behind({names[-1]}.w[7]);")
         for start, name in zip(batch, names, strict=True):
             loaded(e, dst, start, 16, f"shifted<{align}>({name}, {later})")
 

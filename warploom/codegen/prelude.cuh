@@ -564,18 +564,37 @@ DEV void ahead(const void* p, bool on) {
 
 // 0, but the assembler doesn't know (no grid is empty): what is added to it comes behind the load of `last`.
 // Else it computes with what one load brought before it issues the next, to save registers.
-DEV int behind(const Units& last) {
+DEV int behind(u32 last) {
   u32 nothing;
-  asm volatile("{ .reg .pred p; .reg .u32 z; mov.u32 z, %nctaid.z; setp.eq.u32 p, z, 0; selp.u32 %0, %1, 0, p; }" : "=r"(nothing) : "r"(last.w[7]));
+  asm volatile("{ .reg .pred p; .reg .u32 z; mov.u32 z, %nctaid.z; setp.eq.u32 p, z, 0; selp.u32 %0, %1, 0, p; }" : "=r"(nothing) : "r"(last));
   return (int)nothing;
 }
 
 DEV u32 first_bytes(int n) { return n >= 4 ? ~0u : n <= 0 ? 0u : (1u << 8 * n) - 1; }
 
-// The 16 bytes, which begin at a multiple of ALIGN; zeros for those that don't exist.
-template <int ALIGN> DEV Vec4 shifted(Units u, int later) {
+// The first unit and the one `second` bytes further on; all of both are in the array.
+struct Whole { u32 w[8]; };
+
+DEV void load_unit(u32* w, const void* p) {
+  asm volatile("ld.global.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p) : "memory");
+}
+
+DEV void load_whole(Whole& u, const void* first, int second) {
+  load_unit(u.w, first);
+  load_unit(u.w + 4, (const char*)first + second);
+}
+
+// Does the unit at p end a sector of 32 bytes?  Then the one behind it begins another.
+DEV bool ends_sector(const void* p) { return (u64)p & 16; }
+
+// Has the L2 bring the sector that begins behind the unit at p.
+DEV void ahead_of(const void* p, bool on) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p prefetch.global.L2 [%0 + 16]; }" :: "l"(p), "r"((u32)on) : "memory");
+}
+
+// The 16 bytes that begin `at` bytes behind the first unit's start, a multiple of ALIGN.
+template <int ALIGN> DEV Vec4 cut(Whole u, int at) {
   u32* w = u.w;
-  const int at = u.at + later;
 #pragma unroll
   for (int i = 0; i < 6; ++i) w[i] = at & 8 ? w[i + 2] : w[i];
   if constexpr (ALIGN < 8)
@@ -583,10 +602,18 @@ template <int ALIGN> DEV Vec4 shifted(Units u, int later) {
     for (int i = 0; i < 5; ++i) w[i] = at & 4 ? w[i + 1] : w[i];
   Vec4 v;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const u32 word = ALIGN < 4 ? __byte_perm(w[i], w[i + 1], 0x3210 + 0x1111 * (at & 3)) : w[i];
-    v.w[i] = word & first_bytes(u.bytes - 4 * i) & ~first_bytes(u.none - 4 * i);
-  }
+  for (int i = 0; i < 4; ++i) v.w[i] = ALIGN < 4 ? __byte_perm(w[i], w[i + 1], 0x3210 + 0x1111 * (at & 3)) : w[i];
+  return v;
+}
+
+// The same with zeros for bytes that don't exist.
+template <int ALIGN> DEV Vec4 shifted(const Units& u, int later) {
+  Whole both;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) both.w[i] = u.w[i];
+  Vec4 v = cut<ALIGN>(both, u.at + later);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v.w[i] &= first_bytes(u.bytes - 4 * i) & ~first_bytes(u.none - 4 * i);
   return v;
 }
 

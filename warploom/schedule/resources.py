@@ -17,7 +17,7 @@ _SLACK = 2048  # barriers, alignment, and scratch of reductions and layout conve
 _PRODUCER: dict[str, tuple[int, int]] = {
     "issues": (32, 24),  # TMA: scalars only
     "copies": (72, 56),  # cp.async: addresses of every thread
-    "holds": (104, 72),  # boxes through registers, piece by piece
+    "holds": (152, 72),  # boxes through registers, piece by piece
     "loads": (152, 104),  # whole tiles by pointers
 }
 WORK = tuple(_PRODUCER)  # lightest first
