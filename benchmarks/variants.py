@@ -6,6 +6,8 @@
 stores: a task of their own, buffers of staging, staging in the ring's place.
 turns: the gated pair's groups at tiles' ends, with equal rings.
 fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
+flat: products of 64 rows, bound by memory: slots, clusters, programs that begin apart along K.
+short: one wave of tiles, and a short K: bands, slots, tiles in turn, clusters.
 rungs: 8-bit products and gated pairs from uniform warps up, one thing more each.
 ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
 tail: attention whose last tiles' keys are shared out, beside tiles that are whole.
@@ -31,8 +33,9 @@ from typing import Any
 
 import warploom as wl
 from benchmarks.choice_kernels import one_tile
+from benchmarks.flat_kernels import rotated
 from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
-from warploom.bench.data import Gpu, Paper, Source, make_data
+from warploom.bench.data import Gpu, Paper, Source, make_data, strides
 from warploom.bench.launches import Chain, KernelRun
 from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
 from warploom.bench.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
@@ -189,6 +192,109 @@ def fp8() -> Iterator[Work]:
         yield Work(Fp8(*shape), found, beside="scaled_mm")
 
 
+def apart(step: int, slots: int, apart: int, first: bool) -> Callable[[Any], KernelRun]:
+    """64 columns a program, which begin `apart` steps from each other."""
+
+    def bind(data: Any) -> KernelRun:
+        m, n, k = data.case.m, data.case.n, data.case.k
+        calls = [
+            (a, b, c, m, n, k, *strides(a), *strides(b), *strides(c))
+            for a, b, c in zip(data.a, data.b, data.c, strict=True)
+        ]
+        meta = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": step, "APART": apart, "FIRST": first}
+        knobs = {"num_consumer_groups": 1, "num_buffers_warp_spec": slots}
+        return KernelRun(rotated, calls, grid=(wl.cdiv(n, 64),), **meta, **knobs)
+
+    return bind
+
+
+def flat() -> Iterator[Work]:
+    for layout in ("TN", "NN"):
+        forms = {
+            f"{columns} columns, {slots} slots of {step}": tuned(
+                config(64, columns, step, 8, 1, slots)
+            )
+            for columns, step, slots in (
+                (64, 64, 12),
+                (64, 64, 10),
+                (64, 64, 13),
+                (64, 128, 6),
+                (64, 256, 3),
+            )
+        }
+        pairs = [(64, 12), (64, 13), (64, 8), (128, 6)]
+        forms |= {
+            f"pairs of CTAs, {slots} slots of {step}": tuned(
+                replace(config(64, 128, step, 8, 1, slots), num_ctas=2)
+            )
+            for step, slots in pairs
+        }
+        if layout == "TN":
+            forms["four CTAs of 72 columns, 10 slots of 64"] = tuned(
+                replace(config(64, 288, 64, 8, 1, 10), num_ctas=4)
+            )
+        for step, slots in ((64, 12), (128, 6)):
+            for n, first in ((0, False), (0, True), (1, False), (5, False)):
+                name = f"{slots} slots of {step}, {n} steps apart{', B first' * first}"
+                forms[name] = apart(step, slots, n, first)
+        yield Work(Gemm(64, 8192, 8192, layout=layout), forms, beside="cublas")
+
+
+def short() -> Iterator[Work]:
+    forms = {}
+    for band in (2, 4, 8):
+        turns = config(128, 128, 64, band, 2, 5, in_turn=True, task=True)
+        forms[f"in turn, bands of {band}"] = tuned(turns)
+    turns = config(128, 128, 64, 4, 2, 5, in_turn=True, task=True)
+    forms["in turn, 4 slots"] = tuned(replace(turns, num_buffers_warp_spec=4))
+    forms["in turn, 6 slots, 1 buffer"] = tuned(
+        replace(turns, num_buffers_warp_spec=6, store_buffers=1)
+    )
+    forms["in turn, 6 slots, 1 buffer, no task"] = tuned(
+        replace(turns, num_buffers_warp_spec=6, store_buffers=1, store_task=None)
+    )
+    forms["in turn, 3 slots of 128, 1 buffer"] = tuned(
+        config(
+            128,
+            128,
+            128,
+            4,
+            2,
+            3,
+            in_turn=True,
+            task=True,
+        )
+    )
+    forms["in turn, 64x256, 4 slots"] = tuned(config(64, 256, 64, 8, 2, 4, in_turn=True))
+    for band in (2, 4, 8):
+        wide = config(128, 256, 64, band, 2, 4, task=True)
+        forms[f"wide, 4 slots, bands of {band}"] = tuned(wide)
+    forms["pairs of CTAs, 256x256, 3 slots"] = tuned(
+        replace(config(256, 256, 64, 4, 2, 3), num_ctas=2)
+    )
+    forms["pairs of CTAs, 256x256, 4 slots"] = tuned(
+        replace(config(256, 256, 64, 4, 2, 4), num_ctas=2)
+    )
+    forms["pairs of CTAs, 128x512, 4 slots"] = tuned(
+        replace(config(128, 512, 64, 4, 2, 4), num_ctas=2)
+    )
+    yield Work(Gemm(2048, 2048, 2048), forms, beside="cublas")
+    forms = {}
+    for band in (2, 3, 4, 6, 8):
+        forms[f"in turn, 192, bands of {band}"] = tuned(
+            config(128, 192, 64, band, 2, 4, in_turn=True)
+        )
+    forms["in turn, 192, 1 buffer"] = tuned(
+        replace(config(128, 192, 64, 4, 2, 4, in_turn=True), store_buffers=1)
+    )
+    forms["in turn, 192, 5 slots, 1 buffer"] = tuned(
+        replace(config(128, 192, 64, 4, 2, 5, in_turn=True), store_buffers=1)
+    )
+    forms["in turn, 192, 2 slots of 128"] = tuned(config(128, 192, 128, 4, 2, 2, in_turn=True))
+    for layout in ("TN", "NN"):
+        yield Work(Gemm(8192, 8192, 512, layout=layout), dict(forms), beside="cublas")
+
+
 # What each rung of the ladder takes away from the library's configurations.
 RUNGS: dict[str, dict[str, Any]] = {
     "uniform": {"num_consumer_groups": 0},
@@ -311,6 +417,8 @@ def rungs() -> Iterator[Work]:
 WORKS = {
     "stores": stores,
     "turns": turns,
+    "flat": flat,
+    "short": short,
     "fp8": fp8,
     "ladder": ladder,
     "rungs": rungs,
