@@ -284,15 +284,22 @@ def short() -> Iterator[Work]:
         forms[f"in turn, 192, bands of {band}"] = tuned(
             config(128, 192, 64, band, 2, 4, in_turn=True)
         )
-    forms["in turn, 192, 1 buffer"] = tuned(
-        replace(config(128, 192, 64, 4, 2, 4, in_turn=True), store_buffers=1)
-    )
+    forms["in turn, 192, 1 buffer"] = tuned(config(128, 192, 64, 4, 2, 4, in_turn=True, buffers=1))
     forms["in turn, 192, 5 slots, 1 buffer"] = tuned(
-        replace(config(128, 192, 64, 4, 2, 5, in_turn=True), store_buffers=1)
+        config(128, 192, 64, 4, 2, 5, in_turn=True, buffers=1)
     )
     forms["in turn, 192, 2 slots of 128"] = tuned(config(128, 192, 128, 4, 2, 2, in_turn=True))
     for layout in ("TN", "NN"):
         yield Work(Gemm(8192, 8192, 512, layout=layout), dict(forms), beside="cublas")
+    for k in (1024, 2048):
+        forms = {
+            f"in turn, 192, bands of {band}, {n or 3} buffers": tuned(
+                config(128, 192, 64, band, 2, 4, in_turn=True, buffers=n)
+            )
+            for band in (4, 16)
+            for n in (None, 1)
+        }
+        yield Work(Gemm(8192, 8192, k), forms, beside="cublas")
 
 
 # What each rung of the ladder takes away from the library's configurations.

@@ -431,9 +431,7 @@ def _load_shifted(e: Emitter, o: Op, box: _Box, t: Tile, dst: Array) -> None:
     if inside:
         with e.block("else"):
             _load_shifted_part(e, box, t, dst)
-            if (
-                kept is not None
-            ):  # whose registers are free meanwhile, since it has another value then
+            if kept is not None:  # whose registers are free until it has another value
                 e.line(f"{kept.flag} = false;")
                 e.lines((0, f"{kept.units}[{i}] = {{}};") for i in range(len(starts)))
 

@@ -166,11 +166,12 @@ def config(
     in_turn: bool = False,
     task: bool | None = None,
     whole: bool | None = None,
+    buffers: int | None = None,
     **more: Any,
 ) -> wl.Config:
     """A tile of m×n walked in steps of k, in bands of `group` rows of tiles; consumer groups and slots of the
     ring.  in_turn: each group has tiles of its own.  task: a task of its own stores.  whole: a group's tile
-    leaves whole.  more: further meta-parameters."""
+    leaves whole.  buffers: of staging.  more: further meta-parameters."""
     tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group, **more}
     return wl.Config(
         tile,
@@ -179,6 +180,7 @@ def config(
         ping_pong="tiles" if in_turn else None,
         store_task=task,
         store_whole=whole,
+        store_buffers=buffers,
     )
 
 
@@ -195,7 +197,7 @@ GEMM_CONFIGS = [
     config(64, 64, 128, 8, 1, 6),
     config(64, 64, 64, 8, 1, 10),
     config(64, 64, 64, 8, 1, 12),
-    config(128, 192, 64, 4, 2, 4, in_turn=True),
+    config(128, 192, 64, 4, 2, 4, in_turn=True, buffers=1),
     config(128, 128, 64, 4, 2, 5, in_turn=True, task=True),
 ]
 
