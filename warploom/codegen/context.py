@@ -130,6 +130,7 @@ class Emitter:
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
         self.registers = 0  # of a thread of the task
+        self.multiplies = False  # are there wgmmas in the task?
         # of the counted loops around: where the text in front of each begins, and the scope there
         self.entries: list[tuple[Op, int, set[str]]] = []
         self.sole_elect: Op | None = None

@@ -255,6 +255,7 @@ class _Kernel(Emitter):
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
         self.touches_shared = self._touches_shared(region)
+        self.multiplies = any(o.kind is hopper.wgmma for o in walk(region))
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
         with self.block(self._joined(header)):

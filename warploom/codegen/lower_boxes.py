@@ -455,7 +455,7 @@ def _early_step(e: Emitter, o: Op, box: _Box) -> tuple[int, int] | None:
         return None
     loop = e.entries[-1][0]
     body = loop.regions[0]
-    if o not in body.ops or body.params[0].hint == "piece":
+    if o not in body.ops or e.multiplies or body.params[0].hint == "piece":
         return None
     if any(x.kind.effect and x.kind not in _KEEPS_ORDER for x in walk(body)):
         return None
