@@ -190,7 +190,7 @@ GEMM_CONFIGS = [
     config(128, 256, 64, 8, 2, 3),
     config(128, 256, 64, 4, 2, 3),
     config(128, 256, 64, 4, 2, 4, task=True),
-    config(128, 192, 64, 16, 2, 4, in_turn=True),
+    config(128, 192, 64, 16, 2, 4, in_turn=True, buffers=1),
     config(128, 128, 64, 16, 2, 5),
     config(128, 128, 64, 4, 2, 6),
     config(64, 128, 64, 8, 1, 7),
