@@ -101,6 +101,16 @@ def test_together(meta: dict[str, Any], why: str) -> None:
     assert why in compiled.explain()
 
 
+@pytest.mark.parametrize("task", [None, True], ids=["by groups", "by a task"])
+def test_what_leaves_in_chunks_by_the_groups_is_no_turn(task: bool | None) -> None:
+    """Long ends ask for a fourth slot all the same."""
+    compiled = turned({"BLOCK_N": 256, "store_task": task}, k=64)
+    assert bool(compiled.schedule.turns) == bool(task)
+    assert task or "4 chunks of results, of which each waits for others" in compiled.explain()
+    assert compiled.schedule.channels[0].depth == 4
+    assert turned({"BLOCK_N": 256, "end_turns": True}, k=64).schedule.turns
+
+
 def test_the_knob_overrules() -> None:
     assert turned({"LONG": False, "end_turns": True, "num_buffers_warp_spec": 2}).schedule.turns
 

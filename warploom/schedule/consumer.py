@@ -6,6 +6,7 @@ Asks joining, overlap, tile_ends and linear, and records what they say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +15,14 @@ from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
 from warploom.schedule import idle, joining, linear, overlap, rings, tile_ends
 from warploom.schedule.division import Division, piece_counts
-from warploom.schedule.model import ChannelPlan, IdlePlan, OverlapPlan, PromotionPlan, TaskPlan
+from warploom.schedule.model import (
+    ChannelPlan,
+    IdlePlan,
+    OverlapPlan,
+    PromotionPlan,
+    StorePlan,
+    TaskPlan,
+)
 from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP
 from warploom.schedule.roles import Roles
 from warploom.schedule.subject import Subject, named
@@ -224,15 +232,26 @@ def _check_channels(subject: Subject, roles: Roles, loop: Op) -> None:
 
 
 def turns(
-    subject: Subject, ends: list[tile_ends.TileEnd], channels: tuple[ChannelPlan, ...]
+    subject: Subject,
+    ends: list[tile_ends.TileEnd],
+    channels: tuple[ChannelPlan, ...],
+    stores: tuple[StorePlan, ...],
+    groups: int,
 ) -> tuple[str, ...]:
-    """The main loops behind which the groups take turns."""
+    """The main loops behind which so many groups take turns."""
+    plan_of = {s.op: s for s in stores}
 
     def depth(loop: Op) -> int:
         inside = {o.id for o in subject.structure.ops if loop in subject.structure.enclosing(o)}
         return min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
 
-    chosen, reasons = tile_ends.plans(ends, subject.knobs, depth)
+    def chunks(o: Op) -> int:
+        plan = plan_of.get(o.id)
+        if plan is None or plan.via != "tma" or plan.by_task:
+            return 0
+        return math.prod(shape_of(o.operands[1].type)) // groups // math.prod(plan.chunk)
+
+    chosen, reasons = tile_ends.plans(ends, subject.knobs, depth, chunks)
     subject.tell(reasons)
     if subject.knobs.end_turns and not ends:
         why = "no loop over tiles, shared by several groups, goes on behind it"

@@ -213,7 +213,7 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
     idle = consumer.idles(subject, who, division) if shared else ()
     entry = subject.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)
     promotions = consumer.promotions(subject, division, joins, tasks[0].registers or entry)
-    turns = consumer.turns(subject, ends, channels)
+    turns = consumer.turns(subject, ends, channels, stores, replicas)
     names = who.names
     assign = {
         o.id: tuple(names[t] for t in names if t in who.demand.tasks[o])

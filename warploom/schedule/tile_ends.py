@@ -19,18 +19,21 @@ from warploom.schedule.demand import Structure
 from warploom.schedule.model import Knobs, Reason
 
 # Cycles of an SM that one group's end has to take.  Measured (docs/performance.md): the gates of a 128×128
-# tile, 1500 a group, gain 2 to 4 %, and 1455 to 4944 cycles of exp2 1 to 2 % at K = 4096 (at 1024 they lose
-# as much); 728 change nothing, and the scales of an 8-bit product, 400, lose up to 3 %.
+# tile, 1500 a group, which leaves in one chunk, gain 1 to 1.7 %; 1455 to 4944 cycles of exp2 lose 0.1 to
+# 2.1 % where the tile leaves in four chunks, but gain as much by the fourth slot; 728 change nothing, and the
+# scales of an 8-bit product, 400, lose up to 3 %.
 LONG = 1000
 DEPTH, LEAST_DEPTH = 4, 3  # slots that span the lag, that nearly do
 
 
 @dataclass(frozen=True)
 class TileEnd:
-    """loop: a main loop (of dots) in a loop over tiles.  cycles: what one group computes behind it."""
+    """loop: a main loop (of dots) in a loop over tiles.  cycles: what one group computes behind it.  stores:
+    those behind it."""
 
     loop: Op
     cycles: float
+    stores: tuple[Op, ...] = ()
 
 
 def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[TileEnd]:
@@ -46,7 +49,8 @@ def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[
             rest = body.ops[body.ops.index(main[-1]) + 1 :]
             ops = [y for x in rest for y in (x, *(z for r in x.regions for z in walk(r)))]
             cycles = sum(SM_90A.elementwise(y)[1] for y in ops if mine(y) and computes_tile(y))
-            found.append(TileEnd(main[-1], cycles / groups))
+            stores = tuple(y for y in ops if y.kind in (tile.store, tile.store_box))
+            found.append(TileEnd(main[-1], cycles / groups, stores))
     return found
 
 
@@ -75,16 +79,21 @@ def _why_together(end: TileEnd, knobs: Knobs) -> str:
 
 
 def plans(
-    ends: list[TileEnd], knobs: Knobs, depth: Callable[[Op], int]
+    ends: list[TileEnd], knobs: Knobs, depth: Callable[[Op], int], chunks: Callable[[Op], int]
 ) -> tuple[tuple[str, ...], list[Reason]]:
     """The loops (ids) behind which groups take turns, and why or why not.  depth: of the shallowest ring that
-    turns in a loop."""
+    turns in a loop.  chunks: in how many a group itself sends what a store has of a tile."""
     chosen, reasons = [], []
     for end in ends:
         loop, slots = end.loop.id, depth(end.loop)
         why = _why_together(end, knobs)
         if not why and slots < LEAST_DEPTH and not knobs.end_turns:
             why = f"a ring of {slots} slots doesn't span what one group would be behind the other"
+        count = max(map(chunks, end.stores), default=0)
+        if not why and count > 1 and not knobs.end_turns:
+            why = (
+                f"{count} chunks of results, of which each waits for others, would lengthen a turn"
+            )
         if why:
             asked = bool(knobs.end_turns)
             reasons.append(Reason(loop, "groups finish their tiles together", why, warn=asked))
