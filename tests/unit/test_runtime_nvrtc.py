@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warploom.errors import CompileError, InternalError
-from warploom.runtime.nvrtc import compile_cuda, compiler_version
+from warploom.runtime.nvrtc import FEWEST_REGISTERS, compile_cuda, compiler_version
 from warploom.target import SM_90A
 
 COPY = r"""
@@ -127,12 +127,15 @@ k(float* p, unsigned long long a, unsigned long long b) {{
         compile_cuda(source, name="k", target=SM_90A)
 
 
-@pytest.mark.parametrize(("values", "resident"), [(24, 8), (2, 0)])
-def test_ptxas_is_told_how_many_programs_its_registers_allow(values: int, resident: int) -> None:
-    """Where more threads would fit with fewer; and not where somebody limits registers."""
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("values", [30, 24, 2])
+def test_ptxas_is_told_how_many_programs_its_registers_allow(values: int, streams: bool) -> None:
+    """Where more threads would fit with fewer; one more where no loop wants registers for its loads; and
+    not where somebody limits registers."""
     body = "\n".join(f"u64 v{i} = p[{i} + threadIdx.x];" for i in range(values))
     tail = "\n".join(f"p[{i} + threadIdx.x] = v{values - 1 - i} * v{i};" for i in range(values))
     source = f"""typedef unsigned long long u64;
+{"#define STREAMS" if streams else ""}
 #ifdef RESIDENT
 #define AND_RESIDENT , RESIDENT
 #else
@@ -142,7 +145,12 @@ extern "C" __global__ void __launch_bounds__(128 AND_RESIDENT) k(volatile u64* p
 
     def told(**more: Any) -> list[str]:
         built = compile_cuda(source, name="k", target=SM_90A, want_ptx=True, **more)
+        assert not built.spill_bytes
         return re.findall(r"\.minnctapersm (\d+)", built.ptx)
 
-    assert told(threads=128) == ([str(resident)] if resident else [])
+    registers = compile_cuda(source, name="k", target=SM_90A).registers
+    fit = SM_90A.registers_per_sm // (-(-registers // 8) * 8 * 128)
+    one_more = SM_90A.registers_per_sm // ((fit + 1) * 128) // 8 * 8 >= FEWEST_REGISTERS
+    wanted = [] if values == 2 else [str(6 if streams else fit + one_more)]
+    assert told(threads=128) == wanted
     assert told() == told(threads=128, options=["--maxrregcount=64"]) == []

@@ -33,9 +33,12 @@ class Advisory:
         return f"{self.code}: {self.message}"
 
 
-# Threads of a multiprocessor beyond which registers serve better: sums of columns with 48 a thread wait for
-# each load in turn, with 64 they have eight on their way (docs/performance.md).
-ENOUGH_THREADS = 1024
+# Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
+# columns with 48 a thread wait for each load in turn, with 80 they have all on their way
+# (docs/performance.md).
+ENOUGH_THREADS = 768
+# Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
+FEWEST_REGISTERS = 40
 
 
 @dataclass(frozen=True)
@@ -80,32 +83,38 @@ def compile_cuda(
     """Compiles `source` and returns its `extern "C"` kernel `name`.
 
     options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).  threads: of a CTA;
-    where they are given, and the source asks for RESIDENT, it is compiled a second time with that: as many
-    CTAs of a multiprocessor as the first one's registers allow, and as there is use for.  Left to itself
-    ptxas spills, or waits for each load in turn, to save registers that no further CTA needs.
+    where they are given, and the source asks for RESIDENT, it is compiled again with that: as many CTAs of a
+    multiprocessor as the first one's registers allow, and as there is use for.  Left to itself ptxas spills,
+    or waits for each load in turn, to save registers that no further CTA needs.  A source that doesn't say
+    STREAMS gets one CTA more than that where it still spills nothing.
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
     InternalError, quoting the emitted line, where the source is wrong: users don't write it.
     """
     build = _compiled(source, name, target, options, want_ptx)
     if not threads or "RESIDENT" not in source or any("maxrregcount" in x for x in options):
         return build
-    resident = _resident(build, threads, target)
-    if not resident:
-        return build
-    again = _compiled(source, name, target, (*options, f"-DRESIDENT={resident}"), want_ptx)
-    again = replace(again, seconds=build.seconds + again.seconds)
-    return again if again.spill_bytes <= build.spill_bytes else build
+    for resident in _resident(build, threads, "#define STREAMS" in source, target):
+        again = _compiled(source, name, target, (*options, f"-DRESIDENT={resident}"), want_ptx)
+        again = replace(again, seconds=build.seconds + again.seconds)
+        if again.spill_bytes <= build.spill_bytes:
+            return again
+        build = replace(build, seconds=again.seconds)
+    return build
 
 
-def _resident(build: Build, threads: int, target: Target) -> int:
-    """CTAs that share a multiprocessor: as many as the registers found allow, but no more than make
-    ENOUGH_THREADS; 0 where ptxas found the registers for as many threads as there can be."""
+def _resident(build: Build, threads: int, streams: bool, target: Target) -> list[int]:
+    """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
+    only load no more than make ENOUGH_THREADS; else first one more.  None where ptxas found the registers
+    for as many threads as there can be."""
     each = -(-build.registers // 8) * 8 * threads
     most = target.threads_per_sm // threads
     fit = min(target.registers_per_sm // each, most)
     if fit == most and not build.spill_bytes:
-        return 0
-    return min(fit, max(1, ENOUGH_THREADS // threads))
+        return []
+    if streams:
+        return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
+    more = target.registers_per_sm // ((fit + 1) * threads) // 8 * 8
+    return [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
 
 
 def _compiled(
