@@ -198,8 +198,12 @@ def phase_cycles(body: Region, share: float) -> tuple[float, float]:
     return tensor, other
 
 
-# Arithmetic under the dots from which on it pays that another group's dots run meanwhile: a part of theirs.
-_SUBSTANTIAL = 0.25
+# Arithmetic under the dots from which on it pays that another group's dots run meanwhile, as a part of
+# theirs, and the cycles of a group's iteration from which on a turn is worth its barriers: the backward pass
+# in two walks is 1 % (144 to 253 cycles of arithmetic beside 176 to 272 of dots) and 2.4 % faster without
+# turns (126 to 253 beside 352 to 544; docs/performance.md, "Strangers' attention kernels").
+_SUBSTANTIAL = 0.6
+_WORTH_A_TURN = 600
 # Eighths of the special functions before the wait for the late dots, where nobody says: measured on
 # attention (docs/performance.md).  Three groups and more keep the tensor cores busy among themselves.
 _EIGHTHS = {1: 2, 2: 2}
@@ -295,4 +299,4 @@ def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups) -> tuple[bool, Reas
         return told(knobs.ping_pong, f"ping_pong={knobs.ping_pong}")
     tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count)
     cycles = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
-    return told(other >= _SUBSTANTIAL * tensor, cycles)
+    return told(other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_A_TURN, cycles)
