@@ -105,8 +105,6 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
     ("heads", "seq", "programs", "parts", "options"),
     [
         (2, 257, 2, 0, {"groups": 2}),  # six tiles for two programs: none is left
-        (1, 700, 4, 6, {"groups": 2, "PAIRS": True, "Q_STAGES": 2}),  # three pairs for four
-        (3, 300, 4, 2, {"groups": 2, "PAIRS": True}),  # a pair and a middle tile are left
         (1, 300, 5, 7, {"groups": 2, "BLOCK_N": 64}),  # fewer tiles than programs
         (2, 384, 5, 3, {"groups": 2}),  # fewer blocks left than programs
         (2, 257, 4, 4, {"groups": 2, "DRAWN": True, "Q_STAGES": 2}),
@@ -120,12 +118,11 @@ def test_tiles_in_parts(
     """Whole tiles, then shares of those left; both kernels by the oracle, and simulated in adversarial orders."""
     options = {"D": 64, "BLOCK_N": 128, "SHARED_BY": 1, **options}
     groups = options.pop("groups")
-    causal = options.get("PAIRS", False)
-    meta = {"BLOCK_M": 64 * groups, "CAUSAL": causal, "LSE": True, "PARTS": True}
+    meta = {"BLOCK_M": 64 * groups, "CAUSAL": False, "LSE": True, "PARTS": True}
     meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
     d, block_m = meta["D"], meta["BLOCK_M"]
     args = arguments(heads, seq, d, meta["SHARED_BY"])
-    room = road.array((room_for_parts(heads, seq, d, programs, meta),), np.float32)
+    room = road.array((room_for_parts(heads, seq, d, programs, block_m),), np.float32)
     (main, _, how), *joins = launches(tuple(args), programs, room, **meta)
     grid = how.pop("grid")(meta)
     compiled = road.compile_for(main, args, grid, how)
@@ -142,7 +139,7 @@ def test_tiles_in_parts(
             given = [found[10], found[3], found[4], *sizes]
             of_join = road.compile_for(join, given, shares, its)
             _, found[3], found[4], *_ = done(of_join, given, shares, order)
-        close(found, causal)
+        close(found, False)
 
 
 def done(compiled: CompiledKernel, args: list[Any], grid: Any, order: str) -> list[Any]:
@@ -154,13 +151,10 @@ def done(compiled: CompiledKernel, args: list[Any], grid: Any, order: str) -> li
 
 def test_parts_where_they_pay() -> None:
     """By the count: of 16 rounds 15.5 are work; a short sequence has less to win than joining takes."""
-    tile = {"BLOCK_M": 128, "BLOCK_N": 128}
-    pairs = {**tile, "PAIRS": True}
-    for meta in (tile, pairs):
-        assert parts_pay(16, 16384, 132, meta) and parts_pay(64, 4096, 132, meta)
-        assert not parts_pay(256, 1024, 132, meta) and not parts_pay(33, 16384, 132, meta)
+    assert parts_pay(16, 16384, 132, 128, 128) and parts_pay(64, 4096, 132, 128, 128)
+    assert not parts_pay(256, 1024, 132, 128, 128) and not parts_pay(33, 16384, 132, 128, 128)
     assert parts_size(16, 16384, 128, 132) == (132 + 68) * 128 * 129
-    assert parts_size(16, 16384, 128, 132, causal=True) == (132 + 2 * 100) * 128 * 129
+    assert parts_size(16, 16384, 128, 132, causal=True) == 0
     assert parts_size(256, 1024, 128, 132) == parts_size(33, 16384, 128, 132) == 0
 
 
@@ -173,7 +167,7 @@ def test_the_host_s_function(seq: int) -> None:
     close([q, k, v, o, lse, counter], True)
     with pytest.raises(LaunchError, match="elements of float32 are needed for parts, got none"):
         attend(q, k, v, o, lse, counter, programs=5, config=in_parts)
-    room = road.array((room_for_parts(4, seq, 128, 5, in_parts.kwargs),), np.float32)
+    room = road.array((room_for_parts(4, seq, 128, 5, 128),), np.float32)
     attend(q, k, v, o, lse, counter, room, programs=5, want_lse=True, config=in_parts)
     close([q, k, v, o, lse, counter], False)
 
@@ -197,12 +191,12 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
     found = compiled(*config)
     assert found.resources.problems() == ()
     (plan,) = found.schedule.overlaps
-    assert plan.ping_pong and found.schedule.deferred
+    d, causal, index = config
+    turns = ATTENTION_CONFIGS[d, causal][index].ping_pong is not False
+    assert plan.ping_pong == turns and found.schedule.deferred
 
 
-@pytest.mark.parametrize(
-    "config", [(128, True, 0), (64, False, 0), (128, False, 3), (128, True, 2)]
-)
+@pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0), (128, False, 3)])
 def test_it_is_proved(config: tuple[int, bool, int]) -> None:
     report = compiled(*config).check()
     assert report.ok, str(report)

@@ -30,9 +30,9 @@ CASES = [
 ]
 
 
-def parts_for(heads: int, seq: int, d: int, meta: Any) -> Any:
+def parts_for(heads: int, seq: int, d: int, block_m: int) -> Any:
     """Memory for the parts of a launch of 132 programs, or fewer."""
-    return torch.empty(room_for_parts(heads, seq, d, 132, meta), device="cuda")
+    return torch.empty(room_for_parts(heads, seq, d, 132, block_m), device="cuda")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -53,7 +53,7 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
         scale = d**-0.5 * math.log2(math.e)
         counter = torch.zeros(2, device="cuda", dtype=torch.int32)
         args = (q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d, shared_by), scale)
-        parts = parts_for(heads, seq, d, meta)
+        parts = parts_for(heads, seq, d, meta["BLOCK_M"])
         meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by}
         for _ in range(3):
             o.fill_(math.nan)
@@ -87,7 +87,7 @@ def test_its_error_is_no_larger_than_cudnns(d: int, causal: bool) -> None:
     counter = torch.zeros(2, device="cuda", dtype=torch.int32)
     for config in ATTENTION_CONFIGS[d, causal]:
         o.fill_(math.nan)
-        parts = parts_for(heads, seq, d, config.kwargs)
+        parts = parts_for(heads, seq, d, config.kwargs["BLOCK_M"])
         attend(q, k, v, o, lse, counter, parts, programs=132, causal=causal, config=config)
         torch.cuda.synchronize()
         ours = float((o.double() - wanted).norm())

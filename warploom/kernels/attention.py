@@ -19,7 +19,6 @@ the next scores and this block's P·V are in flight together, and the groups tak
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import warploom as wl
@@ -76,64 +75,11 @@ def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
 
 
 @wl.jit
-def first_block(n: Any, tiles: Any, blocks: Any, PAIRS: tl.constexpr) -> Any:
-    """Where the n-th tile's blocks of keys begin, all tiles' blocks one behind the other.  A tile has
-    `blocks`; PAIRS: a long tile and the short one behind it have (of an odd number the middle is alone)."""
-    if PAIRS:
-        pair = n % tiles // 2
-        first = n // tiles * (tiles * blocks // 2) + pair * blocks
-        return first + tl.where(n % tiles % 2 == 0, 0, tl.maximum(tiles - pair, 0))
-    return n * blocks
-
-
-@wl.jit
-def tile_holding(x: Any, tiles: Any, blocks: Any, PAIRS: tl.constexpr) -> Any:
-    """The tile that the x-th block is for (see `first_block`)."""
-    if PAIRS:
-        of_head = tiles * blocks // 2
-        pair = x % of_head // blocks
-        second = x % of_head % blocks >= tiles - pair
-        return x // of_head * tiles + 2 * pair + tl.where(second, 1, 0)
-    return x // blocks
-
-
-@wl.jit
-def place_in_order(n: Any, tiles: Any, PAIRS: tl.constexpr) -> Any:
-    """Head and row (in tiles) of the n-th tile (see `first_block`)."""
-    row = n % tiles
-    if PAIRS:
-        pair = row // 2
-        row = tl.where(row % 2 == 0, tl.maximum(tiles - 1 - pair, 0), pair)  # 0: for TMA
-    return n // tiles, row
-
-
-@wl.jit
-def first_tile(turn: Any, tiles: Any, PAIRS: tl.constexpr) -> Any:
-    """The tile that a turn of whole tiles begins with: it has one, or a pair."""
-    if PAIRS:
-        pairs = tl.cdiv(tiles, 2)
-        return turn // pairs * tiles + turn % pairs * 2
-    return turn
-
-
-@wl.jit
-def tail_of(heads: Any, tiles: Any, blocks: Any, programs: Any, PAIRS: tl.constexpr) -> Any:
-    """How programs come out even: each takes as many whole tiles (or pairs) as all can take, and a share of
-    the blocks of those that are left.  Turns of whole tiles; the tile where the tail begins; its blocks."""
-    turns = (tl.cdiv(tiles, 2) if PAIRS else tiles) * heads // programs * programs
-    first = first_tile(turns, tiles, PAIRS)
-    begin = first_block(first, tiles, blocks, PAIRS)
-    return turns, first, tl.maximum(first_block(heads * tiles, tiles, blocks, PAIRS) - begin, 0)
-
-
-@wl.jit
-def turn_begins(
-    t: Any, tiles: Any, blocks: Any, whole: Any, tail: Any, shares: Any, PAIRS: tl.constexpr
-) -> Any:
-    """The first block of turn t: first come whole tiles, then shares of the tail."""
-    at = first_tile(tl.minimum(t, whole), tiles, PAIRS)
-    share = tl.maximum(t - whole, 0) * tail // tl.maximum(shares, 1)
-    return first_block(at, tiles, blocks, PAIRS) + share
+def tail_of(count: Any, blocks: Any, programs: Any) -> Any:
+    """How programs come out even: each takes as many of `count` tiles as all can take, and a share of the
+    blocks of keys of those that are left.  Whole tiles; blocks of the tail; shares (no more than blocks)."""
+    tail = count % programs * blocks
+    return count // programs * programs, tail, tl.minimum(tail, programs)
 
 
 @wl.jit
@@ -181,27 +127,27 @@ def attention_forward(
     count = tl.cdiv(tiles, 2) if PAIRS else tiles
     turns = count * heads
     if PARTS:
-        tl.static_assert(PAIRS or not CAUSAL, "turns have equally many blocks")
-        tl.static_assert(not PAIRS or BLOCK_M == BLOCK_N, "of pairs blocks are counted in tiles")
-        blocks = tiles + 1 if PAIRS else tl.cdiv(seq, BLOCK_N)
-        whole, tail_tile, tail = tail_of(heads, tiles, blocks, tl.num_programs(0), PAIRS)
-        shares = tl.minimum(tail, tl.num_programs(0))
+        tl.static_assert(not CAUSAL, "shares are of tiles of equal length")
+        blocks = tl.cdiv(seq, BLOCK_N)
+        whole, tail, shares = tail_of(turns, blocks, tl.num_programs(0))
         turns = whole + shares
     t = tl.program_id(0)
     head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
     while t < turns:
         if PARTS:
-            begin = turn_begins(t, tiles, blocks, whole, tail, shares, PAIRS)
-            stop = turn_begins(t + 1, tiles, blocks, whole, tail, shares, PAIRS)
-            first = tile_holding(begin, tiles, blocks, PAIRS)
-            halves = tile_holding(stop - 1, tiles, blocks, PAIRS) + 1 - first
+            first, begin, stop, halves = t, 0, blocks, 1
+            if t >= whole:
+                share = tl.maximum(t - whole, 0)  # TMA wants to be told
+                begin = share * tail // shares
+                stop = (share + 1) * tail // shares - begin // blocks * blocks
+                first, begin = whole + begin // blocks, begin % blocks
+                halves = tl.cdiv(stop, blocks)
         else:
             # The tile in the middle of an odd number is a pair of its own.
             halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
             if PARTS:
-                n = first + half
-                head, tile = place_in_order(n, tiles, PAIRS)
+                head, tile = place_of(first + half, 0, heads, tiles, section, CAUSAL, PAIRS)
             elif PAIRS:
                 head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
             row = tile * BLOCK_M
@@ -222,10 +168,8 @@ def attention_forward(
             )  # columns before it are masked for no row
             start = 0
             if PARTS:
-                ahead = first_block(n, tiles, blocks, PAIRS)
-                start = tl.maximum(begin - ahead, 0) * BLOCK_N
-                part = (start > 0) | ((stop - ahead) * BLOCK_N < end)
-                end = tl.minimum((stop - ahead) * BLOCK_N, end)
+                start = tl.maximum(begin - half * blocks, 0) * BLOCK_N
+                end = tl.minimum((stop - half * blocks) * BLOCK_N, seq)
             q = q_desc.load([row, 0])
             for j in tl.range(start, end, BLOCK_N):
                 k = k_desc.load([j, 0])
@@ -251,8 +195,8 @@ def attention_forward(
                     next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
                 else:
                     next_head, next_tile = place_after(head, tile, tiles)
-            if PARTS and part:
-                slot = t - whole + n - tail_tile
+            if PARTS and end - start < seq:
+                slot = t - whole + first + half - whole
                 into = parts_ptr + slot.to(tl.int64) * (BLOCK_M * (D + 1))
                 inside = tl.arange(0, BLOCK_M)
                 elements = inside[:, None] * D + tl.arange(0, D)[None, :]
@@ -284,22 +228,19 @@ def join_parts(
     BLOCK_N: tl.constexpr,
     ROWS: tl.constexpr,
     LSE: tl.constexpr = False,
-    PAIRS: tl.constexpr = False,
 ) -> None:
     """O (and with LSE lse) of the tiles that `attention_forward` has left in parts on a grid of so many
-    programs, with the same D, BLOCK_M, BLOCK_N and PAIRS.
+    programs, with the same D, BLOCK_M and BLOCK_N.
 
     Grid: (tiles of its tail, BLOCK_M / ROWS).  A part is normalised by the sum of its own exponentials, whose
     base-2 logarithm stands behind its rows; parts come in the order of keys."""
     tiles = tl.cdiv(seq, BLOCK_M)
-    blocks = tiles + 1 if PAIRS else tl.cdiv(seq, BLOCK_N)
-    _, tail_tile, tail = tail_of(heads, tiles, blocks, programs, PAIRS)
-    shares = tl.minimum(tail, programs)
-    n = tail_tile + tl.program_id(0)
-    behind = first_block(tail_tile, tiles, blocks, PAIRS)
-    # The last share that begins at the tile's first block or ahead of it, and at its last block or ahead.
-    first = ((first_block(n, tiles, blocks, PAIRS) - behind + 1) * shares - 1) // tail
-    last = ((first_block(n + 1, tiles, blocks, PAIRS) - behind) * shares - 1) // tail
+    blocks = tl.cdiv(seq, BLOCK_N)
+    whole, tail, shares = tail_of(tiles * heads, blocks, programs)
+    n = tl.program_id(0)  # tile of the tail
+    # The last share that begins at its first block or ahead of it, and at its last block or ahead.
+    first = ((n * blocks + 1) * shares - 1) // tail
+    last = ((n + 1) * blocks * shares - 1) // tail
     inside = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     elements = inside[:, None] * D + tl.arange(0, D)[None, :]
     if last > first:
@@ -307,7 +248,7 @@ def join_parts(
         total = tl.zeros([ROWS], tl.float32)
         acc = tl.zeros([ROWS, D], tl.float32)
         for i in tl.range(first, last + 1):
-            part = parts_ptr + (i + n - tail_tile).to(tl.int64) * (BLOCK_M * (D + 1))
+            part = parts_ptr + (i + n).to(tl.int64) * (BLOCK_M * (D + 1))
             weight = tl.load(part + BLOCK_M * D + inside)
             higher = tl.maximum(top, weight)
             alpha = tl.exp2(top - higher)
@@ -315,7 +256,7 @@ def join_parts(
             total = total * alpha + p
             acc = acc * alpha[:, None] + tl.load(part + elements) * p[:, None]
             top = higher
-        head, tile = place_in_order(n, tiles, PAIRS)
+        head, tile = (whole + n) // tiles, (whole + n) % tiles
         rows = tile * BLOCK_M + inside
         mine = (head.to(tl.int64) * seq + tile * BLOCK_M) * D
         o = (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty)
@@ -340,48 +281,39 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
         tiles = wl.cdiv(seq, meta["BLOCK_M"])
         tiles = (wl.cdiv(tiles, 2) if meta.get("PAIRS") else tiles) * heads
         if meta.get("PARTS") and programs is not None:  # of a tile all can take a share
-            tiles = heads * wl.cdiv(seq, meta["BLOCK_M"]) * wl.cdiv(seq, meta["BLOCK_N"])
+            tiles *= wl.cdiv(seq, meta["BLOCK_N"])
         return (tiles if programs is None else min(tiles, programs),)
 
     return grid
 
 
-def tail_tiles(heads: int, seq: int, programs: int, meta: Mapping[str, Any]) -> int:
-    """Tiles that are left when all programs have had as many, in a configuration."""
-    tiles: int = wl.cdiv(seq, meta["BLOCK_M"])
-    if not meta.get("PAIRS"):
-        return tiles * heads % programs
-    pairs: int = wl.cdiv(tiles, 2)
-    turns = pairs * heads // programs * programs
-    whole = turns // pairs * tiles + turns % pairs * 2 if pairs else 0
-    return heads * tiles - whole
+def tail_tiles(heads: int, seq: int, programs: int, block_m: int) -> int:
+    """Tiles that are left when all programs have had as many."""
+    tiles: int = wl.cdiv(seq, block_m)
+    return tiles * heads % programs
 
 
-def parts_pay(heads: int, seq: int, programs: int, meta: Mapping[str, Any]) -> bool:
+def parts_pay(heads: int, seq: int, programs: int, block_m: int, block_n: int) -> bool:
     """Whether sharing out the last tiles' keys (PARTS) saves a program more blocks than joining the parts
     takes the time of."""
-    tiles, blocks = wl.cdiv(seq, meta["BLOCK_M"]), wl.cdiv(seq, meta["BLOCK_N"])
-    turns = heads * tiles
-    if meta.get("PAIRS"):
-        turns, blocks = heads * wl.cdiv(tiles, 2), tiles + 1
-    left = turns % programs
+    left, blocks = tail_tiles(heads, seq, programs, block_m), wl.cdiv(seq, block_n)
     return left > 0 and blocks - left * blocks / programs > JOINING
 
 
-def room_for_parts(heads: int, seq: int, d: int, programs: int, meta: Mapping[str, Any]) -> int:
+def room_for_parts(heads: int, seq: int, d: int, programs: int, block_m: int) -> int:
     """Elements (f32) that the parts of so many programs take: a share begins one, and so does each tile that
     begins inside a share."""
-    rows: int = meta["BLOCK_M"]
-    return (programs + tail_tiles(heads, seq, programs, meta)) * rows * (d + 1)
+    return (programs + tail_tiles(heads, seq, programs, block_m)) * block_m * (d + 1)
 
 
 def parts_size(heads: int, seq: int, d: int, programs: int, causal: bool = False) -> int:
     """Elements (f32) of the memory for parts that a call needs, with the configurations that it would try; 0
     where none of them pays."""
+    tiles = [c.kwargs for c in _configs(d, causal) if c.kwargs["PARTS"]]
     sizes = [
-        room_for_parts(heads, seq, d, programs, c.kwargs)
-        for c in _configs(d, causal)
-        if c.kwargs["PARTS"] and parts_pay(heads, seq, programs, c.kwargs)
+        room_for_parts(heads, seq, d, programs, c["BLOCK_M"])
+        for c in tiles
+        if parts_pay(heads, seq, programs, c["BLOCK_M"], c["BLOCK_N"])
     ]
     return max(sizes, default=0)
 
@@ -398,7 +330,7 @@ def launches(
     if not meta.get("PARTS"):
         return [(attention_forward, args, {"grid": grid, **meta})]
     (count,) = grid(meta)
-    asked = room_for_parts(heads, seq, meta["D"], count, meta)
+    asked = room_for_parts(heads, seq, meta["D"], count, meta["BLOCK_M"])
     if parts is None or math.prod(parts.shape) < asked:
         raise LaunchError(
             "attention-parts",
@@ -407,9 +339,8 @@ def launches(
             help="allocate parts_size(heads, seq, d, programs, causal) elements",
         )
     found = [(attention_forward, args, {"grid": grid, "parts_ptr": parts, **meta})]
-    if left := tail_tiles(heads, seq, count, meta):
-        names = ("D", "BLOCK_M", "BLOCK_N", "LSE", "PAIRS")
-        of_tile = {k: meta[k] for k in names if k in meta}
+    if left := tail_tiles(heads, seq, count, meta["BLOCK_M"]):
+        of_tile = {k: meta[k] for k in ("D", "BLOCK_M", "BLOCK_N", "LSE") if k in meta}
         join: dict[str, Any] = {"grid": (left, wl.cdiv(meta["BLOCK_M"], ROWS)), "ROWS": ROWS}
         found.append((join_parts, (parts, args[3], args[4], heads, seq, count), join | of_tile))
     return found
@@ -418,10 +349,10 @@ def launches(
 def _config(
     groups: int, q_stages: int, eighths: int, tiles: str = "in turn", block: int = 128, **knobs: Any
 ) -> wl.Config:
-    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn or in
-    pairs, and the last ones in "parts").  block: rows of K and V at a time."""
+    """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn, and the
+    last ones in "parts").  block: rows of K and V at a time."""
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
-    meta |= {"PAIRS": "pairs" in tiles, "DRAWN": tiles == "drawn", "PARTS": "parts" in tiles}
+    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn", "PARTS": tiles == "parts"}
     knobs = {"num_buffers_warp_spec": 2, **knobs}
     return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
 
@@ -447,13 +378,16 @@ ATTENTION_CONFIGS = {
         _config(2, 2, 2),
         _config(2, 2, 3),
         _config(2, 2, 3, "drawn"),
-        _config(2, 1, 2, "parts", 160),
+        _config(2, 2, 2, "parts", ping_pong=False),
+        _config(2, 2, 3, "parts", ping_pong=False),
         _config(2, 2, 3, "parts"),
+        _config(2, 1, 2, "parts", 144, ping_pong=False),
+        _config(2, 1, 2, "parts", 160),
+        _config(2, 1, 2, "parts", 176, ping_pong=False),
     ],
     (128, True): [
         _config(2, 2, 3, "pairs"),
         _config(2, 2, 3, "drawn"),
-        _config(2, 2, 3, "pairs, parts", reg_inc_consumer=232, reg_dec_producer=40),
     ],
     (64, False): [
         _config(3, 2, 1),

@@ -26,7 +26,7 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
     programs = multiprocessors() // meta.get("num_ctas", 1) if persistent else None
     parts = None
     if meta.get("PARTS"):
-        room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta)
+        room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta["BLOCK_M"])
         parts = zeros(data.q[0], room)
     meta = {"D": case.d, "CAUSAL": case.causal, **meta}
     sets = [
@@ -47,7 +47,8 @@ def candidates(data: AttentionData) -> list[Candidate]:
     found = []
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
         options = c.all_kwargs
-        if options["PARTS"] and not parts_pay(heads, case.seq, multiprocessors(), options):
+        tile = options["BLOCK_M"], options["BLOCK_N"]
+        if options["PARTS"] and not parts_pay(heads, case.seq, multiprocessors(), *tile):
             continue
         label = ", ".join(f"{k}={v}" for k, v in options.items())
         found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]
