@@ -1,0 +1,357 @@
+"""Boxes of views as threads reach them: addresses and tests of their accesses, as C.
+
+What the accesses of a thread have in common is computed once and named: how much of the array lies ahead of
+the thread along each axis, and a pointer for each row.  The rest are constants, so that few registers hold
+addresses while a tile waits in the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from warploom.codegen.context import Emitter, ViewRef
+from warploom.codegen.registers import MEMORY_TYPES, affine
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.types import DType, Tile
+from warploom.layout import Layout
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of a view at offsets."""
+
+    e: Emitter
+    view: Op
+    offsets: Sequence[Value]
+    elem: DType
+
+    @property
+    def rank(self) -> int:
+        return len(self.offsets)
+
+    def extent(self, axis: int) -> Value:
+        return self.view.operands[1 + axis]
+
+    def stride(self, axis: int) -> Value:
+        return self.view.operands[1 + self.rank + axis]
+
+    def divisible(self, which: int) -> int:
+        """Of base (0, in bytes) and strides (1 + axis, in elements)."""
+        known = self.view.attrs.get("divisible") or ()
+        return int(known[which]) if which < len(known) else 1
+
+    @property
+    def inner(self) -> int | None:
+        """The axis whose elements are adjacent."""
+        ones = [a for a in range(self.rank) if self.e.const(self.stride(a)) == 1]
+        return ones[-1] if ones else None
+
+    def alignment(self, axis: int) -> int:
+        """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
+        size = self.elem.bytes
+        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
+        start = self.e.divisor(self.offsets[axis]) * size
+        return math.gcd(self.divisible(0), start, *others)
+
+    def index(self, axis: int, coordinate: str) -> str:
+        offset = self.e.scalar(self.offsets[axis])
+        if offset == "0":
+            return coordinate
+        return offset if coordinate == "0" else f"{offset} + {coordinate}"
+
+    def step(self, axis: int, by: str) -> str:
+        """C for how far `by` elements along an axis are apart in memory."""
+        if self.e.const(self.stride(axis)) == 1:
+            return f"({by})" if " " in by else by
+        amount = f"({by})" if " " in by else by
+        return f"(i64){amount} * {self.e.scalar(self.stride(axis))}"
+
+    def vector(self, layout: Layout) -> int:
+        """Elements an access moves."""
+        inner = self.inner
+        if inner is None:
+            return 1
+        run = layout.contiguous(inner - self.rank + len(layout.shape))
+        widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
+        return max(1, math.gcd(run, widest))
+
+    def moved(self) -> tuple[int, int] | None:
+        """(axis, elements) by which the box moves on from one turn of a loop around to the next; not of one
+        that goes through its parts."""
+        steps = ((axis, self._step_of(v)) for axis, v in enumerate(self.offsets))
+        return next(((axis, by) for axis, by in steps if by > 0), None)
+
+    def _step_of(self, v: Value) -> int:
+        """What each turn of the loops around adds to v, as far as its definition tells; 0: nothing."""
+        o, loop = self.e.definitions.get(v), self.e.loops.get(v)
+        if o is None:
+            if loop is None or loop.kind is not control.for_:
+                return 0
+            is_index = loop.regions[0].params[0] is v and not goes_through_parts(loop)
+            return (self.e.const(loop.operands[2]) or 0) if is_index else 0
+        if o.kind is arith.add:
+            return sum(map(self._step_of, o.operands))
+        if o.kind is arith.mul:
+            x, y = o.operands
+            n, of = (self.e.const(y), x) if self.e.const(y) is not None else (self.e.const(x), y)
+            return (n or 0) * self._step_of(of)
+        return 0
+
+    def is_shifted(self, layout: Layout) -> bool:
+        """Do accesses of 16 bytes begin anywhere in them?  Loads then take the units around."""
+        inner = self.inner
+        if inner is None or self.elem.bytes > 4:
+            return False
+        run = layout.contiguous(inner - self.rank + len(layout.shape))
+        return run * self.elem.bytes % 16 == 0 and self.vector(layout) * self.elem.bytes < 16
+
+    def inner_of_vectors(self, n: int) -> int | None:
+        """The axis along which an access of n elements may reach over the extent's end."""
+        inner = self.inner if n > 1 else None
+        if inner is None:
+            return None
+        aligned = self.e.divisor(self.offsets[inner])
+        if not self.endless(inner):
+            aligned = math.gcd(aligned, self.e.divisor(self.extent(inner)))
+        return inner if aligned % n else None
+
+    def starts_inside(self, axis: int) -> bool:
+        """Is no coordinate negative?"""
+        return self.e.never_negative(self.offsets[axis])
+
+    def endless(self, axis: int) -> bool:
+        """Does no coordinate reach the extent?"""
+        return (self.e.const(self.extent(axis)) or 0) >= tile.UNBOUNDED
+
+
+def goes_through_parts(loop: Op) -> bool:
+    """Does each turn of the loop take another part of the same slot?"""
+    (body,) = loop.regions
+    return any(o.kind is hopper.shared_slice and body.params[0] in o.operands for o in body.ops)
+
+
+def box_of(e: Emitter, v: Value, offsets: Sequence[Value]) -> Box:
+    ref = e.env[v]
+    assert isinstance(ref, ViewRef)
+    return Box(e, ref.op, offsets, v.type.dtype)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """base + more + step · i: `base` depends on the thread, i counts the turns of a loop around."""
+
+    base: str
+    more: int
+    step: int = 0
+
+    @property
+    def rest(self) -> str:
+        return affine(self.more, self.step)
+
+    @property
+    def text(self) -> str:
+        if self.base.isdigit():
+            return affine(int(self.base) + self.more, self.step)
+        return self.base if self.rest == "0" else f"{self.base} + {self.rest}"
+
+
+Place = tuple[Coordinate, ...]  # one an axis of the view
+
+
+@dataclass
+class Rows:
+    """The accesses to a box by threads that hold it in a layout: names for what they share, declared where
+    it is first needed."""
+
+    box: Box
+    t: Tile
+    ahead: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
+    rows: dict[Place, str] = field(default_factory=dict)
+    tests: dict[Place, str] = field(default_factory=dict)
+
+    def place(self, register: int) -> Place:
+        """Where a register's element lies; 0 on the leading axes, in which the box is one element thick."""
+        rank = len(self.t.shape)
+        lead = (Coordinate("0", 0),) * (self.box.rank - rank)
+        here = (self.box.e.coordinate_from(self.t.layout, a, register) for a in range(rank))
+        return (*lead, *(Coordinate(*c) for c in here))
+
+    def pointer(self, at: Place) -> str:
+        """The address of the element."""
+        box = self.box
+        inner = box.inner
+        row = tuple(replace(c, more=0 if a == inner else c.more, step=0) for a, c in enumerate(at))
+        if row not in self.rows:
+            self.rows[row] = self._row(row)
+        terms = [box.step(a, affine(0, c.step)) for a, c in enumerate(at) if c.step and a != inner]
+        if inner is not None and at[inner].rest != "0":
+            terms.append(at[inner].rest)
+        return " + ".join([self.rows[row], *terms])
+
+    def _row(self, row: Place) -> str:
+        """Declares the pointer to a row: from the row before, where they differ by constants."""
+        box, e = self.box, self.box.e
+        text = ""
+        for before, name in reversed(self.rows.items()):
+            if all(a.base == b.base for a, b in zip(before, row, strict=True)):
+                apart = [b.more - a.more for a, b in zip(before, row, strict=True)]
+                terms = (box.step(a, str(n)) for a, n in enumerate(apart) if n)
+                text = " + ".join([name, *terms])
+                break
+        if not text:
+            indices = ((a, box.index(a, c.text)) for a, c in enumerate(row))
+            terms = (box.step(a, x) for a, x in indices if x != "0")
+            text = " + ".join([e.scalar(box.view.operands[0]), *terms])
+        name = e.name("row")
+        e.line(f"{MEMORY_TYPES[box.elem.name]}* const {name} = {text};")
+        return name
+
+    def bounds(self, axis: int, c: Coordinate) -> tuple[str, str]:
+        """Of the elements that follow coordinate c.base: how many lie before the array, how many before its
+        end."""
+        key = axis, c.base
+        if key not in self.ahead:
+            box, e = self.box, self.box.e
+            offset, extent = e.scalar(box.offsets[axis]), e.int_of(box.extent(axis))
+            index = c.base if offset == "0" else f"(i64){offset} + {c.base}"
+            before, left = "0", e.name("left")
+            if not box.starts_inside(axis):
+                before = e.name("before")
+                e.line(f"const int {before} = elements_before({index});")
+            if extent is None or before != "0":
+                value = f"elements_left({index}, {e.scalar(box.extent(axis))})"
+            else:  # the offset may be near 2^31: what is subtracted from it first stays below
+                parts = (f"({x})" if " " in x else x for x in (offset, c.base) if x != "0")
+                value = " - ".join([extent, *parts])
+            e.line(f"const int {left} = {value};")
+            self.ahead[key] = before, left
+        return self.ahead[key]
+
+    def test(self, at: Place, but: int | None = None) -> str:
+        """C for "the element is in the array" (along all axes but one), "" where there is nothing to ask."""
+        outer = tuple(a for a in range(self.box.rank) if a not in (but, self.box.inner))
+        texts = [self._row_test(at, outer)]
+        inner = self.box.inner
+        if inner is not None and inner != but:
+            texts.append(self._axis_test(inner, at[inner]))
+        return " && ".join(x for x in texts if x)
+
+    def _row_test(self, at: Place, outer: tuple[int, ...]) -> str:
+        """The same along the outer axes: a variable for each row."""
+        if not outer:
+            return ""
+        row = tuple(at[a] for a in outer)
+        moving = any(c.step for c in row)
+        if moving or row not in self.tests:
+            text = " && ".join(x for x in (self._axis_test(a, at[a]) for a in outer) if x)
+            if moving or not text:
+                return text
+            name = self.box.e.name("in_row")
+            self.box.e.line(f"const bool {name} = {text};")
+            self.tests[row] = name
+        return self.tests[row]
+
+    def _axis_test(self, axis: int, c: Coordinate) -> str:
+        box = self.box
+        index, starts_inside = box.index(axis, c.text), box.starts_inside(axis)
+        if box.endless(axis):
+            return "" if starts_inside else f"{index} >= 0"
+        if c.text == "0":
+            extent = box.e.scalar(box.extent(axis))
+            return f"{index} < {extent}" if starts_inside else f"inside({index}, {extent})"
+        before, left = self.bounds(axis, c)
+        below = f"{c.rest} < {left}"
+        return below if before == "0" else f"{c.rest} >= {before} && {below}"
+
+    def valid(self, n: int, axis: int, c: Coordinate) -> str:
+        """C for how many of n elements along an axis are in the array."""
+        before, left = self.bounds(axis, c)
+        return f"valid<{n}>({c.rest}, {before}, {left})"
+
+    def held(self, at: Place, registers: Sequence[int]) -> str:
+        """C for "the element is in the tile", where the layout overhangs it in any of the registers."""
+        lead = self.box.rank - len(self.t.shape)
+        tests = []
+        for axis, n in enumerate(self.t.shape):
+            table = self.t.layout.table[axis]
+            if any(int(table[..., r].max()) >= n for r in registers):
+                tests.append(f"{at[lead + axis].text} < {n}")
+        return " && ".join(tests)
+
+    def inside(self, along: int | None = None, by: int = 0) -> str | None:
+        """C for "all of the box, moved by so many elements along an axis, is in the array", "" where there is
+        nothing to ask; None where the layout overhangs the tile."""
+        if self.held(self.place(0), range(self.t.layout.registers)):
+            return None
+        box, e = self.box, self.box.e
+        sizes = (1,) * (box.rank - len(self.t.shape)) + self.t.shape
+        tests = []
+        for axis, n in enumerate(sizes):
+            index = box.index(axis, str(by) if axis == along and by else "0")
+            if not box.starts_inside(axis):
+                tests.append(f"{index} >= 0")
+            if not box.endless(axis):
+                tests.append(f"elements_left({index}, {e.scalar(box.extent(axis))}) >= {n}")
+        return " && ".join(tests)
+
+    def set_back(self, by: str) -> None:
+        """Lets the one row that is named so far, and those that follow it, begin `by` elements earlier."""
+        ((row, name),) = self.rows.items()
+        e = self.box.e
+        self.rows[row] = e.name("units")
+        e.line(f"{MEMORY_TYPES[self.box.elem.name]}* const {self.rows[row]} = {name} - {by};")
+
+    def access_from_anywhere(self, register: int, n: int) -> tuple[str, str, str, str]:
+        """(address, condition, first byte that exists, end of those) of an access to n elements that may
+        begin in front of the array and end behind it."""
+        box, at = self.box, self.place(register)
+        inner, item = box.inner, box.elem.bytes
+        assert inner is not None
+        partial = box.inner_of_vectors(n)
+        if partial is None:
+            pointer, test, _ = self.access(register, n)
+            return pointer, test, "0", str(n * item)
+        tests = [self.held(at, [register]), self.test(at, but=inner)]
+        before, left = self.bounds(inner, at[inner])
+        rest = at[inner].rest
+        first, end = (f"{item} * min(max({x} - {rest}, 0), {n})" for x in (before, left))
+        if box.e.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
+            tests.append(f"{rest} >= {before}")
+            first = "0"
+        return self.pointer(at), " && ".join(x for x in tests if x), first, end
+
+    def access_later(self, register: int, n: int, axis: int, by: int) -> tuple[str, str]:
+        """(address, condition) of an access to n elements, all in the array, `by` elements further on."""
+        box, at = self.box, self.place(register)
+        inner = box.inner
+        assert inner is not None
+        before, left = self.bounds(inner, at[inner])
+        rest = f"{at[inner].rest} + {by}" if axis == inner else at[inner].rest
+        tests = [self.test(at, but=axis), f"{rest} >= {before}", f"{rest} + {n} <= {left}"]
+        if axis != inner:
+            tests.append(f"{at[axis].rest} + {by} < {self.bounds(axis, at[axis])[1]}")
+        there = f"{self.pointer(at)} + {box.step(axis, str(by))}"
+        return there, " && ".join(x for x in tests if x)
+
+    def modulo(self, register: int, n: int) -> Place:
+        """What tells elements apart whose places in memory are no multiple of n elements apart."""
+        steps = [
+            math.gcd(n, 1 if a == self.box.inner else self.box.divisible(1 + a))
+            for a in range(self.box.rank)
+        ]
+        return tuple(
+            replace(c, more=c.more % (n // step))
+            for c, step in zip(self.place(register), steps, strict=True)
+        )
+
+    def access(self, register: int, n: int) -> tuple[str, str, str]:
+        """(address, condition, how many of n elements there are; "" where an access is wholly inside or
+        wholly outside) of the access that starts with a register."""
+        at = self.place(register)
+        partial = self.box.inner_of_vectors(n)
+        tests = [self.held(at, [register]), self.test(at, but=partial)]
+        valid = "" if partial is None else self.valid(n, partial, at[partial])
+        return self.pointer(at), " && ".join(x for x in tests if x), valid
