@@ -15,8 +15,9 @@ from warploom.target import Target
 
 
 def loops(func: Func, target: Target) -> list[Op]:
-    """Loops with the bounds of the first one that loads, where a launch's arguments decide how often it runs
-    and nothing else does; none in kernels with dots."""
+    """The first loops that load and have the same bounds, two or more, where a launch's arguments decide how
+    often they run and nothing else does; none in kernels with dots.  For a single walk another variant would
+    not be worth its compilation."""
     structure = Structure(func.body)
     if any(o.kind is tile.dot for o in structure.ops):
         return []
@@ -31,6 +32,7 @@ def loops(func: Func, target: Target) -> list[Op]:
     for first in walks:
         bounds = first.operands[:3]
         known = [accesses.constant(v) for v in bounds]
-        if None in known and all(map(accesses.invariant, bounds)):
-            return [o for o in walks if o.operands[:3] == bounds]
+        same = [o for o in walks if o.operands[:3] == bounds]
+        if len(same) > 1 and None in known and all(map(accesses.invariant, bounds)):
+            return same
     return []
