@@ -256,6 +256,10 @@ def _plain(subject: Subject) -> Schedule:
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(subject, because, subject.func.loc, "kernel")
     running, soon = ahead.plans(subject), ahead.early(subject)
+    walks = once.loops(subject.func, subject.target)
+    if walks:
+        why = "what a block loads twice is loaded once, and early"
+        subject.because(walks[0].id, "no loop in launches of one step of it", why)
     subject.tell_hints(False, (), ahead=[p.loop for p in running])
     return Schedule(
         tile_hash=tile_hash(subject.func),
@@ -271,7 +275,7 @@ def _plain(subject: Subject) -> Schedule:
         reasons=tuple(subject.reasons),
         ahead=running,
         early=soon,
-        once=next((o.id for o in once.loops(subject.func, subject.target)), ""),
+        once=walks[0].id if walks else "",
     )
 
 
