@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
 from warploom.sim.agent import NeedsData
 from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
-from warploom.sim.path import Paths
+from warploom.sim.path import Path, Paths
 from warploom.sim.report import SimError, SimReport, StepLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
@@ -83,7 +83,8 @@ class Runs:
         self.func = func
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func)
-        self._by_path: dict[Hashable, SimReport] = {}
+        self._path_of: dict[Any, tuple[Case, Path | None]] = {}
+        self._by_path: dict[Path, SimReport] = {}
 
     def __call__(self, case: Case, program: int) -> SimReport:
         """Raises what the run does: SimError, NeedsData."""
@@ -98,9 +99,16 @@ class Runs:
             raise found
         return found
 
+    def path(self, case: Case, program: int) -> Path | None:
+        """What a program does, where that can be told without a run."""
+        key = *case.key, program
+        if key not in self._path_of:
+            self._path_of[key] = case, self._paths(case.args, case.grid, program)
+        return self._path_of[key][1]
+
     def _first_like(self, case: Case, program: int) -> SimReport:
         """The run of the first program that did the same, or this one's."""
-        path = self._paths(case.args, case.grid, program)
+        path = self.path(case, program)
         if path is None:
             return self._run(case, program, True)
         if path not in self._by_path:
@@ -159,7 +167,7 @@ def _search(func: Func, runs: Runs) -> list[Case]:
                 if unit * t in tried:
                     continue
                 tried.add(unit * t)
-                reached = _trips(runs, steering.case(base.values, {i: unit * t}))
+                reached = _trips(runs, steering.case(base.values, {i: unit * t}), wanted[-1])
                 if any(n > wanted[-1] for _, n in reached):
                     break  # further multiples only run longer
                 new = {(o, n) for o, n in reached if n in wanted} - seen
@@ -317,12 +325,17 @@ def _smallest(func: Func) -> list[Any]:
     return args
 
 
-def _trips(runs: Runs, case: Case) -> set[tuple[Op, int]]:
+def _trips(runs: Runs, case: Case, most: float = math.inf) -> set[tuple[Op, int]]:
     """(loop, trip count) of the task loops in one run, of the first and the last program (which have the
-    most and the least to do); empty where the input does not fit."""
+    most and the least to do); empty where the input does not fit.  A program that runs a loop more often than
+    `most` isn't run, where its path tells."""
     programs = math.prod(case.grid)
     found: set[tuple[Op, int]] = set()
     for program in sorted({0, programs - 1}) if programs else ():
+        path = runs.path(case, program)
+        if path is not None and any(n > most for _, n in path.trips):
+            found |= path.trips
+            continue
         try:
             result = runs.trips(case, program)
         except (StepLimit, NeedsData):

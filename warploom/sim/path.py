@@ -11,7 +11,8 @@ result, what another task put for it), or where a run writes scalars to memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -118,6 +119,14 @@ class _Told(Outline):
         return loop if o.kind is control.for_ else run
 
 
+@dataclass(frozen=True)
+class Path:
+    """What the agents of a program do.  trips: of each loop the trip counts, in any agent."""
+
+    steps: tuple[Any, ...]
+    trips: frozenset[tuple[Op, int]]
+
+
 class Paths:
     """The paths of a function's programs."""
 
@@ -125,15 +134,15 @@ class Paths:
         self.func = func
         self._told = _Told(func, SM_90A)
 
-    def __call__(self, args: Sequence[Any], grid: Sequence[int], number: int) -> Hashable | None:
+    def __call__(self, args: Sequence[Any], grid: Sequence[int], number: int) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
         if not self._told.is_telling:
             return None
         report = self._follow(args, grid, number)
         if report is None:
             return None
-        trips = frozenset((o, frozenset(n)) for o, n in report.trips.items())
-        return tuple(self._told.path), trips
+        trips = frozenset((o, n) for o, counts in report.trips.items() for n in counts)
+        return Path(tuple(self._told.path), trips)
 
     def _follow(self, args: Sequence[Any], grid: Sequence[int], number: int) -> SimReport | None:
         """Runs the agents of a program one after the other; None where one of them can't go on."""
