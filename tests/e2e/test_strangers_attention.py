@@ -66,6 +66,11 @@ def test_a_row_that_is_broadcast_is_cut_with_its_tile(tmp_path: Path) -> None:
     assert "convert_layout" not in compiled.ir["PLACED"]
 
 
+def test_the_way_back_from_a_row_of_infinities(tmp_path: Path) -> None:
+    """Its layout came once from the whole and once from a part: one map, written in two ways."""
+    assert fully("backward-dkdv", tmp_path) == "tasks tma tma tma tma tma"
+
+
 def test_rings_leave_memory_for_what_layouts_need(tmp_path: Path) -> None:
     """The producer's pointers change hands in 8 KiB, of which nobody knew when the slots were dealt out."""
     case = case_of("serving-ragged-128")

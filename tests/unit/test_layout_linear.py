@@ -194,6 +194,18 @@ def test_product_repeats_the_tile(x: Layout, data: st.DataObject) -> None:
 
 
 @few
+@given(layouts(exact=True, max_rank=2), st.lists(st.integers(1, 3), min_size=2, max_size=3))
+def test_repeats_of_repeats_are_written_once(x: Layout, times: list[int]) -> None:
+    """Along one axis: the same map as one product, and merged the same text."""
+    more = x
+    for n in times:
+        more = more.product([n] + [1] * (len(x.shape) - 1))
+    once = x.product([int(np.prod(times))] + [1] * (len(x.shape) - 1))
+    assert more == more.merged() == once
+    assert str(more.merged()) == str(once.merged())
+
+
+@few
 @given(layouts(exact=True), st.data())
 def test_reshape_keeps_elements_where_they_are(x: Layout, data: st.DataObject) -> None:
     size = int(np.prod(x.shape))

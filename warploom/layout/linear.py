@@ -332,6 +332,16 @@ class Layout:
         shape = tuple(n * c for n, c in zip(self.shape, counts, strict=True))
         return Layout(shape, self.reg, self.lane, self.warp, self.repeats + more)
 
+    def merged(self) -> Layout:
+        """The same map with repeats that go on where the one before ends written as one: equal texts."""
+        repeats: list[tuple[int, int, int]] = []
+        for axis, count, step in self.repeats:
+            if repeats and repeats[-1][0] == axis and repeats[-1][1] * repeats[-1][2] == step:
+                _, n, first = repeats.pop()
+                count, step = n * count, first
+            repeats.append((axis, count, step))
+        return Layout(self.shape, self.reg, self.lane, self.warp, tuple(repeats))
+
     def reshape(self, shape: Sequence[int]) -> Layout | None:
         """The same threads holding the same elements of the tile in row-major order under another shape; None
         where that is no layout."""

@@ -760,7 +760,7 @@ def _continued(y: Layout, offset: tuple[int, ...], whole: tuple[int, ...]) -> La
     found = _part(y, (0,) * len(unit), unit)
     if found is None or found.overhangs:
         return None
-    x = found.product([n // m for n, m in zip(whole, unit, strict=True)])
+    x = found.product([n // m for n, m in zip(whole, unit, strict=True)]).merged()
     return x if _part(x, offset, y.shape) == y else None
 
 
