@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from warploom.errors import CompileError, InternalError
-from warploom.runtime.nvrtc import FEWEST_REGISTERS, compile_cuda, compiler_version
+from warploom.runtime import nvrtc
+from warploom.runtime.nvrtc import FEWEST_REGISTERS, Build, compile_cuda, compiler_version
 from warploom.target import SM_90A
 
 COPY = r"""
@@ -154,3 +155,30 @@ extern "C" __global__ void __launch_bounds__(128 AND_RESIDENT) k(volatile u64* p
     wanted = [] if values == 2 else [str(6 if streams else fit + one_more)]
     assert told(threads=128) == wanted
     assert told() == told(threads=128, options=["--maxrregcount=64"]) == []
+
+
+@pytest.mark.parametrize(
+    ("spills", "chosen"),
+    [
+        ({None: 76, 10: 80, 9: 0}, 9),
+        ({None: 76, 10: 40, 9: 8, 4: 8}, 9),
+        ({None: 76, 10: 0, 9: 0}, 10),
+        ({None: 76, 10: 80, 9: 76, 4: 0}, 4),
+        ({None: 4, 10: 80, 9: 8, 4: 8}, None),
+        ({None: 0, 10: 80, 9: 0}, 9),
+    ],
+)
+def test_of_the_numbers_of_programs_the_one_that_spills_least(
+    spills: dict[int | None, int], chosen: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(source: str, name: str, target: Any, options: Any, want_ptx: bool) -> Build:
+        found = re.findall(r"RESIDENT=(\d+)", " ".join(options))
+        resident = int(found[0]) if found else None
+        return Build(
+            name=name, cubin=b"", ptx=str(resident), registers=56, spill_bytes=spills[resident],
+            stack_bytes=0, static_shared=0, barriers=0, advisories=(), seconds=1.0, compiler="", log="",
+        )  # fmt: skip
+
+    monkeypatch.setattr(nvrtc, "_compiled", compiled)
+    built = compile_cuda("RESIDENT", name="k", target=SM_90A, threads=128)
+    assert built.ptx == str(chosen)

@@ -93,19 +93,20 @@ def compile_cuda(
     build = _compiled(source, name, target, options, want_ptx)
     if not threads or "RESIDENT" not in source or any("maxrregcount" in x for x in options):
         return build
+    tried: list[Build] = []
     for resident in _resident(build, threads, "#define STREAMS" in source, target):
-        again = _compiled(source, name, target, (*options, f"-DRESIDENT={resident}"), want_ptx)
-        again = replace(again, seconds=build.seconds + again.seconds)
-        if again.spill_bytes <= build.spill_bytes:
-            return again
-        build = replace(build, seconds=again.seconds)
-    return build
+        more = (*options, f"-DRESIDENT={resident}")
+        tried.append(_compiled(source, name, target, more, want_ptx))
+        if not tried[-1].spill_bytes:
+            break
+    best = min([*tried, build], key=lambda b: b.spill_bytes)
+    return replace(best, seconds=sum(b.seconds for b in (build, *tried)))
 
 
 def _resident(build: Build, threads: int, streams: bool, target: Target) -> list[int]:
     """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
-    only load no more than make ENOUGH_THREADS; else first one more.  None where ptxas found the registers
-    for as many threads as there can be."""
+    only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
+    spilled to save registers.  None where it found the registers for as many threads as there can be."""
     each = -(-build.registers // 8) * 8 * threads
     most = target.threads_per_sm // threads
     fit = min(target.registers_per_sm // each, most)
@@ -114,7 +115,10 @@ def _resident(build: Build, threads: int, streams: bool, target: Target) -> list
     if streams:
         return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
     more = target.registers_per_sm // ((fit + 1) * threads) // 8 * 8
-    return [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
+    found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
+    if build.spill_bytes and build.registers < target.max_registers_per_thread and fit > 1:
+        found.append(fit // 2)
+    return found
 
 
 def _compiled(
