@@ -379,11 +379,6 @@ ATTENTION_CONFIGS = {
         _config(2, 2, 3),
         _config(2, 2, 3, "drawn"),
         _config(2, 2, 2, "parts", ping_pong=False),
-        _config(2, 2, 3, "parts", ping_pong=False),
-        _config(2, 2, 3, "parts"),
-        _config(2, 1, 2, "parts", 144, ping_pong=False),
-        _config(2, 1, 2, "parts", 160),
-        _config(2, 1, 2, "parts", 176, ping_pong=False),
     ],
     (128, True): [
         _config(2, 2, 3, "pairs"),
