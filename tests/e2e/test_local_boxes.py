@@ -110,3 +110,29 @@ def test_what_is_promised_stays_by_pointers() -> None:
     compiled, after = road.check_equal(promised, args, 1, {"BLOCK": 64}, ("late",))
     np.testing.assert_array_equal(after[2], a.astype(np.float32) @ b.astype(np.float32).T)
     assert boxes(compiled) == 1 and re.search(r"cp_async(_if)?<16>\(", compiled.cuda)
+
+
+@wl.jit
+def unmasked(a_ptr: Any, b_ptr: Any, c_ptr: Any, sizes_ptr: Any, BLOCK: tl.constexpr) -> None:
+    """Whole blocks only: nothing tells where the arrays end."""
+    k = tl.load(sizes_ptr)
+    i = tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for start in range(0, k, 32):
+        at = start + tl.arange(0, 32)
+        a = tl.load(a_ptr + i[:, None] * k + at[None, :])
+        b = tl.load(b_ptr + i[:, None] * k + at[None, :])
+        sums += tl.dot(a, b.T)
+    tl.store(c_ptr + i[:, None] * BLOCK + i[None, :], sums)
+
+
+def test_nothing_is_loaded_behind_an_end_that_is_not_known() -> None:
+    """No units of the next step, which may lie behind the array."""
+    rng = np.random.default_rng(3)
+    a, b = (road.filled(rng.integers(-3, 4, (64, 96)), np.float16) for _ in "ab")
+    args = [a, b, road.array((64, 64), np.float32), road.filled(np.array([96]), np.int32)]
+    meta = {"BLOCK": 64, "num_consumer_groups": 1}
+    compiled, after = road.check_equal(unmasked, args, 1, meta, ("late",))
+    np.testing.assert_array_equal(after[2], a.astype(np.float32) @ b.astype(np.float32).T)
+    assert boxes(compiled) == 3 and "load_whole(" in compiled.cuda
+    assert "are_kept" not in compiled.cuda

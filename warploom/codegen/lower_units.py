@@ -61,7 +61,7 @@ class _Kept:
 def _early_step(e: Emitter, o: Op, box: Box) -> tuple[int, int] | None:
     """(axis, elements) by which a load's box moves on from turn to turn of the loop that it stands in, if the
     next turn's units may be loaded early: by a producer with registers for them, in whose loop nothing orders
-    memory.  It is then as if its ring had a slot more."""
+    memory, and of an array whose end is known.  It is then as if its ring had a slot more."""
     if not e.entries or e.registers < REGISTERS_OF_KEPT:
         return None
     loop = e.entries[-1][0]
@@ -74,7 +74,10 @@ def _early_step(e: Emitter, o: Op, box: Box) -> tuple[int, int] | None:
         return None
     steps = [_exact_step(e, v, loop) for v in box.offsets]
     moving = [(axis, by) for axis, by in enumerate(steps) if by is not None and by > 0]
-    return moving[0] if len(moving) == 1 and steps.count(0) == len(steps) - 1 else None
+    if len(moving) != 1 or steps.count(0) != len(steps) - 1:
+        return None
+    # Of an array whose end nobody tells, what lies behind the loop's last box may not exist.
+    return None if box.endless(moving[0][0]) else moving[0]
 
 
 # What a producer's loop does beside arithmetic: none of it makes another's stores visible.
