@@ -26,11 +26,11 @@ from warploom.codegen.lower_hopper import instruction_box, is_peer
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
+from warploom.ir.analysis import streams
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.registers import abreast, at_entry
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
-from warploom.schedule import ahead
 from warploom.target import Target
 
 
@@ -422,10 +422,9 @@ class _Kernel(Emitter):
             ("}", None),
         ]
         if any("AND_RESIDENT" in text for text, _ in kernel):
-            streams = (
-                ["#define STREAMS  // loops that only load"] if ahead.streams(self.func) else []
-            )
-            kernel = [(text, None) for text in (*streams, *_RESIDENT)] + kernel
+            kernel = [(text, None) for text in _RESIDENT] + kernel
+            if streams(self.func.body):
+                kernel = [("#define STREAMS  // loops that only load", None), *kernel]
         made: list[str] = []
         for made_name, definition in reversed(self.made.items()):  # each stands before what uses it
             if is_used(made_name, "".join([used, *made])):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Op, Region, Value, walk
-from warploom.ir.ops import control
+from warploom.ir.ops import control, tile
 
 T = TypeVar("T")
 
@@ -77,6 +77,23 @@ def is_pure(o: Op) -> bool:
     if o.kind is control.while_ or o.kind is control.yield_ or o.kind.effect is not Effect.NONE:
         return False
     return all(is_pure(i) for r in o.regions for i in r.ops[:-1])
+
+
+def streams(region: Region) -> bool:
+    """Is there a loop that loads and in which no thread waits for another?"""
+    loops = (o for o in region.all_ops if o.kind is control.for_)
+    return any(
+        any(x.kind in (tile.load, tile.load_box) for x in o.regions[0].ops)
+        and not any(map(waits, o.regions[0].ops))
+        for o in loops
+    )
+
+
+def waits(o: Op) -> bool:
+    """Do threads wait for each other, or for memory time and again, in op o?"""
+    inside = (x for r in o.regions for x in r.all_ops)
+    waiting = (tile.reduce, tile.scan, control.for_, control.while_)
+    return any(x.kind in waiting for x in (o, *inside))
 
 
 def free_values(region: Region) -> tuple[Value, ...]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from warploom.ir.analysis import closure
+from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Func, Region, Value
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import substitute, substitute_operands
-from warploom.schedule.ahead import same_load, waits
+from warploom.schedule.ahead import same_load
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from warploom.ir.core import Effect, Func, Op, Region, Value
+from warploom.ir.analysis import waits
+from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.model import AheadPlan
@@ -142,23 +143,6 @@ def _early(subject: Subject, block: Region) -> list[Op]:
 def same_load(o: Op) -> tuple[object, ...]:
     """Equal for loads that bring the same, where nothing is written between."""
     return o.kind, o.operands, tuple(sorted((k, str(v)) for k, v in o.attrs.items()))
-
-
-def streams(func: Func) -> bool:
-    """Is there a loop that loads and in which no thread waits for another?"""
-    loops = (o for o in func.body.all_ops if o.kind is control.for_)
-    return any(
-        any(x.kind in (tile.load, tile.load_box) for x in o.regions[0].ops)
-        and not any(map(waits, o.regions[0].ops))
-        for o in loops
-    )
-
-
-def waits(o: Op) -> bool:
-    """Do threads wait for each other, or for memory time and again, in op o?"""
-    inside = (x for r in o.regions for x in r.all_ops)
-    waiting = (tile.reduce, tile.scan, control.for_, control.while_)
-    return any(x.kind in waiting for x in (o, *inside))
 
 
 def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:
