@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from warploom.check import Case, CheckReport, check
-from warploom.check.protocol import Explored
+from warploom.check.report import Explored
 from warploom.ir.core import Func
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.explicit.gemm import Gemm

@@ -8,12 +8,13 @@
 | WARPLOOM_KEEP | `<dir>` | keep IR, CUDA, PTX and cubin of each kernel there |
 | WARPLOOM_CACHE | `<dir>` or `off` | where kernels are cached (default: `$XDG_CACHE_HOME/warploom`) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
-| WARPLOOM_CHECK | 0, 1 | check an explicit kernel's protocol before its first launch (default) |
+| WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before they are launched; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
 """
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,14 @@ D = TypeVar("D")
 PREFIX = "WARPLOOM_"
 
 
+class Check(enum.Enum):
+    """What comes before an explicit kernel's first launch."""
+
+    OFF = "0"
+    ON = "1"
+    STRICT = "strict"
+
+
 @dataclass(frozen=True)
 class Options:
     """What the environment asks for; see the table in the module's docstring."""
@@ -38,7 +47,7 @@ class Options:
     keep: Path | None
     cache: Path | None  # None: no cache on disk
     timeline: Path | None
-    check: bool = True
+    check: Check = Check.ON
     traceback: bool = False
 
 
@@ -67,7 +76,7 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         keep=read("KEEP", _path, None),
         cache=read("CACHE", lambda text: None if text == "off" else _path(text), _cache(env)),
         timeline=read("TIMELINE", _path, None),
-        check=read("CHECK", _flag, True),
+        check=read("CHECK", Check, Check.ON),
         traceback=read("TRACEBACK", _flag, False),
     )
 

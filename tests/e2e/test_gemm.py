@@ -248,7 +248,7 @@ def test_check_is_clean_and_says_what_was_proved(case: Gemm, name: str) -> None:
     report = compiled.check()
     assert report.ok, str(report)
     text = str(report)
-    assert "no deadlock and no race, in any order of events" in text
+    assert "no deadlock, and no race on shared memory, in any order of events" in text
     assert report.runs and "loop over" in text
     trips = {n for run in report.runs for counts in run.trips.values() for n in counts}
     depth = 1 if "depth-1" in name else 3

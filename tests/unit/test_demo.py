@@ -54,7 +54,7 @@ def test_demo_leaves_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["demo", "--out", str(tmp_path)]) == EXIT.ok
     text = capsys.readouterr().out
     assert "specialized: compiled" in text and "uniform: simulated" in text
-    assert "no deadlock and no race" in text and "0 bytes of spills" in text
+    assert "no deadlock, and no race on shared memory" in text and "0 bytes of spills" in text
     for name in ("timeline.svg", "timeline.png", "specialized.cu", "uniform.txt"):
         assert (tmp_path / name).stat().st_size > 1000
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
@@ -120,7 +120,7 @@ def test_a_simulated_call_leaves_its_timeline(
 @pytest.mark.slow
 def test_check_says_what_was_proved(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{kernels}:product", *ARGS]) == EXIT.ok
-    assert "no deadlock and no race" in capsys.readouterr().out
+    assert "no deadlock, and no race on shared memory" in capsys.readouterr().out
 
 
 def test_a_kernel_that_does_not_compile_is_code_3_with_its_line(

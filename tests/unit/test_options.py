@@ -26,7 +26,7 @@ def test_every_variable_is_read() -> None:
         "WARPLOOM_TRACEBACK": "1",
     }
     got = options.get(env)
-    want = ("all", False, True, Path("/k"), None, Path("/t.svg"), False, True)
+    want = ("all", False, True, Path("/k"), None, Path("/t.svg"), options.Check.OFF, True)
     assert dataclasses.astuple(got) == want
     assert len(env) == len(dataclasses.fields(options.Options))
     assert options.get(dict.fromkeys(env, "")) == options.get({})
@@ -37,6 +37,7 @@ def test_every_variable_is_read() -> None:
     [
         ("WARPLOOM_VERIFY", "yes", "expected 0 or 1"),
         ("WARPLOOM_SIM", "2", "expected 0 or 1"),
+        ("WARPLOOM_CHECK", "2", "not a valid Check"),
         ("WARPLOOM_DUMPS", "all", "there is no option WARPLOOM_DUMPS"),
     ],
 )

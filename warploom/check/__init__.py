@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from warploom.check.cases import Case
 from warploom.check.interleaving import Interleaving, replay
-from warploom.check.protocol import CheckReport, Failure, check
+from warploom.check.protocol import check
+from warploom.check.report import CheckReport, Failure, Unproved, Verdict
 
-__all__ = ["Case", "CheckReport", "Failure", "Interleaving", "check", "replay"]
+__all__ = [
+    "Case",
+    "CheckReport",
+    "Failure",
+    "Interleaving",
+    "Unproved",
+    "Verdict",
+    "check",
+    "replay",
+]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from warploom.check.explore import (
 )
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.recurrence import Recurrences, loop_name
+from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.ir.core import Func, Op
 from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
@@ -53,120 +54,6 @@ JOINT_STEPS = (
     30_000  # that they may take: where programs spin, interleavings are many and share most states
 )
 JOINT_PROGRAMS = 3  # so many at most
-
-
-@dataclass(frozen=True)
-class Run:
-    """One case that was run: its words, and the trip counts of each loop (by its source line)."""
-
-    case: str
-    trips: dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Explored:
-    """One program of a case that was explored, or all together, and why they had to be."""
-
-    case: str
-    why: str
-    interleavings: int
-    states: int
-    is_complete: bool
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What is wrong, and an order of events in which it shows (None: it could not be repeated)."""
-
-    error: SimError
-    interleaving: Interleaving | None = None
-
-    def __post_init__(self) -> None:
-        self.error.story = str(self.interleaving or "")
-
-    def save(self, path: str | Path) -> None:
-        """Writes the interleaving to a file, which `replay` runs again.  Raises ValueError without one."""
-        if self.interleaving is None:
-            raise ValueError(f"there is no interleaving of {self.error.code} to save")
-        self.interleaving.save(path)
-
-
-@dataclass
-class CheckReport:
-    """What was proved, at which trip counts, and what is wrong (each with both parties).
-
-    bound: arrivals, copies and waits that were bound to one phase.  seconds: that it took."""
-
-    name: str
-    runs: list[Run] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    explored: list[Explored] = field(default_factory=list)
-    recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
-    not_recurring: list[str] = field(default_factory=list)
-    too_short: list[str] = field(
-        default_factory=list
-    )  # loops that given inputs did not run long enough
-    notes: list[str] = field(default_factory=list)
-    bound: int = 0
-    seconds: float = 0.0
-
-    @property
-    def diagnostics(self) -> list[SimError]:
-        """What is wrong."""
-        return [f.error for f in self.failures]
-
-    @property
-    def ok(self) -> bool:
-        """Nothing is wrong, and something was run."""
-        return not self.failures and bool(self.runs)
-
-    def __str__(self) -> str:
-        lines = []
-        for f in self.failures:
-            lines += [str(f.error), ""]
-        if self.ok:
-            lines += self._proved()
-        elif self.failures:
-            lines.append(f"{self.name}: {len(self.failures)} problem(s) found")
-        else:
-            lines.append(f"{self.name}: nothing was proved")
-        return "\n".join(lines + [f"  note: {n}" for n in self.notes])
-
-    def _proved(self) -> list[str]:
-        lines = [
-            f"{self.name}: no deadlock and no race, in any order of events, at these trip counts:"
-        ]
-        seen: dict[str, set[int]] = {}
-        for run in self.runs:
-            for loop, trips in run.trips.items():
-                seen.setdefault(loop, set()).update(trips)
-        lines += [f"  {loop}: {', '.join(map(str, sorted(t)))}" for loop, t in seen.items()]
-        if self.bound:
-            lines.append(
-                f"  ({len(self.runs)} inputs; {self.bound} arrivals, copies and waits, each bound to one "
-                f"full phase; {self.seconds:.1f} s)"
-            )
-        for why in dict.fromkeys(e.why for e in self.explored):
-            those = [e for e in self.explored if e.why == why]
-            n, m = sum(e.interleavings for e in those), sum(e.states for e in those)
-            left_out = sum(not e.is_complete for e in those)
-            lines.append(
-                f"  {len(those)} explored ({why}): {n} interleavings, {m} states, "
-                f"{'none fails' if left_out else 'complete; none fails'}"
-            )
-            if left_out:
-                lines.append(
-                    f"  not proved: {left_out} of these have more orders of events than the checker explores "
-                    f"({JOINT_STATES} states, {JOINT_STEPS} steps)"
-                )
-        for loop, period in self.recurring.items():
-            often = f"{period} iterations" if period > 1 else "iteration"
-            lines.append(f"  {loop}: the state recurs every {often}: longer loops too")
-        for loop in self.not_recurring:
-            lines.append(f"  {loop}: no recurrence was seen; longer loops are not proved")
-        for loop in self.too_short:
-            lines.append(f"  {loop}: too few iterations were run to say anything of longer loops")
-        return lines
 
 
 def check(
@@ -322,14 +209,15 @@ class _Checker:
             self.report.failures.append(Failure(error, interleaving))
             return None
         if not found.is_complete:
-            error = SimError("unexplored", "there are too many orders of events", self.func.loc)
-            if isinstance(first, SimError):
-                error = first
-            error.help = (
-                f"{found.interleavings} interleavings ({found.states} states) were explored and none "
-                "fails, but not all: order it by a barrier, or allow more with check(max_states=…)"
+            at = first.loc if isinstance(first, SimError) else self.func.loc
+            self.report.unproved.append(
+                Unproved(
+                    f"{self._why(first)}; {found.interleavings} interleavings ({found.states} states) were "
+                    "explored and none fails, but not all: order it by a barrier, or allow more with "
+                    "check(max_states=…)",
+                    at,
+                )
             )
-            self.report.failures.append(Failure(error))
             return None
         words, why = case.describe(self.func), self._why(first)
         self.report.explored.append(Explored(words, why, found.interleavings, found.states, True))

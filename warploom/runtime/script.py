@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from typing import Any
 
 from warploom import options
 from warploom.compile import Lowered, lower_explicit
-from warploom.errors import CompileError, LaunchError
+from warploom.errors import CompileError, LaunchError, format_message
 from warploom.explicit.script import ScriptBase
 from warploom.explicit.translate import kernel_parameters, translate_script
 from warploom.ir.core import Fact, Func
@@ -39,7 +38,7 @@ from warploom.runtime.cache import compiler_package, default_cache, digest, own_
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.jit import ARCHITECTURES, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
-from warploom.runtime.mistakes import user_facing
+from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.worker import Worker, snapshot
@@ -157,8 +156,7 @@ class Script(ScriptBase):
                 help="warploom compiles for sm_90a (H100, H200); NumPy arrays run anywhere",
             )
         kernel = self._compiled(self._request(call, ARCHITECTURES[capability]))
-        if options.get().check:
-            skeleton_check(kernel)
+        skeleton_check(kernel)
         grid = kernel.plan.grid_for(call.values())
         if 0 in grid:
             return None
@@ -356,16 +354,36 @@ def _numbers(call: Call) -> tuple[Any, ...]:
 
 
 def skeleton_check(kernel: CompiledKernel) -> None:
-    """Raises the first problem that `check` finds in a kernel's protocol.  Verdicts are kept on disk."""
-    if getattr(kernel, "is_checked", False):
+    """Raises the first problem that `check` finds in a kernel's protocol; warns where it is not proved, which
+    raises CompileError under WARPLOOM_CHECK=strict.  Verdicts are kept on disk, but of broken kernels."""
+    wanted = options.get().check
+    if wanted is options.Check.OFF:
         return
+    open_points = _not_proved(kernel)
+    if not open_points:
+        return
+    advice = "WARPLOOM_CHECK=strict refuses such kernels, WARPLOOM_CHECK=0 checks none"
+    if wanted is options.Check.STRICT:
+        raise CompileError("not-proved", open_points, kernel.placed.loc, help=advice)
+    if not getattr(kernel, "is_warned", False):
+        kernel.is_warned = True  # type: ignore[attr-defined]
+        warn(format_message("warning", "not-proved", open_points, None, (), advice))
+
+
+def _not_proved(kernel: CompiledKernel) -> str:
+    """What `check` could not prove of a kernel, "" where it proved all.  Raises what is broken."""
+    if (told := getattr(kernel, "not_proved", None)) is not None:
+        return str(told)
     disk, name = default_cache(), digest("check", own_sources(), kernel.request.key)
-    if disk.load("check", name) is None:
+    kept = disk.load("check", name)
+    if kept is None:
         report = kernel.check()
         if report.diagnostics:
             raise report.diagnostics[0]
-        disk.store("check", name, {"verdict": json.dumps({"runs": len(report.runs)}).encode()})
-    kernel.is_checked = True  # type: ignore[attr-defined]
+        kept = {"not proved": b"" if report.ok else str(report).encode()}
+        disk.store("check", name, kept)
+    kernel.not_proved = kept["not proved"].decode()  # type: ignore[attr-defined]
+    return str(kernel.not_proved)  # type: ignore[attr-defined]
 
 
 # ---- tuning
@@ -434,8 +452,7 @@ class TunedScript:
             made = Candidate(i, Config(schedule))
             try:
                 made.kernel = script.compile_for(*args, **kwargs)
-                if options.get().check:
-                    skeleton_check(made.kernel)
+                skeleton_check(made.kernel)
                 made.grid = made.kernel.plan.grid_for(call.values())
                 machine = made.kernel.request.machine()
                 made.skipped = "; ".join(resources_fit(made.kernel.resources, machine))
