@@ -8,7 +8,7 @@
 | WARPLOOM_KEEP | `<dir>` | keep IR, CUDA, PTX and cubin of each kernel there |
 | WARPLOOM_CACHE | `<dir>` or `off` | where kernels are cached (default: `$XDG_CACHE_HOME/warploom`) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
-| WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before they are launched; strict: refuse *not proved* |
+| WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before a launch; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
 """
 
