@@ -29,6 +29,7 @@ class FakeDriver:
         self.results: list[int] = []
         self.params = 0
         self.memory: dict[int, Any] = {}  # what was allocated: address -> bytes (NumPy)
+        self.shared: dict[int, tuple[bytes, int, int]] = {}  # what `share` says of an address
         self.milliseconds: list[float] = []  # of the next launches that are timed
 
     def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
@@ -79,6 +80,9 @@ class FakeDriver:
             into[:] = self.memory[pointer].tobytes()[: len(into)]
             return
         into[:] = bytes(pointer % 251 for _ in range(len(into)))
+
+    def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
+        return self.shared.get(pointer)
 
     def allocate(self, device: int, size: int) -> int:
         data = np.zeros(size, np.uint8)

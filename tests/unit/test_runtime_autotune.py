@@ -18,14 +18,14 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError
-from warploom.runtime import autotune, compiled, jit, launch, worker
-from warploom.runtime.args import _PROBES, KEYS, fields_of, spec_of
+from warploom.runtime import autotune, compiled, jit, launch, snapshot
+from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.autotune import Autotuner, Candidate, judge
-from warploom.runtime.binding import Call
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
 from warploom.runtime.plan import LaunchPlan, ScalarParam
-from warploom.runtime.worker import Snapshot, TimingError, Worker, merge, snapshot
+from warploom.runtime.snapshot import Snapshot, merge
+from warploom.runtime.worker import TimingError, Worker
 from warploom.schedule.model import Knobs
 
 PLAN = LaunchPlan("k", 128, 0, (ScalarParam(0, "Q"),))
@@ -49,6 +49,7 @@ class FakeTimer:
 
     def __init__(self, times: dict[int, float | str]) -> None:
         self.times, self.asked, self.closed = times, list[int](), False
+        self.notes: tuple[str, ...] = ()
 
     def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
         self.asked.append(block_of(kernel))
@@ -276,45 +277,6 @@ def test_mistakes_of_decorators(gpu: Gpu) -> None:
         kernel[(1,)](X, 1000)
 
 
-# ---- snapshots
-
-
-def call_of(**values: Any) -> Call:
-    fields = tuple(f for name, v in values.items() for f in fields_of(name, v))
-    specs = tuple(spec_of(f.value, f.array, f.name) for f in fields)
-    return Call(specs, fields, (), Knobs())
-
-
-def test_snapshots_keep_what_is_shared(gpu: Gpu) -> None:
-    a, b = GpuArray(4096 + 16, (100,)), GpuArray(4096 + 216, (100,))  # overlapping
-    c = GpuArray(1 << 20, (8,), "int8")
-    taken = snapshot(call_of(a=a, b=b, n=7, c=c), 0, restore=[1], zero=[3])
-    assert taken.values == ((0, 16), (0, 216), 7, (1, 0))
-    assert [r.size for r in taken.regions] == [616, 8]
-    assert taken.restore == ((0, 216, 400),) and taken.zero == ((1, 0, 8),)
-    files = [Path(r.file) for r in taken.regions]
-    assert files[0].read_bytes() == bytes([4096 % 251]) * 616
-    Worker(taken).close()
-    assert not any(f.exists() for f in files)
-
-
-def test_neighbours_are_copied_one_by_one(gpu: Gpu) -> None:
-    """They may be of two allocations."""
-    a, b = GpuArray(4096, (64,)), GpuArray(4096 + 256, (64,))
-    taken = snapshot(call_of(a=a, b=b), 0, restore=[1], zero=[])
-    assert [r.size for r in taken.regions] == [256, 256] and taken.values == ((0, 0), (1, 0))
-    assert taken.restore == ((1, 0, 256),)
-    Worker(taken).close()
-
-
-def test_large_arguments_keep_a_share(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "COPIED_BYTES", 1000)
-    taken = snapshot(call_of(a=GpuArray(4096, (2000,), "int8")), 0, [], [])
-    (region,) = taken.regions
-    assert region.size == 2000 and Path(region.file).stat().st_size == 1000
-    Worker(taken).close()
-
-
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)), max_size=8))
 def test_merged_ranges_cover_all_and_are_apart(starts: list[tuple[int, int]]) -> None:
     ranges = [(low, low + n) for low, n in starts]
@@ -322,7 +284,7 @@ def test_merged_ranges_cover_all_and_are_apart(starts: list[tuple[int, int]]) ->
     for low, high in ranges:
         assert low == high or sum(a <= low and high <= b for a, b in merged) == 1
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(merged))
-    assert all(low % worker.ALIGNMENT == 0 for low, _ in merged)
+    assert all(low % snapshot.ALIGNMENT == 0 for low, _ in merged)
 
 
 # ---- the real process, with a pretended GPU
@@ -331,9 +293,11 @@ FAKE_WORKER = """
 import os, sys, time
 from warploom.runtime import worker
 class Arguments:
+    wanted = ()
     def __init__(self, device, regions, values, restore, zero):
         if device == 9: raise RuntimeError("no such device")
         print("noise on stdout")
+    def fill(self, kept, pipe): pass
     def is_broken(self): return self.what == "sticky"
     def time(self, cubin, plan, grid):
         self.what = cubin.decode()
@@ -348,7 +312,7 @@ worker.main()
 
 def make_worker(device: int = 0) -> Worker:
     entry = f"exec({FAKE_WORKER!r})"
-    return Worker(Snapshot(device, (), (), (), ()), entry=entry, limit=0.5)
+    return Worker(Snapshot(device, (), ()), entry=entry, limit=0.5)
 
 
 def order(what: str) -> CompiledKernel:
@@ -404,7 +368,7 @@ def test_the_worker_never_imports_user_code() -> None:
     try:
         launch.CudaDriver()
     except Expected:
-        w = Worker(Snapshot(0, (), (), (), ()))
+        w = Worker(Snapshot(0, (), ()))
         with pytest.raises(TimingError, match="no-driver"):
             w.time(order("fine"), (1, 1, 1))
         w.close()

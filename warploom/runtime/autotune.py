@@ -2,8 +2,8 @@
 
 Candidates are compiled here, on threads (NVRTC releases the GIL), and those that can't launch or spill are
 dropped.  The rest is timed in a worker process (worker.py) that gets cubins, launch plans and copies of
-the arguments, so that a hang, a crash or a broken context costs one worker and never this process.
-The verdict is kept on disk.
+the arguments (snapshot.py), so that a hang, a crash or a broken context costs one worker and never this
+process.  The verdict is kept on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from warploom.runtime.compiled import CompiledKernel, resources_fit
 from warploom.runtime.jit import HITS_KEPT, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.mistakes import user_facing
-from warploom.runtime.worker import TimingError, Worker, snapshot
+from warploom.runtime.snapshot import snapshot
+from warploom.runtime.worker import TimingError, Worker
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
 # so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
@@ -79,15 +80,21 @@ _KNOBS = {name: f.default for name, f in Config.__dataclass_fields__.items() if 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What tuning found for one key.  times: config text -> milliseconds; skipped: -> why."""
+    """What tuning found for one key.  times: config text -> milliseconds; skipped: -> why.  notes: what the
+    timed arguments lacked of the real ones."""
 
     best: int  # index into the configs
     times: Mapping[str, float]
     skipped: Mapping[str, str]
+    notes: Sequence[str] = ()
 
 
 class Timer(Protocol):
-    """Times compiled kernels on one set of arguments; worker.Worker does it in another process."""
+    """Times compiled kernels on one set of arguments; worker.Worker does it in another process.
+
+    notes: what these arguments lack of those of the call."""
+
+    notes: tuple[str, ...]
 
     def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
         """Milliseconds of one launch.  Raises TimingError where it fails, hangs or crashes."""
@@ -418,7 +425,7 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
             help="add a config with smaller blocks or fewer buffers",
         )
     times = {str(c.config): statistics.median(c.times) for c in candidates if not c.skipped}
-    return Verdict(left[0].index, times, skipped)
+    return Verdict(left[0].index, times, skipped, tuple(timer.notes))
 
 
 def _verdict_from(entry: Mapping[str, bytes], configs: int) -> Verdict | None:

@@ -37,6 +37,7 @@ CAPTURE_IMPLICIT = (
     906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream, while another captures
 )
 CONFIGS_KEPT = 64  # launch configurations that a prepared launch remembers: of each grid and stream
+IPC_HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE (CUDA driver API)
 MAPS_KEPT = 4096  # encoded tensor maps that a kernel, and the driver, remember: 128 bytes each
 
 
@@ -77,6 +78,11 @@ class Driver(Protocol):
 
     def copy_out(self, device: int, pointer: int, into: Any) -> None:
         """Fill a writable buffer from device memory, after all work that was given to the device."""
+
+    def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
+        """The allocation that an address lies in as another process can open it (CUDA IPC): handle, the
+        address's offset, bytes from there to its end; after all work that was given to the device.  None
+        where it can't be shared."""
 
     def allocate(self, device: int, size: int) -> int:
         """Address of `size` bytes of device memory, zeroed."""
@@ -297,6 +303,19 @@ class CudaDriver:
             self._call(self._cu.cuCtxSynchronize)
             self._call(self._cu.cuMemcpyDtoH, ctypes.addressof(view), pointer, len(into))
         del view  # releases the buffer
+
+    def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
+        cu = self._cu
+        with self.using(device):
+            self._call(cu.cuCtxSynchronize)
+            failed, base, size = cu.cuMemGetAddressRange(pointer)
+            if failed:
+                return None
+            failed, handle = cu.cuIpcGetMemHandle(base)  # refused for mapped memory and pools
+        if failed:
+            return None
+        offset = pointer - int(base)
+        return ctypes.string_at(handle.getPtr(), IPC_HANDLE_BYTES), offset, int(size) - offset
 
     def allocate(self, device: int, size: int) -> int:
         with self.using(device):

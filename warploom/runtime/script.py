@@ -41,7 +41,8 @@ from warploom.runtime.launch import Prepared, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
-from warploom.runtime.worker import Worker, snapshot
+from warploom.runtime.snapshot import snapshot
+from warploom.runtime.worker import Worker
 from warploom.runtime.workspace import PerStream, asked_for, check_left_clean, on_device, on_host
 from warploom.schedule.model import Knobs
 from warploom.schedule.resources import Room

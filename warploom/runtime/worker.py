@@ -1,9 +1,12 @@
 """Timing in a process of its own, where a kernel may hang, crash or break its context.
 
-The parent (`Worker`) takes a snapshot of the arguments' memory into files, starts
-`python -P -c "… worker.main()"` and sends orders (cubin, launch plan, grid) as pickles of plain data over
-pipes.  No code of the user's runs in the worker.  A worker that answers too late or dies is killed,
-and the next order starts another.
+The parent (`Worker`) starts `python -P -c "… worker.main()"`, hands the arguments over (snapshot.py) and
+sends orders (cubin, launch plan, grid) as pickles of plain data over pipes.  No code of the user's runs in
+the worker, and no kernel in it can write to the user's memory, which is open to it only while it copies.  A
+worker that answers too late or dies is killed, and the next order starts another.
+
+The start: the parent sends what the arguments are, with IPC handles of their memory; the worker says which
+regions it `wants` through the pipe, gets their bytes, and is `ready`.
 
 Protocol of one timing: one launch to see that it works, one to see how long it takes, a short pause, then
 launches for about 10 ms between CUDA events; the median counts.
@@ -12,7 +15,7 @@ launches for about 10 ms between CUDA events; the median counts.
 from __future__ import annotations
 
 import ctypes
-import mmap
+import itertools
 import os
 import pickle
 import select
@@ -20,110 +23,34 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from warploom.runtime.snapshot import PIECE, Snapshot, handle_of, kept_bytes, pieces
+
 if TYPE_CHECKING:
-    from warploom.runtime.binding import Call
     from warploom.runtime.compiled import CompiledKernel
 
-START_LIMIT = 120.0  # seconds for a worker to import, make a context and fill the arguments
+START_LIMIT = 120.0  # seconds for a worker to import, make a context and copy what it can
 TIME_LIMIT = 20.0  # seconds for one order: far above any honest kernel
 BURST_MS = 10.0
 PAUSE_S = 0.02
 MOST_LAUNCHES = 1000
-COPIED_BYTES = 1 << 30  # of all arguments together; beyond, each keeps its share of leading bytes
-ALIGNMENT = 256  # of device memory that cuMemAlloc gives (CUDA C++ Programming Guide, 5.3.2)
 
 
 class TimingError(Exception):
     """A kernel that could not be timed; the text says why."""
 
 
-@dataclass(frozen=True)
-class Region:
-    """A piece of device memory that arguments point into.  `file` holds its first bytes; the worker
-    repeats them up to `size`."""
-
-    size: int
-    file: str
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The arguments of a call as plain data.
-
-    values: numbers, and (region, offset in bytes) for arrays.  restore, zero: (region, offset, bytes)
-    to write back, or zero, before each launch.
-    """
-
-    device: int
-    regions: tuple[Region, ...]
-    values: tuple[Any, ...]
-    restore: tuple[tuple[int, int, int], ...]
-    zero: tuple[tuple[int, int, int], ...]
-    folder: Any = None  # keeps the files; not sent
-
-
-def snapshot(call: Call, device: int, restore: Sequence[int], zero: Sequence[int]) -> Snapshot:
-    """Copies the arrays of a call out of device memory.  Arrays that share memory still do."""
-    from warploom.runtime.launch import driver
-
-    ranges = [None if f.array is None else f.array.bytes_range() for f in call.fields]
-    merged = merge([r for r in ranges if r is not None])
-    total = sum(high - low for low, high in merged)
-    share = min(1.0, COPIED_BYTES / total) if total else 1.0
-    shared = "/dev/shm"
-    folder = tempfile.TemporaryDirectory(
-        prefix="warploom-", dir=shared if os.access(shared, os.W_OK) else None
-    )
-    regions = []
-    for i, (low, high) in enumerate(merged):
-        size = high - low
-        kept = min(size, max(ALIGNMENT, int(size * share)))
-        path = Path(folder.name) / str(i)
-        with path.open("w+b") as file:
-            file.truncate(kept)
-            with mmap.mmap(file.fileno(), kept) as data:
-                driver().copy_out(device, low, data)
-        regions.append(Region(size, str(path)))
-
-    def place(low: int) -> tuple[int, int]:
-        for i, (start, end) in reversed([*enumerate(merged)]):
-            if start <= low <= end:
-                return i, low - start
-        return 0, 0  # an array without elements, outside all others
-
-    values = tuple(f.value if f.array is None else place(f.array.pointer) for f in call.fields)
-
-    def spans(indices: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-        found = [r for i in indices if (r := ranges[i]) is not None and r[0] < r[1]]
-        return tuple((*place(low), high - low) for low, high in found)
-
-    return Snapshot(device, tuple(regions), values, spans(restore), spans(zero), folder)
-
-
-def merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The union of byte ranges as disjoint ones, starts rounded down to the allocator's alignment.  Ranges
-    that only touch may be of two allocations, out of which one copy can't read."""
-    found: list[tuple[int, int]] = []
-    for low, high in sorted((low - low % ALIGNMENT, high) for low, high in ranges if low < high):
-        if found and low < found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], high)
-        else:
-            found.append((low, high))
-    return found
-
-
 # ---- the parent's side
 
 
 class Worker:
-    """A worker process, started when there is something to time and again after it was lost."""
+    """A worker process, started when there is something to time and again after it was lost.
+
+    notes: what the timings don't show, such as arrays of which only a part was copied."""
 
     def __init__(
         self,
@@ -132,6 +59,7 @@ class Worker:
         entry: str = "from warploom.runtime.worker import main; main()",
         limit: float | None = None,
     ) -> None:
+        self.notes: tuple[str, ...] = ()
         self._arguments = arguments
         self._entry = entry
         self._limit = TIME_LIMIT if limit is None else limit
@@ -141,7 +69,8 @@ class Worker:
         """Milliseconds of one launch.  Raises TimingError where it fails, hangs or crashes."""
         if self._process is None:
             self._start()
-        what, answer = self._ask((kernel.cubin, kernel.plan.to_json(), grid), self._limit)
+        order = _packed((kernel.cubin, kernel.plan.to_json(), grid))
+        what, answer = self._ask([order], self._limit, "the kernel hangs")
         if what == "ms":
             return float(answer)
         if what == "broken":  # the context is lost: the next order needs a new process
@@ -149,37 +78,64 @@ class Worker:
         raise TimingError(str(answer))
 
     def close(self) -> None:
-        """End the process and remove the files."""
+        """End the process."""
         self._kill()
-        if self._arguments.folder is not None:
-            self._arguments.folder.cleanup()
 
     def _start(self) -> None:
+        a = self._arguments
+        handles = [handle_of(a.device, r) for r in a.regions]
+        try:
+            self._hand_over(handles)
+        except TimingError:
+            if not any(handles):
+                raise
+            self._hand_over([None] * len(handles))  # sharing may be what failed
+
+    def _hand_over(self, handles: Sequence[tuple[bytes, int] | None]) -> None:
+        """Start a process and give it the arguments.  Raises TimingError."""
         root = str(Path(__file__).parent.parent.parent)
         code = f"import sys; sys.path.insert(0, {root!r}); {self._entry}"
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        command = [sys.executable, "-P", "-c", code]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         a = self._arguments
-        what, answer = self._ask(
-            (a.device, [(r.size, r.file) for r in a.regions], a.values, a.restore, a.zero),
-            START_LIMIT,
+        sizes = [r.size for r in a.regions]
+        header = (a.device, list(zip(sizes, handles, strict=True)), a.values, a.restore, a.zero)
+        wanted = self._expect("wants", [_packed(header)])
+        regions = [a.regions[i] for i in wanted]
+        kept = kept_bytes(regions)
+        self.notes = tuple(
+            f"{', '.join(r.names)}: the first {n:,} of {r.size:,} bytes, repeated"
+            for r, n in zip(regions, kept, strict=True)
+            if n < r.size
         )
-        if what != "ready":
+        data = (p for r, n in zip(regions, kept, strict=True) for p in pieces(a.device, r, n))
+        self._expect("ready", itertools.chain([_packed(kept)], data))
+
+    def _expect(self, wish: str, messages: Iterable[bytes | bytearray]) -> Any:
+        """What the worker answers to a part of the start."""
+        what, answer = self._ask(messages, START_LIMIT, "it does not start")
+        if what != wish:
             self._kill()
             raise TimingError(f"the timing worker does not start: {answer}")
+        return answer
 
-    def _ask(self, order: Any, limit: float) -> tuple[str, Any]:
-        """Send an order, wait for the answer.  Raises TimingError (and kills) on silence and death."""
+    def _ask(
+        self, messages: Iterable[bytes | bytearray], limit: float, silence: str
+    ) -> tuple[str, Any]:
+        """Send, and wait for the answer.  Raises TimingError (and kills) on silence and death."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
-            _send(process.stdin, order)
-            answer: tuple[str, Any] = _receive(process.stdout, time.monotonic() + limit)
+            for message in messages:
+                _send(process.stdin, message, limit)
+            answer: tuple[str, Any] = _receive(process.stdout, limit)
             return answer
         except TimeoutError:
             self._kill()
-            raise TimingError(f"no answer in {limit:g} s: the kernel hangs") from None
+            raise TimingError(f"no answer in {limit:g} s: {silence}") from None
         except (EOFError, OSError, pickle.UnpicklingError):
             code = self._kill()
             raise TimingError(f"the timing worker died (exit status {code})") from None
@@ -192,29 +148,32 @@ class Worker:
         code = process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:  # what was not yet written has no reader
-                    continue
+                pipe.close()
         return code
 
 
-def _send(pipe: IO[bytes], message: Any) -> None:
+def _packed(message: Any) -> bytes:
     data = pickle.dumps(message)
-    pipe.write(struct.pack("<Q", len(data)) + data)
-    pipe.flush()
+    return struct.pack("<Q", len(data)) + data
 
 
-def _receive(pipe: IO[bytes], deadline: float | None = None) -> Any:
-    """The next message.  Raises EOFError at the end, TimeoutError after the deadline."""
+def _send(pipe: IO[bytes], data: bytes | bytearray, limit: float) -> None:
+    """All bytes into a pipe that doesn't block.  Raises TimeoutError where none moves for `limit` seconds."""
+    left = memoryview(data)
+    while left:
+        _wait(pipe, select.POLLOUT, limit)
+        left = left[os.write(pipe.fileno(), left) :]
+
+
+def _receive(pipe: IO[bytes], limit: float | None = None) -> Any:
+    """The next message.  Raises EOFError at the end, TimeoutError after `limit` seconds."""
+    deadline = None if limit is None else time.monotonic() + limit
 
     def read(n: int) -> bytes:
         data = b""
         while len(data) < n:
             if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0 or not select.select([pipe], [], [], left)[0]:
-                    raise TimeoutError
+                _wait(pipe, select.POLLIN, deadline - time.monotonic())
             piece = os.read(pipe.fileno(), n - len(data))
             if not piece:
                 raise EOFError
@@ -225,6 +184,26 @@ def _receive(pipe: IO[bytes], deadline: float | None = None) -> Any:
     return pickle.loads(read(length))
 
 
+def _wait(pipe: IO[bytes], event: int, seconds: float) -> None:
+    """Until a pipe is ready, or broken.  Raises TimeoutError."""
+    poll = select.poll()  # select.select takes no file numbers from 1024 on
+    poll.register(pipe.fileno(), event)
+    if seconds <= 0 or not poll.poll(seconds * 1000):
+        raise TimeoutError
+
+
+def _read(pipe: IO[bytes], n: int) -> bytearray:
+    """The next n bytes.  Raises EOFError."""
+    data = bytearray(n)
+    left = memoryview(data)
+    while left:
+        got = os.readv(pipe.fileno(), [left])
+        if not got:
+            raise EOFError
+        left = left[got:]
+    return data
+
+
 # ---- the worker's side
 
 
@@ -233,32 +212,40 @@ def main() -> None:
     orders = os.fdopen(os.dup(0), "rb", buffering=0)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not reach the pipe
+
+    def answer(what: str, value: Any) -> None:
+        answers.write(_packed((what, value)))
+        answers.flush()
+
     try:
         arguments = _Arguments(*_receive(orders))
+        answer("wants", arguments.wanted)
+        arguments.fill(_receive(orders), orders)
     except Exception as e:
-        _send(answers, ("failed", f"{type(e).__name__}: {e}"))
+        answer("failed", f"{type(e).__name__}: {e}")
         return
-    _send(answers, ("ready", None))
+    answer("ready", None)
     while True:
         try:
             cubin, plan, grid = _receive(orders)
         except EOFError:
             return
-        answer: tuple[str, Any]
         try:
-            answer = ("ms", arguments.time(cubin, plan, grid))
+            answer("ms", arguments.time(cubin, plan, grid))
         except Exception as e:
-            answer = ("broken" if arguments.is_broken() else "failed", str(e).splitlines()[0])
-        _send(answers, answer)
+            answer("broken" if arguments.is_broken() else "failed", str(e).splitlines()[0])
 
 
 class _Arguments:
-    """The arguments in this process's device memory."""
+    """The arguments in this process's device memory.
+
+    regions: bytes, and handle and offset where the parent shares them.  wanted: those that could not be had
+    that way, whose bytes `fill` reads."""
 
     def __init__(
         self,
         device: int,
-        regions: Sequence[tuple[int, str]],
+        regions: Sequence[tuple[int, tuple[bytes, int] | None]],
         values: Sequence[Any],
         restore: Sequence[tuple[int, int, int]],
         zero: Sequence[tuple[int, int, int]],
@@ -269,33 +256,53 @@ class _Arguments:
 
         self.cu, self.driver, self.device = cu, CudaDriver(), device
         self.call(cu.cuCtxSetCurrent, self.driver.context(device))
-        self.bases = [self._fill(size, Path(file)) for size, file in regions]
+        self.sizes = [size for size, _ in regions]
+        self.bases = [int(self.call(cu.cuMemAlloc, size)) for size in self.sizes]
+        self.wanted = [i for i, (_, shared) in enumerate(regions) if not self._copied(i, shared)]
         self.values = tuple(self.bases[v[0]] + v[1] if isinstance(v, tuple) else v for v in values)
-        self.restored = []
-        for region, offset, size in restore:
-            address = self.bases[region] + offset
-            saved = int(self.call(cu.cuMemAlloc, size))
-            self.call(cu.cuMemcpyDtoD, saved, address, size)
-            self.restored.append((address, saved, size))
+        self.restore = restore
         self.zeroed = [(self.bases[region] + offset, size) for region, offset, size in zero]
-        self.call(cu.cuCtxSynchronize)
-        self.events = [self.call(cu.cuEventCreate, 0) for _ in range(2 * MOST_LAUNCHES)]
 
     def call(self, function: Any, *args: Any) -> Any:
         result, *values = function(*args)
         self.driver.check(result, function.__name__)
         return values[0] if values else None
 
-    def _fill(self, size: int, file: Path) -> int:
-        """Device memory of `size` bytes that repeats the file's."""
-        base = int(self.call(self.cu.cuMemAlloc, size))
-        with file.open("r+b") as f, mmap.mmap(f.fileno(), 0) as data:
-            view = (ctypes.c_char * len(data)).from_buffer(data)
-            for at in range(0, size, len(data)):
-                n = min(len(data), size - at)
-                self.call(self.cu.cuMemcpyHtoD, base + at, ctypes.addressof(view), n)
-            del view  # releases the map
-        return base
+    def _copied(self, i: int, shared: tuple[bytes, int] | None) -> bool:
+        """Copy a region out of the parent's memory; False where that can't be opened here."""
+        if shared is None:
+            return False
+        cu, (data, offset) = self.cu, shared
+        handle = cu.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), data, len(data))
+        lazily = cu.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS  # the only flag that there is
+        result, opened = cu.cuIpcOpenMemHandle(handle, lazily)
+        if result:
+            return False
+        self.call(cu.cuMemcpyDtoD, self.bases[i], int(opened) + offset, self.sizes[i])
+        self.call(cu.cuCtxSynchronize)
+        self.call(cu.cuIpcCloseMemHandle, opened)
+        return True
+
+    def fill(self, kept: Sequence[int], pipe: IO[bytes]) -> None:
+        """Read the first `kept` bytes of each wanted region, and repeat them up to its end."""
+        cu = self.cu
+        for i, n in zip(self.wanted, kept, strict=True):
+            base, size = self.bases[i], self.sizes[i]
+            for at in range(0, n, PIECE):
+                piece = _read(pipe, min(PIECE, n - at))
+                view = (ctypes.c_char * len(piece)).from_buffer(piece)
+                self.call(cu.cuMemcpyHtoD, base + at, ctypes.addressof(view), len(piece))
+            for at in range(n, size, max(1, n)):
+                self.call(cu.cuMemcpyDtoD, base + at, base, min(n, size - at))
+        self.restored = []
+        for region, offset, size in self.restore:
+            address = self.bases[region] + offset
+            saved = int(self.call(cu.cuMemAlloc, size))
+            self.call(cu.cuMemcpyDtoD, saved, address, size)
+            self.restored.append((address, saved, size))
+        self.call(cu.cuCtxSynchronize)
+        self.events = [self.call(cu.cuEventCreate, 0) for _ in range(2 * MOST_LAUNCHES)]
 
     def is_broken(self) -> bool:
         """Whether the context reports an error that stays (CUDA driver API, "sticky" errors)."""
