@@ -150,13 +150,26 @@ def return_in_loop(p, n):
             return  # error[return-nested]: a return inside a loop
 
 
+@wl.jit
+def sometimes(n):
+    if n > 0:  # error[if-type]: the arms give i32 and None
+        if n > 5:
+            return n
+        n += 1
+
+
+@bad("*f32 i32", of=sometimes)
+def value_returned_on_some_paths(p, n):
+    tl.store(p, sometimes(n))
+
+
 @bad("*f32 i32")
-def return_on_some_paths(p, n):
+def assigned_on_some_of_the_paths_that_go_on(p, n):
     if n > 0:
         if n > 5:
-            return  # error[return-nested]: a return that only some paths through this if reach
-        tl.store(p, 1.0)
-    tl.store(p, 2.0)
+            return
+        x = 1.0
+    tl.store(p, x)  # error[undefined-name]: x has no value here: only one arm of an if assigns it
 
 
 @bad("*f32 i32")

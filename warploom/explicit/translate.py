@@ -13,7 +13,8 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from warploom.explicit.assemble import assemble
@@ -42,6 +43,7 @@ from warploom.explicit.program import (
 )
 from warploom.explicit.script import NAMESPACES, Class, ScriptBase
 from warploom.explicit.surface import Wait, block_index, grid_size
+from warploom.frontend.branches import FLAG, RESULT, Arm, Outcome
 from warploom.frontend.coerce import (
     Const,
     describe,
@@ -55,7 +57,7 @@ from warploom.frontend.scope import Binding, Scope, admit, assigned_names, leave
 from warploom.frontend.source import Function, call_signature, parse_function
 from warploom.frontend.translate import Statements, typed
 from warploom.frontend.vocabulary import SYMBOLS
-from warploom.ir.core import Fact, Func, Region, Type, Value
+from warploom.ir.core import Builder, Fact, Func, Region, Type, Value
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.ops.cluster import MAX_CTAS
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
@@ -156,7 +158,6 @@ class ScriptStatements(Statements):
         super().__init__(*args)
         self.declared: dict[str, DType] = {}  # variables with a type of their own
         self.loops: list[_Loop] = []
-        self.arm_flights: list[dict[Value, int]] = []
 
     @property
     def program(self) -> Program:
@@ -639,13 +640,12 @@ class ScriptStatements(Statements):
                 f"a script can't enter {describe(entered)}",
                 "use self.thread_group, warp_group, single_warp or single_thread",
             )
-        self._no_return(node.body, "a thread group")
         with self.at(item.context_expr):
             threads = self._inside(entered)
         saved = dict(self.scope)
         if threads is None:  # the group is the one that runs already
             self._index(item)
-            self.block(node.body)
+            self.ends(node.body, "a thread group")
         elif threads.kind == "one":
             self._elect(node, threads)
             self._forget(saved, "one thread assigns it, the others do not know it")
@@ -686,7 +686,7 @@ class ScriptStatements(Statements):
         emitter, p = self.emitter, self.program
         p.threads.append(threads)
         with emitter.inside(emitter.builder.nested()) as builder:
-            self.block(node.body)
+            self.ends(node.body, "a thread group")
             emitter.loc = self.loc(node)
             emitter.emit(control.yield_)
         p.threads.pop()
@@ -703,7 +703,7 @@ class ScriptStatements(Statements):
                 with self.at(item.context_expr):
                     index = emitter.emit(task.replica_id) if e.replicas > 1 else Const(0, i32)
                     self.assign(item.optional_vars, index)
-            self.block(node.body)
+            self.ends(node.body, "a thread group")
             emitter.loc = self.loc(node)
             emitter.emit(control.yield_)
             p.body = outer
@@ -734,31 +734,34 @@ class ScriptStatements(Statements):
 
     # ---- if
 
-    def _arm(self, body: Sequence[ast.stmt]) -> Any:
-        state = self.program.state
-        before = dict(state.flight)
-        out = super()._arm(body)
-        self.arm_flights.append(state.flight)
-        state.flight = before
-        return out
+    def _built(
+        self, builder: Builder, scope: Scope, translate: Callable[[], Outcome], state: Any = None
+    ) -> Arm:
+        """An arm's `state` is what is in flight at its end."""
+        program = self.program.state
+        before = program.flight
+        program.flight = dict(before if state is None else state)
+        arm = super()._built(builder, scope, translate)
+        arm, program.flight = replace(arm, state=program.flight), before
+        return arm
 
-    def _join(self, node: ast.If, c: Value, arms: Any, names: list[str]) -> None:
-        flights = self.arm_flights[-2:]
-        del self.arm_flights[-2:]
-        (_, then, _), (_, other, _) = arms
+    def _join(self, where: ast.AST, c: Value, arms: list[Arm], names: Sequence[str]) -> None:
+        flights = [a.state for a in arms]
+        then, other = (a.scope for a in arms)
         changed = {
             n
             for n, b in self.scope.items()
             if any(n in s and s[n].value is not b.value for s in (then, other))
         }
-        names = sorted({*names, *changed})
+        told = [n for n in (FLAG, RESULT) if n in names]
+        names = sorted({*names, *changed} - {*told})
         for name in names:  # parts of shared memory can't be carried out of an if
             if any(n in s and _is_static(s[n].value) for s in (then, other) for n in (name,)):
                 if name in then and name in other and then[name].value is other[name].value:
                     continue
                 for s in (then, other):
                     s.pop(name, None)
-        super()._join(node, c, arms, names)
+        super()._join(where, c, arms, [*names, *told])
         flight = self.program.state.flight
         for v in {*flights[0], *flights[1]}:
             flight[v] = min(f[v] for f in flights if v in f)

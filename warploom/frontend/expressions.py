@@ -8,7 +8,7 @@ import difflib
 import inspect
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -404,13 +404,13 @@ class Expressions(ABC):
         return self.emitter.carried(x)
 
     def if_(
-        self, c: Value, arms: list[Builder], values: list[tuple[Value, ...]], hints: list[str]
+        self, c: Value, arms: list[Builder], values: Sequence[Sequence[Value]], hints: list[str]
     ) -> tuple[Value, ...]:
         """An `if` op of two finished arms."""
         regions = []
         for builder, out in zip(arms, values, strict=True):
             with self.emitter.inside(builder):
-                yield_(self.emitter, out)
+                yield_(self.emitter, tuple(out))
             regions.append(Region((), tuple(builder.ops)))
         return self.emitter.append(control.if_, (c,), hints, regions=tuple(regions))
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from warploom import language
 from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.frontend.branches import Branches, Outcome
 from warploom.frontend.coerce import (
     Const,
     Emitter,
@@ -27,7 +29,6 @@ from warploom.frontend.coerce import (
     translating,
     yield_,
 )
-from warploom.frontend.expressions import Expressions
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
     Binding,
@@ -35,7 +36,6 @@ from warploom.frontend.scope import (
     assigned_names,
     leaves,
     rebuild,
-    same,
     skeleton,
     summary,
     types_of,
@@ -43,7 +43,7 @@ from warploom.frontend.scope import (
 from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.source import Function, parameters, parse_function
 from warploom.frontend.vocabulary import SYMBOLS
-from warploom.ir.core import Builder, Fact, Func, Level, Region, Type, Value
+from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64
 from warploom.language.core import Constexpr, Descriptor, async_task, static_range
@@ -161,33 +161,16 @@ def _returns(tree: ast.FunctionDef) -> list[ast.Return]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
 
 
-def _has_return(body: Iterable[ast.stmt]) -> bool:
-    return any(isinstance(n, ast.Return) for s in body for n in ast.walk(s))
-
-
-def _always_returns(body: Sequence[ast.stmt]) -> bool:
-    match body[-1] if body else None:
-        case ast.Return():
-            return True
-        case ast.If(body=then, orelse=other):
-            return _always_returns(then) and _always_returns(other)
-    return False
-
-
-@dataclass(frozen=True)
-class _Returned:
-    """A block that ended in a return, with its value."""
-
-    value: Any
-
-
-class Statements(Expressions):
+class Statements(Branches):
     """Translates the statements of one function body."""
 
     def body(self) -> Any:
         """The whole function; gives what it returns."""
-        outcome = self.block(self.source.tree.body)
-        return outcome.value if outcome is not None else None
+        statements = self.source.tree.body
+        at_the_end = ast.copy_location(ast.Return(None), statements[-1])
+        outcome = self.block([*statements, at_the_end])
+        assert outcome is not None and outcome.when is None
+        return outcome.value
 
     def kernel_body(self) -> None:
         """The whole function, which is the kernel: it returns nothing.  Raises CompileError."""
@@ -201,24 +184,13 @@ class Statements(Expressions):
                 help="store results through a pointer argument",
             )
 
-    def block(self, statements: Sequence[ast.stmt]) -> _Returned | None:
-        """Statements in order; a _Returned where a return ends them."""
-        for i, statement in enumerate(statements):
-            match statement:
-                case ast.Return():
-                    return _Returned(self.expr(statement.value) if statement.value else None)
-                case ast.If():
-                    with self.at(statement):
-                        done, outcome = self.if_statement(statement, statements[i + 1 :])
-                    if done:
-                        return outcome
-                case _:
-                    visit = getattr(self, f"stmt_{type(statement).__name__}", None)
-                    if visit is None:
-                        self.unsupported(statement)
-                    with self.at(statement):
-                        visit(statement)
-        return None
+    def statement(self, node: ast.stmt) -> Outcome:
+        visit = getattr(self, f"stmt_{type(node).__name__}", None)
+        if visit is None:
+            self.unsupported(node)
+        with self.at(node):
+            outcome: Outcome = visit(node)
+        return outcome
 
     # -- assignments
 
@@ -326,132 +298,17 @@ class Statements(Expressions):
                 ids = ids if isinstance(ids, tuple) else (ids,)
                 tasks = frozenset(f"user{static_int(i, 'a task id')}" for i in ids)
         saved, self.emitter.builder.tasks = self.emitter.builder.tasks, tasks
-        self._no_return(node.body, "a with block")
-        self.block(node.body)
+        self.ends(node.body, "a with block")
         self.emitter.builder.tasks = saved
-
-    def _no_return(self, body: Sequence[ast.stmt], where: str) -> None:
-        for s in body:
-            for n in ast.walk(s):
-                if isinstance(n, ast.Return):
-                    self.fail(
-                        n,
-                        "return-nested",
-                        f"a return inside {where}",
-                        "return at the end, or put the rest of the function under an if",
-                    )
-
-    # -- if
-
-    def if_statement(self, node: ast.If, rest: Sequence[ast.stmt]) -> tuple[bool, _Returned | None]:
-        """An if, and where an arm of it returns also the statements after it.
-
-        Gives (everything is done, the outcome)."""
-        test = self.expr(node.test)
-        with self.at(node.test):
-            c = self.condition(test)
-        if isinstance(c, bool):
-            outcome = self.block(node.body if c else node.orelse)
-            return outcome is not None, outcome
-        then, other = list(node.body), list(node.orelse)
-        if _has_return(then) or _has_return(other):
-            return True, self._returning_if(node, c, then, other, list(rest))
-        arms = [self._arm(then), self._arm(other)]
-        self._join(node, c, arms, sorted(assigned_names([*then, *other])))
-        return False, None
-
-    def _arm(self, body: Sequence[ast.stmt]) -> tuple[Builder, Scope, _Returned | None]:
-        """One arm, built apart, with the variables as it leaves them."""
-        saved, self.scope = self.scope, dict(self.scope)
-        with self.emitter.inside(self.emitter.builder.nested()) as builder:
-            outcome = self.block(body)
-        after, self.scope = self.scope, saved
-        return builder, after, outcome
-
-    def _join(
-        self,
-        node: ast.If,
-        c: Value,
-        arms: list[tuple[Builder, Scope, _Returned | None]],
-        names: list[str],
-    ) -> None:
-        """The if op, and the variables that it changes."""
-        (then, then_scope, _), (other, other_scope, _) = arms
-        merged: list[str] = []
-        for name in names:
-            a, b = then_scope.get(name), other_scope.get(name)
-            if a is None or b is None:
-                only = a or b or Binding(None, self.loc(node.test))
-                self.lost[name] = ("only one arm of an if assigns it", only.loc)
-                self.scope.pop(name, None)
-            elif not same(a.value, b.value):
-                self._same_kind(node, name, a, b)
-                merged.append(name)
-            else:
-                self.scope[name] = a
-        values: list[tuple[Value, ...]] = []
-        for builder, after in ((then, then_scope), (other, other_scope)):
-            with self.emitter.inside(builder):
-                values.append(
-                    tuple(self.emitter.carried(x) for n in merged for x in leaves(after[n].value))
-                )
-        hints = [n for n in merged for _ in leaves(then_scope[n].value)]
-        with self.at(node.test):
-            results = iter(self.if_(c, [then, other], values, hints))
-        for name in merged:
-            binding = then_scope[name]
-            self.scope[name] = Binding(rebuild(binding.value, results), binding.loc)
-
-    def _same_kind(self, node: ast.If, name: str, a: Binding, b: Binding) -> None:
-        """Refuse a variable that the arms leave with different types."""
-        x, y = a.value, b.value
-        emitter = self.emitter
-        if skeleton(x) == skeleton(y) and types_of(emitter, x) == types_of(emitter, y):
-            return
-        raise CompileError(
-            "if-type",
-            f"{name} is {summary(emitter, x)} in one arm and {summary(emitter, y)} in the other",
-            b.loc if b.loc.line != a.loc.line else self.loc(node.test),
-            (Note(f"{name} is {summary(emitter, x)} here", a.loc),),
-            "give it one type, as in x.to(tl.float32), or use two variables",
-        )
-
-    def _returning_if(
-        self,
-        node: ast.If,
-        c: Value,
-        then: list[ast.stmt],
-        other: list[ast.stmt],
-        rest: list[ast.stmt],
-    ) -> _Returned:
-        """An if with a return inside: the arm that goes on takes the rest of the function with it."""
-        if not _always_returns(then) and not _always_returns(other):
-            found = next(
-                n for s in (*then, *other) for n in ast.walk(s) if isinstance(n, ast.Return)
-            )
-            self.fail(
-                found,
-                "return-nested",
-                "a return that only some paths through this if reach",
-                "let one arm of the outer if always return, or use a flag",
-            )
-        then += [] if _always_returns(then) else rest
-        other += [] if _always_returns(other) else rest
-        outcomes = [self._arm(then), self._arm(other)]
-        results = [o.value if o is not None else None for _, _, o in outcomes]
-        builders = [b for b, _, _ in outcomes]
-        with self.at(node.test):
-            return _Returned(self.merge(c, builders, results, ["result"]))
 
     # -- loops
 
-    def stmt_For(self, node: ast.For) -> None:
+    def stmt_For(self, node: ast.For) -> Outcome:
         if node.orelse:
             self.fail(
                 node.orelse[0], "unsupported", "kernels can't use for … else", "drop the else"
             )
         space = self.expr(node.iter)
-        self._no_return(node.body, "a loop")
         match space:
             case static_range():
                 with self.at(node.iter):
@@ -460,9 +317,9 @@ class Statements(Expressions):
                     )
                     if bounds[2] == 0:
                         refuse("range-step", "a range with step 0", "use a step other than 0")
-                self._unroll(node, range(*bounds))
+                return self._unroll(node, range(*bounds))
             case tuple():
-                self._unroll(node, space)
+                return self._unroll(node, space)
             case language.range():
                 self._loop(node, space)
             case _:
@@ -472,11 +329,18 @@ class Statements(Expressions):
                     f"can't iterate over {describe(space)}",
                     "loop over range, tl.range, tl.static_range or a tuple",
                 )
+        return None
 
-    def _unroll(self, node: ast.For, items: Iterable[Any]) -> None:
-        for item in items:
+    def _unroll(self, node: ast.For, items: Sequence[Any]) -> Outcome:
+        for i, item in enumerate(items):
             self.assign(node.target, item, rename=False)
-            self.block(node.body)
+            outcome = self.block(node.body)
+            if outcome is not None:
+                left = items[i + 1 :]
+                return self.unless_returned(
+                    node, outcome, [node] if left else [], partial(self._unroll, node, left)
+                )
+        return None
 
     def _bounds(self, node: ast.For, space: language.range) -> tuple[list[Value], bool]:
         """lo, hi, step in one integer type, step positive; and whether the loop runs backwards."""
@@ -571,7 +435,7 @@ class Statements(Expressions):
         params = self._enter(carried, before, init)
         with emitter.inside(emitter.builder.nested()) as builder:
             start()
-            self.block(body)
+            self.ends(body, "a loop")
             for name in carried:
                 self._unchanged_kind(node, name, before[name], self.scope.get(name))
             with self.at(node):
@@ -633,7 +497,6 @@ class Statements(Expressions):
             self.fail(
                 node.orelse[0], "unsupported", "kernels can't use while … else", "drop the else"
             )
-        self._no_return(node.body, "a loop")
         emitter = self.emitter
         carried, before, init = self._carried(node.body, set())
         saved = self.scope
