@@ -24,6 +24,7 @@ from typing import Any
 import warploom as wl
 import warploom.language as tl
 from warploom.errors import LaunchError
+from warploom.kernels.entry import HALVES, Entry, Given
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -357,6 +358,8 @@ def _config(
     return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
 
 
+HEAD_SIZES = range(16, 129, 16)  # what registers and shared memory hold, in the K of a wgmma
+
 # Rows of parts that a program joins; and from how many blocks on that a program is saved parts are worth a
 # trial: they have more ends, and the joining takes 4 µs behind the kernel (some three blocks' time).
 ROWS = 16
@@ -412,11 +415,48 @@ def for_call(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> lis
     return [c for c in configs if c in mine and c.kwargs["PARTS"] <= with_parts]
 
 
-attention = wl.autotune(
+def check_attention(given: Given) -> None:
+    """Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), dense, of one 16-bit dtype, O apart
+    from the others; lse (heads, seq) where it is asked for; counter two integers.  Raises LaunchError."""
+    named = given.named
+    heads, seq, d = given.number("heads"), given.number("seq"), given.number("D", least=1)
+    given.number("section", least=1)
+    shared_by = given.number("SHARED_BY", least=1)
+    _head_size(given, "D", d)
+    if heads % shared_by:
+        text = f"a divisor of the {heads} heads of q"
+        raise given.refuse("SHARED_BY", str(shared_by), text, "give each head of k as many of q")
+    q = given.dense("q_ptr", (heads, seq, d), HALVES)
+    for name in ("k_ptr", "v_ptr"):
+        given.dense(name, (heads // shared_by, seq, d), (q.dtype,))
+    given.dense("o_ptr", (heads, seq, d), (q.dtype,))
+    given.dense("counter_ptr", (2,), ("i32",))
+    results = ["o_ptr", "counter_ptr"]
+    if named["LSE"]:
+        given.dense("lse_ptr", (heads, seq), ("f32",))
+        results.append("lse_ptr")
+    if named["parts_ptr"] is not None:
+        parts = given.array("parts_ptr", ("f32",))
+        given.dense("parts_ptr", (math.prod(parts.shape),), ("f32",))
+        results.append("parts_ptr")
+    given.apart(*results)
+
+
+def _head_size(given: Given, name: str, d: int) -> None:
+    if d not in HEAD_SIZES:
+        sizes = ", ".join(map(str, HEAD_SIZES))
+        help = "pad q, k and v with zeros up to one of them, and give the scale"
+        raise given.refuse(name, str(d), f"one of {sizes}", help)
+
+
+attention = Entry(
+    "attention",
+    attention_forward,
+    check_attention,
     configs=[c for configs in ATTENTION_CONFIGS.values() for c in configs],
     key=["heads", "seq", "D", "CAUSAL"],
     prune_configs_by={"early_config_prune": for_call},
-)(attention_forward)
+)
 """`attention_forward`, tuned:
 `attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`;
 `attend` also joins parts."""
@@ -442,16 +482,31 @@ def attend(
 
     q and o (heads, seq, d), k and v (heads / n, seq, d), lse (heads, seq) f32, counter: two zeros (i32).
     parts: `parts_size(heads, seq, d, programs, causal)` elements (f32), None where that is 0.  scale: 1/√d
-    by default.  config: instead of the one that is fastest (`attention`)."""
-    heads, seq, d = q.shape
-    shared_by = heads // k.shape[0]
+    by default.  config: instead of the one that is fastest (`attention`).
+
+    Arrays are dense and apart from one another: transposed heads are to be made contiguous.  Raises
+    LaunchError on any others."""
+    given = Given("attend", {"q": q, "k": k, "programs": programs, "scale": scale})
+    heads, seq, d = given.sizes("q", "heads, seq, d", HALVES)
+    heads_kv = given.sizes("k", "heads, seq, d", HALVES)[0]
+    programs = given.number("programs", least=1)
+    _head_size(given, "d", d)
+    if heads % max(1, heads_kv):
+        whole = f"as many as q, {heads}, or a divisor of that"
+        raise given.refuse(
+            "k", f"of {heads_kv} heads", whole, "repeat or leave out heads of k and v"
+        )
+    shared_by = max(1, heads // max(1, heads_kv))
     log2_e = 1 / float(LN_2.value)
     section = section_of(heads, seq, d, shared_by)
-    scale = d**-0.5 if scale is None else scale
+    scale = d**-0.5 if scale is None else given.finite("scale")
     args = (q, k, v, o, lse, counter, heads, seq, section, scale * log2_e)
     meta = {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by, "LSE": want_lse}
+    asked = meta if parts is None else meta | {"parts_ptr": parts}
+    attention.look_at(args, asked)
+    if not heads * seq:
+        return
     if config is None:
-        given = meta if parts is None else meta | {"parts_ptr": parts}
-        config = attention.choose(grid_of(heads, seq, programs), args, given)
+        config = attention.choose(grid_of(heads, seq, programs), args, asked)
     for kernel, its, how in launches(args, programs, parts, **meta, **config.all_kwargs):
         kernel[how.pop("grid")](*its, **how)

@@ -15,10 +15,13 @@ of A for two dots, of which the compiler makes one.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import warploom as wl
 import warploom.language as tl
+from warploom.kernels.entry import BYTES, FLOATS, HALVES, Entry, Given
 from warploom.kernels.gemm import config, grouped_tile
 
 
@@ -85,8 +88,24 @@ DUAL_FP8_CONFIGS = [
 ]
 
 
-dual_gemm = wl.autotune(configs=DUAL_CONFIGS, key=["M", "N", "K"])(dual_gemm_forward)
+def check_dual(given: Given, dtypes: Sequence[str]) -> None:
+    """A (M×K), B1 and B2 (N×K) and C (M×N) are dense, the operands of one of these dtypes, C apart from them.
+    Raises LaunchError."""
+    m, n, k = (given.number(name) for name in "MNK")
+    a = given.dense("a_ptr", (m, k), dtypes)
+    given.dense("b1_ptr", (n, k), (a.dtype,))
+    given.dense("b2_ptr", (n, k), (a.dtype,))
+    given.dense("c_ptr", (m, n), FLOATS)
+    given.apart("c_ptr")
+
+
+def _tuned(name: str, configs: list[wl.Config], dtypes: Sequence[str]) -> Entry:
+    check = functools.partial(check_dual, dtypes=dtypes)
+    return Entry(name, dual_gemm_forward, check, configs, key=["M", "N", "K"])
+
+
+dual_gemm = _tuned("dual_gemm", DUAL_CONFIGS, HALVES)
 """16-bit operands: `dual_gemm[persistent_grid(M, N, sms)](a, b1, b2, c, 1.0, 1.0, M, N, K)`."""
 
-dual_gemm_fp8 = wl.autotune(configs=DUAL_FP8_CONFIGS, key=["M", "N", "K"])(dual_gemm_forward)
+dual_gemm_fp8 = _tuned("dual_gemm_fp8", DUAL_FP8_CONFIGS, BYTES)
 """8-bit operands, with the scales of their products."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import warploom as wl
 import warploom.language as tl
+from warploom.kernels.entry import BYTES, FLOATS, Entry, Given
 from warploom.kernels.gemm import config, grouped_tile
 
 
@@ -91,8 +92,25 @@ FP8_TURNED_CONFIGS = [
     for band in (16, 8)
 ]
 
-fp8_gemm = wl.autotune(configs=FP8_CONFIGS, key=["M", "N", "K"])(fp8_gemm_rowwise)
+
+def check_fp8(given: Given) -> None:
+    """A, B, C and the scales are dense, in the order that TURN_A and TURN_B say, C apart from the others.
+    Raises LaunchError."""
+    m, n, k = (given.number(name) for name in "MNK")
+    given.dense("a_ptr", (k, m) if given.named.get("TURN_A") else (m, k), BYTES)
+    given.dense("b_ptr", (k, n) if given.named.get("TURN_B") else (n, k), BYTES)
+    given.dense("scale_a_ptr", (m,), ("f32",))
+    given.dense("scale_b_ptr", (n,), ("f32",))
+    given.dense("c_ptr", (m, n), FLOATS)
+    given.apart("c_ptr")
+
+
+def _tuned(name: str, configs: list[wl.Config]) -> Entry:
+    return Entry(name, fp8_gemm_rowwise, check_fp8, configs, key=["M", "N", "K"])
+
+
+fp8_gemm = _tuned("fp8_gemm", FP8_CONFIGS)
 """Fast accumulation: `fp8_gemm[persistent_grid(M, N, sms)](a, b, scale_a, scale_b, c, M, N, K)`."""
 
-fp8_gemm_promoted = wl.autotune(configs=FP8_PROMOTED_CONFIGS, key=["M", "N", "K"])(fp8_gemm_rowwise)
+fp8_gemm_promoted = _tuned("fp8_gemm_promoted", FP8_PROMOTED_CONFIGS)
 """As fp8_gemm, with sums promoted to f32 every 128 of K."""

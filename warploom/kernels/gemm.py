@@ -19,6 +19,7 @@ from typing import Any
 
 import warploom as wl
 import warploom.language as tl
+from warploom.kernels.entry import FLOATS, HALVES, Entry, Given
 
 
 @wl.jit
@@ -208,11 +209,29 @@ def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> li
     return [c for c in configs if (c.kwargs["BLOCK_M"] == 64) == flat]
 
 
-gemm = wl.autotune(
+def check_gemm(given: Given) -> None:
+    """A and B hold M×K and K×N elements of one 16-bit dtype with the strides given; C has a place of its own
+    for each result.  Raises LaunchError."""
+    m, n, k = (given.number(name) for name in "MNK")
+    a_strides, b_strides, c_strides = (
+        (given.number(f"stride_{first}"), given.number(f"stride_{second}"))
+        for first, second in (("am", "ak"), ("bk", "bn"), ("cm", "cn"))
+    )
+    a = given.matrix("a_ptr", (m, k), a_strides, HALVES)
+    given.matrix("b_ptr", (k, n), b_strides, (a.dtype,))
+    given.matrix("c_ptr", (m, n), c_strides, FLOATS)
+    given.one_place_each("c_ptr", (m, n), c_strides)
+    given.apart("c_ptr")
+
+
+gemm = Entry(
+    "gemm",
+    gemm_pointers,
+    check_gemm,
     configs=GEMM_CONFIGS,
     key=["M", "N", "K", "stride_ak", "stride_bk"],
     prune_configs_by={"early_config_prune": worth_trying},
-)(gemm_pointers)
+)
 """`gemm_pointers`, tuned: `gemm[persistent_grid(M, N, sms)](a, b, c, M, N, K, *strides)`."""
 
 
