@@ -71,6 +71,11 @@ class Lowered:
         return self.at(Level.TILE)
 
     @property
+    def written(self) -> Func:
+        """What the frontend made, before any pass: at TILE, of an explicit kernel at WARP."""
+        return self.steps[0][1]
+
+    @property
     def source(self) -> Func:
         """The canonical function that all else is made of: at TILE, of an explicit kernel at WARP."""
         return next(f for name, f in reversed(self.steps) if name == "canonicalize")

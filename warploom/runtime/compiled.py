@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warploom.compile import Lowered
     from warploom.ir.core import Func
     from warploom.runtime.nvrtc import Advisory, Build
+    from warploom.sim.algebra import AlgebraReport
     from warploom.sim.report import SimReport
     from warploom.timeline.compare import Comparison
     from warploom.timeline.model import Timeline
@@ -282,16 +283,47 @@ class CompiledKernel:
 
         return check(self.placed, **options)
 
+    @overload
+    def simulate(
+        self,
+        *args: Any,
+        grid: Any,
+        seed: int | None = None,
+        algebra: Literal[False] = False,
+        **options: Any,
+    ) -> SimReport: ...
+    @overload
+    def simulate(
+        self,
+        *args: Any,
+        grid: Any,
+        seed: int | None = None,
+        algebra: Literal[True],
+        **options: Any,
+    ) -> AlgebraReport: ...
     @user_facing
-    def simulate(self, *args: Any, grid: Any, seed: int | None = None, **options: Any) -> SimReport:
+    def simulate(
+        self, *args: Any, grid: Any, seed: int | None = None, algebra: bool = False, **options: Any
+    ) -> Any:
         """Run the PLACED program on the CPU with the hardware's asynchrony; arrays are written in place.
 
         args: the run-time arguments in order, NumPy arrays or CPU tensors for pointers.
+        algebra: run the kernel as written and the PLACED program in a finite field instead, where the order
+        of sums changes nothing and any wrong operand does, and report whether they agree; arrays stay as
+        they are (docs/simulator.md).
         """
-        from warploom.sim.machine import simulate
+        from warploom.sim.modes import simulate_in_mode
 
         values = [f.on_host for a in args for f in fields_of("", a)]
-        return simulate(self.placed, values, grid_sizes(grid), seed=seed, **options)
+        return simulate_in_mode(
+            self.lowered.written,
+            self.placed,
+            values,
+            grid_sizes(grid),
+            seed=seed,
+            algebra=algebra,
+            **options,
+        )
 
     @overload
     def timeline(

@@ -168,12 +168,13 @@ class Script(ScriptBase):
 
     def _simulated(self, call: Call, grid: tuple[int, int, int], **how: Any) -> Any:
         """A run on the CPU.  Raises what `simulate` does, LaunchError for a workspace not left clean."""
-        from warploom.sim.machine import simulate
+        from warploom.sim.modes import simulate_in_mode
 
-        func = self._lowered(self._request(call, "sm_90a")).placed
-        asked = asked_for(workspaces_of(func), _numbers(call))
+        lowered = self._lowered(self._request(call, "sm_90a"))
+        asked = asked_for(workspaces_of(lowered.placed), _numbers(call))
         own = on_host(asked)
-        report = simulate(func, [f.on_host for f in (*call.fields, *own)], grid, **how)
+        values = [f.on_host for f in (*call.fields, *own)]
+        report = simulate_in_mode(lowered.written, lowered.placed, values, grid, **how)
         check_left_clean(own, asked)
         return report
 
@@ -238,7 +239,10 @@ class Script(ScriptBase):
 
     @user_facing
     def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
-        """Run on the CPU; arrays (NumPy, CPU tensors) are written in place."""
+        """Run on the CPU; arrays (NumPy, CPU tensors) are written in place.
+
+        algebra=True: compare the script as written and its PLACED program in a finite field instead, in two
+        orders of events; arrays stay as they are (docs/simulator.md)."""
         call = self.bind(args, {})
         func = self._lowered(self._request(call, "sm_90a")).placed
         sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)

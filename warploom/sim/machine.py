@@ -36,6 +36,7 @@ from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
 from warploom.sim.cluster import ClusterBarrier, Reach
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
+from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.order import Array, Footprints
 from warploom.sim.outline import Outline, outline_of
 from warploom.sim.registers import RegisterPool
@@ -63,6 +64,7 @@ def simulate(
     program: int | None = None,
     together: bool = False,
     cost: CostTable = SM_90A,
+    numerics: Numerics = FLOATS,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
 
@@ -74,7 +76,7 @@ def simulate(
     confluent=False: a tracked run in which arrivals and waits count in whatever phase they meet, as on the
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
     program: only the program with this number.  together: all programs at once, as far as they share global
-    memory: in one order of events.
+    memory: in one order of events.  numerics: how numbers are held and computed.
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
@@ -82,7 +84,7 @@ def simulate(
         raise LaunchError(
             "order", f"there is no order {order!r}", help=f"orders: {', '.join(ORDERS)}"
         )
-    memory, params = bind(func, args)
+    memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
     report = SimReport()
 
@@ -95,7 +97,15 @@ def simulate(
     lags = not confluent or (not track and order != "timed")
     touched = scheduler.touched if scheduler else None
     settings = Settings(
-        track, data, lags, data or order == "timed", order == "timed", confluent, touched, cost
+        track,
+        data,
+        lags,
+        data or order == "timed",
+        order == "timed",
+        confluent,
+        touched,
+        cost,
+        numerics,
     )
     numbered = [(n, i) for n, i in enumerate(ids) if program is None or n == program]
     for group in [numbered] if together and numbered else [[one] for one in numbered]:
@@ -144,6 +154,7 @@ class Settings:
     is_bound: bool
     touched: list[Touch] | None
     cost: CostTable
+    numerics: Numerics = FLOATS
 
 
 class Machine:
@@ -213,7 +224,7 @@ class Program:
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.params, self.settings, self.emit, self.report = params, settings, emit, report
-        outline = self.outline = outline or outline_of(func, settings.cost)
+        outline = self.outline = outline or outline_of(func, settings.cost, settings.numerics)
         self.shape = cluster_of(func)
         self.engine, self.going, self.of = machine.engine, machine.going, of
         warps = outline.ctas * outline.warps
@@ -251,6 +262,7 @@ class Cta:
         self.is_skeleton = not (self.has_data or self.has_timeline)  # see Outline.lines
         self.is_bound, self.touched = settings.is_bound, settings.touched
         self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, p.emit
+        self.numerics = settings.numerics
         self.env = dict(p.params)
         self.engine = p.engine
         self.free = dict.fromkeys(UNITS, 0.0)
@@ -272,7 +284,7 @@ class Cta:
     @cached_property
     def shared(self) -> SharedMemory:
         """Of skeleton runs the numbers only."""
-        return SharedMemory(self.outline.shared[1])
+        return self.numerics.shared(self.outline.shared[1])
 
     @cached_property
     def footprints(self) -> Footprints:

@@ -16,6 +16,7 @@ import numpy as np
 from warploom.errors import LaunchError, Loc
 from warploom.ir.core import Func
 from warploom.ir.types import DType, Pointer, Scalar
+from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.report import MemoryFault
 
 _BITS = 44  # of an offset: 8 Ti elements either way
@@ -66,7 +67,7 @@ def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     return out
 
 
-def _flat(array: Array) -> tuple[Array, int]:
+def flattened(array: Array) -> tuple[Array, int]:
     """A flat array over an array's whole span of memory, and the first element's index in it."""
     if array.size == 0:
         return array.reshape(-1), 0
@@ -89,12 +90,13 @@ def _flat(array: Array) -> tuple[Array, int]:
 class GlobalMemory:
     """The buffers of one launch."""
 
-    def __init__(self) -> None:
+    def __init__(self, numerics: Numerics = FLOATS) -> None:
+        self.numerics = numerics
         self.buffers: list[Buffer] = []
 
     def add(self, name: str, array: Array) -> int:
         """Registers an array; gives the pointer to its element [0, …, 0]."""
-        data, origin = _flat(array)
+        data, origin = flattened(array)
         self.buffers.append(Buffer(name, data, origin))
         return (len(self.buffers) << _BITS) + _BIAS + origin
 
@@ -160,9 +162,9 @@ class GlobalMemory:
         Raises MemoryFault where an active lane is outside its buffer."""
         shape = np.shape(pointers)
         if other is None:
-            out = np.zeros(shape, dtype.numpy)
+            out = np.zeros(shape, self.numerics.holds(dtype))
         else:
-            out = np.array(np.broadcast_to(other, shape), dtype.numpy)
+            out = np.array(np.broadcast_to(other, shape), self.numerics.holds(dtype))
         flat = out.reshape(-1)
         for buffer, elements, lanes in self._locate("load", pointers, mask, loc):
             flat[lanes] = buffer.data[elements]
@@ -189,7 +191,7 @@ class GlobalMemory:
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
                 old[lane] = buffer.data[e]
                 if fn != "cas":
-                    buffer.data[e] = _ATOMICS[fn](buffer.data[e], given[lane])
+                    buffer.data[e] = self.numerics.combined(fn, buffer.data[e], given[lane])
                 elif old[lane] == compared[lane]:
                     buffer.data[e] = given[lane]
         return old.reshape(shape) if shape else old[0]
@@ -245,7 +247,7 @@ class GlobalMemory:
         """The box of `shape` at `offsets`, 0 outside the view's extents."""
         thick = (*(1,) * (len(view.extents) - len(shape)), *shape)
         box = self.box("load", view, offsets, thick, loc)
-        out = np.zeros(thick, dtype.numpy)
+        out = np.zeros(thick, self.numerics.holds(dtype))
         out[box.where] = box.elements
         return out.reshape(tuple(shape))
 
@@ -274,31 +276,21 @@ class GlobalMemory:
         if 0 in box.shape:
             return
         self._writable(self.split(view.base, loc)[0], loc)
-        box.elements[...] = _ATOMICS[fn](box.elements, value[box.where])
-
-
-_ATOMICS: dict[str, Any] = {
-    "add": np.add,
-    "min": np.minimum,
-    "inc": lambda old, new: np.where(old >= new, 0, old + 1),
-    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "xchg": lambda old, new: new,
-}
+        box.elements[...] = self.numerics.combined(fn, box.elements, value[box.where])
 
 
 def _unfit(name: str, found: str, wanted: str, code: str = "argument-type") -> LaunchError:
     return LaunchError(code, f"{name} {found}, the kernel takes {wanted}", help=f"pass {wanted}")
 
 
-def bind(func: Func, args: Sequence[Any]) -> tuple[GlobalMemory, dict[Any, Any]]:
+def bind(
+    func: Func, args: Sequence[Any], numerics: Numerics = FLOATS
+) -> tuple[GlobalMemory, dict[Any, Any]]:
     """A launch's memory, and the value of every parameter.
 
-    args: in parameter order, NumPy arrays (any strides) for pointers, Python or NumPy numbers for
-    scalars.  Raises LaunchError where they don't fit the parameters' types."""
+    args: in parameter order, NumPy arrays (any strides; their elements as `numerics` holds them) for
+    pointers, Python or NumPy numbers for scalars.  Raises LaunchError where they don't fit the
+    parameters' types."""
     names = [p.hint or f"argument {i}" for i, p in enumerate(func.params)]
     if len(args) != len(func.params):
         raise LaunchError(
@@ -306,14 +298,14 @@ def bind(func: Func, args: Sequence[Any]) -> tuple[GlobalMemory, dict[Any, Any]]
             f"{func.name} takes {len(func.params)} arguments, got {len(args)}",
             help=f"the run-time arguments in order: {', '.join(names)}",
         )
-    memory = GlobalMemory()
+    memory = GlobalMemory(numerics)
     env: dict[Any, Any] = {}
     for name, param, arg in zip(names, func.params, args, strict=True):
         match param.type:
             case Pointer(dtype=dtype):
                 if not isinstance(arg, np.ndarray):
                     raise _unfit(name, f"is a {type(arg).__name__}", f"an array of {dtype}")
-                if arg.dtype != dtype.numpy:
+                if arg.dtype != numerics.holds(dtype):
                     raise _unfit(
                         name, f"holds {arg.dtype}", f"an array of {dtype}", "argument-dtype"
                     )
@@ -323,7 +315,7 @@ def bind(func: Func, args: Sequence[Any]) -> tuple[GlobalMemory, dict[Any, Any]]
                     raise _unfit(name, f"is a {type(arg).__name__}", f"a number ({dtype})")
                 if dtype.is_int and int(arg) != arg:
                     raise _unfit(name, f"is {arg}", f"an integer ({dtype})")
-                env[param] = np.asarray(arg).astype(dtype.numpy)[()]
+                env[param] = numerics.number(arg, dtype)
             case other:
                 raise LaunchError("argument-type", f"{name} has type {other}, no kernel parameter")
     return memory, env

@@ -24,20 +24,26 @@ from warploom.ir.ops import cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
+from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.report import ProtocolError, SimError
 
 
-def run(func: Func, args: Sequence[Any], grid: int | Sequence[int]) -> None:
+def run(
+    func: Func,
+    args: Sequence[Any],
+    grid: int | Sequence[int],
+    numerics: Numerics = FLOATS,
+) -> None:
     """Runs every program of the grid; arrays are written in place.
 
     args: in parameter order, NumPy arrays for pointers (any strides), numbers for scalars.
-    grid: 1 to 3 sizes.  Raises LaunchError (arguments), MemoryFault (bounds), ProtocolError (a ring
-    misused), SimError (assume or device_assert failed)."""
+    grid: 1 to 3 sizes.  numerics: how numbers are held and computed.  Raises LaunchError (arguments),
+    MemoryFault (bounds), ProtocolError (a ring misused), SimError (assume or device_assert failed)."""
     if func.level not in SEQUENTIAL:
         raise InternalError(
             f"the oracle interprets {func.name} in order; at {func.level.name} simulate it"
         )
-    memory, params = bind(func, args)
+    memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
@@ -48,7 +54,8 @@ def run(func: Func, args: Sequence[Any], grid: int | Sequence[int]) -> None:
                 program = _Program(
                     func, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
                 )
-                program.region(func.body)
+                with np.errstate(all="ignore"):
+                    program.region(func.body)
 
 
 @dataclass
@@ -185,9 +192,8 @@ class _Program:
 
     def op(self, o: Op) -> None:
         env = self.env
-        fn = PURE.get(o.kind)
-        if fn is not None:
-            out = fn(o, *[env[v] for v in o.operands])
+        if o.kind in PURE:
+            out = self.memory.numerics.meaning(o)(*[env[v] for v in o.operands])
         else:
             handler = _EFFECTS.get(o.kind)
             if handler is None:

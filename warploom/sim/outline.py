@@ -17,7 +17,8 @@ from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.cost import CostTable
 from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
-from warploom.sim.evaluate import PURE, prepared
+from warploom.sim.evaluate import PURE
+from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.order import Array, Components, Granules
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 
@@ -92,8 +93,8 @@ class Numbering:
 class Outline:
     """The fixed facts of a function at WARP or PLACED."""
 
-    def __init__(self, func: Func, cost: CostTable) -> None:
-        self.func, self.cost = func, cost
+    def __init__(self, func: Func, cost: CostTable, numerics: Numerics = FLOATS) -> None:
+        self.func, self.cost, self.numerics = func, cost, numerics
         self.phases = task.phases(func)
         self.tasks = self.phases[-1]  # the one with register budgets
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
@@ -244,13 +245,15 @@ class Outline:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))
         if o.kind in PURE:
             unit, cycles = self.cost.elementwise(o)
-            return Line(o, prepared(o), True, o.operands, o.results, tiles, unit, cycles)
+            return Line(
+                o, self.numerics.meaning(o), True, o.operands, o.results, tiles, unit, cycles
+            )
         if o.kind not in STEPS:
             raise InternalError(f"the simulator has no meaning for {o.kind.name}")
         return Line(o, STEPS[o.kind], False, o.operands, o.results, tiles, "", 0.0)
 
 
 @lru_cache(maxsize=16)
-def outline_of(func: Func, cost: CostTable) -> Outline:
+def outline_of(func: Func, cost: CostTable, numerics: Numerics = FLOATS) -> Outline:
     """The outline of a function, kept for the functions that were run last."""
-    return Outline(func, cost)
+    return Outline(func, cost, numerics)

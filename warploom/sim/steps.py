@@ -386,7 +386,7 @@ def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     """Written at once, in skeleton runs too: control may depend on it."""
     cta = _cta_of(a, o, s)
     cta.write(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
-    number = np.full(s.addresses.shape, value, s.type.dtype.numpy)
+    number = np.full(s.addresses.shape, value, cta.numerics.holds(s.type.dtype))
     cta.shared.write(s.addresses, number, s.type.dtype, False)
 
 

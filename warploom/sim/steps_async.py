@@ -9,12 +9,11 @@ import numpy as np
 
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import hopper
-from warploom.ir.types import TensorMap, Tile, View
+from warploom.ir.types import InFlight, TensorMap, Tile, View
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier, Party, Together
 from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
-from warploom.sim.evaluate import multiply
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array
 from warploom.sim.outline import step
@@ -329,17 +328,19 @@ def _rows(o: Op) -> int:
 def _perform(a: Agent, p: Product) -> None:
     if a.cta.has_data:
         left = _operand(a, p.op, p.a, 0) if isinstance(p.a, Place) else p.a
-        p.value = multiply(left, _operand(a, p.op, p.b, 1).T)
+        start = None
         if p.use_acc:
-            start = p.acc.value
-            p.value = p.value + (_garbage(p.value.dtype) if start is None else start)
+            start = _garbage(a, p.op.result.type) if p.acc.value is None else p.acc.value
+        p.value = a.cta.numerics.multiply(left, _operand(a, p.op, p.b, 1).T, start)
     p.is_done = True
     a.wgmma.unfinished.remove(p)
 
 
-def _garbage(dtype: Any) -> Any:
-    """What stands in an accumulator that nothing wrote."""
-    return np.float32(np.nan) if dtype == np.float32 else np.int32(0x55555555)
+def _garbage(a: Agent, kind: Type) -> Array:
+    """An accumulator that nothing wrote."""
+    t = kind.tile if isinstance(kind, InFlight) else kind
+    assert isinstance(t, Tile)
+    return np.full(t.shape, a.cta.numerics.garbage(t.dtype))
 
 
 def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
@@ -381,9 +382,7 @@ def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
                 "commit the wgmma, and wait with fewer groups pending",
             )
         if acc.value is None and a.cta.has_data:
-            kind = v.type
-            assert isinstance(kind, Tile)
-            values.append(np.full(kind.shape, _garbage(kind.dtype.numpy)))
+            values.append(_garbage(a, v.type))
         else:
             values.append(acc.value)
     return results_of(o, tuple(values))
