@@ -7,7 +7,9 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORKERS ?= auto
 
-.PHONY: demo test test-gpu check mutants spills bench clean
+N ?= 1000
+
+.PHONY: demo test test-gpu check mutants fuzz spills bench clean
 
 demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
 	$(PYTHON) -m warploom demo --out out
@@ -25,6 +27,9 @@ check: $(VENV)/.ready  ## style and types
 
 mutants: $(VENV)/.ready  ## every mutant of the library's programs through the checker; rewrites docs/mutants.md
 	$(PYTHON) tools/mutants.py
+
+fuzz: $(VENV)/.ready  ## N random kernels and N/5 random broken scripts (docs/fuzzing.md); resumes out/fuzz.jsonl
+	$(PYTHON) -m tests.fuzz --kernels $(N) --scripts $(shell expr $(N) / 5) --out out/fuzz.jsonl
 
 spills: $(VENV)/.ready  ## every variant of the GEMM through ptxas: what spills, and what the user is told
 	$(PYTHON) -m tests.e2e.variants

@@ -1,0 +1,307 @@
+"""Random kernels around products: sums over K, several dots, chains as in attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fuzz.draw import Draw
+from tests.fuzz.numbers import FORMATS
+from tests.fuzz.ops import Inexact, literal, make, typed, var
+from tests.fuzz.tree import Access, E, If, Let, T
+
+UNIT = {"f16": 16, "bf16": 16, "e4m3": 32, "e5m2": 32, "i8": 32, "f32": 8}  # of K
+
+
+@dataclass(frozen=True)
+class Sizes:
+    m: int
+    n: int
+    k: int
+
+
+def product(d: Draw) -> None:
+    """The kernel's main part, and some statements before and after it."""
+    if d.maybe(0.3):
+        d.statements(d.r.choice([1, 2]))
+    dtype = d.r.choice(["f16", "bf16", "f16", "bf16", "e4m3", "e5m2", "i8", "f32"])
+    if d.maybe(0.3) and dtype != "i8":
+        chain(d, dtype)
+    else:
+        sum_over_k(d, dtype)
+    if d.maybe(0.4):
+        d.statements(d.r.choice([1, 2]))
+
+
+def _sizes(d: Draw, dtype: str) -> Sizes:
+    r, unit = d.r, UNIT[dtype]
+    n = r.choice([8, 16, 16, 32, 32, 48, 64, 64, 96 if d.rows < 192 else 40])
+    if d.rows == 64 and d.maybe(0.12):  # made as its transpose
+        return Sizes(r.choice([16, 32]), 64, unit * r.choice([1, 2]))
+    return Sizes(d.rows, n, unit * r.choice([1, 1, 2, 3]) if unit >= 16 else r.choice([8, 16, 32]))
+
+
+def _operand(d: Draw, dtype: str, at: tuple[E, E], reach: tuple[int, int], sizes: tuple[int, int], var_of: str,
+             name: str = "") -> tuple[Access, str]:  # fmt: skip
+    """How one operand's block is read, and its array."""
+    r = d.r
+    ragged = [d.maybe(0.3), d.maybe(0.3)]
+    shape = tuple(
+        max(1, n - r.randrange(1, min(n, 20))) if cut and n > 1 else max(1, n)
+        for n, cut in zip(reach, ragged, strict=True)
+    )
+    array = name or d.array(dtype, shape, lo=-2, hi=2)
+    a = d.array_of(array)
+    bounded = tuple(i for i in range(2) if a.shape[i] < reach[i] or d.maybe(0.3))
+    way = r.choice(["ptr", "ptr", "desc", "block"])
+    if way == "desc" and a.pad % (16 // max(1, FORMATS[dtype].bits // 8)):
+        way = "block"
+    wrap: tuple[int, ...] = ()
+    walk = ""
+    if way != "ptr":
+        bounded = (0, 1)
+    elif bounded and d.maybe(0.15):
+        wrap, bounded = bounded[:1], bounded[1:]
+    if way != "desc" and not wrap and d.maybe(0.4):
+        walk = var_of
+    other = r.choice([None, 0, 0]) if way == "ptr" and bounded else None
+    return Access(array, at, sizes, way, bounded=bounded, wrap=wrap, other=other, walk=walk), array
+
+
+def _touched(d: Draw, x: E) -> E:
+    """Perhaps something computed of an operand, of its dtype; it is a variable."""
+    if not d.maybe(0.2):
+        return x
+    dtype = x.t.dtype
+    for _ in range(4):
+        try:
+            match d.r.randrange(4):
+                case 0:
+                    e = make("select", d.tile(x.t.shape, "i1", 1), x, typed(1, dtype, x.t.shape))
+                case 1:
+                    e = d.to(make("add", d.to(x, "f32"), literal(1, "f32")), dtype)
+                case 2:
+                    e = d.to(make("mul", d.to(x, "f32"), literal(2, "f32")), dtype)
+                case _:
+                    e = d.to(d.fit(d.tile(x.t.shape, "f32", 2), -2, 2), dtype)
+                    e = make("select", d.tile(x.t.shape, "i1", 1), x, e)
+            if e.t.top <= 8 and e.t.grain == 0:
+                return d.let(d.fresh("t"), e)
+        except Inexact:
+            continue
+    return x
+
+
+def _grown(start: T, build: Callable[[E], E], name: str, times: int) -> T:
+    """The type of a variable that a loop changes by `build` up to so many times.  Raises Inexact."""
+    t = start
+    for _ in range(times):
+        t = t.hull(build(var(name, t)).t)
+    return t
+
+
+class _Sum:
+    """An accumulator of a loop: how it starts, and what an iteration makes of it."""
+
+    def __init__(self, d: Draw, shape: tuple[int, int], dtype: str) -> None:
+        self.d, self.name = d, d.fresh("acc")
+        self.start = typed(0, dtype, shape)
+        r = d.r
+        if d.maybe(0.2):
+            self.start = d.tile(shape, dtype, 2) if dtype == "f32" else typed(1, dtype, shape)
+        self.scale = r.choice([1, 1, 1, 1, 1, 2, -1]) if dtype == "f32" else 1
+        self.plus = d.maybe(0.4)
+        self.after = d.maybe(0.08) and dtype == "f32"
+        self.out = "f16" if dtype == "f32" and d.maybe(0.04) else ""
+        options: list[tuple[str, Any]] = []
+        if d.maybe(0.2):
+            options.append(("max_num_imprecise_acc", 32))
+        self.options = tuple(options)
+
+    def begin(self, x: E, y: E, times: int) -> T:
+        """Its declaration in front of the loop; gives its type."""
+        try:
+            t = _grown(self.start.t, lambda acc: self.step(acc, x, y), self.name, times)
+        except Inexact:
+            self.scale, self.after = 1, False
+            t = _grown(self.start.t, lambda acc: self.step(acc, x, y), self.name, times)
+        self.d.out.append(Let(self.name, self.start))
+        self.d.vars.append((self.name, t))
+        return t
+
+    def step(self, acc: E, x: E, y: E) -> E:
+        if self.scale != 1:
+            acc = make("mul", acc, literal(self.scale, acc.t.dtype))
+        options = self.options if x.t.dtype in ("e4m3", "e5m2") else ()
+        found = make("dot", x, y, acc, plus=self.plus, options=options)
+        return make("max", found, typed(0, found.t.dtype)) if self.after else found
+
+
+def _loop(d: Draw, dtype: str) -> tuple[E, E, int]:
+    r = d.r
+    stored = r.choice([0, 1, 1, 2, 2, 3, 4, 5])
+    if d.maybe(0.1):
+        d.counted()
+        return literal(0, "i32"), var(*d.vars[-1]), 3
+    return literal(0, "i32"), d.integer("steps", stored, max(stored, 1)), max(stored, 1)
+
+
+def sum_over_k(d: Draw, dtype: str) -> None:
+    """acc += A·B over a loop of 0 to 5 steps; perhaps two accumulators, guards, what else a loop may hold."""
+    s = _sizes(d, dtype)
+    lo, hi, most = _loop(d, dtype)
+    k = d.fresh("k")
+    step = make("mul", var(k, T("i32", (), 0, most - 1)), literal(s.k, "i32"))
+    row = make("mul", d.slot, literal(s.m, "i32"))
+    zero = literal(0, "i32")
+    a, _ = _operand(d, dtype, (row, step), (d.slots * s.m, most * s.k), (s.m, s.k), k)
+    b, b_array = _operand(d, dtype, (step, zero), (most * s.k, s.n), (s.k, s.n), k)
+    two = d.maybe(0.35)
+    c = b
+    if two:
+        c, _ = _operand(
+            d,
+            dtype,
+            (step, zero),
+            (most * s.k, s.n),
+            (s.k, s.n),
+            k,
+            b_array if d.maybe(0.15) else "",
+        )
+    sums = "i32" if dtype == "i8" else "f32"
+    outer = d.r.choice([1, 1, 1, 1, 1, 2])
+    operand = T(dtype, (s.m, s.k), -8, 8), T(dtype, (s.k, s.n), -8, 8)
+    accs = [_Sum(d, (s.m, s.n), sums) for _ in range(1 + two)]
+    types = [acc.begin(var("x", operand[0]), var("y", operand[1]), outer * most) for acc in accs]
+    carried = [d.carried()] if d.maybe(0.2) else []
+
+    def body() -> None:
+        x, y = _touched(d, d.loaded(a)), _touched(d, d.loaded(b))
+        right = [y, _touched(d, d.loaded(c))] if two else [y]
+        if d.maybe(0.15):
+            d.statements(1)
+        steps = [
+            Let(acc.name, acc.step(var(acc.name, t), x, z))
+            for acc, t, z in zip(accs, types, right, strict=True)
+        ]
+        guarded = d.maybe(0.12)
+        d.out.extend([If(d.test(), tuple(steps))] if guarded else steps)
+        for one in carried:
+            d.change(*one)
+        if d.maybe(0.05):
+            d.store_out()
+
+    if outer > 1:
+        name = d.fresh("j")
+        count = d.integer("rounds", d.r.choice([1, 2]), 2)
+        d.inside_loop(
+            name, literal(0, "i32"), count, outer, lambda: d.inside_loop(k, lo, hi, most, body)
+        )
+    else:
+        d.inside_loop(k, lo, hi, most, body)
+    _epilogue(d, [(acc.name, t) for acc, t in zip(accs, types, strict=True)])
+
+
+def _epilogue(d: Draw, accs: list[tuple[str, T]]) -> None:
+    """What becomes of the sums."""
+    values = [var(*a) for a in accs]
+    e = values[0]
+    if len(values) > 1 and values[0].t.shape == values[1].t.shape:
+        op = d.r.choice(["add", "sub", "max", "select"])
+        if op == "select":
+            e = make("select", make("gt", values[0], literal(0, e.t.dtype)), *values)
+        else:
+            e = make(op, *values)
+    if d.maybe(0.4):
+        row = d.tile(e.t.shape[:1], e.t.dtype, 1)
+        e = make("add", e, make("expand_dims", row, axis=1, as_index=True))
+    if d.maybe(0.3):
+        e = make("max", e, typed(0, e.t.dtype))
+    e = d.let(d.fresh("v"), e)
+    if d.maybe(0.2):
+        d.let(d.fresh("v"), make("reduce", d.to(e, "f32") if e.t.dtype == "i32" else d.tame(e, 64),
+                                axis=d.r.randrange(2), fn=d.r.choice(["sum", "max"])))  # fmt: skip
+        d.store_out()
+    d.vars.append(d.vars.pop(next(i for i, (n, _) in enumerate(d.vars) if n == e.attrs["name"])))
+    small = d.tame(e) if e.t.format.is_float else e
+    dtype = d.r.choice(["f32", "bf16", "f16", "f32", "i32"])
+    value = (
+        e if dtype == e.t.dtype or (dtype == "f32" and e.t.dtype == "f32") else d.to(small, dtype)
+    )
+    d.store_value(value, dtype)
+
+
+def chain(d: Draw, dtype: str) -> None:
+    """acc += f(Q·Kᵀ)·V over blocks of keys, as in attention."""
+    r, unit = d.r, UNIT[dtype]
+    head = unit * r.choice([1, 2]) if unit >= 16 else 16
+    keys = max(unit, r.choice([32, 64]))
+    width = r.choice([16, 32, 64])
+    m = d.rows
+    lo, hi, most = _loop(d, dtype)
+    n = d.fresh("n")
+    place = make("mul", var(n, T("i32", (), 0, most - 1)), literal(keys, "i32"))
+    zero = literal(0, "i32")
+    q_access, _ = _operand(
+        d, dtype, (make("mul", d.slot, literal(m, "i32")), zero), (d.slots * m, head), (m, head), ""
+    )
+    q = _touched(d, d.loaded(q_access))
+    turned = d.maybe(0.5)
+    at, reach, sizes = ((place, zero), (most * keys, head), (keys, head))
+    if turned:
+        at, reach, sizes = at[::-1], reach[::-1], sizes[::-1]  # type: ignore[assignment]
+    k_access, _ = _operand(d, dtype, at, reach, sizes, n)
+    v_access, _ = _operand(d, dtype, (place, zero), (most * keys, width), (keys, width), n)
+    acc = _Sum(d, (m, width), "f32")
+    t = acc.begin(
+        var("x", T(dtype, (m, keys), -2, 2)), var("y", T(dtype, (keys, width), -2, 2)), most
+    )
+    peak = T("f32", (m,), 0, 16)
+    with_peak, total = d.maybe(0.5), d.maybe(0.4)
+    if with_peak:
+        d.let("peak", typed(0, "f32", (m,)))
+        d.vars[-1] = ("peak", peak)
+    totals = T("f32", (m,), -2 * keys * most, 2 * keys * most)
+    if total:
+        d.let("total", typed(0, "f32", (m,)))
+        d.vars[-1] = ("total", totals)
+
+    def body() -> None:
+        keys_tile = d.loaded(k_access)
+        right = keys_tile if turned else make("permute", keys_tile, perm=(1, 0))
+        scores = d.let(d.fresh("s"), d.fit(make("dot", q, right, options=()), -16, 16))
+        p: E = d.fit(scores, -2, 2)
+        if with_peak:
+            new = d.let(
+                d.fresh("v"),
+                d.fit(
+                    make("max", var("peak", peak), make("reduce", scores, axis=1, fn="max")), 0, 16
+                ),
+            )
+            column = make("expand_dims", new, axis=1, as_index=True)
+            near = make("gt", scores, make("sub", column, literal(r.choice([2, 4]), "f32")))
+            p = make("select", near, p, typed(0, "f32"))
+            d.out.append(Let("peak", new))
+        elif d.maybe(0.4):
+            p = make("select", d.tile(p.t.shape, "i1", 2), p, typed(r.choice([0, 1]), "f32"))
+        p = d.let(d.fresh("p"), p)
+        if total:
+            d.out.append(
+                Let(
+                    "total",
+                    make(
+                        "add",
+                        var("total", totals.like(lo=0, hi=0)),
+                        make("reduce", p, axis=1, fn="sum"),
+                    ),
+                )
+            )
+        values = d.loaded(v_access)
+        d.out.append(Let(acc.name, acc.step(var(acc.name, t), d.to(p, dtype), values)))
+
+    d.inside_loop(n, lo, hi, most, body)
+    if total:
+        d.let(d.fresh("v"), d.tame(var("total", totals), 64))
+        d.store_out()
+    _epilogue(d, [(acc.name, t)])
