@@ -115,7 +115,7 @@ class SharedStores(Script):
             with self.single_thread():
                 self.tma.shared_to_global(staging, g_y, offsets=[0, 0])
                 self.tma.commit_group()
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
 
 
 class Barriers(Script):
@@ -232,4 +232,4 @@ class Stores(Script):
                 self.tma.shared_to_global(box, g_y, offsets=[at, 0])
                 self.tma.commit_group()
                 self.tma.wait_group(0, read=self.read)
-            self.tma.wait_group(0)
+            self.tma.wait_group(0, read=True)

@@ -59,7 +59,7 @@ class TwoConsumers(Script):
             self.wgmma.wait_group(0)
             self.store_global(g_c, acc.to(bfloat16), offsets=[row + group * 64, col])
 
-        with self.warp_group(2, name="producer"):
+        with self.warp_group(8, 4, name="producer"):
             self.setmaxnreg(24)
             with self.single_thread():
                 slot: int32 = 0

@@ -62,7 +62,7 @@ class Persistent(Script):
                     self.mbarrier.arrive(empty[previous], by="warp")
                 self.store_global(g_c, acc.to(bfloat16), offsets=[row + group * 64, col])
 
-        with self.warp_group(2, name="producer"):
+        with self.warp_group(8, 4, name="producer"):
             self.setmaxnreg(24)
             with self.single_thread():
                 slot: int32 = 0

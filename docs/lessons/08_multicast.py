@@ -83,9 +83,8 @@ class Multicast(Script):
                     self.store_shared(c[group, i], out[:, 64 * i : 64 * i + 64])
                     self.fence.proxy_async()  # every writer, before the sync
                     with self.single_thread():
-                        self.tma.wait_group(
-                            2
-                        )  # the next chunk's buffer has been read: one sync says both
+                        # The next chunk's buffer has been read: one sync says both.
+                        self.tma.wait_group(2, read=True)
                     self.sync()
                     with self.single_thread():
                         self.tma.shared_to_global(
@@ -93,10 +92,10 @@ class Multicast(Script):
                         )
                         self.tma.commit_group()
             with self.single_thread():
-                self.tma.wait_group(0)  # shared memory must outlive the stores
+                self.tma.wait_group(0, read=True)  # shared memory must outlive the stores
             self.cluster.sync()
 
-        with self.warp_group(2, name="producer"):
+        with self.warp_group(8, 4, name="producer"):
             self.setmaxnreg(24)
             with self.single_thread():
                 slot: int32 = 0

@@ -116,7 +116,7 @@ class Hinted(tilus.Script):
                     by_tma, g_y, [0, first, 0], dims=[1, 2], cache_policy=self.policy
                 )
                 self.tma.commit_group()
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
             self.mbarrier.wait(copied, 0)
             box = self.load_shared(by_copy)
             self.store_global(
@@ -177,7 +177,7 @@ class Passed(tilus.Script):
                         self.mbarrier.wait(full[slot], phase, sem=self.waits)
                         self.tma.shared_to_global(slots[slot], g_y, [i * 32, 0])
                         self.tma.commit_group()
-                        self.tma.wait_group(0)
+                        self.tma.wait_group(0, read=True)
                         self.mbarrier.arrive(empty[slot], sem=self.arrivals)
                         slot, phase = self.ring_next(slot, phase, 2)
             else:
@@ -282,7 +282,7 @@ class Nested(tilus.Script):
                 with self.single_warp(4), self.single_thread():
                     self.tma.shared_to_global(out, g_y, [i * 32, 0])
                     self.tma.commit_group()
-                    self.tma.wait_group(0)
+                    self.tma.wait_group(0, read=True)
                 self.sync()
             phase ^= 1
 

@@ -30,7 +30,7 @@ class HeadsFirst(Script):
             self.mbarrier.wait(full, 0)
             self.tma.shared_to_global(slot, g_y, offsets=[b, h, s, 0])
             self.tma.commit_group()
-            self.tma.wait_group(0)
+            self.tma.wait_group(0, read=True)
 
 
 @pytest.mark.parametrize("positions", [64, 100])
@@ -73,7 +73,7 @@ class FromColumn(Script):
             self.mbarrier.wait(full, 0)
             self.tma.shared_to_global(slot, g_y, offsets=[0, here])
             self.tma.commit_group()
-            self.tma.wait_group(0)
+            self.tma.wait_group(0, read=True)
 
 
 @pytest.mark.parametrize("stored", [False, True])

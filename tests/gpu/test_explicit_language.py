@@ -31,6 +31,7 @@ from tests.explicit.language import (
     reducer,
     values,
 )
+from tests.explicit.test_tilus_meaning import WritesBack
 from warploom.ir.ops.tile import CACHE_POLICIES
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
@@ -164,6 +165,15 @@ def test_what_tma_reads_after_ordinary_stores() -> None:
     y, wanted = torch.zeros(n, 64, 32, device="cuda"), x * 2 + 1
     Reread()(x, y, n)
     assert torch.equal(x, wanted) and torch.equal(y, wanted.transpose(1, 2))
+
+
+def test_what_tma_stored_is_read_back() -> None:
+    """wait_group waits for the writes: no load comes before them, in many launches."""
+    for turn in range(50):
+        x = torch.randn(256, 32, device="cuda")
+        y, z = torch.full_like(x, float("nan")), torch.full_like(x, float("nan"))
+        WritesBack()(x, y, z, 256)
+        assert torch.equal(y, x) and torch.equal(z, x + 1), turn
 
 
 def test_memory_that_no_caller_passes() -> None:

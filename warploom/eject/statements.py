@@ -517,7 +517,7 @@ def _tma_commit(s: Statements, o: Op) -> list[Node]:
 
 @writes(hopper.tma_store_wait, says="pending read")
 def _tma_wait(s: Statements, o: Op) -> list[Node]:
-    read = "" if o.attrs.get("read", True) else ", read=False"
+    read = ", read=True" if o.attrs.get("read", True) else ""
     return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
 
 

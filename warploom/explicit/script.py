@@ -307,12 +307,18 @@ class Instructions:
         return Enter("group", begin, n, many, name, f"thread_group({begin}, {n})")
 
     @builtin
-    def warp_group(
-        self, warp_group_begin: Any = 0, num_warp_groups: Any = 1, name: str = ""
-    ) -> Any:
-        """The warp groups (128 threads each) of that number: replicas where there are several."""
-        first, n = static_int(warp_group_begin, "a warp group"), static_int(num_warp_groups, "n")
-        return Enter("group", 128 * first, 128, n, name, f"warp_group({first}, {n})")
+    def warp_group(self, warp_begin: Any, num_warps: Any, name: str = "") -> Any:
+        """Warps warp_begin … warp_begin + num_warps of the group, as one group: the same as
+        `thread_group(32 * warp_begin, 32 * num_warps)`.  4 warps from a multiple of 4 are what PTX calls a
+        warpgroup, which wgmma and setmaxnreg take."""
+        first, n = static_int(warp_begin, "warp_begin"), static_int(num_warps, "num_warps")
+        if first < 0 or n < 1:
+            refuse(
+                "group-warps",
+                f"a group of {n} warps from warp {first}",
+                "a group is 1 warp or more, counted from 0",
+            )
+        return Enter("group", WARP * first, WARP * n, 1, name, f"warp_group({first}, {n})")
 
     @builtin
     def single_warp(self, warp: Any = 0, name: str = "") -> Any:

@@ -290,9 +290,10 @@ class Tma:
         one_thread(lambda: current().emit(hopper.tma_store_commit))
 
     @builtin
-    def wait_group(self, n: Any = 0, read: Any = True) -> None:
-        """Until at most n of the elected thread's latest bulk groups are going on; with `read` until they
-        have read their shared memory, which is all that its reuse needs."""
+    def wait_group(self, n: Any = 0, read: Any = False) -> None:
+        """Until at most n of the elected thread's latest bulk groups are going on: what the others wrote is
+        in global memory, and this thread sees it there.  read=True: only until the others have read their
+        shared memory, which is all that its reuse needs, and takes less time."""
         pending, only_read = static_int(n, "n"), static_bool(read, "read")
         one_thread(lambda: current().emit(hopper.tma_store_wait, pending=pending, read=only_read))
 
@@ -671,7 +672,8 @@ def _warp_group(what: str) -> None:
         refuse(
             "wgmma-group",
             f"{what} is run by one warp group of {WARP_GROUP} threads, here run {here}",
-            "put it under `with self.thread_group(begin, 128, replicas=n):`, begin a multiple of 128",
+            "put it under `with self.warp_group(warp_begin, 4):`, warp_begin a multiple of 4; several groups "
+            "that run the same code are `with self.thread_group(begin, 128, replicas=n):`",
         )
 
 

@@ -20,7 +20,7 @@ class Store(Script):
             x = self.load_global(g_x, offsets=[at, 0], shape=[64, 64])
             if bug != "buffer reused while read":
                 with self.single_thread():
-                    self.tma.wait_group(0)
+                    self.tma.wait_group(0, read=True)
             self.sync()
             self.store_shared(staging, (x.to(float32) * 2.0).to(float16))
             if bug != "no proxy fence":
@@ -33,4 +33,4 @@ class Store(Script):
                     self.tma.commit_group()
         if bug != "exit while the store reads":
             with self.single_thread():
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)

@@ -46,7 +46,7 @@ class Turns(Script):
                 if bug == "passed while the store reads":
                     self.pass_turn(group)
                 with self.single_thread():
-                    self.tma.wait_group(0)
+                    self.tma.wait_group(0, read=True)
                 self.sync()
                 if bug != "passed while the store reads":
                     self.pass_turn(group)

@@ -69,7 +69,7 @@ class Ring(Class):
         self.wait(part)
         self.tma.shared_to_global(self.block(part), view, offsets)
         self.tma.commit_group()
-        self.tma.wait_group(0)
+        self.tma.wait_group(0, read=True)
         self.release(part)
 
     def advance(self):
@@ -297,7 +297,7 @@ class Attention(Script):
             self.out.wait_free(group)
         else:
             with self.single_thread():
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
             self.sync()
         self.wgmma.wait_group(0)
         self.v.release()
@@ -397,9 +397,9 @@ class Attention(Script):
                 t = queue.take()
             if not self.store_role:
                 with self.single_thread():
-                    self.tma.wait_group(0)
+                    self.tma.wait_group(0, read=True)
 
-        with self.warp_group(self.groups, name="producer"):
+        with self.warp_group(4 * self.groups, 4, name="producer"):
             self.setmaxnreg(self.budgets[0])
             if self.store_role:
                 with self.single_warp(0, name="loader"), self.single_thread():

@@ -76,7 +76,7 @@ class DualGemm(Products):
                 )
                 out = (self.silu(acc[:, 0:128]) * acc[:, 128:256]).to(bfloat16)
                 with self.single_thread():
-                    self.tma.wait_group(0)  # the tile before has left its staging
+                    self.tma.wait_group(0, read=True)  # the tile before has left its staging
                 self.sync()
                 self.store_shared(c[group], out)
                 turns.give()
@@ -86,7 +86,7 @@ class DualGemm(Products):
                     self.tma.shared_to_global(c[group], g_c, offsets=[row + group * 64, col])
                     self.tma.commit_group()
             with self.single_thread():
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
 
         with self.thread_group(256, 128, name="producer"):
             self.setmaxnreg(40)

@@ -101,7 +101,7 @@ class Fp8Gemm(Products):
                     by_column = self.load_shared(scale_b.block([width], at=[i]))
                     out = sums[i] * by_row[:, None] * by_column[None, :]
                     with self.single_thread():
-                        self.tma.wait_group(0)  # the piece before has left its staging
+                        self.tma.wait_group(0, read=True)  # the piece before has left its staging
                     self.sync()
                     self.store_shared(c[group], out.to(bfloat16))
                     if i == self.pieces - 1:
@@ -116,7 +116,7 @@ class Fp8Gemm(Products):
                         self.tma.commit_group()
                 s_phase ^= 1
             with self.single_thread():
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
 
         with self.thread_group(256, 128, name="producer"):
             self.setmaxnreg(24)

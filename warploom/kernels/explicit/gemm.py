@@ -126,9 +126,8 @@ class Gemm(Script):
                     self.store_shared(staging, out[:, 64 * i : 64 * i + 64])
                     self.fence.proxy_async()
                     with self.single_thread():
-                        self.tma.wait_group(
-                            self.block_n // 64 - 2
-                        )  # the next chunk's staging has been read
+                        # The next chunk's staging has been read.
+                        self.tma.wait_group(self.block_n // 64 - 2, read=True)
                     self.sync()
                     with self.single_thread():
                         self.tma.shared_to_global(
@@ -136,7 +135,7 @@ class Gemm(Script):
                         )
                         self.tma.commit_group()
             with self.single_thread():
-                self.tma.wait_group(0)
+                self.tma.wait_group(0, read=True)
             if self.ctas > 1:
                 self.cluster.sync()  # no CTA ends while another may arrive at its barriers
 
