@@ -143,6 +143,7 @@ GROUPS = {
 }
 PRODUCTS = {
     "accumulator read in flight": "in-flight",
+    "register operand in flight over the loop's end": "register-operand",
     "fp8 not K-major": "wgmma-major",
     "int8 into floats": "wgmma-dtype",
     "M of 32": "wgmma-m",

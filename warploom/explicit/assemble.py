@@ -16,6 +16,7 @@ from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
 from warploom.explicit.program import Group, Program, Threads
+from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.cleanup import is_host
@@ -77,7 +78,9 @@ def assemble(
         attrs["abreast"] = p.abreast
     if workspaces:
         attrs["workspaces"] = workspaces
-    return with_budgets(Func(name, body, Level.WARP, attrs, loc))
+    func = Func(name, body, Level.WARP, attrs, loc)
+    check_register_operands(func)
+    return with_budgets(func)
 
 
 # ---- splitting

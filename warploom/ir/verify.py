@@ -29,6 +29,7 @@ from warploom.ir.core import (
     Value,
     walk,
 )
+from warploom.ir.in_flight import overwritten_operands
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.printer import print_op
 from warploom.ir.registers import abreast, action, at_entry, counts_before, threads_of
@@ -329,6 +330,11 @@ def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
             yield Violation(o, f"%{v.hint} is in flight: only wgmma and wgmma_wait may use it")
 
 
+def _register_operands(func: Func, _: Target) -> Iterator[Violation]:
+    for wgmma, _loop in overwritten_operands(func):
+        yield Violation(wgmma, "a loop makes its register operand again while it may be read")
+
+
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
@@ -518,6 +524,7 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _elected),
     (_HARDWARE, _clusters),
     (_HARDWARE, _in_flight),
+    (_HARDWARE, _register_operands),
     (_HARDWARE, _resources),
     (_HARDWARE, _indices),
     (_PLACED, _layouts),

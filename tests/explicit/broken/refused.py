@@ -78,6 +78,14 @@ class Products(Base):
             self.wgmma.mma(x, x.transpose(), acc)
             self.wgmma.commit_group()
             acc = acc * 2.0
+        if bug == "register operand in flight over the loop's end":
+            for _ in self.range(0, n):
+                a = self.load_shared(x)
+                self.wgmma.fence()
+                self.wgmma.mma(a, x.transpose(), acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(1)
+            self.wgmma.wait_group(0)
         if bug == "fp8 not K-major":
             f = self.shared_tensor(dtype=float8e4nv, shape=[64, 128])
             g = self.shared_tensor(dtype=float8e4nv, shape=[256, 64])

@@ -1,0 +1,119 @@
+"""Register operands that a wgmma may still be reading: how long they have to stay as they are.
+
+wgmma reads A from registers asynchronously, and until a wgmma_wait covers its group nothing may write them
+(PTX ISA, "wgmma.wait_group").  An SSA value never changes, but its registers do where a loop makes the value
+again: the next iteration writes what the iteration before is still being computed from.  No compiler helps
+there: ptxas takes the write for intended, and the result is wrong without a word.
+"""
+
+from __future__ import annotations
+
+from warploom.ir.core import Func, Op, Region, Value, walk
+from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.types import Pointer, Tile
+
+# Other names of the same registers.
+_NAMES = frozenset(
+    {tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape}
+)
+
+_Reads = frozenset[Op]  # wgmmas that may still be reading their register operand
+_State = tuple[_Reads, ...]  # of no group yet, then of the latest group, the one before, …
+
+
+def overwritten_operands(func: Func) -> list[tuple[Op, Op]]:
+    """(wgmma, loop): the loop makes the wgmma's register operand, and may begin its next iteration while the
+    wgmma is still reading it.  At WARP and PLACED; in the order of the code."""
+    scan = _Scan(func)
+    for phase in task.phases(func):
+        for region in phase.regions:
+            scan.region(region, ())
+    return list(scan.found)
+
+
+class _Scan:
+    def __init__(self, func: Func) -> None:
+        ops = list(walk(func.body))
+        self.root = dict(pair for o in ops for pair in _same_registers(o))
+        waits = [o.attrs["pending"] for o in ops if o.kind is hopper.wgmma_wait]
+        self.oldest = max(
+            waits, default=0
+        )  # groups that any wait leaves: older ones are not told apart
+        self.found: dict[tuple[Op, Op], None] = {}
+
+    def region(self, r: Region, state: _State) -> _State:
+        state = state or (frozenset(),) * (self.oldest + 2)
+        for o in r.ops:
+            state = self.op(o, state)
+        return state
+
+    def op(self, o: Op, state: _State) -> _State:
+        match o.kind:
+            case hopper.wgmma if isinstance(o.operands[0].type, Tile):
+                return (state[0] | {o}, *state[1:])
+            case hopper.wgmma_commit:
+                *young, old, oldest = state
+                return (frozenset(), *young, old | oldest)
+            case hopper.wgmma_wait:
+                kept = o.attrs["pending"] + 1
+                return (*state[:kept], *(frozenset() for _ in state[kept:]))
+            case control.for_ | control.while_:
+                return self.loop(o, state)
+            case control.if_:
+                return _either(*(self.region(r, state) for r in o.regions))
+        for r in o.regions:
+            state = self.region(r, state)
+        return state
+
+    def loop(self, o: Op, state: _State) -> _State:
+        """What is read after it: what any number of iterations leaves."""
+        made = {p for r in o.regions for p in r.params}
+        made.update(v for r in o.regions for i in walk(r) for v in i.results)
+        before: _State = ()
+        while state != before:
+            before, after = state, state
+            for r in o.regions:
+                after = self.region(r, after)
+            for wgmma in frozenset().union(*after):
+                if self.registers(wgmma.operands[0]) in made:
+                    self.found[wgmma, o] = None
+            state = _either(before, after)
+        return state
+
+    def registers(self, v: Value) -> Value:
+        while v in self.root:
+            v = self.root[v]
+        return v
+
+
+def _same_registers(o: Op) -> list[tuple[Value, Value]]:
+    """(value, an older one that it only is another name of)."""
+    match o.kind:
+        case control.for_:
+            (body,) = o.regions
+            carried = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
+            return [(v, a) for a, p, end, result in carried if end is p for v in (p, result)]
+        case control.while_:
+            check, body = o.regions
+            ends = zip(check.yielded[1:], body.yielded, strict=True)
+            same = [
+                a is p and b is q
+                for (a, b), p, q in zip(ends, check.params, body.params, strict=True)
+            ]
+            names = zip(o.operands, check.params, body.params, o.results, strict=True)
+            return [
+                (v, a)
+                for (a, *rest), is_same in zip(names, same, strict=True)
+                if is_same
+                for v in rest
+            ]
+    return [(o.result, o.operands[0])] if o.kind in _NAMES and not _is_packed(o.result) else []
+
+
+def _is_packed(v: Value) -> bool:
+    """Integers go to a wgmma in words that are made where it is issued."""
+    return isinstance(v.type, Tile) and not isinstance(v.type.elem, Pointer) and v.type.elem.is_int
+
+
+def _either(*states: _State) -> _State:
+    return tuple(frozenset().union(*reads) for reads in zip(*states, strict=True))
