@@ -42,12 +42,27 @@ What the whole process does; an unknown `WARPLOOM_…` is an error.
 """
 
 
+CACHE = """
+## The cache
+
+Compiled kernels, tuning results and verdicts of the checker are kept on disk, and shared by processes. An
+entry names its own key and carries a checksum: one that is cut off, damaged or lies under another's name
+counts as absent. When all together take more than `WARPLOOM_CACHE_SIZE`, those that were used longest ago are
+removed. `warploom cache info` says what is there, `warploom cache clear` removes it.
+
+Code is loaded from the folder. So one in which others could write, or that belongs to somebody else, or that
+somebody else could replace (all folders above it count), is not used: a warning says why, and the cache is
+`warploom-<user id>` among the temporary files instead, which only the user can write. A full or read-only
+disk is a warning, too, and nothing else.
+"""
+
+
 def reference() -> str:
     """The text of docs/knobs.md."""
     rows = "\n".join(map(row, dataclasses.fields(Knobs)))
     assert options.__doc__ is not None
     variables = options.__doc__.partition("| variable")
-    return f"{HEADER}{rows}\n{ENVIRONMENT}{variables[1]}{variables[2].rstrip()}\n"
+    return f"{HEADER}{rows}\n{ENVIRONMENT}{variables[1]}{variables[2].rstrip()}\n{CACHE}"
 
 
 def row(knob: dataclasses.Field[object]) -> str:

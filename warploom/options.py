@@ -7,6 +7,7 @@
 | WARPLOOM_SIM | 0, 1 | a call on NumPy arrays runs the simulator instead of the oracle |
 | WARPLOOM_KEEP | `<dir>` | keep IR, CUDA, PTX and cubin of each kernel there |
 | WARPLOOM_CACHE | `<dir>` or `off` | where kernels are cached (default: `$XDG_CACHE_HOME/warploom`) |
+| WARPLOOM_CACHE_SIZE | `500M`, `2G` … | what the cache may take of the disk (default: 2G) |
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
 | WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before a launch; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
@@ -27,6 +28,8 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 PREFIX = "WARPLOOM_"
+CACHE_SIZE = 2 << 30  # bytes, where nothing is said
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 class Check(enum.Enum):
@@ -49,6 +52,7 @@ class Options:
     timeline: Path | None
     check: Check = Check.ON
     traceback: bool = False
+    cache_size: int = CACHE_SIZE
 
 
 def get(environ: Mapping[str, str] | None = None) -> Options:
@@ -78,6 +82,7 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         timeline=read("TIMELINE", _path, None),
         check=read("CHECK", Check, Check.ON),
         traceback=read("TRACEBACK", _flag, False),
+        cache_size=read("CACHE_SIZE", _size, CACHE_SIZE),
     )
 
 
@@ -89,6 +94,14 @@ def _flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError("expected 0 or 1")
     return text == "1"
+
+
+def _size(text: str) -> int:
+    """Bytes of "500M" or "2G"; units are powers of 1024."""
+    number, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
+    if not number.isdecimal() or unit not in _UNITS or int(number) == 0:
+        raise ValueError("expected a size such as 500M or 2G")
+    return int(number) << _UNITS[unit]
 
 
 def _path(text: str) -> Path:

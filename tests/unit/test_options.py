@@ -24,9 +24,10 @@ def test_every_variable_is_read() -> None:
         "WARPLOOM_TIMELINE": "/t.svg",
         "WARPLOOM_CHECK": "0",
         "WARPLOOM_TRACEBACK": "1",
+        "WARPLOOM_CACHE_SIZE": "3m",
     }
     got = options.get(env)
-    want = ("all", False, True, Path("/k"), None, Path("/t.svg"), options.Check.OFF, True)
+    want = ("all", False, True, Path("/k"), None, Path("/t.svg"), options.Check.OFF, True, 3 << 20)
     assert dataclasses.astuple(got) == want
     assert len(env) == len(dataclasses.fields(options.Options))
     assert options.get(dict.fromkeys(env, "")) == options.get({})
@@ -36,6 +37,8 @@ def test_every_variable_is_read() -> None:
     ("name", "value", "says"),
     [
         ("WARPLOOM_VERIFY", "yes", "expected 0 or 1"),
+        ("WARPLOOM_CACHE_SIZE", "0", "a size such as 500M or 2G"),
+        ("WARPLOOM_CACHE_SIZE", "2GB", "a size such as 500M or 2G"),
         ("WARPLOOM_SIM", "2", "expected 0 or 1"),
         ("WARPLOOM_CHECK", "2", "not a valid Check"),
         ("WARPLOOM_DUMPS", "all", "there is no option WARPLOOM_DUMPS"),
