@@ -19,8 +19,8 @@ def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[s
     """C for table[warp, lane] and which of the variables `lane`, `warp` it reads.
 
     needed: where the value matters (a layout may overhang its tile).  Raises InternalError where the values
-    are linear neither over F2 nor over the integers, nor below a period of a swizzle over one and above it
-    over the other.
+    are linear neither over F2 nor over the integers, nor a multiple of such, nor below a period of a swizzle
+    over one and above it over the other.
     """
     if needed is None:
         needed = np.ones(table.shape, np.bool_)
@@ -31,6 +31,12 @@ def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[s
         low, high = _linear(table % period, needed), _linear(table // period, needed)
         if low is not None and high is not None:
             return f"({low[0]}) + {period} * ({high[0]})", low[1] | high[1]
+    # Rows whose length is no power of two: a factor, and row numbers that are linear over F2.
+    factor = int(np.gcd.reduce(table[needed]))
+    if factor > 1:
+        rows = _linear(table // factor, needed)
+        if rows is not None:
+            return f"{factor} * ({rows[0]})", rows[1]
     raise InternalError("codegen: no formula for the threads' addresses")
 
 

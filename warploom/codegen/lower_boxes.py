@@ -13,9 +13,9 @@ from warploom.codegen.boxes import Place, Rows, box_of
 from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
-from warploom.codegen.lower_memory import Places, loaded, nothing, words_of
+from warploom.codegen.lower_memory import Places, loaded, nothing
 from warploom.codegen.lower_units import load_shifted
-from warploom.codegen.registers import affine, per_word, read
+from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import hopper, tile

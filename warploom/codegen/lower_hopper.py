@@ -17,7 +17,7 @@ import numpy as np
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
 from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
-from warploom.codegen.registers import BYTES, Array, Regs, word
+from warploom.codegen.registers import BYTES, Array, Regs, word, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import cluster, hopper
@@ -371,9 +371,11 @@ def _hold(e: Emitter, o: Op) -> None:
     words = []
     for v in o.operands:
         if isinstance(v.type, Tile):
-            r = e.regs(v)
-            per = 32 // dtype_of(v.type).bits
-            words += [word(r, i) for i in range(0, len(r.elements), per)]
+            r, bits = e.regs(v), dtype_of(v.type).bits
+            if bits == 64:
+                words += words_of(r, 0, 8 * len(r.elements))
+            else:
+                words += [word(r, i) for i in range(0, len(r.elements), 32 // bits)]
         else:
             d = dtype_of(v.type)
             words.append(same_bits(rounded(e.scalar(v), d), d, u32))

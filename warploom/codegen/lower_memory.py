@@ -18,11 +18,13 @@ from warploom.codegen.registers import (
     Regs,
     c_type,
     is_packed,
+    itemsize,
     pack,
     per_word,
     read,
     unword,
     word,
+    words_of,
 )
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Op, OpKind
@@ -40,27 +42,6 @@ from warploom.layout.choose import (
 from warploom.layout.shared import UNIT_BYTES, Geometry
 
 # ---- 32-bit words of a tile
-
-
-def itemsize(elem: DType | Pointer) -> int:
-    return 8 if isinstance(elem, Pointer) else elem.bytes
-
-
-def words_of(r: Regs, start: int, size: int) -> list[str]:
-    """The `size` bytes of the elements from `start` as 32-bit words (the last one perhaps in part)."""
-    item = itemsize(r.elem)
-    if item == 8:
-        out = []
-        for i in range(size // 8):
-            value = read(r.elements[start + i], r.elem)
-            is_double = isinstance(r.elem, DType) and r.elem.is_float
-            bits = f"(u64)__double_as_longlong({value})" if is_double else f"(u64){value}"
-            out += [f"(u32){bits}", f"(u32)({bits} >> 32)"]
-        return out
-    n = 4 // item
-    if size < 4:
-        return [word(Regs(r.elem, r.elements[start : start + size // item]), 0)]
-    return [word(r, start + n * i) for i in range(size // 4)]
 
 
 def fill(e: Emitter, dst: Array, start: int, words: Sequence[str]) -> None:

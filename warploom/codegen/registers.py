@@ -140,6 +140,27 @@ def word(r: Regs, start: int) -> str:
     return f"join{elem.bits}({', '.join(values)})"
 
 
+def itemsize(elem: DType | Pointer) -> int:
+    return 8 if isinstance(elem, Pointer) else elem.bytes
+
+
+def words_of(r: Regs, start: int, size: int) -> list[str]:
+    """The `size` bytes of the elements from `start` as 32-bit words (the last one perhaps in part)."""
+    item = itemsize(r.elem)
+    if item == 8:
+        out = []
+        for i in range(size // 8):
+            value = read(r.elements[start + i], r.elem)
+            is_double = isinstance(r.elem, DType) and r.elem.is_float
+            bits = f"(u64)__double_as_longlong({value})" if is_double else f"(u64){value}"
+            out += [f"(u32){bits}", f"(u32)({bits} >> 32)"]
+        return out
+    n = 4 // item
+    if size < 4:
+        return [word(Regs(r.elem, r.elements[start : start + size // item]), 0)]
+    return [word(r, start + n * i) for i in range(size // 4)]
+
+
 def words(r: Regs) -> Regs:
     """A tile of packed floats as a tile of their words (u32)."""
     n = per_word(r.elem)

@@ -35,9 +35,9 @@ def _region(r: Region, wanted: Collection[str]) -> Region:
         for o in r.ops
     ]
     loads = [o for o in ops if o.id in wanted]
-    if not loads:
+    at = next((i for i, o in enumerate(ops) if waits(o)), None)
+    if not loads or at is None:  # what waited may have been code that no task needs
         return Region(r.params, tuple(ops))
-    at = next(i for i, o in enumerate(ops) if waits(o))
     made = {v: o for o in ops[at:] for v in o.results}
     moved = closure(loads, lambda o: [made[v] for v in o.operands if v in made])
     first = [o for o in ops[at:] if o in moved]

@@ -22,7 +22,6 @@ from warploom.ir.types import (
     Tile,
     View,
     accumulator,
-    dtype_of,
     f32,
     i1,
     i32,
@@ -471,8 +470,6 @@ def hold(*values: Type) -> None:
     habits of the assembler, not by its contract: `runtime/sass.py` counts what stands before a wait.
     """
     require(len(values) > 0, "hold needs a value")
-    for v in values:
-        require(dtype_of(v).bits <= 32, f"hold takes values of at most 32 bits, not {v}")
 
 
 @op(levels=HARDWARE, effect=Effect.SYNC)

@@ -1,0 +1,89 @@
+"""What the fuzzer found, each as the smallest kernel that showed it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from tests.e2e.road import array, filled
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+
+def ints(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).integers(-2, 3, shape).astype(np.float32)
+
+
+@wl.jit
+def bytes_product(a, b, c, k, BN: tl.constexpr, BK: tl.constexpr):
+    m, n, r = tl.arange(0, 64), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((64, BN), tl.int32)
+    for at in range(0, k, BK):
+        x = tl.load(a + m[:, None] * k + (at + r)[None, :])
+        y = tl.load(b + (at + r)[:, None] * BN + n[None, :])
+        acc = tl.dot(x, y, acc)
+    tl.store(c + m[:, None] * BN + n[None, :], acc)
+
+
+@pytest.mark.parametrize("bn", [16, 48, 64, 96, 112])
+@pytest.mark.parametrize("bk", [32, 64, 128])
+def test_bytes_turned_in_rows_of_any_length(bn: int, bk: int) -> None:
+    """Addresses of ldmatrix in rows of 48 or 112 bytes are a multiple of what is linear over F2."""
+    k = 2 * bk
+    a, b = filled(ints(64, k), np.int8), filled(ints(k, bn), np.int8)
+    args = [a, b, array((64, bn), np.int32), k]
+    road.check_equal(bytes_product, args, 1, {"BN": bn, "BK": bk}, ("late",))
+
+
+@wl.jit
+def wide_tail(q, k, v, o, s, steps, DTYPE: tl.constexpr):
+    m, n, d = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 32)
+    left = tl.load(q + m[:, None] * 32 + d[None, :])
+    acc = tl.zeros((64, 32), tl.float32)
+    total = tl.zeros((64,), tl.float32)
+    for i in range(steps):
+        at = i * 64 + n
+        p = tl.dot(left, tl.trans(tl.load(k + at[:, None] * 32 + d[None, :])))
+        p = tl.minimum(tl.maximum(p, -1.0), 1.0)
+        total += tl.sum(p, 1)
+        acc = tl.dot(p.to(tl.float16), tl.load(v + at[:, None] * 32 + d[None, :]), acc)
+    tl.store(s + m, total.to(DTYPE))
+    tl.store(o + m[:, None] * 32 + d[None, :], acc)
+
+
+@pytest.mark.parametrize(
+    "dtype", [(tl.int64, np.int64), (tl.float64, np.float64)], ids=["i64", "f64"]
+)
+def test_64_bits_are_held_under_the_last_dots(dtype: Any) -> None:
+    """What the end of a chain of dots computes under them may have 64 bits."""
+    f16 = np.float16
+    q, k, v = filled(ints(64, 32), f16), filled(ints(192, 32), f16), filled(ints(192, 32), f16)
+    args = [q, k, v, array((64, 32), np.float32), array((64,), dtype[1]), 3]
+    compiled, _ = road.check_equal(wide_tail, args, 1, {"DTYPE": dtype[0]}, ("late",))
+    assert "hold(" in compiled.cuda
+
+
+@wl.jit
+def unused_wait(x, w, o, n):
+    pid = tl.program_id(0)
+    for _ in range(n):
+        tl.load(x + pid * 64 + tl.arange(0, 64), volatile=True)
+    row = tl.load(w + pid * 64 + tl.arange(0, 64))
+    tl.store(o + pid * 64 + tl.arange(0, 64), row)
+
+
+def test_a_load_ahead_of_a_loop_that_nobody_needs() -> None:
+    """The loop that the load was to be issued before is no code of any task in the end."""
+    args = [
+        filled(ints(128), ml_dtypes.bfloat16),
+        filled(ints(128), np.float32),
+        array((128,), np.float32),
+        2,
+    ]
+    road.check_equal(unused_wait, args, 2, {}, ("late",))
