@@ -289,6 +289,7 @@ class CompiledKernel:
         *args: Any,
         grid: Any,
         seed: int | None = None,
+        exact: bool = False,
         algebra: Literal[False] = False,
         **options: Any,
     ) -> SimReport: ...
@@ -303,11 +304,18 @@ class CompiledKernel:
     ) -> AlgebraReport: ...
     @user_facing
     def simulate(
-        self, *args: Any, grid: Any, seed: int | None = None, algebra: bool = False, **options: Any
+        self,
+        *args: Any,
+        grid: Any,
+        seed: int | None = None,
+        exact: bool = False,
+        algebra: bool = False,
+        **options: Any,
     ) -> Any:
         """Run the PLACED program on the CPU with the hardware's asynchrony; arrays are written in place.
 
         args: the run-time arguments in order, NumPy arrays or CPU tensors for pointers.
+        exact: dots add as the GPU's tensor cores do, bit for bit; else in float32, in any order.
         algebra: run the kernel as written and the PLACED program in a finite field instead, where the order
         of sums changes nothing and any wrong operand does, and report whether they agree; arrays stay as
         they are (docs/simulator.md).
@@ -321,7 +329,9 @@ class CompiledKernel:
             values,
             grid_sizes(grid),
             seed=seed,
+            exact=exact,
             algebra=algebra,
+            target=self.request.target,
             **options,
         )
 

@@ -241,6 +241,7 @@ class Script(ScriptBase):
     def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
         """Run on the CPU; arrays (NumPy, CPU tensors) are written in place.
 
+        exact=True: dots add as the GPU's tensor cores do, bit for bit.
         algebra=True: compare the script as written and its PLACED program in a finite field instead, in two
         orders of events; arrays stay as they are (docs/simulator.md)."""
         call = self.bind(args, {})

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from warploom.errors import LaunchError
 from warploom.ir.core import Func
+from warploom.sim import tensor_core
 from warploom.sim.machine import simulate
+from warploom.sim.numerics import FLOATS
 from warploom.sim.report import SimReport
 
 
@@ -17,15 +20,25 @@ def simulate_in_mode(
     grid: Sequence[int],
     *,
     seed: int | None = None,
+    exact: bool = False,
     algebra: bool = False,
+    target: str = "sm_90a",
     **options: Any,
 ) -> Any:
-    """A run of `placed` on the arguments, which it writes: its SimReport.  algebra: an AlgebraReport instead,
+    """A run of `placed` on the arguments, which it writes: its SimReport.  exact: dots add as the tensor core
+    of `target` does, bit for bit (sim/tensor_core.py).  algebra: an AlgebraReport instead,
     of `reference` and `placed` in a finite field; the arguments stay as they are (sim/algebra.py).  options:
     as for `simulate`, of the algebra mode as for `compare`."""
+    if algebra and exact:
+        raise LaunchError(
+            "simulator-mode",
+            "exact and algebra are two modes: floats are floats in one, residues in the other",
+            help="ask for one of them at a time",
+        )
     if algebra:
         from warploom.sim.algebra import compare
 
         return compare(reference, placed, args, grid, seed=seed or 0, **options)
-    report: SimReport = simulate(placed, args, grid, seed=seed, **options)
+    numerics = tensor_core.exact(target) if exact else FLOATS
+    report: SimReport = simulate(placed, args, grid, seed=seed, numerics=numerics, **options)
     return report
