@@ -116,6 +116,8 @@ def _heading(
             f"{resources.spill_bytes:,} bytes of spills" if resources.spill_bytes else "no spill"
         )
         yield f"  ptxas ({resources.compiler}): {resources.registers} registers a thread at entry, {spills}"
+        if resources.stopped:
+            yield f"    {resources.search()}"
         for advisory in resources.advisories:
             yield f"  ptxas: {advisory}"
 

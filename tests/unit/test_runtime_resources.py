@@ -15,7 +15,7 @@ from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime import compiled
 from warploom.runtime.compiled import ROOMS, CompiledKernel, is_cached
-from warploom.runtime.nvrtc import Advisory, Build
+from warploom.runtime.nvrtc import HOPELESS_SPILLS, Advisory, Build
 from warploom.schedule.resources import Room
 
 Judge = Callable[[str], int]  # source -> bytes of spills
@@ -31,14 +31,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def ptxas(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judge], list[str]]:
     """Installs a compiler whose spills a function of the source decides; gives the sources that it saw."""
 
-    def install(spills: Judge) -> list[str]:
+    def install(spills: Judge, cpu_seconds: float = 0.0) -> list[str]:
         seen: list[str] = []
 
         def compile_text(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
             seen.append(source)
             n = spills(source)
             remarks = (Advisory("C7512", "serialized"),) if n > 100 else ()
-            return Build(plan.name, b"cubin", "", 168, n, n, 0, 2, remarks, 0.0, "none", "")
+            return Build(
+                plan.name, b"cubin", "", 168, n, n, 0, 2, remarks, 3.0, "none", "", cpu_seconds
+            )
 
         monkeypatch.setattr(compiled, "_compile_text", compile_text)
         return seen
@@ -96,6 +98,47 @@ def test_the_least_harm_is_taken_and_told(ptxas: Any) -> None:
     assert "warning[resources]" in told and "40 bytes of spills" in told
     assert "producer 104" in told and "gemm.py" in told and "help: take smaller blocks" in told
     assert gemm()[1] == [told]  # from the cache as well
+
+
+def test_a_hopeless_kernel_is_compiled_twice(ptxas: Any) -> None:
+    """The review's kernel spilled 51 kB and was compiled eight times, at 12 s each."""
+    seen = ptxas(lambda source: 51_000)
+    kernel, (told,) = gemm()
+    assert len(seen) == 2 and kernel.resources.builds == 2
+    why = "the best of 2 builds; no other schedule was tried, because the first build spills 51,000 bytes"
+    assert why in told and why in str(kernel.resources) and why in kernel.explain()
+    assert "(none, 6.0 s)" in str(kernel.resources)  # of both
+    again, (told_again,) = gemm()
+    assert again.from_cache and again.resources == kernel.resources and told_again == told
+    assert len(seen) == 2
+
+
+def test_the_second_build_of_a_hopeless_kernel_has_the_most_room(ptxas: Any) -> None:
+    first: list[str] = []
+
+    def spills(source: str) -> int:
+        first[:] = first or [source]
+        return HOPELESS_SPILLS + 1 if source == first[0] else 0
+
+    seen = ptxas(spills)
+    kernel, told = gemm()
+    assert len(seen) == 2 and not told and kernel.resources.stopped == ""
+    assert kernel.request.room in ROOMS[3:] and kernel.resources.builds == 2
+
+
+def test_spills_that_are_not_hopeless_cost_every_try(ptxas: Any) -> None:
+    seen = ptxas(lambda source: HOPELESS_SPILLS)
+    kernel, _ = gemm()
+    assert len(seen) > 2 and kernel.resources.builds == len(seen)
+    assert kernel.resources.stopped == "" and "builds" not in str(kernel.resources)
+
+
+def test_nvrtc_has_a_budget_of_time(ptxas: Any) -> None:
+    """Of the processor's: a machine that does something else beside gets the same kernel."""
+    seen = ptxas(lambda source: 8, cpu_seconds=compiled.NVRTC_SECONDS / 2 + 1)
+    kernel, (told,) = gemm()
+    assert len(seen) == 2 and "because NVRTC was at work for 62 s" in told
+    assert kernel.resources.stopped
 
 
 def test_strict_makes_it_an_error(ptxas: Any) -> None:

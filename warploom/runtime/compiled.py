@@ -19,6 +19,7 @@ from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
+from warploom.runtime.nvrtc import HOPELESS_SPILLS
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
 from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
@@ -46,6 +47,10 @@ ROOMS = (
     Room(producer=32, consumer=72),
     Room(consumer=112),
 )
+
+
+# Seconds of a processor after which no further schedule is tried for a kernel whose builds all spill.
+NVRTC_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -164,15 +169,23 @@ class Resources:
     dynamic_shared: int
     barriers: int  # named barriers
     advisories: tuple[Advisory, ...]
-    compile_seconds: float  # of NVRTC
+    compile_seconds: float  # of NVRTC, all builds together
     compiler: str
+    builds: int = 1  # that NVRTC made, of which this is the best
+    stopped: str = ""  # why no other schedule was tried, where there would have been more
 
     def __str__(self) -> str:
         shared = self.static_shared + self.dynamic_shared
-        return (
+        found = (
             f"{self.threads} threads of {self.registers} registers, {shared:,} bytes of shared memory, "
             f"{', '.join(self.problems()) or 'no spill'} ({self.compiler}, {self.compile_seconds:.1f} s)"
         )
+        return f"{found}; {self.search()}" if self.stopped else found
+
+    def search(self) -> str:
+        """How long the search for a build without spills went on."""
+        count = "one build" if self.builds == 1 else f"the best of {self.builds} builds"
+        return f"{count}; no other schedule was tried, because {self.stopped}"
 
     def problems(self) -> tuple[str, ...]:
         """Spills and ptxas advisories: what a kernel of this library must not have."""
@@ -430,8 +443,9 @@ class Built:
 
 
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
-    best = _least_harm(request, disk)
-    request, lowered, resources = best.request, best.lowered, best.resources
+    best, search = _least_harm(request, disk)
+    request, lowered = best.request, best.lowered
+    resources = replace(best.resources, **search.told())
     told = (*_untold(request, lowered), *_scarce(request, lowered, resources))
     head = {
         "back": best.back,
@@ -439,6 +453,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         "dynamic_shared": best.plan.shared_bytes,
         "warnings": told,
         "room": asdict(request.room),
+        **search.told(),
     }
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
     disk.store("front", request.with_room(Room()).key, front)
@@ -447,14 +462,57 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     return kernel
 
 
-def _least_harm(request: Request, disk: DiskCache) -> Built:
+@dataclass
+class _Search:
+    """The builds made for one kernel, and whether there may be more.  Processor time, not the clock's: a busy
+    machine gets the same kernel."""
+
+    builds: int = 0
+    seconds: float = 0.0
+    busy: float = 0.0
+    hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
+    stopped: str = ""
+    known: set[str] = field(default_factory=set)  # keys of what was built: rooms may change no code
+
+    def add(self, found: Built) -> None:
+        """Another build."""
+        built = found.built
+        self.known.add(found.back)
+        if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
+            self.hopeless = built["spill_bytes"]
+        self.builds += built["builds"]
+        self.seconds += built["compile_seconds"]
+        self.busy += built["cpu_seconds"]
+
+    def is_over(self) -> bool:
+        """Whether the budget is spent: two builds of a hopeless kernel, NVRTC_SECONDS of any."""
+        if self.hopeless and self.builds > 1:
+            self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
+        elif self.busy > NVRTC_SECONDS:
+            self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
+        return bool(self.stopped)
+
+    def told(self) -> dict[str, Any]:
+        """What `Resources` says of it."""
+        return {
+            "builds": self.builds,
+            "compile_seconds": self.seconds,
+            "stopped": self.stopped,
+        }
+
+
+def _least_harm(request: Request, disk: DiskCache) -> tuple[Built, _Search]:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
-    Raises CompileError where none compiles."""
+    A hopeless first build is followed by that with the most room, if there is budget left.  Raises
+    CompileError where none compiles."""
     refusal: CompileError | None = None
     best: Built | None = None
     tried: list[Schedule] = []
-    for room in (request.room, *request.rooms):
+    search = _Search()
+    rooms = [request.room, *request.rooms]
+    while rooms:
+        room = rooms.pop(-1 if search.hopeless else 0)
         try:
             attempt = request.with_room(room)
             lowered = attempt.lower()
@@ -462,12 +520,18 @@ def _least_harm(request: Request, disk: DiskCache) -> Built:
             if schedule in tried:
                 continue
             tried.append(schedule)
-            found = build(attempt, lowered, disk)
+            text = _text(attempt, lowered)
+            if text.back in search.known:
+                continue
+            if best is not None and search.is_over():
+                break
+            found = build(attempt, lowered, disk, text)
         except CompileError as e:
             if not tried or (best is None and e.code != "ptxas-limit"):
                 raise
             refusal = refusal or e
             continue
+        search.add(found)
         if best is None or found.harm < best.harm:
             best = found
         if best.harm == (0, 0):
@@ -475,11 +539,20 @@ def _least_harm(request: Request, disk: DiskCache) -> Built:
     if best is None:
         assert refusal is not None
         raise refusal
-    return best
+    return best, search
 
 
-def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
-    """Emitted and compiled, or from the cache's back part."""
+@dataclass(frozen=True)
+class _Text:
+    """What NVRTC is to compile.  back: the cache's key of the result.  limit: registers, from maxnreg."""
+
+    source: str
+    plan: LaunchPlan
+    limit: int | None
+    back: str
+
+
+def _text(request: Request, lowered: Lowered) -> _Text:
     from warploom.codegen.emit import emit
     from warploom.runtime.signature import plan_of, short_of
 
@@ -488,21 +561,27 @@ def build(request: Request, lowered: Lowered, disk: DiskCache) -> Built:
     plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns, rings)
     limit = _limit(request, plan, lowered.schedule.abreast)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
-    found = _resources_of_entry(disk.load("back", back))
+    return _Text(emitted.source, plan, limit, back)
+
+
+def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | None = None) -> Built:
+    """Emitted (unless `text` is that) and compiled, or from the cache's back part."""
+    text = text or _text(request, lowered)
+    found = _resources_of_entry(disk.load("back", text.back))
     if found is None:
         try:
-            build = _compile_text(emitted.source, plan, request, limit, want_ptx=False)
+            build = _compile_text(text.source, text.plan, request, text.limit, want_ptx=False)
         except CompileError as refusal:
             refusal.loc = lowered.source.loc
             raise
         found = build.cubin, _resources_to(build)
         entry = {
-            "cuda": emitted.source.encode(),
+            "cuda": text.source.encode(),
             "cubin": build.cubin,
             "resources": json.dumps(found[1]).encode(),
         }
-        disk.store("back", back, entry)
-    return Built(request, lowered, emitted.source, plan, back, *found)
+        disk.store("back", text.back, entry)
+    return Built(request, lowered, text.source, text.plan, text.back, *found)
 
 
 def _limit(request: Request, plan: LaunchPlan, abreast: int) -> int | None:
@@ -568,6 +647,8 @@ def _scarce(request: Request, lowered: Lowered, resources: Resources) -> tuple[s
         f"{t.name} {t.registers}" for t in lowered.schedule.tasks if t.registers is not None
     )
     have = f"; registers a thread: {tasks or resources.registers}"
+    if resources.stopped:
+        have += f"; {resources.search()}"
     limit = request.knobs.maxnreg
     advice = "take smaller blocks, or more warps or consumer groups for them"
     if limit is not None:
@@ -585,20 +666,23 @@ def _resources_to(build: Build) -> dict[str, Any]:
         **{name: getattr(build, name) for name in _BUILT},
         "advisories": [asdict(a) for a in build.advisories],
         "compile_seconds": build.seconds,
+        "cpu_seconds": build.cpu_seconds,
         "compiler": build.compiler,
+        "builds": build.builds,
     }
 
 
 def _resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resources:
+    """What a build took, and of the kernel that it became: its launch, and the search for it."""
     from warploom.runtime.nvrtc import Advisory
 
-    advisories = tuple(Advisory(**a) for a in built["advisories"])
-    rest = {k: v for k, v in built.items() if k != "advisories"}
     return Resources(
         threads=head["threads"],
         dynamic_shared=head["dynamic_shared"],
-        advisories=advisories,
-        **rest,
+        advisories=tuple(Advisory(**a) for a in built["advisories"]),
+        compiler=built["compiler"],
+        **{name: built[name] for name in _BUILT},
+        **{name: head.get(name, built.get(name, "")) for name in _Search().told()},
     )
 
 

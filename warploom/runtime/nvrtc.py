@@ -39,6 +39,10 @@ class Advisory:
 ENOUGH_THREADS = 768
 # Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
 FEWEST_REGISTERS = 40
+# Bytes of spill stores and loads beyond which a build is hopeless: four times the registers that a thread can
+# have (255 of 4 bytes).  Other schedules and limits move some dozens of registers; a kernel of such spills is
+# too large for its threads, and its compilation takes seconds.
+HOPELESS_SPILLS = 4 * 255 * 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Build:
     seconds: float  # wall time of NVRTC
     compiler: str  # "NVRTC 13.5"
     log: str
+    cpu_seconds: float = 0.0  # of this thread
+    builds: int = 1  # compilations that this one is the best of; the seconds are of all
 
     def problems(self) -> tuple[str, ...]:
         """Spills and every advisory: what a kernel of this library must not have."""
@@ -86,7 +92,8 @@ def compile_cuda(
     where they are given, and the source asks for RESIDENT, it is compiled again with that: as many CTAs of a
     multiprocessor as the first one's registers allow, and as there is use for.  Left to itself ptxas spills,
     or waits for each load in turn, to save registers that no further CTA needs.  A source that doesn't say
-    STREAMS gets one CTA more than that where it still spills nothing.
+    STREAMS gets one CTA more than that where it still spills nothing.  Where the first build is hopeless, one
+    more is made: that with the most registers.
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
     InternalError, quoting the emitted line, where the source is wrong: users don't write it.
     """
@@ -94,13 +101,20 @@ def compile_cuda(
     if not threads or "RESIDENT" not in source or any("maxrregcount" in x for x in options):
         return build
     tried: list[Build] = []
-    for resident in _resident(build, threads, "#define STREAMS" in source, target):
+    wanted = _resident(build, threads, "#define STREAMS" in source, target)
+    for resident in wanted[-1:] if build.spill_bytes > HOPELESS_SPILLS else wanted:
         more = (*options, f"-DRESIDENT={resident}")
         tried.append(_compiled(source, name, target, more, want_ptx))
         if not tried[-1].spill_bytes:
             break
     best = min([*tried, build], key=lambda b: b.spill_bytes)
-    return replace(best, seconds=sum(b.seconds for b in (build, *tried)))
+    every = (build, *tried)
+    return replace(
+        best,
+        seconds=sum(b.seconds for b in every),
+        cpu_seconds=sum(b.cpu_seconds for b in every),
+        builds=len(every),
+    )
 
 
 def _resident(build: Build, threads: int, streams: bool, target: Target) -> list[int]:
@@ -124,7 +138,7 @@ def _resident(build: Build, threads: int, streams: bool, target: Target) -> list
 def _compiled(
     source: str, name: str, target: Target, options: Sequence[str], want_ptx: bool
 ) -> Build:
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.thread_time()
     flags = (
         f"--gpu-architecture={target.name}",
         "--std=c++17",
@@ -136,7 +150,7 @@ def _compiled(
     ok, log, cubin, ptx = _run(source, name, flags, want_ptx)
     if not ok:
         raise _refusal(source, name, flags, log)
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, time.thread_time() - busy
     stats = _resources(log, name)
     return Build(
         name=name,
@@ -151,6 +165,7 @@ def _compiled(
         seconds=seconds,
         compiler=compiler_version(),
         log=log,
+        cpu_seconds=busy,
     )
 
 
