@@ -51,7 +51,9 @@ def main() -> int:
     if o.gpu:
         from tests.fuzz import gpu
 
-        other = Pool(partial(gpu.work, folder=folder), 1, o.limit, "spawn")
+        # Several, since most of a launch's time is spent on the host.
+        launchers = max(1, o.jobs // 4)
+        other = Pool(partial(gpu.work, folder=folder), launchers, o.limit, "spawn")
     seeds = range(o.first, o.first + max(o.kernels, o.scripts))
     tasks = (
         (what, seed, "")

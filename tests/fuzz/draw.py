@@ -231,11 +231,12 @@ class Draw(Expressions):
         return name
 
     def place(
-        self, sizes: tuple[int, ...], axis: int | None = None
+        self, sizes: tuple[int, ...], axis: int | None = None, apart: bool = False
     ) -> tuple[list[E], list[int], str]:
         """Where a block of its own starts in an array of blocks, how far blocks reach, and the loop that moves it.
 
-        Rows go by slot; along `axis` the place may go by a loop's index."""
+        Rows go by slot; along `axis` the place may go by a loop's index.  apart: then no two slots get to one
+        place, as programs that write have no order among each other."""
         at: list[E] = [make("mul", self.slot, literal(sizes[0], "i32"))]
         reach = [self.slots * sizes[0]]
         for n in sizes[1:]:
@@ -244,9 +245,10 @@ class Draw(Expressions):
         if axis is not None and self.loops and self.maybe(0.8):
             name, _trips = self.loops[-1]
             t = next(t for n, t in reversed(self.vars) if n == name)
-            step = make("mul", var(name, t), literal(sizes[axis], "i32"))
+            far = sizes[axis] * (self.slots if apart and axis == 0 else 1)
+            step = make("mul", var(name, t), literal(far, "i32"))
             at[axis] = make("add", at[axis], step) if axis == 0 else step
-            reach[axis] = max(reach[axis] + int(t.hi) * sizes[axis], sizes[axis])
+            reach[axis] = max(reach[axis] + int(t.hi) * far, sizes[axis])
             return at, reach, name
         return at, reach, ""
 
@@ -254,7 +256,7 @@ class Draw(Expressions):
         """A block of a new array, read or written somehow."""
         r = self.r
         axis = r.randrange(len(sizes)) if is_read else len(sizes) - 1
-        at, reach, moved = self.place(sizes, axis)
+        at, reach, moved = self.place(sizes, axis, apart=not is_read)
         ragged = [self.maybe(0.35) for _ in sizes]
         shape = [
             max(1, n - r.randrange(1, n)) if cut and n > 1 else n
