@@ -87,3 +87,32 @@ def test_a_load_ahead_of_a_loop_that_nobody_needs() -> None:
         2,
     ]
     road.check_equal(unused_wait, args, 2, {}, ("late",))
+
+
+@wl.jit
+def idle_while(a, b, c, m, k, BM: tl.constexpr):
+    r, n, s = tl.arange(0, BM), tl.arange(0, 64), tl.arange(0, 32)
+    left = m
+    while left > 1:
+        left = left // 2
+    acc = tl.zeros((BM, 64), tl.float32)
+    for at in range(0, k, 32):
+        x = tl.load(a + r[:, None] * k + (at + s)[None, :])
+        y = tl.load(b + (at + s)[:, None] * 64 + n[None, :])
+        acc = tl.dot(x, y, acc)
+    tl.store(c + r[:, None] * 64 + n[None, :], acc)
+
+
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_a_while_that_nobody_needs_is_split_whole(groups: int) -> None:
+    """A `while` is never dropped, as it may not end: what its condition takes is kept with it."""
+    args = [
+        filled(ints(128, 64), np.float16),
+        filled(ints(64, 64), np.float16),
+        array((128, 64), np.float32),
+        5,
+        64,
+    ]
+    road.check_equal(
+        idle_while, args, 1, {"BM": 128, "num_consumer_groups": groups}, ("late",), levels=True
+    )

@@ -53,6 +53,9 @@ class Split:
         for o in self.structure.ops:
             if self.mine(o) and (Effect.WRITE | Effect.SYNC) & o.kind.effect:
                 self._root(o)
+            elif self.mine(o) and o.kind is control.while_:  # it stays, whoever needs its results
+                self._enclose(o)
+                self._push(o.regions[0].yielded[0], None, o)
         while self._work:
             self._want(*self._work.pop())
 
