@@ -116,3 +116,25 @@ def test_a_while_that_nobody_needs_is_split_whole(groups: int) -> None:
     road.check_equal(
         idle_while, args, 1, {"BM": 128, "num_consumer_groups": groups}, ("late",), levels=True
     )
+
+
+@wl.jit
+def odd_mask(q, k, v, o, steps):
+    m, n, d = tl.arange(0, 64), tl.arange(0, 64), tl.arange(0, 32)
+    left = tl.load(q + m[:, None] * 32 + d[None, :])
+    acc = tl.zeros((64, 32), tl.float32)
+    for i in range(steps):
+        at = i * 64 + n
+        p = tl.dot(left, tl.trans(tl.load(k + at[:, None] * 32 + d[None, :])))
+        odd = (at % 2).to(tl.int1)
+        p = tl.where(odd[None, :], tl.minimum(tl.maximum(p, -1.0), 1.0), 0.0)
+        acc = tl.dot(p.to(tl.float16), tl.load(v + at[:, None] * 32 + d[None, :]), acc)
+    tl.store(o + m[:, None] * 32 + d[None, :], acc)
+
+
+def test_the_mask_of_a_chain_may_be_no_comparison() -> None:
+    """Where a mask turns is asked of comparisons; a cast to i1 is none."""
+    f16 = np.float16
+    q, k, v = filled(ints(64, 32), f16), filled(ints(192, 32), f16), filled(ints(192, 32), f16)
+    args = [q, k, v, array((64, 32), np.float32), 3]
+    road.check_equal(odd_mask, args, 1, {}, ("late",))

@@ -185,10 +185,10 @@ class Bounds:
     def sides(self, o: Op, least_first: bool) -> tuple[Extreme, Extreme, bool]:
         """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y (or
         the greatest of x, the least of y), and whether it is <."""
-        x, y = o.operands if o.kind not in _TURNED else reversed(o.operands)
         kind = _TURNED.get(o.kind, o.kind)
-        if kind not in (arith.lt, arith.le) or dtype_of(x.type).kind != "int":
+        if kind not in (arith.lt, arith.le) or dtype_of(o.operands[0].type).kind != "int":
             raise UnknownError(o.id or o.kind.name)
+        x, y = o.operands if o.kind is kind else reversed(o.operands)
         first, second = self.extreme(x, not least_first), self.extreme(y, least_first)
         return first, second, kind is arith.lt
 
