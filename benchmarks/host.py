@@ -116,6 +116,9 @@ def on_cpu() -> dict[str, float]:
 
         device_count = 1
 
+        def configure(self, *_: Any) -> None:
+            return None
+
         def launch(self, *_: Any) -> tuple[int]:
             return (0,)
 
@@ -131,7 +134,7 @@ def on_cpu() -> dict[str, float]:
         def stream(self, handle: int) -> int:
             return handle
 
-        def is_capturing(self, stream: int) -> bool:
+        def is_capturing(self, stream: int, device: int = 0) -> bool:
             return False
 
         def architecture(self, device: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from warploom import options
 from warploom.errors import CompileError, InternalError, WarploomError
+from warploom.frontend.reads import Reads
 from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
@@ -57,6 +58,7 @@ class Lowered:
     steps: tuple[tuple[str, Func], ...]
     schedule: Schedule
     placed: Func
+    reads: Reads | None = field(default=None, compare=False)  # what its translation read
     _texts: dict[str, str] = field(default_factory=dict, compare=False)
 
     def at(self, level: Level) -> Func:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from warploom.errors import Loc
@@ -43,6 +43,7 @@ class Explanation:
     buffers: tuple[str, ...]
     barriers: tuple[str, ...]
     decisions: tuple[str, ...]
+    reads: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         out = [*self.heading, ""]
@@ -56,6 +57,7 @@ class Explanation:
             ("shared memory", self.buffers),
             ("barriers", self.barriers),
             ("decisions", self.decisions),
+            ("read while translating", self.reads),
         ):
             if entries:
                 out += ["", title, *(f"  {entry}" for entry in entries)]
@@ -66,9 +68,10 @@ def explain(kernel: CompiledKernel) -> Explanation:
     """The explanation of a compiled kernel."""
     lowered = kernel.lowered
     machine = kernel.request.machine()
-    return explain_parts(
+    parts = explain_parts(
         lowered.source, lowered.schedule, lowered.placed, machine, kernel.resources
     )
+    return replace(parts, reads=tuple(kernel.reads.told()))
 
 
 def explain_parts(

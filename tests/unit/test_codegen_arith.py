@@ -227,7 +227,7 @@ def test_the_knob_is_part_of_the_variant() -> None:
 
     fused, apart = compiled(), compiled(enable_fp_fusion=False)
     assert "fma.rn.f32" in fused.ptx and "fma.rn.f32" not in apart.ptx
-    assert fused.cubin != apart.cubin and fused.request.key != apart.request.key
+    assert fused.cubin != apart.cubin and fused.key != apart.key
 
 
 @pytest.mark.parametrize(

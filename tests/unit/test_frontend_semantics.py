@@ -16,11 +16,14 @@ import warploom.language as tl
 from tests.unit.tracing import kinds, launch, trace
 from warploom.errors import WarploomError
 from warploom.frontend.coerce import Const, Emitter, translating
+from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import Refusal
-from warploom.frontend.source import dependencies, parameters, parse_function
+from warploom.frontend.source import parameters, parse_function
+from warploom.frontend.translate import translate
 from warploom.ir.core import Value, walk
 from warploom.ir.types import (
     DType,
+    Pointer,
     Scalar,
     bf16,
     f8e4m3,
@@ -335,14 +338,20 @@ def dependent_kernel(x_ptr, n):
 
 
 def test_dependencies_follow_helpers_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = dependencies(dependent_kernel.fn)
-    assert len(found.functions) == 2
-    assert dict(found.values) == {
-        "FACTOR": "constexpr(3)", "SIZES": "(1, 2)", "store": "warploom.language.memory.store",
-    }  # fmt: skip
-    assert dependencies(dependent_kernel.fn).key == found.key
+    types = (Pointer(i32), Scalar(i32))
+
+    def read() -> Reads:
+        reads = Reads(dependent_kernel.fn)
+        translate(dependent_kernel.fn, types, {}, reads=reads)
+        return reads
+
+    found = read()
+    assert [line.rpartition(" (")[0] for line in found.told() if "text" not in line] == [
+        "inner_helper: the kernel inner_helper", "FACTOR: 3", "SIZES: (1, 2)",
+    ]  # fmt: skip
+    assert read().text == found.text and found.is_current()
     monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(4))
-    assert dependencies(dependent_kernel.fn).key != found.key
+    assert read().text != found.text and not found.is_current()
 
 
 def test_parameters() -> None:

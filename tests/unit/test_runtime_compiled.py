@@ -79,9 +79,9 @@ def test_what_is_part_of_the_key(folder: Path) -> None:
         replace(request, structured=False),
         replace(request, overlap=True),
     )
-    keys = {r.key for r in (request, *others)}
+    keys = {r.prefix for r in (request, *others)}
     assert len(keys) == 1 + len(others)
-    assert replace(request).key == request.key
+    assert replace(request).prefix == request.prefix
 
 
 def test_the_variant_for_overlap_keeps_the_order() -> None:
@@ -119,9 +119,11 @@ def test_damaged_entries_are_compiled_again(folder: Path, kind: str) -> None:
 
 
 def test_entries_of_another_shape_are_no_entries(folder: Path) -> None:
-    request = compile_scale().request
-    DiskCache(folder).store("front", request.key, {"head": b"[]", "plan": b"{}"})
-    assert not is_cached(request)
+    kernel = compile_scale()
+    DiskCache(folder).store("front", kernel.key, {"head": b"[]", "plan": b"{}"})
+    assert not is_cached(kernel.request)
+    assert not compile_scale().from_cache
+    DiskCache(folder).store("reads", kernel.request.prefix, {"records": b'{"a": [1]}'})
     assert not compile_scale().from_cache
 
 

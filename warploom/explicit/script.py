@@ -7,6 +7,7 @@ instance launches it (runtime/script.py).
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -45,7 +46,9 @@ from warploom.frontend.coerce import (
     static_int,
     static_ints,
 )
+from warploom.frontend.follow import is_own
 from warploom.frontend.refuse import refuse
+from warploom.frontend.source import capture
 from warploom.ir.core import Op, Value
 from warploom.ir.divisors import divisor, power_of_two
 from warploom.ir.ops import arith, control, hopper, task, tile
@@ -72,6 +75,13 @@ NAMESPACES: dict[str, type] = {
 
 class Instructions:
     """What `self` offers in a Script and in a Class."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__mro__:
+            for member in vars(base).values():
+                if isinstance(member, types.FunctionType) and not is_own(member):
+                    capture(member)
 
     mbarrier: Mbarrier
     tma: Tma

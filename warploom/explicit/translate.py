@@ -52,9 +52,10 @@ from warploom.frontend.coerce import (
     static_int,
     translating,
 )
+from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, assigned_names, leaves
-from warploom.frontend.source import Function, call_signature, parse_function
+from warploom.frontend.source import Function, call_signature
 from warploom.frontend.translate import Statements, typed
 from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Builder, Fact, Func, Region, Type, Value
@@ -72,17 +73,20 @@ def translate_script(
     signature: Mapping[str, Type],
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact] = (),
+    reads: Reads | None = None,
 ) -> Func:
     """The function at WARP that a script is, for these types of its run-time parameters and values of its
-    compile-time ones (by name).  facts: one for each run-time parameter, in order.
+    compile-time ones (by name).  facts: one for each run-time parameter, in order.  reads: where what the
+    translation reads is recorded, begun with the script, its class and the constexprs' values.
 
     attrs of the result: "facts"; "grid", for each grid axis the host's expression (codegen/host.py) of the
     number of CTAs.  Raises CompileError for the user's mistakes.
     """
     choices: dict[int, SharedChoice] = {}
+    reads = Reads(script, type(script), *constexprs.values()) if reads is None else reads
     for _ in range(MOST_TRIES):
         try:
-            return _translate(script, signature, constexprs, facts, choices)
+            return _translate(script, signature, constexprs, facts, choices, reads)
         except Again:
             continue
     raise AssertionError("the layouts of shared tensors do not settle")
@@ -105,11 +109,13 @@ def _translate(
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact],
     choices: dict[int, SharedChoice],
+    reads: Reads,
 ) -> Func:
-    fn = type(script).kernel
-    source = parse_function(fn)
+    fn = reads.attribute(type(script), "kernel")
+    source = reads.source(fn)
     program = Program(choices)
     emitter = ScriptEmitter.of(program)
+    emitter.reads = reads
     emitter.loc = source.loc(source.tree)
     instance = Instance(type(script), 0, script)
     nodes = source.tree.args.args
@@ -117,6 +123,7 @@ def _translate(
     params: list[Value] = []
     for node in nodes[1:]:
         where = source.loc(node)
+        _read_annotation(reads, fn, node)
         if node.arg not in signature:
             scope[node.arg] = Binding(constexprs[node.arg], where)
             continue
@@ -134,6 +141,14 @@ def _translate(
             type(script).__name__, program, params, tuple(facts) or (Fact(),) * len(params),
             source.loc(source.tree),
         )  # fmt: skip
+
+
+def _read_annotation(reads: Reads, fn: Function, node: ast.arg) -> None:
+    """An annotation that is text is evaluated at each call: its names are read."""
+    if isinstance(fn.__annotations__.get(node.arg), str) and node.annotation is not None:
+        for part in ast.walk(node.annotation):
+            if isinstance(part, ast.Name):
+                reads.name(fn, part.id)
 
 
 class _Retry(Exception):
@@ -238,12 +253,13 @@ class ScriptStatements(Statements):
             return Attrs()
         if name in ("blockIdx", "gridDim"):
             return Dim3(block_index if name == "blockIdx" else grid_size)
-        if x.host is not None and name in vars(x.host):
-            value = vars(x.host)[name]
-            if isinstance(value, Layout):
-                return value
-            return admit(f"self.{name}", value)
-        fn = getattr(x.cls, name, None)
+        reads = self.emitter.reads
+        value = MISSING if x.host is None else reads.field(x.host, name)
+        if value is not MISSING:
+            return value if isinstance(value, Layout) else admit(f"self.{name}", value)
+        fn = reads.attribute(x.cls, name)
+        if fn is MISSING:
+            fn = None
         if isinstance(inspect.getattr_static(x.cls, name, None), staticmethod):
             return fn
         if inspect.isfunction(fn):
@@ -435,7 +451,7 @@ class ScriptStatements(Statements):
         state = self.program.state
         state.objects += 1
         made = Instance(cls, state.objects)
-        init = cls.__init__  # type: ignore[misc]
+        init = self.emitter.reads.attribute(cls, "__init__")
         if inspect.isfunction(init):
             self._method(node, init, made, args, kwargs)
         return made
@@ -450,9 +466,14 @@ class ScriptStatements(Statements):
                 node, "recursion", f"{name} calls itself", "methods are inlined: write a loop"
             )
         bound = self.bind(node, name, call_signature(fn), [receiver, *args], kwargs)
-        bound.apply_defaults()
+        reads = self.emitter.reads
+        source = reads.source(fn)
         here = self.loc(node)
         inner_scope = {p: Binding(v, here) for p, v in bound.arguments.items()}
+        for p, declared in bound.signature.parameters.items():
+            if p not in inner_scope:
+                many = declared.kind is declared.VAR_POSITIONAL
+                inner_scope[p] = Binding(() if many else reads.default(fn, p), here)
         # Fields are everybody's; register tensors go along under names that nobody can assign, so that
         # what the method changes in place is changed for its caller.
         for key, binding in self.scope.items():
@@ -460,7 +481,7 @@ class ScriptStatements(Statements):
                 inner_scope[key] = binding
             elif _is_register(binding.value):
                 inner_scope[f"&{key}"] = binding
-        inner = type(self)(self.emitter, parse_function(fn), inner_scope, (*self.stack, fn), here)
+        inner = type(self)(self.emitter, source, inner_scope, (*self.stack, fn), here)
         out = inner.body()
         for key, binding in inner.scope.items():
             if key.startswith("#"):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from warploom.errors import CompileError, Loc
+from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, tile
@@ -165,6 +166,7 @@ class Emitter:
 
     builder: Builder = field(default_factory=Builder)
     loc: Loc | None = None
+    reads: Reads = field(default_factory=Reads)  # the world outside of the kernel
     made: dict[Value, Loc] = field(default_factory=dict)  # where each value was made, for notes
     renamed: dict[Value, Value] = field(default_factory=dict)  # values that got the user's name
 

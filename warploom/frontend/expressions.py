@@ -27,15 +27,14 @@ from warploom.frontend.coerce import (
     yield_,
 )
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
+from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import advice, did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
 from warploom.frontend.source import (
     Function,
     Source,
     call_signature,
-    lookup,
     parameters,
-    parse_function,
 )
 from warploom.frontend.vocabulary import (
     NOT_YET,
@@ -134,7 +133,7 @@ class Expressions(ABC):
     def expr_Name(self, node: ast.Name) -> Any:
         if node.id in self.scope:
             return self.scope[node.id].value
-        found, value = lookup(self.source.fn, node.id)
+        found, value = self.emitter.reads.name(self.source.fn, node.id)
         if node.id in self.lost:
             why, where = self.lost[node.id]
             raise CompileError(
@@ -428,9 +427,10 @@ class Expressions(ABC):
         return value
 
     def _module_attribute(self, node: ast.Attribute, module: types.ModuleType) -> Any:
-        if hasattr(module, node.attr):
+        value = self.emitter.reads.attribute(module, node.attr)
+        if value is not MISSING:
             with self.at(node):
-                return admit(self.source.text(node), getattr(module, node.attr))
+                return admit(self.source.text(node), value)
         if module is language and node.attr in NOT_YET:
             self.fail(
                 node,
@@ -585,7 +585,8 @@ class Expressions(ABC):
             return known(x) if isinstance(x, Const) else x
 
         try:
-            out = fn(*map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
+            named = {k: plain(v) for k, v in kwargs.items()}
+            out = self.emitter.reads.call(fn, [plain(a) for a in args], named)
         except CompileError:
             raise
         except Exception as e:
@@ -609,18 +610,21 @@ class Expressions(ABC):
                 "write a loop; helpers are inlined and can't be recursive",
             )
         bound = self.bind(node, name, call_signature(fn), args, kwargs)
-        bound.apply_defaults()
+        source = self.emitter.reads.source(fn)
         here = self.loc(node)
         scope: Scope = {}
         for p in parameters(fn):
-            value = bound.arguments[p.name]
+            if p.name in bound.arguments:
+                value = bound.arguments[p.name]
+            else:
+                value = self.emitter.reads.default(fn, p.name)
             if p.name not in kwargs and isinstance(value, Constexpr):
                 value = value.value
             # A helper may be given a tile for what it annotates as a constexpr, as in Triton.
             if p.constexpr and isinstance(value, Const):
                 value = value.value
             scope[p.name] = Binding(value, here)
-        inner = type(self)(self.emitter, parse_function(fn), scope, (*self.stack, fn), here)
+        inner = type(self)(self.emitter, source, scope, (*self.stack, fn), here)
         return inner.body()
 
     def helper(self, node: ast.Call, x: Any) -> Any:

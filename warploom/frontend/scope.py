@@ -16,7 +16,6 @@ from typing import Any
 from warploom.errors import Loc
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal
 from warploom.frontend.refuse import refuse
-from warploom.frontend.source import plain_function
 from warploom.ir.core import Type, Value
 from warploom.ir.types import DType, Scalar
 from warploom.language.core import Constexpr, Handle
@@ -124,7 +123,7 @@ def admit(name: str, value: Any) -> Any:
         or isinstance(value, str | DType | Type | types.ModuleType)
     ):
         return value
-    if callable(value) or plain_function(value) is not None:
+    if callable(value):
         return value
     refuse(
         "global-value",

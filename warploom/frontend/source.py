@@ -1,4 +1,7 @@
-"""Kernel functions as text: their ast, where each node stands, and what a kernel reaches."""
+"""Kernel functions as text: their ast, and where each node stands.
+
+A function's text is that of its file when it was decorated (`capture`), however the file changes afterwards.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import functools
 import hashlib
 import inspect
 import io
+import linecache
 import tokenize
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +59,12 @@ class Source:
         """The node as source text, for messages."""
         return ast.unparse(node)
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """A hash of what the function says: of its parameters and body, wherever they stand."""
+        body = ast.dump(ast.Module(self.tree.body, []), include_attributes=False)
+        return hashlib.sha256((body + ast.dump(self.tree.args)).encode()).hexdigest()[:16]
+
 
 @functools.lru_cache(4096)
 def _code_end(line: str) -> int:
@@ -72,39 +83,128 @@ def _column(line: str, offset: int) -> int:
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="ignore"))
 
 
-@functools.cache
+@dataclass(frozen=True)
+class _Capture:
+    """A function's file as it was when the function was decorated."""
+
+    code: types.CodeType
+    lines: Sequence[str]  # of the file; empty where it has none, as on Python's command line
+
+
+_captured: weakref.WeakKeyDictionary[Function, _Capture] = weakref.WeakKeyDictionary()
+
+
+def capture(fn: Function) -> None:
+    """Keep the text of a function's file as it is now: what is translated later is what was imported, though
+    an editor may have changed the file.  Python replaces linecache's lists and never changes them."""
+    kept = _captured.get(fn)
+    if kept is not None and kept.code is fn.__code__ and kept.lines:
+        return
+    file = fn.__code__.co_filename
+    linecache.checkcache(file)
+    _captured[fn] = _Capture(fn.__code__, linecache.getlines(file, fn.__globals__))
+
+
 def parse_function(fn: Function) -> Source:
     """The ast of a plain Python function, parsed once.
 
-    Raises CompileError `no-source` where its text can't be found, `not-a-function` for a lambda.
+    Raises CompileError `no-source` where its text can't be found, `not-a-function` for a lambda,
+    `source-changed` where its file holds other text than what Python runs, and `decorated` for what another
+    decorator made of a function.
     """
-    name = getattr(fn, "__name__", repr(fn))
-    try:
-        lines, first = inspect.getsourcelines(fn)
-        file = inspect.getsourcefile(fn) or "<unknown>"
-    except (OSError, TypeError) as e:
+    return _parsed(fn, id(fn.__code__))
+
+
+def refuse_wrapper(fn: Function) -> None:
+    """Raises CompileError `decorated` for a function that stands in for another one (functools.wraps): the
+    text that Python gives for it is the other's, so that the wrapper would be dropped."""
+    if hasattr(fn, "__wrapped__"):
+        name = getattr(fn, "__name__", repr(fn))
         raise CompileError(
-            "no-source",
-            f"the source of {name} is not available",
-            help="define the kernel in a file",
-        ) from e
+            "decorated",
+            f"a decorator has replaced {name} by a wrapper, which a kernel can't be",
+            Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno),
+            help=f"write @wl.jit directly above `def {name}`, and drop the other decorator or put it above",
+        )
+
+
+@functools.cache
+def _parsed(fn: Function, code: int) -> Source:
+    """code: id of the code object, which the capture keeps alive."""
+    refuse_wrapper(fn)
+    name = getattr(fn, "__name__", repr(fn))
+    lines, first = _lines_of(fn, name)
+    file = fn.__code__.co_filename
     text, shift = "".join(lines), first - 1
     if text[:1].isspace():  # nested in a class or function: keep columns as they are
         text, shift = "if 1:\n" + text, shift - 1
     try:
-        statement = ast.parse(text).body[0]
+        statement = next(iter(ast.parse(text).body), None)
     except SyntaxError:  # a lambda's line cut out of its statement
-        statement = ast.Pass()
+        statement = None
     if isinstance(statement, ast.If):
         statement = statement.body[0]
-    if not isinstance(statement, ast.FunctionDef):
+    if fn.__code__.co_name == "<lambda>" or isinstance(statement, ast.AsyncFunctionDef):
         raise CompileError(
             "not-a-function",
             f"{name} is not defined by a def statement",
             Loc(file, first),
             help="write the kernel as a def",
         )
+    if not isinstance(statement, ast.FunctionDef) or not _is_text_of(statement, fn.__code__):
+        raise CompileError(
+            "source-changed",
+            f"{file} has changed since Python read {name} from it",
+            Loc(file, first),
+            help="restart the process, or reload the module",
+        )
     return Source(fn, file, statement, tuple(lines), first, shift)
+
+
+def _lines_of(fn: Function, name: str) -> tuple[Sequence[str], int]:
+    """The function's own lines, decorators included, and the number of the first."""
+    kept = _captured.get(fn)
+    if kept is None or kept.code is not fn.__code__:
+        capture(fn)
+        kept = _captured[fn]
+    first = fn.__code__.co_firstlineno
+    try:
+        if not kept.lines:  # text that Python itself keeps, as its interactive interpreter's
+            return inspect.getsourcelines(fn.__code__)
+        return inspect.getblock(kept.lines[first - 1 :]), first
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndexError) as e:
+        raise CompileError(
+            "no-source",
+            f"the source of {name} is not available",
+            help="define the kernel in a file",
+        ) from e
+
+
+def _is_text_of(tree: ast.FunctionDef, code: types.CodeType) -> bool:
+    """Whether a def can be what a code object was compiled from: it has the name, the parameters, and no
+    name or constant that the code lacks (which may have more: a tool such as pytest adds some)."""
+    bare = ast.FunctionDef(**{**dict(ast.iter_fields(tree)), "decorator_list": []})
+    module = ast.copy_location(ast.Module([ast.copy_location(bare, tree)], []), tree)
+    made = next(
+        c
+        for c in compile(module, "<kernel>", "exec", dont_inherit=True).co_consts
+        if isinstance(c, types.CodeType) and c.co_name == tree.name
+    )
+    count = code.co_argcount + code.co_kwonlyargcount
+    same = tree.name == code.co_name and made.co_varnames[:count] == code.co_varnames[:count]
+    return same and set(_words(made)) <= set(_words(code))
+
+
+def _words(code: types.CodeType) -> Iterator[tuple[str, Any]]:
+    """Names (but private ones, which a class renames) and constants of a code object and those inside."""
+    for name in (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars):
+        if not name.startswith("__"):
+            yield "name", name
+    for value in code.co_consts:
+        if isinstance(value, types.CodeType):
+            yield from _words(value)
+        else:
+            yield type(value).__name__, value if isinstance(value, frozenset) else repr(value)
 
 
 @functools.cache
@@ -137,80 +237,6 @@ def parameters(fn: Function) -> tuple[Parameter, ...]:
     )
 
 
-@dataclass(frozen=True)
-class Dependencies:
-    """All text and values outside its arguments that a kernel's meaning depends on."""
-
-    functions: tuple[str, ...]  # ast dumps: the kernel, then the helpers it reaches
-    values: tuple[tuple[str, str], ...]  # (dotted name as used, repr), sorted
-
-    @property
-    def key(self) -> str:
-        """A hash of everything, stable across processes."""
-        return hashlib.sha256(repr((self.functions, self.values)).encode()).hexdigest()
-
-
-def dependencies(fn: Function) -> Dependencies:
-    """What `fn` reaches: helper functions followed, globals and closure variables by value.
-
-    Modules contribute the attributes that are used, except those of warploom itself (the cache key
-    holds the hash of warploom's own sources)."""
-    functions: dict[Function, str] = {}
-    values: dict[str, str] = {}
-
-    def visit_value(name: str, value: Any) -> None:
-        inner = plain_function(value)
-        if inner is not None:
-            visit(inner)
-        elif callable(value) and hasattr(value, "__qualname__"):  # its repr would hold an address
-            values[name] = f"{value.__module__}.{value.__qualname__}"
-        elif not isinstance(value, types.ModuleType):
-            values[name] = repr(value)
-
-    def visit(f: Function) -> None:
-        if f in functions:
-            return
-        tree = parse_function(f).tree
-        functions[f] = ast.dump(ast.Module(tree.body, []), include_attributes=False) + ast.dump(
-            tree.args
-        )
-        local = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
-        for node in ast.walk(tree):
-            match node:
-                case ast.Name(id=name, ctx=ast.Load()) if name not in local:
-                    found, value = lookup(f, name)
-                    if found:
-                        visit_value(name, value)
-                case ast.Attribute():
-                    chain = _chain(node)
-                    if chain and chain[0] not in local:
-                        _visit_chain(f, chain, visit_value)
-
-    visit(fn)
-    return Dependencies(tuple(functions.values()), tuple(sorted(values.items())))
-
-
-def _chain(node: ast.expr) -> list[str]:
-    """['a', 'b', 'c'] of a.b.c; [] where the root is no name."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else []
-
-
-def _visit_chain(f: Function, chain: list[str], visit_value: Callable[[str, Any], None]) -> None:
-    found, value = lookup(f, chain[0])
-    for attr in chain[1:]:
-        if not found or not isinstance(value, types.ModuleType):
-            return
-        if value.__name__.split(".")[0] == "warploom":
-            return
-        found, value = hasattr(value, attr), getattr(value, attr, None)
-    if found:
-        visit_value(".".join(chain), value)
-
-
 def lookup(fn: Function, name: str) -> tuple[bool, Any]:
     """A name that is not local to `fn`: closure variables, then globals, then Python's builtins."""
     code = fn.__code__
@@ -223,12 +249,3 @@ def lookup(fn: Function, name: str) -> tuple[bool, Any]:
     if name in fn.__globals__:
         return True, fn.__globals__[name]
     return hasattr(builtins, name), getattr(builtins, name, None)
-
-
-def plain_function(value: Any) -> Function | None:
-    """The Python function behind a kernel helper (an object with `__warploom_fn__`) or behind one that
-    runs at compile time (`__warploom_constexpr__`); None for anything else."""
-    inner = getattr(value, "__warploom_fn__", None) or getattr(
-        value, "__warploom_constexpr__", None
-    )
-    return inner if isinstance(inner, types.FunctionType) else None

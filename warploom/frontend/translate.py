@@ -29,6 +29,7 @@ from warploom.frontend.coerce import (
     translating,
     yield_,
 )
+from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
     Binding,
@@ -41,7 +42,7 @@ from warploom.frontend.scope import (
     types_of,
 )
 from warploom.frontend.signature import DescriptorType, expand
-from warploom.frontend.source import Function, parameters, parse_function
+from warploom.frontend.source import Function, parameters
 from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
@@ -54,6 +55,7 @@ def translate(
     signature: Mapping[str, Type] | Sequence[Type],
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact] = (),
+    reads: Reads | None = None,
 ) -> Func:
     """The function at TILE that a kernel is, for these types and compile-time values.
 
@@ -61,10 +63,12 @@ def translate(
     DescriptorType), by name or in parameter order.  constexprs: the other parameters by name.
     facts: one for each parameter of the resulting function (signature.expand says which those are),
     or none at all; an integer whose fact gives a value becomes that constant, its parameter stays.
+    reads: where what the translation reads is recorded, begun with fn and the constexprs' values.
 
     attrs["facts"] of the result holds the facts.  Raises CompileError for the user's mistakes.
     """
-    source = parse_function(fn)
+    emitter = Emitter(reads=Reads(fn, *constexprs.values()) if reads is None else reads)
+    source = emitter.reads.source(fn)
     declared = parameters(fn)
     names = [p.name for p in declared]
     if not isinstance(signature, Mapping):
@@ -78,7 +82,6 @@ def translate(
                 source.loc(source.tree),
                 help=did_you_mean(given, names, f"its parameters are {', '.join(names)}"),
             )
-    emitter = Emitter()
     emitter.loc = source.loc(source.tree)
     scope: Scope = {}
     params: list[Value] = []

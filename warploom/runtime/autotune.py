@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 from warploom.errors import CompileError, LaunchError, WarploomError
-from warploom.frontend.source import dependencies
+from warploom.frontend.reads import Reads
+from warploom.frontend.source import parse_function
 from warploom.runtime.args import CPU
 from warploom.runtime.binding import Call
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
@@ -198,7 +199,8 @@ class Autotuner(Decorated):
         ):  # an argument that can't be hashed: the kernel says what is wrong
             hit = None
         if hit is not None:
-            (prepared, kernel), config = hit
+            (prepared, kernel, holds), config = hit
+        if hit is not None and holds():
             if callable(grid):
                 grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
             prepared.start(grid)
@@ -279,7 +281,9 @@ class Autotuner(Decorated):
         disk, name = default_cache(), self._stored_name(key, device)
         stored = disk.load("tuned", name)
         if stored is not None and (verdict := _verdict_from(stored, len(self.configs))):
-            return verdict
+            values = (value for _, value in call.constexprs)
+            if Reads.again((kernel.fn, *values), stored.get("reads", b"[]").decode()):
+                return verdict
         if driver().is_capturing(current_stream(device), device):
             raise LaunchError(
                 "tune-under-capture",
@@ -293,7 +297,12 @@ class Autotuner(Decorated):
             verdict = judge(candidates, timer, kernel.fn.__name__)
         finally:
             timer.close()
-        disk.store("tuned", name, {"verdict": json.dumps(asdict(verdict)).encode()})
+        first = candidates[
+            0
+        ].kernel  # what it read stands for all: a wrong verdict is slow, not wrong
+        parts = {"verdict": json.dumps(asdict(verdict)).encode()}
+        parts |= {} if first is None else {"reads": first.reads.text.encode()}
+        disk.store("tuned", name, parts)
         return verdict
 
     def make_timer(self, call: Call, device: int) -> Timer:
@@ -315,7 +324,7 @@ class Autotuner(Decorated):
             own_sources(),
             compiler_package(),
             self.kernel.fn.__name__,
-            dependencies(self.kernel.fn).key,
+            parse_function(self.kernel.fn).digest,
             tuple(map(str, self.configs)),
             tuple(map(str, key)),
             driver().device_name(device),

@@ -2,9 +2,10 @@
 
 An entry is one file that appears by atomic rename, names its own key and carries a checksum: whoever finds it
 broken (a full disk, another version's format, a file under another's name) treats it as absent and writes it
-again.  Two keys lead to a kernel: the *front* key is made of the kernel's text and its request and finds the
-launch plan without running a pass; it names the *back* key, made of emitted source, flags and compiler, which
-finds the cubin, so that two requests that emit one source share it.
+again.  Two keys lead to a kernel: the *front* key is made of the kernel's text, its request and what its
+translation read (entries of kind `reads` say what that may be) and finds the launch plan without running a
+pass; it names the *back* key, made of emitted source, flags and compiler, which finds the cubin, so that two
+requests that emit one source share it.
 
 runtime/cache_folder.py says which folders are trusted, and evicts what was not used for long.
 """

@@ -6,14 +6,15 @@ The compiler's parts are imported where they run, so that a kernel from the cach
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
 from warploom.errors import CompileError, SharedMemoryError, format_message
-from warploom.frontend.source import dependencies, plain_function
+from warploom.frontend.reads import Reads
+from warploom.frontend.source import parse_function
 from warploom.ir.core import walk
 from warploom.runtime.args import Spec, fields_of
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
@@ -78,16 +79,38 @@ class Request:
     def name(self) -> str:
         return self.fn.__name__
 
+    def reader(self) -> Reads:
+        """A record of what a translation reads, with nothing in it yet."""
+        return Reads(self.fn, *(value for _, value in self.constexprs))
+
+    def key_with(self, reads: Reads) -> str:
+        """The front key of the disk cache: the request, and all that its translation read."""
+        return digest(self.prefix, reads.text)
+
+    def recorded(self, disk: DiskCache) -> Iterator[Reads]:
+        """What earlier translations of this request read and a translation now would read, too."""
+        for text in _records(disk, self.prefix):
+            if found := Reads.again(self.reader().roots, text):
+                yield found
+
+    def record(self, disk: DiskCache, reads: Reads) -> None:
+        """Lets `recorded` find this.  Of two processes that add at once one may be lost: its kernel is
+        compiled again."""
+        others = [text for text in _records(disk, self.prefix) if text != reads.text]
+        kept = json.dumps([reads.text, *others][:RECORDS_KEPT])
+        disk.store("reads", self.prefix, {"records": kept.encode()})
+
     @cached_property
-    def key(self) -> str:
-        """The front key of the disk cache."""
+    def prefix(self) -> str:
+        """What is known of the front key before anything is translated."""
         return digest(
             own_sources(),
             compiler_package(),
             self.name,
-            dependencies(self.fn).key,
+            parse_function(self.fn).digest,
             tuple(map(str, self.specs)),
-            tuple((name, _stable(value)) for name, value in self.constexprs),
+            tuple(name for name, _ in self.constexprs),
+            self.reader().start,
             self.knobs,
             self.target,
             self.structured,
@@ -120,12 +143,13 @@ class Request:
             )
         return TARGETS[self.target].limited(self.knobs.maxnreg)
 
-    def translate(self) -> Func:
-        """The kernel at TILE, as the frontend makes it."""
+    def translate(self, reads: Reads | None = None) -> Func:
+        """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""
         from warploom.frontend.translate import translate
         from warploom.runtime.signature import facts_of, types_of
 
-        return translate(self.fn, types_of(self.specs), dict(self.constexprs), facts_of(self.specs))
+        types, facts = types_of(self.specs), facts_of(self.specs)
+        return translate(self.fn, types, dict(self.constexprs), facts, reads)
 
     def lower(self) -> Lowered:
         """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""
@@ -139,8 +163,9 @@ class Request:
     def _lower(self, room: Room) -> Lowered:
         from warploom.compile import lower
 
-        return lower(
-            self.translate(),
+        reads = self.reader()
+        lowered = lower(
+            self.translate(reads),
             self.knobs,
             self.machine(),
             schedule=self.schedule,
@@ -149,12 +174,20 @@ class Request:
             room=room,
             launch=self.launch,
         )
+        return replace(lowered, reads=reads)
 
 
-def _stable(value: Any) -> str:
-    """A constexpr's part of the key: helper functions by their text, all else by repr."""
-    inner = plain_function(value)
-    return repr(value) if inner is None else dependencies(inner).key
+RECORDS_KEPT = 32  # of one request on disk
+
+
+def _records(disk: DiskCache, prefix: str) -> list[str]:
+    """What translations of a request read, as texts, the newest first."""
+    entry = disk.load("reads", prefix)
+    try:
+        found = [] if entry is None else json.loads(entry["records"])
+    except (KeyError, ValueError):
+        return []
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)
@@ -197,6 +230,7 @@ class CompiledKernel:
     """One compiled variant of a kernel.  Get it by `kernel.compile(…)` or `kernel.compile_for(…)`.
 
     cuda: the emitted source.  cubin, plan: what a launch uses.  warnings: what was not done as asked.
+    reads: what its translation read outside of the kernel; while that is as it was, the kernel is current.
     What the cache doesn't hold (IR, schedule, PTX) is made again when it is first looked at.
     """
 
@@ -209,6 +243,7 @@ class CompiledKernel:
         resources: Resources,
         warnings: tuple[str, ...] = (),
         lowered: Lowered | None = None,
+        reads: Reads | None = None,
     ) -> None:
         self.request = request
         self.cuda = cuda
@@ -216,6 +251,7 @@ class CompiledKernel:
         self.plan = plan
         self.resources = resources
         self.warnings = warnings
+        self.reads = Reads() if reads is None else reads
         self._lowered = lowered
         self._loaded: LoadedKernel | None = None
 
@@ -237,15 +273,30 @@ class CompiledKernel:
         return dict(self.request.constexprs)
 
     @property
+    def key(self) -> str:
+        """The kernel's identity, in any process: its request and what its translation read."""
+        return self.request.with_room(Room()).key_with(self.reads)
+
+    @property
     def from_cache(self) -> bool:
         """Whether no pass has run for it in this process."""
         return self._lowered is None
 
     @property
     def lowered(self) -> Lowered:
-        """The kernel after every pass."""
+        """The kernel after every pass.  Raises CompileError `outdated` where the kernel is from the cache
+        and a translation now would read something else."""
         if self._lowered is None:
-            self._lowered = self.request.lower()
+            lowered = self.request.lower()
+            if lowered.reads is not None and lowered.reads.text != self.reads.text:
+                raise CompileError(
+                    "outdated",
+                    f"what {self.name} reads has changed since it was compiled, so that its IR can't be made "
+                    "again",
+                    lowered.source.loc,
+                    help="compile it again",
+                )
+            self._lowered = lowered
         return self._lowered
 
     @property
@@ -399,7 +450,14 @@ def compile_request(request: Request, cache: DiskCache | None = None) -> Compile
 
 
 def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
-    front = disk.load("front", request.key)
+    for reads in request.recorded(disk):
+        if kernel := _load(request, reads, disk):
+            return kernel
+    return None
+
+
+def _load(request: Request, reads: Reads, disk: DiskCache) -> CompiledKernel | None:
+    front = disk.load("front", request.key_with(reads))
     if front is None:
         return None
     try:
@@ -414,6 +472,7 @@ def _from_cache(request: Request, disk: DiskCache) -> CompiledKernel | None:
             LaunchPlan.from_json(front["plan"].decode()),
             _resources_from(json.loads(back["resources"]), head),
             tuple(head["warnings"]),
+            reads=reads,
         )
     except (KeyError, ValueError, TypeError):  # an entry of another shape is no entry
         return None
@@ -443,9 +502,11 @@ class Built:
 
 
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
+    asked = request.with_room(Room())
     best, search = _least_harm(request, disk)
     request, lowered = best.request, best.lowered
     resources = replace(best.resources, **search.told())
+    reads = request.reader() if lowered.reads is None else lowered.reads
     told = (*_untold(request, lowered), *_scarce(request, lowered, resources))
     head = {
         "back": best.back,
@@ -456,8 +517,11 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         **search.told(),
     }
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
-    disk.store("front", request.with_room(Room()).key, front)
-    kernel = CompiledKernel(request, best.source, best.cubin, best.plan, resources, told, lowered)
+    disk.store("front", asked.key_with(reads), front)
+    asked.record(disk, reads)
+    kernel = CompiledKernel(
+        request, best.source, best.cubin, best.plan, resources, told, lowered, reads
+    )
     _keep(kernel)
     return kernel
 
@@ -700,7 +764,7 @@ def _keep(kernel: CompiledKernel) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{kernel.name}-{kernel.request.key[:8]}"
+    stem = f"{kernel.name}-{kernel.key[:8]}"
     texts: dict[str, str] = {
         "cu": kernel.cuda,
         "ptx": kernel.ptx,

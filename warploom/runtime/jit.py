@@ -18,6 +18,9 @@ from typing import Any, overload
 
 from warploom import options
 from warploom.errors import CompileError, LaunchError, format_message
+from warploom.frontend.reads import Variants
+from warploom.frontend.source import capture, refuse_wrapper
+from warploom.frontend.tokens import exact
 from warploom.runtime.args import (
     CPU,
     ITEM_BYTES,
@@ -45,13 +48,14 @@ HITS_KEPT = 4096  # prepared launches that one kernel remembers
 ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
 
 
-Hit = tuple[Prepared, CompiledKernel]  # what the fast road finds
+# What the fast road finds: a launch, its kernel, and whether what was translated still holds.
+Hit = tuple[Prepared, CompiledKernel, Callable[[], bool]]
 
 
 def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """All that a launch depends on: numbers, and of arrays address, dtype, shape, strides, device.
 
-    Integers stand for themselves, other values beside their type (True == 1 == 1.0).
+    Integers stand for themselves, other values beside their type (True == 1 == 1.0, 0.0 == -0.0).
     """
     key: list[Any] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
@@ -60,7 +64,12 @@ def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
             key.append(value)
         else:
             read = KEYS.get(kind)
-            key.append((kind, value) if read is None else read(value))
+            if read is not None:
+                key.append(read(value))
+            elif isinstance(value, tuple) or (kind is float and not value):
+                key.append(exact(value))
+            else:
+                key.append((kind, value))
     return (*key, *kwargs)
 
 
@@ -73,9 +82,9 @@ class _Usual:
     item_bytes: tuple[int, ...]  # of each array argument's elements; 0 for numbers
 
 
-def _typed(request: Request) -> tuple[Request, tuple[type, ...]]:
+def _typed(request: Request) -> tuple[Request, Any]:
     """A request as a key: True is not 1."""
-    return request, tuple([type(value) for _, value in request.constexprs])
+    return request, exact(request.constexprs)
 
 
 def turns_of(sizes: tuple[int, int, int] | None) -> int:
@@ -105,13 +114,15 @@ class JITFunction(Callee):
                 f"jit takes a function, not {fn!r}",
                 help="write @wl.jit above a def",
             )
+        refuse_wrapper(fn)
+        capture(fn)
         super().__init__(fn, do_not_specialize)
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
-        self._variants: dict[Any, CompiledKernel] = {}
+        self._variants: Variants[CompiledKernel] = Variants()
         self._hits: dict[Any, Hit] = {}
         self._usual: dict[Any, _Usual] = {}
-        self._interpreted: dict[Any, Any] = {}
+        self._interpreted: Variants[Any] = Variants()
 
     def __repr__(self) -> str:
         return f"<warploom kernel {self.fn.__qualname__}>"
@@ -139,9 +150,9 @@ class JITFunction(Callee):
             ValueError,
         ):  # an argument that can't be hashed: the other road says what is wrong
             hit = None
-        if hit is None:
+        if hit is None or not hit[2]():
             return self._run_unseen(grid, args, kwargs)
-        prepared, kernel = hit
+        prepared, kernel, _ = hit
         prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
         return kernel
 
@@ -176,7 +187,7 @@ class JITFunction(Callee):
         if len(self._hits) >= HITS_KEPT:
             self._hits.clear()
         # the key is made here: binding found out how to read arrays of types that were not seen before
-        self._hits[launch_key(args, kwargs)] = prepared, kernel
+        self._hits[launch_key(args, kwargs)] = prepared, kernel, kernel.reads.holds
         prepared()
         return kernel
 
@@ -192,7 +203,7 @@ class JITFunction(Callee):
         for constexpr, value in zip(self._constexpr_flags, args, strict=False):
             kind = type(value)
             if constexpr or value is None:
-                classes.append((kind, value))
+                classes.append(exact(value))
             elif kind is int:
                 # i32 or wider, 1, and the divisor up to 16
                 wide = not -(1 << 31) <= value < 1 << 31
@@ -211,7 +222,7 @@ class JITFunction(Callee):
         for name, value in kwargs.items():
             if name in self._run_time_names:
                 return None
-            classes.append((name, type(value), value))
+            classes.append((name, exact(value)))
         return tuple(classes), items
 
     def _seen_variant(
@@ -234,6 +245,8 @@ class JITFunction(Callee):
             usual = self._usual.get((turns, True, made[0]))
             if usual is None:
                 return None
+        if not usual.kernel.reads.is_current():
+            return None
         plan = usual.kernel.plan
         for i in plan.nonnegative:
             if values[i] < 0:
@@ -391,14 +404,15 @@ class JITFunction(Callee):
 
     def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
         any_grid = dataclasses.replace(request, launch=dataclasses.replace(request.launch, turns=0))
-        kernel = self._variants.get(_typed(any_grid))
+        kernel = self._variants.find(_typed(any_grid))
         if kernel is not None and (request == any_grid or not kernel.plan.by_turns):
             return kernel
-        kernel = self._variants.get(_typed(request))
+        kernel = self._variants.find(_typed(request))
         if kernel is None:
             self._refuse_under_capture(request, device)
             kernel = compile_request(request)
-            self._variants[_typed(request if kernel.plan.by_turns else any_grid)] = kernel
+            key = _typed(request if kernel.plan.by_turns else any_grid)
+            self._variants.add(key, kernel.reads, kernel)
         return kernel
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
@@ -464,11 +478,14 @@ class JITFunction(Callee):
             return
         from warploom.sim.oracle import run
 
-        key = call.specs, call.constexprs, tuple([type(value) for _, value in call.constexprs])
-        if key not in self._interpreted:
+        key = call.specs, exact(call.constexprs)
+        func = self._interpreted.find(key)
+        if func is None:
             request = Request(self.fn, call.specs, call.constexprs, call.knobs)
-            self._interpreted[key] = request.translate()
-        run(self._interpreted[key], args, sizes)
+            reads = request.reader()
+            func = request.translate(reads)
+            self._interpreted.add(key, reads, func)
+        run(func, args, sizes)
 
 
 def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,8 @@ from warploom.compile import Lowered, lower_explicit
 from warploom.errors import CompileError, LaunchError, format_message
 from warploom.explicit.script import ScriptBase
 from warploom.explicit.translate import kernel_parameters, translate_script
+from warploom.frontend.reads import Reads, Variants
+from warploom.frontend.tokens import exact
 from warploom.ir.core import Fact, Func
 from warploom.ir.printer import print_func
 from warploom.ir.types import DType, Pointer
@@ -34,7 +36,7 @@ from warploom.runtime.args import (
 )
 from warploom.runtime.autotune import Candidate, Config, Verdict, judge
 from warploom.runtime.binding import Call, read_signature
-from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
+from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.jit import ARCHITECTURES, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
@@ -59,29 +61,53 @@ class ScriptRequest(Request):
         return type(self.script).__name__
 
     @cached_property
-    def translated(self) -> Func:
+    def _translation(self) -> tuple[Func, Reads]:
         assert self.script is not None
+        reads = self.reader()
         names = [n for n, a in kernel_parameters(self.fn) if isinstance(a, DType | Pointer)]
         signature = dict(zip(names, types_of(self.specs), strict=True))
-        return translate_script(self.script, signature, dict(self.constexprs), facts_of(self.specs))
+        values, facts = dict(self.constexprs), facts_of(self.specs)
+        return translate_script(self.script, signature, values, facts, reads), reads
+
+    @property
+    def translated(self) -> Func:
+        return self._translation[0]
+
+    def reader(self) -> Reads:
+        return Reads(self.script, type(self.script), *(value for _, value in self.constexprs))
+
+    # Translating is quick, so the front key is the program itself; what it read counts in the process.
 
     @cached_property
-    def key(self) -> str:
-        """Translating is quick, so the key is the program itself."""
+    def prefix(self) -> str:
         text = print_func(self.translated)
         return digest(own_sources(), compiler_package(), text, self.knobs, self.target)
+
+    def key_with(self, reads: Reads) -> str:
+        return self.prefix
+
+    def recorded(self, disk: DiskCache) -> Iterator[Reads]:
+        yield self._translation[1]
+
+    def record(self, disk: DiskCache, reads: Reads) -> None:
+        pass
 
     @property
     def rooms(self) -> tuple[Room, ...]:
         """A script's budgets are its author's."""
         return ()
 
-    def translate(self) -> Func:
+    def translate(self, reads: Reads | None = None) -> Func:
         """The script at WARP."""
         return self.translated
 
     def lower(self) -> Lowered:
-        return lower_explicit(self.translated, self.machine(), self.knobs.debug)
+        func, reads = self._translation
+        return replace(lower_explicit(func, self.machine(), self.knobs.debug), reads=reads)
+
+
+# What a call like one before finds: its launch and grid, and whether what was translated still holds.
+_Hit = tuple[Prepared | PerStream, tuple[int, int, int], Callable[[], bool]]
 
 
 class Script(ScriptBase):
@@ -91,8 +117,9 @@ class Script(ScriptBase):
     with dtypes (`int32`) and pointers (`~float16`), others (`int`) compile-time values of the launch.
     """
 
-    _variants: dict[Any, CompiledKernel]
-    _hits: dict[Any, tuple[Prepared | PerStream, tuple[int, int, int]]]
+    _compiled_for: Variants[CompiledKernel]
+    _lowered_for: Variants[Lowered]
+    _hits: dict[Any, _Hit]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -114,7 +141,7 @@ class Script(ScriptBase):
             if not names & set(given):
                 return TunedScript(cls, args, kwargs)
         made = super().__new__(cls)
-        made._variants, made._hits = {}, {}
+        made._compiled_for, made._lowered_for, made._hits = Variants(), Variants(), {}
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
@@ -123,13 +150,12 @@ class Script(ScriptBase):
             hit = self._hits.get(launch_key(args, kwargs))
         except (TypeError, ValueError):
             hit = None
-        if hit is None:
+        if hit is None or not hit[2]():
             hit = self._first(args, kwargs)
             if hit is None:
                 return
             self._hits[launch_key(args, kwargs)] = hit
-        prepared, grid = hit
-        prepared.start(grid)
+        hit[0].start(hit[1])
 
     def __getitem__(self, grid: Any) -> Any:
         raise LaunchError(
@@ -139,9 +165,7 @@ class Script(ScriptBase):
         )
 
     @user_facing
-    def _first(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Prepared | PerStream, tuple[int, int, int]] | None:
+    def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Hit | None:
         call = self.bind(args, kwargs)
         device = _device_of(call, type(self).__name__)
         if device == CPU:
@@ -163,8 +187,9 @@ class Script(ScriptBase):
             return None
         asked = asked_for(kernel.plan.workspaces, call.values())
         if asked:
-            return PerStream(kernel.loaded(), device, call.values(), asked), grid
-        return kernel.loaded().prepare(device, grid, call.values()), grid
+            per_stream = PerStream(kernel.loaded(), device, call.values(), asked)
+            return per_stream, grid, kernel.reads.holds
+        return kernel.loaded().prepare(device, grid, call.values()), grid, kernel.reads.holds
 
     def _simulated(self, call: Call, grid: tuple[int, int, int], **how: Any) -> Any:
         """A run on the CPU.  Raises what `simulate` does, LaunchError for a workspace not left clean."""
@@ -186,16 +211,21 @@ class Script(ScriptBase):
         )
 
     def _lowered(self, request: ScriptRequest) -> Lowered:
-        key = ("lowered", request.specs, request.constexprs)
-        if key not in self._variants:
-            self._variants[key] = request.lower()  # type: ignore[assignment]
-        return self._variants[key]  # type: ignore[return-value]
+        key = request.specs, exact(request.constexprs)
+        lowered = self._lowered_for.find(key)
+        if lowered is None:
+            lowered = request.lower()
+            assert lowered.reads is not None
+            self._lowered_for.add(key, lowered.reads, lowered)
+        return lowered
 
     def _compiled(self, request: ScriptRequest) -> CompiledKernel:
-        key = (request.specs, request.constexprs, request.target, request.knobs)
-        if key not in self._variants:
-            self._variants[key] = compile_request(request)
-        return self._variants[key]
+        key = request.specs, exact(request.constexprs), request.target, request.knobs
+        kernel = self._compiled_for.find(key)
+        if kernel is None:
+            kernel = compile_request(request)
+            self._compiled_for.add(key, kernel.reads, kernel)
+        return kernel
 
     @user_facing
     def compile(
@@ -380,7 +410,7 @@ def _not_proved(kernel: CompiledKernel) -> str:
     """What `check` could not prove of a kernel, "" where it proved all.  Raises what is broken."""
     if (told := getattr(kernel, "not_proved", None)) is not None:
         return str(told)
-    disk, name = default_cache(), digest("check", own_sources(), kernel.request.key)
+    disk, name = default_cache(), digest("check", own_sources(), kernel.key)
     kept = disk.load("check", name)
     if kept is None:
         report = kernel.check()
