@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from warploom import language
-from warploom.errors import CompileError, Loc, Note
+from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import scope as scopes
 from warploom.frontend.attributes import Method, attribute
 from warploom.frontend.coerce import (
@@ -587,7 +587,7 @@ class Expressions(ABC):
         try:
             named = {k: plain(v) for k, v in kwargs.items()}
             out = self.emitter.reads.call(fn, [plain(a) for a in args], named)
-        except CompileError:
+        except (CompileError, InternalError):
             raise
         except Exception as e:
             self.fail(

@@ -76,7 +76,6 @@ def same(conditions: Iterable[Condition]) -> Callable[[], bool]:
     """A function that tells whether all conditions hold, as Python text: half the time of a loop."""
     constants: list[Any] = []
     tests: dict[tuple[Any, ...], str] = {}
-    absent: dict[int, tuple[Any, list[str]]] = {}
 
     def constant(value: Any) -> str:
         constants.append(value)
@@ -84,21 +83,18 @@ def same(conditions: Iterable[Condition]) -> Callable[[], bool]:
 
     for c in conditions:
         key = c.kind, id(c.subject), c.name
-        if c.kind == "absent":
-            absent.setdefault(id(c.subject), (c.subject, []))[1].append(c.name)
-        elif key not in tests:
-            subject = constant(c.subject)
-            match c.kind:
-                case "item":
-                    tests[key] = f"{subject}[{c.name!r}] is {constant(c.value)}"
-                case "attribute":
-                    tests[key] = f"{subject}.{c.name} is {constant(c.value)}"
-                case _:
-                    tests[key] = f"{subject}()"
-    for space, names in absent.values():
-        tests["absent", id(space)] = (
-            f"{constant(space.keys())}.isdisjoint({constant(tuple(set(names)))})"
-        )
+        if key in tests:
+            continue
+        subject = constant(c.subject)
+        match c.kind:
+            case "item":
+                tests[key] = f"{subject}[{c.name!r}] is {constant(c.value)}"
+            case "absent":
+                tests[key] = f"{c.name!r} not in {subject}"
+            case "attribute":
+                tests[key] = f"{subject}.{c.name} is {constant(c.value)}"
+            case _:
+                tests[key] = f"{subject}()"
     # calls last: they cost most
     ordered = sorted(tests.values(), key=lambda text: text.endswith("()"))
     text = (

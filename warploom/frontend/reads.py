@@ -257,7 +257,8 @@ class Reads:
         found: Condition | None = None
         match what:
             case "source":
-                if isinstance(subject, types.FunctionType):  # a script's method: tools replace code
+                # of a script's method, which tools replace; a kernel is what it was when it was decorated
+                if isinstance(subject, types.FunctionType) and subject is not self.roots[0]:
                     yield Condition("attribute", subject, "__code__", subject.__code__)
                 return
             case "call":

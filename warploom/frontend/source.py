@@ -185,11 +185,14 @@ def _is_text_of(tree: ast.FunctionDef, code: types.CodeType) -> bool:
     name or constant that the code lacks (which may have more: a tool such as pytest adds some)."""
     bare = ast.FunctionDef(**{**dict(ast.iter_fields(tree)), "decorator_list": []})
     module = ast.copy_location(ast.Module([ast.copy_location(bare, tree)], []), tree)
-    made = next(
-        c
-        for c in compile(module, "<kernel>", "exec", dont_inherit=True).co_consts
-        if isinstance(c, types.CodeType) and c.co_name == tree.name
-    )
+    try:
+        inside = compile(module, "<kernel>", "exec", dont_inherit=True).co_consts
+    except SyntaxError:  # nonlocal, say, which the translator refuses with its place
+        return tree.name == code.co_name
+    found = (c for c in inside if isinstance(c, types.CodeType) and c.co_name == tree.name)
+    made = next(found, None)
+    if made is None:  # type parameters stand around it
+        return tree.name == code.co_name
     count = code.co_argcount + code.co_kwonlyargcount
     same = tree.name == code.co_name and made.co_varnames[:count] == code.co_varnames[:count]
     return same and set(_words(made)) <= set(_words(code))
