@@ -142,23 +142,29 @@ def _itemsize(t: Type) -> int:
 class _Memory:
     """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
     aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
-    adjacent, so that one layout is as good as another."""
+    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once, even
+    where a tile then has fewer pieces than there are threads."""
 
     inner: int
     align: int
     itemsize: int
     scattered: bool = False
+    in_pieces: bool = False
 
     @property
     def vector(self) -> int:
         return max(1, min(16, self.align) // self.itemsize)
 
     def layout(self, shape: tuple[int, ...], warps: int) -> Layout:
+        if self.in_pieces:
+            return blocked(shape, self.inner, self.vector, warps)
         return coalesced(shape, self.inner, self.itemsize, warps, self.align)
 
     def accepts(self, layout: Layout) -> bool:
         if self.scattered:
             return True
+        if self.in_pieces and layout.contiguous(self.inner) % self.vector:
+            return False
         ratio = sector_ratio(layout, self.inner, self.itemsize, self.vector)
         return ratio <= (WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO)
 
@@ -732,7 +738,7 @@ def _pieces(o: Op) -> _Memory:
     """What a cp_async by pointers reads."""
     dst = o.operands[1].type
     assert isinstance(dst, Shared)
-    return _Memory(dst.inner, o.attrs["bytes"], dst.dtype.bytes)
+    return _Memory(dst.inner, o.attrs["bytes"], dst.dtype.bytes, in_pieces=True)
 
 
 def _cutter(offset: tuple[int, ...], shape: tuple[int, ...]) -> Flow:

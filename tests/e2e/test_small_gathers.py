@@ -1,0 +1,64 @@
+"""Gathers by cp.async of tiles that have fewer pieces than the task has threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from warploom.ir.core import walk
+from warploom.ir.ops import hopper
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+STEPS = 4
+
+
+@wl.jit
+def gathered_rows(
+    a: Any, b: Any, idx: Any, o: Any, T: Any, S: Any,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+) -> None:  # fmt: skip
+    """Sums of products with rows whose number is loaded in the loop."""
+    k, m, n = tl.arange(0, K), tl.arange(0, M), tl.arange(0, N)
+    acc = tl.zeros((M, N), tl.float32)
+    for i in range(T):
+        x = tl.load(a + m[:, None] * K + k[None, :])
+        g = tl.load(idx + i)
+        y = tl.load(b + (g * N + n)[:, None] * S + (i * K + k)[None, :])
+        acc += tl.dot(x, y.T)
+    tl.store(o + m[:, None] * N + n[None, :], acc)
+
+
+def arguments(dtype: Any, lead: int, n: int, k: int) -> list[Any]:
+    rng = np.random.default_rng(n + k)
+
+    def numbers(*shape: int) -> Any:
+        return road.filled(rng.integers(-2, 3, shape).astype(np.float32), dtype)
+
+    b = road.filled(rng.integers(-2, 3, (8 * n, lead)).astype(np.float32), dtype)
+    idx = road.filled(np.array([7, 0, 3, 5]), np.int32)
+    return [numbers(64, k), b, idx, road.array((64, n), np.float32), STEPS, lead]
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+@pytest.mark.parametrize("lead", [128, 132, 131], ids=["16-bytes", "4-elements", "registers"])
+@pytest.mark.parametrize("n", [8, 16, 24])
+@pytest.mark.parametrize("k", [16, 32])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=["f32", "f16", "bf16"]
+)
+def test_small_gathers(dtype: Any, k: int, n: int, lead: int, groups: int) -> None:
+    meta = {"M": 64, "N": n, "K": k, "num_consumer_groups": groups}
+    args = arguments(dtype, lead, n, k)
+    compiled, _ = road.check_equal(gathered_rows, args, 1, meta, orders=["late"])
+    assert compiled.check().ok
+    copied = {o.attrs["bytes"] for o in walk(compiled.placed.body) if o.kind is hopper.cp_async}
+    pieces = {128: 16, 132: min(16, 4 * np.dtype(dtype).itemsize)}
+    if lead in pieces:
+        assert pieces[lead] in copied
+        assert f"cp_async_if<{pieces[lead]}>" in compiled.cuda
