@@ -9,6 +9,7 @@ A *code* is stable and kebab-case (`dot-shape`); tests and documentation refer t
 from __future__ import annotations
 
 import linecache
+import operator
 from dataclasses import dataclass
 
 
@@ -100,6 +101,21 @@ class SharedMemoryError(CompileError):
 
 class LaunchError(ReportedError):
     """A launch that can't be made: wrong arguments, devices, grid."""
+
+
+def whole_number(name: str, value: object, least: int | None = None) -> int:
+    """The value of an option that counts or numbers something.  Raises LaunchError `option-value` where it is
+    no integer, or less than `least`."""
+    try:
+        n = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        n = None
+    if n is None or isinstance(value, bool) or (least is not None and n < least):
+        wanted = "an integer" if least is None else f"an integer from {least} on"
+        raise LaunchError(
+            "option-value", f"{name}={value!r} is not {wanted}", help=f"give {name} {wanted}"
+        )
+    return n
 
 
 class InternalError(WarploomError):

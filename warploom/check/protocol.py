@@ -44,6 +44,7 @@ from warploom.check.explore import (
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
+from warploom.errors import whole_number
 from warploom.ir.core import Func, Op
 from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
@@ -70,6 +71,7 @@ def check(
     exhaustive: explores what is confluent, too.  max_states: of all explorations together; what they leave
     out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
+    max_states = whole_number("max_states", max_states, 0)
     runs = Runs(func)
     found = (
         find_cases(func, runs)

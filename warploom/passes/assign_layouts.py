@@ -142,8 +142,8 @@ def _itemsize(t: Type) -> int:
 class _Memory:
     """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
     aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
-    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once, even
-    where a tile then has fewer pieces than there are threads."""
+    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
+    even where a tile then has fewer pieces than there are threads."""
 
     inner: int
     align: int

@@ -332,6 +332,13 @@ def _find_probe(kind: type, value: Any) -> Probe | None:
     if torch is not None and isinstance(value, torch.Tensor):
         return _probe_torch
     if kind.__module__.partition(".")[0] == "numpy":
+        numpy = sys.modules["numpy"]
+        if isinstance(value, numpy.ma.MaskedArray):
+            raise LaunchError(
+                "argument-masked",
+                "a masked array (numpy.ma), whose mask a kernel would not see",
+                help="pass x.filled(0), or x.data and a mask of its own",
+            )
         return _probe_numpy if hasattr(value, "strides") and hasattr(value, "ctypes") else None
     if hasattr(value, "__cuda_array_interface__"):
         return _probe_interface

@@ -16,12 +16,13 @@ from warploom.errors import CompileError, SharedMemoryError, format_message
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.ir.core import walk
-from warploom.runtime.args import Spec, fields_of
+from warploom.runtime.args import Spec
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.launch import LoadedKernel, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.nvrtc import HOPELESS_SPILLS
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
+from warploom.runtime.values import fields_for
 from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
 from warploom.target import TARGETS, Target
@@ -378,7 +379,8 @@ class CompiledKernel:
     ) -> Any:
         """Run the PLACED program on the CPU with the hardware's asynchrony; arrays are written in place.
 
-        args: the run-time arguments in order, NumPy arrays or CPU tensors for pointers.
+        args: the run-time arguments in order, NumPy arrays or CPU tensors for pointers.  LaunchError
+        `variant-argument`: a value contradicts what this variant was compiled for.
         exact: dots add as the GPU's tensor cores do, bit for bit; else in float32, in any order.
         algebra: run the kernel as written and the PLACED program in a finite field instead, where the order
         of sums changes nothing and any wrong operand does, and report whether they agree; arrays stay as
@@ -386,7 +388,7 @@ class CompiledKernel:
         """
         from warploom.sim.modes import simulate_in_mode
 
-        values = [f.on_host for a in args for f in fields_of("", a)]
+        values = [f.on_host for f in fields_for(self.placed, self.request.specs, args)]
         return simulate_in_mode(
             self.lowered.written,
             self.placed,

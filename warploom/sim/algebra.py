@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from warploom.errors import LaunchError, Loc
+from warploom.errors import LaunchError, Loc, whole_number
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import SEQUENTIAL, Func, Value, walk
 from warploom.ir.ops import hopper, tile
@@ -108,6 +108,7 @@ def compare(
     `simulate`.  Raises what `simulate` does, LaunchError where arrays that overlap have different dtypes.
 
         compare(kernel.lowered.written, kernel.placed, args, grid).is_equal"""
+    seed = whole_number("seed", seed, 0)
     bind(reference, args)  # what doesn't fit is told as of any run
     wanted, found = (_Arguments(reference, args, seed, given) for _ in range(2))
     _run(reference, wanted, grid, "early", {**options, "seed": seed})

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import warploom.sim.steps_async  # noqa: F401  (with steps.py and steps_sync.py: what agents do for each op)
-from warploom.errors import InternalError, LaunchError, Note
+from warploom.errors import InternalError, LaunchError, Note, whole_number
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
 from warploom.ir.cost import SM_90A, UNITS, CostTable
 from warploom.ir.ops import hopper
@@ -84,6 +84,10 @@ def simulate(
         raise LaunchError(
             "order", f"there is no order {order!r}", help=f"orders: {', '.join(ORDERS)}"
         )
+    if seed is not None:
+        seed = whole_number("seed", seed)
+    if max_steps is not None:
+        max_steps = whole_number("max_steps", max_steps, 1)
     memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
     report = SimReport()

@@ -82,7 +82,8 @@ def flattened(array: Array) -> tuple[Array, int]:
     below = -sum(r for r in reach if r < 0)
     span = below + sum(r for r in reach if r > 0) + 1
     # as_strided can only move forwards, so begin at the element with the lowest address
-    first = array[tuple(slice(-1, None) if r < 0 else slice(None) for r in reach)]
+    # (`...`: of an array without axes a view as well, not its number)
+    first = array[(*(slice(-1, None) if r < 0 else slice(None) for r in reach), ...)]
     flat = _strided(first, (span,), (size,))
     return flat, below
 

@@ -1,0 +1,101 @@
+"""Whether values fit a variant: a launch picks the variant by its arguments, `simulate` is given both."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from warploom.errors import LaunchError
+from warploom.ir.core import Func
+from warploom.runtime.args import ITEM_BYTES, Field, Spec, TensorDescriptor, fields_of, spec_of
+
+
+def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[Field]:
+    """The parameters of `func`, compiled for `specs`, as run-time arguments give them; workspaces, which are
+    parameters behind those of the caller, may be given as well.
+
+    Raises LaunchError `variant-argument` where a value contradicts what the variant was compiled for."""
+    names = [p.hint for p in func.params]
+    starts = [0]
+    for spec in specs:
+        starts.append(starts[-1] + 1 + 2 * len(spec.block))
+    own = [names[at] for at in starts[:-1]]
+    if len(args) not in (len(specs), len(specs) + len(names) - starts[-1]):
+        raise LaunchError(
+            "variant-argument",
+            f"{len(args)} arguments for the {len(specs)} of this variant of {func.name}: {', '.join(own)}",
+            help="pass the run-time arguments in order, without tl.constexprs",
+        )
+    nonnegative = func.attrs.get("nonnegative", ())
+    out: list[Field] = []
+    for spec, name, value in zip(specs, own, args, strict=False):
+        fields = fields_of(name, value)
+        why = _contradiction(spec, value, fields)
+        for i, f in enumerate(fields, len(out)):
+            if not why and f.array is None and i in nonnegative and f.value < 0:
+                why = f"{f.name} is {f.value}, and this variant takes it for no less than 0"
+        if why:
+            raise LaunchError(
+                "variant-argument",
+                f"{name} of {func.name}: {why}",
+                help=f"{func.name}.compile_for(…) with these arguments is the variant that a launch takes",
+            )
+        out += fields
+    return out + [f for value in args[len(specs) :] for f in fields_of("", value)]
+
+
+def _contradiction(spec: Spec, value: Any, fields: Sequence[Field]) -> str:
+    """How a value contradicts what a variant knows of it; "" where it doesn't."""
+    if spec.kind == "scalar":
+        return _of_number(spec, value, fields[0])
+    wanted = f"this variant takes {_kind(spec)}"
+    array = fields[0].array
+    if array is None or (spec.kind == "descriptor") != isinstance(value, TensorDescriptor):
+        return f"a {type(value).__name__}, {wanted}"
+    if array.dtype != spec.dtype:
+        return f"{'a descriptor' if spec.kind == 'descriptor' else 'an array'} of {array.dtype}, {wanted}"
+    if array.pointer % spec.fact.divisible and 0 not in array.shape:
+        return f"its address is no multiple of {spec.fact.divisible} bytes, as this variant takes for granted"
+    if spec.kind == "pointer":
+        return ""
+    given = spec_of(value, array, "")
+    if (given.block, given.padding) != (spec.block, spec.padding):
+        return f"{_kind(given)}, {wanted}"
+    if any(n % d for n, d in zip(value.strides, spec.strides, strict=False)):
+        return f"strides {tuple(value.strides)}, this variant takes multiples of {spec.strides}"
+    if value.shape[-1] % spec.row:
+        return f"rows of {value.shape[-1]} elements, this variant takes multiples of {spec.row}"
+    return ""
+
+
+def _of_number(spec: Spec, value: Any, field: Field) -> str:
+    wanted = f"this variant takes {_kind(spec)}"
+    if field.array is not None or isinstance(value, TensorDescriptor):
+        return f"an array, {wanted}"
+    if spec.dtype[0] not in "iu" or spec.dtype == "i1":
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return f"a {type(value).__name__}, {wanted}"
+        return ""
+    try:
+        n = operator.index(value)
+    except TypeError:
+        return f"a {type(value).__name__}, {wanted}"
+    bits, signed = 8 * ITEM_BYTES[spec.dtype], spec.dtype[0] == "i"
+    low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if signed else (0, 1 << bits)
+    if not low <= n < high:
+        return f"{n} is no {spec.dtype}, which this variant takes"
+    if spec.fact.value is not None and n != spec.fact.value:
+        return f"{n}, and this variant is compiled for {spec.fact.value}"
+    if n % spec.fact.divisible:
+        return f"{n}, and this variant is compiled for multiples of {spec.fact.divisible}"
+    return ""
+
+
+def _kind(spec: Spec) -> str:
+    if spec.kind == "descriptor":
+        block = "x".join(map(str, spec.block))
+        return f"descriptors of {spec.dtype} with blocks of {block}, padding {spec.padding}"
+    return f"arrays of {spec.dtype}" if spec.kind == "pointer" else f"{spec.dtype} numbers"
