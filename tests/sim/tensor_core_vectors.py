@@ -30,6 +30,10 @@ FORMATS = {
     "e4m3_f16": ("f8e4m3", "f8e4m3", "f16"),
     "e5m2_f16": ("f8e5m2", "f8e5m2", "f16"),
 }
+UNRECORDED = {  # which the GPU is asked all the same
+    "e5m2_e4m3": ("f8e5m2", "f8e4m3", "f32"),
+    "e4m3_e5m2_f16": ("f8e4m3", "f8e5m2", "f16"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Answers:
 
 
 def dtypes_of(name: str) -> tuple[DType, DType, DType]:
-    a, b, accumulator = FORMATS[name]
+    a, b, accumulator = {**FORMATS, **UNRECORDED}[name]
     return DTYPES[a], DTYPES[b], DTYPES[accumulator]
 
 

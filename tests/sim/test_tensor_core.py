@@ -16,6 +16,8 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from tests.e2e import road
+from tests.e2e.test_library_products import FIRSTS
 from tests.sim.tensor_core_vectors import FILE, FORMATS, Answers, answers, dtypes_of
 from warploom.errors import InternalError, LaunchError
 from warploom.ir.types import DType, f8e4m3, f16, f32, f64
@@ -246,6 +248,21 @@ def test_a_kernel_adds_as_the_tensor_core(name: str, form: str) -> None:
     np.testing.assert_array_equal(c, expected)
     kernel.simulate(*args, grid=grid)
     assert (c != expected).any() and np.allclose(c, expected, rtol=1e-2, atol=1e-1)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("kind", ["fp8", "promoted-192", "gemm"])
+def test_the_oracle_adds_in_the_order_of_the_library_s_products(kind: str) -> None:
+    (product_,) = (p for p in FIRSTS if p.name == kind)
+    m, n, k = 128, 192, 528
+    inputs = product_.random(np.random.default_rng(k), m, n, k)
+    flat = [road.filled(x.ravel(), x.dtype) for x in inputs]
+    args = product_.arguments(flat, road.array((m * n,), ml_dtypes.bfloat16), m, n, k)
+    kernel = road.compile_for(product_.kernel, args, (1,), product_.config.all_kwargs)
+    simulated, read = ([road.clone(x) for x in args] for _ in range(2))
+    kernel.simulate(*simulated, grid=(1,), exact=True)
+    oracle.run(kernel.lowered.written, read, (1,), tensor_core.exact("sm_90a"))
+    road.same(read, simulated, kind)
 
 
 @pytest.mark.usefixtures("without_nvrtc")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import ml_dtypes
@@ -32,6 +32,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
 from warploom.ir.types import DTYPES, DType, dtype_of, f16, f32
+from warploom.schedule.rings import promotion_step
 from warploom.sim.evaluate import Fn
 from warploom.sim.numerics import Numerics
 
@@ -221,9 +222,17 @@ class Exact(Numerics):
         self.core = core
 
     def meaning(self, o: Op) -> Fn:
-        if o.kind is tile.dot and dtype_of(o.operands[0].type).is_float:
-            return self.multiply
-        return super().meaning(o)
+        if o.kind is not tile.dot or not dtype_of(o.operands[0].type).is_float:
+            return super().meaning(o)
+        if o.attrs.get("max_imprecise"):
+            return partial(self._promoted, promotion_step(o))
+        return self.multiply
+
+    def _promoted(self, step: int, a: Any, b: Any, acc: Any) -> Any:
+        """Sums over `step` of K, each added to acc by itself, as select_instructions has it."""
+        for at in range(0, a.shape[1], step):
+            acc = acc + self.multiply(a[:, at : at + step], b[at : at + step])
+        return acc
 
     def multiply(self, a: Any, b: Any, start: Any = None) -> Any:
         if a.dtype.kind in "iu":
