@@ -138,3 +138,32 @@ def test_the_mask_of_a_chain_may_be_no_comparison() -> None:
     q, k, v = filled(ints(64, 32), f16), filled(ints(192, 32), f16), filled(ints(192, 32), f16)
     args = [q, k, v, array((64, 32), np.float32), 3]
     road.check_equal(odd_mask, args, 1, {}, ("late",))
+
+
+@wl.jit
+def two_orders(a, b, d, c, k):
+    m, n, s = tl.arange(0, 64), tl.arange(0, 16), tl.arange(0, 16)
+    one = tl.zeros((64, 16), tl.float32)
+    two = tl.zeros((64, 16), tl.float32)
+    for at in range(0, k, 16):
+        x = tl.load(a + m[:, None] * k + (at + s)[None, :])
+        y = tl.load(b + (at + s)[:, None] + n[None, :] * k)
+        z = tl.load(d + (at + s)[:, None] * 16 + n[None, :])
+        one = tl.dot(x, y, one)
+        two = tl.dot(x, z, two)
+    tl.store(c + m[:, None] * 16 + n[None, :], one + two)
+
+
+def test_right_operands_of_two_orders_are_not_joined() -> None:
+    """Dots become one where their right operands can lie in one slot: not K-major beside N-major."""
+    bf16 = ml_dtypes.bfloat16
+    b = filled(ints(16, 64), bf16)
+    args = [
+        filled(ints(64, 64), bf16),
+        b,
+        filled(ints(64, 16), bf16),
+        array((64, 16), np.float32),
+        64,
+    ]
+    compiled, _ = road.check_equal(two_orders, args, 1, {}, ("late",))
+    assert not compiled.schedule.joined

@@ -39,10 +39,11 @@ def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str
     def columns(dot: Op) -> int:
         return shape_of(dot.result.type)[1] if division.parts(dot)[1] == 1 else 0
 
-    def via(o: Op) -> str | None:  # what a transposer makes of them lies in rings of their own
-        return None if o in roles.relays else vias.get(o)
+    def way(o: Op) -> object:  # what a transposer makes of them lies in rings of their own
+        via = None if o in roles.relays else vias.get(o)
+        return None if via is None else (via, rings.slot_layout(subject.accesses, o))
 
-    found = joining.find(subject.structure, via, columns, most)
+    found = joining.find(subject.structure, way, columns, most)
     for g in found.groups:
         n = sum(map(columns, g))
         subject.because(

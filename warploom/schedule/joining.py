@@ -43,23 +43,23 @@ class Joins:
 
 def find(
     structure: Structure,
-    via: Callable[[Op], str | None],
+    way: Callable[[Op], object],
     columns: Callable[[Op], int],
     most: int,
 ) -> Joins:
     """The groups of the dots in `structure`.
 
-    via: how a ring is filled by this load, None where it is none of a ring's.  columns: of the dot that a
+    way: how a ring is filled by this load, and how its slots lie; None where it is none of a ring's.  columns: of the dot that a
     consumer group computes, 0 where the columns are divided among the groups.  most: columns of one
     instruction.
     """
-    return _Search(structure, via, columns, most).joins()
+    return _Search(structure, way, columns, most).joins()
 
 
 @dataclass(eq=False)
 class _Search:
     structure: Structure
-    via: Callable[[Op], str | None]
+    way: Callable[[Op], object]
     columns: Callable[[Op], int]
     most: int
     refused: dict[Op, str] = field(default_factory=dict)
@@ -103,9 +103,9 @@ class _Search:
         for dots in sharing.values():
             for o in dots if len(dots) > 1 else ():
                 turns, load = self.source(o.operands[1])
-                via = self.via(load) if load is not None else None
+                way = self.way(load) if load is not None else None
                 chain = () if self.is_zero(o.operands[2]) else self.chain(o)
-                if load is None or via is None:
+                if load is None or way is None:
                     self.refuse([o], "its right operand comes through no ring")
                 elif self.read_otherwise(o.operands[1]):
                     self.refuse([o], "its right operand is read elsewhere, too")
@@ -113,7 +113,7 @@ class _Search:
                     self.refuse([o], _APART)
                 else:
                     self.refuse([o], "no other dot's right operand and sum come as its own do")
-                    right = self.structure.block[load], via, turns, o.operands[1].type
+                    right = self.structure.block[load], way, turns, o.operands[1].type
                     sums = o.attrs.get("max_imprecise"), chain and (len(chain), chain.index(o))
                     key = self.structure.block[o], o.operands[0], right, sums
                     found.setdefault(key, []).append(o)

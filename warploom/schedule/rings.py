@@ -126,7 +126,7 @@ class Sharing:
             and (self.widely or x.operands[0] is y.operands[0])
             and x.result.type == y.result.type
             and self.depth(x) == self.depth(y)
-            and self.layout(x) == self.layout(y)
+            and slot_layout(self.accesses, x) == slot_layout(self.accesses, y)
             for x, y in zip(f, g, strict=True)
         )
 
@@ -145,12 +145,6 @@ class Sharing:
             return False
         ends = [s[1] for x in f if (s := span(structure, x.result, block, self.mine)) is not None]
         return max(ends) < min(block.ops.index(x) for x in g)
-
-    def layout(self, o: Op) -> tuple[int, int]:
-        view, structure = self.accesses.view(o), self.accesses.structure
-        rank = len(shape_of(o.result.type))
-        inner = self.accesses.inner_axis(view, rank) if view is not None else None
-        return item_layout(structure, o.result, inner)
 
 
 Parts = Callable[[Op], tuple[int, int]]  # into how many parts M and N of a dot are going to be cut
@@ -214,6 +208,13 @@ def joined(structure: Structure, v: Value) -> tuple[Op, int, int] | None:
                 concat, part, axis = found
                 return concat, part, o.attrs["perm"][axis]
     return None
+
+
+def slot_layout(accesses: Accesses, o: Op) -> tuple[int, int]:
+    """(inner axis, swizzle) of the slots that load o fills."""
+    view = accesses.view(o)
+    inner = accesses.inner_axis(view, len(shape_of(o.result.type))) if view is not None else None
+    return item_layout(accesses.structure, o.result, inner)
 
 
 def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tuple[int, int]:
