@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import warnings
 from typing import Any
 
@@ -107,6 +108,49 @@ def test_a_thread_that_never_touched_cuda() -> None:
     thread.join()
     torch.cuda.synchronize()
     assert torch.equal(c, exact(a, b))
+
+
+def test_a_thread_without_context_makes_no_call_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """compute-sanitizer reported such a call: here each one's result is looked at."""
+    from cuda.bindings import driver as cu
+
+    a, b, c = operands(256, 256, 128)
+    prepared = gemm_pointers.prepare(*gemm_args(a, b, c), grid=(1,), **META, **SPECIALIZED)
+    seen: list[tuple[str, int]] = []
+
+    def watched(name: str) -> Any:
+        real = getattr(cu, name)
+
+        def call(*args: Any) -> Any:
+            found = real(*args)
+            seen.append((name, int(found[0])))
+            return found
+
+        return call
+
+    module = types.SimpleNamespace(**{n: getattr(cu, n) for n in dir(cu) if not n.startswith("__")})
+    for name in ("cuStreamIsCapturing", "cuCtxGetCurrent", "cuCtxSetCurrent"):
+        setattr(module, name, watched(name))
+    monkeypatch.setattr(driver(), "_cu", module)
+    monkeypatch.setattr(prepared, "_launch", watched("cuLaunchKernelEx"))
+
+    def work() -> None:
+        assert not int(cu.cuCtxGetCurrent()[1])
+        assert not driver().is_capturing(0, 0)
+        prepared(0)
+        prepared(0)
+
+    failed: list[BaseException] = []
+    monkeypatch.setattr(threading, "excepthook", lambda e: failed.append(e.exc_value))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert not failed and torch.equal(c, exact(a, b))
+    assert [n for n, _ in seen].count("cuLaunchKernelEx") == 2
+    assert "cuStreamIsCapturing" in dict(seen) and not any(result for _, result in seen)
 
 
 def test_overlap_takes_the_uniform_variant() -> None:

@@ -25,6 +25,7 @@ class FakeDriver:
         self.configured: list[tuple[tuple[int, int, int], int, bool]] = []
         self.prepared: list[tuple[int, int]] = []
         self.current: list[int] = []
+        self.entered: list[int] = []
         self.capturing = False
         self.results: list[int] = []
         self.params = 0
@@ -65,6 +66,9 @@ class FakeDriver:
     def using(self, device: int) -> Iterator[None]:
         self.current.append(device)
         yield
+
+    def enter(self, device: int) -> None:
+        self.entered.append(device)
 
     def device_of(self, pointer: int) -> int:
         return self.owner(pointer)

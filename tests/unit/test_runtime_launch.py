@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import struct
+import threading
 from typing import Any
 
 import pytest
@@ -101,6 +102,26 @@ def test_a_thread_without_context_gets_one() -> None:
     driver.results = [201, 0]
     prepared()
     assert len(driver.launches) == 2 and driver.current == [3]
+
+
+def test_each_thread_enters_once_on_the_default_stream() -> None:
+    """And no call is made that a driver has to refuse: compute-sanitizer reports those."""
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
+
+    entered: list[int] = []
+
+    def launches() -> None:
+        for stream in (7, 0, 0):
+            prepared(stream)
+            entered.append(len(driver.entered))
+
+    for _ in range(2):
+        thread = threading.Thread(target=launches)
+        thread.start()
+        thread.join()
+    assert entered == [0, 1, 1, 1, 2, 2] and driver.entered == [0, 0]
+    assert len(driver.launches) == 6 and driver.current == []
 
 
 def test_default_streams_of_several_devices_make_the_device_current() -> None:

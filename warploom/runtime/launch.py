@@ -5,7 +5,8 @@ launch is built once and its address handed to the driver each time, where cuda-
 argument at every call; and cuda-core leaves the dynamic shared-memory limit to us.
 
 Kernels are loaded as libraries (cuLibraryLoadData), which belong to no context: a launch takes the
-context of its stream, and only the default stream needs the device to be current.
+context of its stream, and only the default stream needs the device to be current.  A thread that has no
+context yet gets the device's at its first launch there.
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ class Driver(Protocol):
 
     def using(self, device: int) -> Any:
         """Context manager: the device's primary context is current."""
+
+    def enter(self, device: int) -> None:
+        """Make the device's primary context this thread's, for good, where it has none."""
 
     def device_of(self, pointer: int) -> int:
         """The ordinal of the device that owns an address."""
@@ -153,6 +157,10 @@ class CudaDriver:
             yield
         finally:
             self._call(self._cu.cuCtxPopCurrent)
+
+    def enter(self, device: int) -> None:
+        if not int(self._call(self._cu.cuCtxGetCurrent)):
+            self._call(self._cu.cuCtxSetCurrent, self.context(device))
 
     def load(self, cubin: bytes, name: str) -> Any:
         cu = self._cu
@@ -264,13 +272,8 @@ class CudaDriver:
             return int(self._call(cu.cuOccupancyMaxActiveClusters, function, config))
 
     def is_capturing(self, stream: int, device: int = 0) -> bool:
-        handle = self._cu.CUstream(stream)
-        result, status = self._cu.cuStreamIsCapturing(handle)
-        if (
-            int(result) == INVALID_CONTEXT
-        ):  # a default stream, and this thread has no current device
-            with self.using(device):
-                result, status = self._cu.cuStreamIsCapturing(handle)
+        with self.using(device):  # a default stream is the current device's; a thread may have none
+            result, status = self._cu.cuStreamIsCapturing(self._cu.CUstream(stream))
         if int(result) == CAPTURE_IMPLICIT:
             return True
         self.check(result, "cuStreamIsCapturing")
@@ -382,6 +385,16 @@ _ADVICE = {
 }
 
 
+class _Thread(threading.local):
+    """What a launch on the default stream needs of its thread: a current context, as the CUDA runtime would
+    make one at its first call."""
+
+    has_context = False
+
+
+_thread = _Thread()
+
+
 @cache
 def driver() -> Driver:
     """The process's driver."""
@@ -488,11 +501,15 @@ class Prepared:
             stream = 0 if getter is None else getter(self.device)
         if not (x and y and z):
             return
-        if self._guarded and not stream:  # a default stream belongs to the current device
-            return self._on_device(x, y, z, stream)
+        if not stream:  # a default stream belongs to the current device
+            if self._guarded:
+                return self._on_device(x, y, z, stream)
+            if not _thread.has_context:
+                self._driver.enter(self.device)
+                _thread.has_context = True
         result = self._issue(x, y, z, stream)
         if result:
-            if int(result) == INVALID_CONTEXT:  # this thread has not used the device yet
+            if int(result) == INVALID_CONTEXT:  # somebody took this thread's context away
                 return self._on_device(x, y, z, stream)
             self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
 
