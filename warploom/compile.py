@@ -182,13 +182,29 @@ def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
     return replace(schedule, cluster=cluster, reasons=reasons)
 
 
+# What option WARPLOOM_DUMP may name: the frontends' results, and every pass of either road.
+DUMPED = (
+    *("frontend", "run_once", "structure_access", "take_promises", "load_once", "partition_ctas"),
+    *("translate", "canonicalize", "merge_elects"),
+    *(name for name, _, _ in PASSES),
+    *("assign_layouts", "allocate_shared"),
+)
+
+
 def _dump(index: int, name: str, func: Func) -> None:
     wanted = options.get().dump
-    if not wanted or wanted not in ("all", name):
+    if not wanted:
         return
-    folder = Path(options.get().keep or "out") / func.name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{index:02d}_{name}.ir").write_text(print_func(func, locs=False))
+    if wanted not in ("all", *DUMPED):
+        raise CompileError(
+            "option",
+            f"{options.PREFIX}DUMP names {wanted}, which is no pass",
+            help=f"all, or one of {', '.join(DUMPED)}",
+        )
+    if wanted in ("all", name):
+        folder = Path(options.get().keep or "out") / func.name
+        text = print_func(func, locs=False).encode()
+        options.write(folder / f"{index:02d}_{name}.ir", text, "DUMP")
 
 
 class _blame:

@@ -79,10 +79,28 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         sim=read("SIM", _flag, False),
         keep=read("KEEP", _path, None),
         cache=read("CACHE", lambda text: None if text == "off" else _path(text), _cache(env)),
-        timeline=read("TIMELINE", _path, None),
+        timeline=read("TIMELINE", _drawing, None),
         check=read("CHECK", Check, Check.ON),
         traceback=read("TRACEBACK", _flag, False),
         cache_size=read("CACHE_SIZE", _size, CACHE_SIZE),
+    )
+
+
+def write(path: Path, data: bytes, option: str) -> None:
+    """Leave what an option asks for in a file, its folder made.  Raises CompileError (code `option`)."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as e:
+        raise unwritable(path, option, e) from None
+
+
+def unwritable(path: Path, option: str, error: OSError) -> CompileError:
+    """The error where a file that an option asks for can't be written."""
+    return CompileError(
+        "option",
+        f"{PREFIX}{option}: {path} can't be written: {error.strerror or error}",
+        help="name a place that can be written, with room in it",
     )
 
 
@@ -106,6 +124,13 @@ def _size(text: str) -> int:
 
 def _path(text: str) -> Path:
     return Path(text).expanduser()
+
+
+def _drawing(text: str) -> Path:
+    path = _path(text)
+    if path.suffix not in (".svg", ".png", ".json"):
+        raise ValueError("expected a file that ends in .svg, .png or .json")
+    return path
 
 
 def _cache(env: Mapping[str, str]) -> Path:

@@ -14,7 +14,8 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from warploom.errors import WarploomWarning
+from warploom.compile import DUMPED
+from warploom.errors import CompileError, WarploomWarning
 from warploom.runtime import compiled
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
@@ -160,6 +161,73 @@ def test_keep_leaves_every_form(
     compile_scale()
     suffixes = {p.name.partition(".")[2] for p in kept.iterdir()}
     assert {"cu", "ptx", "cubin", "placed.ir", "tile.ir", "schedule.json"} <= suffixes
+
+
+def test_keep_works_on_kernels_from_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [tmp_path / name for name in ("fresh", "cached")]
+    for into in kept:
+        monkeypatch.setenv("WARPLOOM_KEEP", str(into))
+        compile_scale()
+    fresh, cached = ({p.name: p.read_bytes() for p in into.iterdir()} for into in kept)
+    assert fresh == cached and len(fresh) > 5
+
+
+def test_dump_works_on_kernels_from_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_scale()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARPLOOM_DUMP", "all")
+    kernel = compile_scale()
+    dumped = sorted(p.name for p in (tmp_path / "out" / "scale").iterdir())
+    assert dumped[0] == "00_frontend.ir" and dumped[-1].endswith("_allocate_shared.ir")
+    monkeypatch.setenv("WARPLOOM_DUMP", "assign_layouts")
+    monkeypatch.setenv("WARPLOOM_KEEP", str(tmp_path / "kept"))
+    compile_scale()
+    assert [p.name[3:] for p in (tmp_path / "kept" / "scale").iterdir()] == ["assign_layouts.ir"]
+    assert {name for name, _ in kernel.lowered.steps} <= set(DUMPED)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_unknown_pass_is_an_error(
+    folder: Path, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cached:
+        compile_scale()
+    monkeypatch.setenv("WARPLOOM_DUMP", "fuse_task")
+    with pytest.raises(
+        CompileError, match=r"WARPLOOM_DUMP names fuse_task, which is no pass\n.*fuse_tasks"
+    ):
+        compile_scale()
+
+
+@pytest.mark.parametrize("name", ["KEEP", "DUMP"])
+def test_what_can_not_be_written_is_told(
+    folder: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("WARPLOOM_KEEP", str(tmp_path / "file"))
+    if name == "DUMP":
+        monkeypatch.setenv("WARPLOOM_DUMP", "all")
+    with pytest.raises(
+        CompileError, match=f"WARPLOOM_{name}: .*file.* can't be written: "
+    ) as caught:
+        compile_scale()
+    assert caught.value.code == "option" and caught.value.help
+
+
+def test_a_timeline_that_can_not_be_written_is_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("WARPLOOM_SIM", "1")
+    x = np.ones(256, np.float32)
+    for path, told in (("file/t.json", "can't be written"), ("t.txt", r"\.svg, \.png or \.json")):
+        monkeypatch.setenv("WARPLOOM_TIMELINE", str(tmp_path / path))
+        with pytest.raises(CompileError, match=f"WARPLOOM_TIMELINE.*{told}"):
+            wl.jit(scale.fn)[(1,)](x, x.copy(), 256, 2.0, BLOCK=256)
 
 
 def test_simulate_is_the_oracle(folder: Path) -> None:

@@ -446,6 +446,9 @@ def compile_request(request: Request, cache: DiskCache | None = None) -> Compile
     """
     disk = default_cache() if cache is None else cache
     kernel = _from_cache(request, disk) or _compile(request, disk)
+    if options.get().dump and kernel.from_cache:
+        kernel.lowered  # noqa: B018 - its passes run again, and leave what they make
+    _keep(kernel)
     for text in kernel.warnings:
         warn(text)
     return kernel
@@ -521,11 +524,9 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
     disk.store("front", asked.key_with(reads), front)
     asked.record(disk, reads)
-    kernel = CompiledKernel(
+    return CompiledKernel(
         request, best.source, best.cubin, best.plan, resources, told, lowered, reads
     )
-    _keep(kernel)
-    return kernel
 
 
 @dataclass
@@ -765,7 +766,6 @@ def _keep(kernel: CompiledKernel) -> None:
     folder = options.get().keep
     if folder is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
     stem = f"{kernel.name}-{kernel.key[:8]}"
     texts: dict[str, str] = {
         "cu": kernel.cuda,
@@ -773,9 +773,9 @@ def _keep(kernel: CompiledKernel) -> None:
         "schedule.json": kernel.schedule.to_json(),
     }
     texts |= {f"{level.lower()}.ir": text for level, text in kernel.ir.items()}
+    options.write(folder / f"{stem}.cubin", kernel.cubin, "KEEP")
     for suffix, text in texts.items():
-        (folder / f"{stem}.{suffix}").write_text(text)
-    (folder / f"{stem}.cubin").write_bytes(kernel.cubin)
+        options.write(folder / f"{stem}.{suffix}", text.encode(), "KEEP")
 
 
 def for_overlap(request: Request) -> Request:
