@@ -25,6 +25,7 @@ import warploom as wl
 import warploom.language as tl
 from warploom.errors import LaunchError
 from warploom.kernels.entry import HALVES, Entry, Given
+from warploom.runtime.dynamo import step_aside
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -486,6 +487,7 @@ def attend(
 
     Arrays are dense and apart from one another: transposed heads are to be made contiguous.  Raises
     LaunchError on any others."""
+    step_aside()
     given = Given("attend", {"q": q, "k": k, "programs": programs, "scale": scale})
     heads, seq, d = given.sizes("q", "heads, seq, d", HALVES)
     heads_kv = given.sizes("k", "heads, seq, d", HALVES)[0]

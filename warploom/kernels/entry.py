@@ -15,7 +15,7 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.runtime.args import Array, inspect, span
 from warploom.runtime.autotune import Autotuner, Config
-from warploom.runtime.jit import HITS_KEPT, launch_key
+from warploom.runtime.jit import HITS_KEPT, UNKEYED, launch_key
 from warploom.runtime.mistakes import user_facing
 
 HALVES = ("f16", "bf16")
@@ -195,7 +195,7 @@ class Entry(Autotuner):
             key = launch_key(args, kwargs)
             if key in self._accepted:
                 return
-        except (TypeError, ValueError, RuntimeError):  # nothing that can be kept
+        except UNKEYED:  # nothing that can be kept
             key = None
         named = self.kernel.meta(args, kwargs)
         if any(name not in named for name in self._asked):

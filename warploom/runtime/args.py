@@ -283,12 +283,18 @@ def _check_integers(name: str, sizes: Any, least: int) -> None:
 def inspect(value: Any) -> Array | None:
     """What an array argument is; None where `value` is no array.
 
-    Torch tensors, `__cuda_array_interface__`, NumPy arrays and whatever offers DLPack.
+    Torch tensors, `__cuda_array_interface__`, NumPy arrays and whatever offers DLPack.  Raises LaunchError
+    on arrays without memory (meta and fake tensors, sparse ones) and on dtypes that no kernel takes.
     """
     probe = probe_of(type(value), value)
     if probe is None:
         return None
-    dtype, pointer, shape, strides, device = probe(value)
+    try:
+        dtype, pointer, shape, strides, device = probe(value)
+    except RuntimeError as e:  # torch's, of tensors whose data have no address
+        raise _without_memory(value, str(e).partition("\n")[0]) from None
+    if not pointer and 0 not in shape:
+        raise _without_memory(value, "its address is 0")
     name = DTYPE_NAMES.get(str(dtype).removeprefix("torch."))
     if name is None:
         raise LaunchError(
@@ -297,6 +303,16 @@ def inspect(value: Any) -> Array | None:
             help=f"dtypes: {', '.join(sorted(ITEM_BYTES))}",
         )
     return Array(name, pointer, tuple(shape), tuple(strides), device)
+
+
+def _without_memory(value: Any, why: str) -> LaunchError:
+    kind, place = type(value).__name__, getattr(value, "device", None)
+    what = kind if place is None else f"{kind} on device {str(place)!r}"
+    return LaunchError(
+        "array-memory",
+        f"an argument is a {what}, which has no memory that a kernel could read or write: {why}",
+        help="launch on real, dense tensors; meta and fake ones only have a shape",
+    )
 
 
 # A probe reads (dtype, pointer, shape, strides, device) of one type's arrays, with as few attribute
@@ -330,7 +346,9 @@ KEYS[TensorDescriptor] = _descriptor_key
 def _find_probe(kind: type, value: Any) -> Probe | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _probe_torch
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        is_fake = fake is not None and issubclass(kind, fake.FakeTensor)
+        return _probe_fake if is_fake else _probe_torch
     if kind.__module__.partition(".")[0] == "numpy":
         numpy = sys.modules["numpy"]
         if isinstance(value, numpy.ma.MaskedArray):
@@ -349,6 +367,10 @@ def _find_probe(kind: type, value: Any) -> Probe | None:
 
 def _probe_torch(t: Any) -> Any:
     return t.dtype, t.data_ptr(), t.shape, t.stride(), t.get_device()  # -1 on the CPU
+
+
+def _probe_fake(t: Any) -> Any:
+    raise RuntimeError("it is a fake tensor")  # whose data_ptr() would warn, and give 0
 
 
 def _probe_numpy(a: Any) -> Any:

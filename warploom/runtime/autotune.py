@@ -25,7 +25,8 @@ from warploom.runtime.args import CPU
 from warploom.runtime.binding import Call
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, resources_fit
-from warploom.runtime.jit import HITS_KEPT, Hit, JITFunction, launch_key
+from warploom.runtime.dynamo import step_aside
+from warploom.runtime.jit import HITS_KEPT, UNKEYED, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.snapshot import snapshot
@@ -191,12 +192,10 @@ class Autotuner(Decorated):
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the fastest config; tunes at the first call of a key."""
+        step_aside()
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except (
-            TypeError,
-            ValueError,
-        ):  # an argument that can't be hashed: the kernel says what is wrong
+        except UNKEYED:  # the kernel says what is wrong
             hit = None
         if hit is not None:
             (prepared, kernel, holds), config = hit
@@ -480,6 +479,7 @@ class Heuristics(Decorated):
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the computed values."""
+        step_aside()
         found: CompiledKernel | None = self.fn.run(grid, *args, **self._computed(args, kwargs))
         return found
 

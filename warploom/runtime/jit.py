@@ -39,6 +39,7 @@ from warploom.runtime.compiled import (
     for_short,
     is_cached,
 )
+from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.schedule.model import MANY_TURNS, Launch
@@ -47,6 +48,9 @@ from warploom.target import SM_90A
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
 ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
 
+
+# What `launch_key` raises: of arguments that can't be hashed, and of torch's tensors without an address.
+UNKEYED = (TypeError, ValueError, RuntimeError)
 
 # What the fast road finds: a launch, its kernel, and whether what was translated still holds.
 Hit = tuple[Prepared, CompiledKernel, Callable[[], bool]]
@@ -143,12 +147,10 @@ class JITFunction(Callee):
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
+        step_aside()
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except (
-            TypeError,
-            ValueError,
-        ):  # an argument that can't be hashed: the other road says what is wrong
+        except UNKEYED:  # the other road says what is wrong
             hit = None
         if hit is None or not hit[2]():
             return self._run_unseen(grid, args, kwargs)
@@ -160,7 +162,7 @@ class JITFunction(Callee):
         """What `run` would launch without binding: a call like one before."""
         try:
             return self._hits.get(launch_key(args, kwargs))
-        except (TypeError, ValueError):
+        except UNKEYED:
             return None
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,14 +230,11 @@ class JITFunction(Callee):
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
     ) -> tuple[CompiledKernel, Prepared] | None:
-        made = self._variant_key(args, kwargs)
         turns = turns_of(sizes)
         try:
+            made = self._variant_key(args, kwargs)
             usual = None if made is None else self._usual.get((turns, False, made[0]))
-        except (
-            TypeError,
-            ValueError,
-        ):  # something that can't be hashed: binding says what is wrong
+        except UNKEYED:  # binding says what is wrong
             return None
         if made is None or usual is None:
             return None
@@ -474,7 +473,10 @@ class JITFunction(Callee):
             if drawing is not None:
                 from warploom.timeline.model import from_report
 
-                from_report(report, self.fn.__name__).save(drawing)
+                try:
+                    from_report(report, self.fn.__name__).save(drawing)
+                except OSError as e:
+                    raise options.unwritable(drawing, "TIMELINE", e) from None
             return
         from warploom.sim.oracle import run
 

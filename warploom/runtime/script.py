@@ -38,7 +38,8 @@ from warploom.runtime.autotune import Candidate, Config, Verdict, judge
 from warploom.runtime.binding import Call, read_signature
 from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
-from warploom.runtime.jit import ARCHITECTURES, launch_key
+from warploom.runtime.dynamo import step_aside
+from warploom.runtime.jit import ARCHITECTURES, UNKEYED, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import grid_of
@@ -146,9 +147,10 @@ class Script(ScriptBase):
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch, on the current stream and the arrays' device; host arrays are simulated."""
+        step_aside()
         try:
             hit = self._hits.get(launch_key(args, kwargs))
-        except (TypeError, ValueError):
+        except UNKEYED:
             hit = None
         if hit is None or not hit[2]():
             hit = self._first(args, kwargs)
@@ -467,6 +469,7 @@ class TunedScript:
         self._chosen: dict[Any, Script] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
+        step_aside()
         self.choose(*args, **kwargs)(*args, **kwargs)
 
     def choose(self, *args: Any, **kwargs: Any) -> Script:
