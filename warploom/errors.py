@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import linecache
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -38,9 +39,23 @@ class Note:
     loc: Loc | None = None
 
 
+_texts: dict[str, Sequence[str]] = {}  # files as they were when kernels were read from them
+
+
+def keep_text(file: str, lines: Sequence[str]) -> None:
+    """Lets messages quote a file as it is now, though it may be edited before they are written."""
+    _texts[file] = lines
+
+
+def source_line(file: str, line: int) -> str:
+    """A line of a file, from 1; empty where it can't be read."""
+    lines = _texts.get(file) or linecache.getlines(file)
+    return lines[line - 1].rstrip("\n") if 1 <= line <= len(lines) else ""
+
+
 def excerpt(loc: Loc) -> str:
     """The source line of `loc` with its span underlined; empty where the file can't be read."""
-    text = linecache.getline(loc.file, loc.line).rstrip("\n")
+    text = source_line(loc.file, loc.line)
     arrow = f" --> {loc}"
     if not text:
         return arrow

@@ -6,13 +6,12 @@ function at PLACED (what was built) and, where the kernel was compiled, its reso
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from warploom.errors import Loc
+from warploom.errors import Loc, source_line
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
@@ -185,7 +184,7 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
     first = min([*found, func.loc.line] if func.loc else found)
     for number in range(first, max(found) + 1):
         notes = found.get(number, _Notes())
-        text = linecache.getline(file, number).rstrip()
+        text = source_line(file, number).rstrip()
         tasks = tuple(sorted(notes.tasks, key=order.index))
         yield Line(number, text, tasks, tuple(notes.notes))
 

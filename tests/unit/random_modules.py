@@ -21,6 +21,25 @@ def k(x, o):
     i = tl.arange(0, 32)
     tl.store(o + i, tl.load(x + i) + ({}))
 """
+SCRIPT = """
+class S(wl.Script):
+    step = $0$
+
+    def __init__(self):
+        super().__init__()
+        self.base = $1$
+
+    def more(self, n=$2$):
+        return n + {}
+
+    def __call__(self, out: ~tl.int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        values = self.register_tensor(dtype=tl.int32, shape=[128], init=self.base + self.step + {})
+        self.store_global(self.global_view(out, dtype=tl.int32, shape=[128]), values + self.more(), [0])
+
+s = S()
+"""
 DEEPEST = 3
 
 
@@ -65,6 +84,14 @@ def random_module(seed: int) -> Module:
     m = Module(random.Random(seed))
     terms = [kernel_term(m, 0) for _ in range(m.rng.randint(1, 3))]
     m.definitions.append(TAIL.format(" + ".join(terms)))
+    return m
+
+
+def random_script(seed: int) -> Module:
+    """The same with a script `s`.  Its own three integers come first; $2$ is a default, written with the class."""
+    m = Module(random.Random(seed), edits=["S.step = $0$", "s.base = $1$", ""])
+    first, second = kernel_term(m, 0), kernel_term(m, 0)
+    m.define(SCRIPT.format(first, second))
     return m
 
 

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 import warploom as wl
 from tests.unit.fake_driver import FakeDriver, GpuArray
-from tests.unit.random_modules import Module, random_module
+from tests.unit.random_modules import Module, random_module, random_script
+from warploom.frontend.reads import Variants
 from warploom.runtime import autotune, compiled, jit, launch
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.nvrtc import Build
@@ -105,6 +106,26 @@ def check(m: Module, slots: range) -> None:
 
 
 @settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 10**6), at=st.integers(0, 10**6))
+def test_a_script_sees_an_edit(machine: Path, seed: int, at: int) -> None:
+    m = random_script(seed)
+    for slot in (0, 1, at % len(m.edits)):
+        values = [100 + 7 * i for i in range(len(m.edits))]
+        module = imported(m.text(values))
+        first = compiled_script(module.s)
+        values[slot] += 1000
+        run(m.edit(slot, values), module)
+        found = compiled_script(module.s)
+        module.s._compiled_for = Variants()  # forgets all that it compiled
+        assert found == compiled_script(module.s) != first, f"slot {slot} of\n{m.text(values)}"
+        assert compiled_script(imported(m.text(values)).s) == found
+
+
+@settings(
     max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -114,6 +135,10 @@ def test_an_edit_is_seen(machine: Path, seed: int, at: int) -> None:
     m = random_module(seed)
     at %= len(m.edits)
     check(m, range(at, at + 1))
+
+
+def compiled_script(script: Any) -> str:
+    return code(script.compile(["*i32:16"]))
 
 
 PROCESS = """

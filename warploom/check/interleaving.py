@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from warploom.check.explore import (
     attempt,
     simulation,
 )
-from warploom.errors import LaunchError
+from warploom.errors import LaunchError, source_line
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
@@ -190,7 +189,7 @@ def _action(step: Step, t: Touch) -> tuple[str, str, str]:
     loc = t.party.op.loc
     if loc is None:
         return who, what, ""
-    line = linecache.getline(loc.file, loc.line).strip()
+    line = source_line(loc.file, loc.line).strip()
     return who, what, f"{Path(loc.file).name}:{loc.line}  {line[:60]}".rstrip()
 
 

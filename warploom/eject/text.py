@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from warploom.errors import Loc
+from warploom.errors import Loc, source_line
 
 WIDTH = 100
 STEP = "    "
@@ -60,7 +59,7 @@ class Renderer:
         """The user's line; "" where it is what stands here anyway."""
         if line.loc is None:
             return ""
-        text = linecache.getline(line.loc.file, line.loc.line).strip()
+        text = source_line(line.loc.file, line.loc.line).strip()
         name = "" if line.loc.file == self.file else f"{line.loc.file.rpartition('/')[2]}:"
         return f"# {name}{line.loc.line}: {text}" if text and text != line.text else ""
 

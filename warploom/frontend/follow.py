@@ -114,6 +114,9 @@ def same(conditions: Iterable[Condition]) -> Callable[[], bool]:
 
 def is_own(value: Any) -> bool:
     """Whether a function, class or module is warploom's; its kernels count as a user's."""
+    if isinstance(value, types.FunctionType):  # by its globals: functools.wraps copies __module__
+        inner = getattr(value, "__warploom_constexpr__", value)
+        return _is_own_module(getattr(inner, "__globals__", {}).get("__name__"))
     module = value.__name__ if isinstance(value, types.ModuleType) else None
     return _is_own_module(module or getattr(value, "__module__", None))
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warploom.errors import CompileError, Loc
+from warploom.errors import CompileError, Loc, keep_text
 
 Function = Callable[..., Any]
 
@@ -102,7 +102,9 @@ def capture(fn: Function) -> None:
         return
     file = fn.__code__.co_filename
     linecache.checkcache(file)
-    _captured[fn] = _Capture(fn.__code__, linecache.getlines(file, fn.__globals__))
+    lines = linecache.getlines(file, fn.__globals__)
+    _captured[fn] = _Capture(fn.__code__, lines)
+    keep_text(file, lines)
 
 
 def parse_function(fn: Function) -> Source:
