@@ -230,3 +230,32 @@ def test_a_count_comes_behind_what_all_threads_added(warps: int, used: bool) -> 
     between = lines[summed:count]
     assert barrier in between
     assert "fence_gpu();" in between[between.index(barrier) :]
+
+
+@wl.jit
+def named_as_a_task_does(a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
+    replica = tl.program_id(0)
+    warp, lane = replica * 2, replica + 1
+    thread, leader = lane * 3, warp + 5
+    scratch = thread + leader
+    rm, rn, rk = replica * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rm[:, None] * K + (k + rk)[None, :])
+        b = tl.load(b_ptr + rn[None, :] * K + (k + rk)[:, None])
+        acc = tl.dot(a, b, acc)
+    acc += (warp + lane + thread + leader + scratch).to(tl.float32)
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(tl.bfloat16))
+
+
+@pytest.mark.parametrize("knobs", [WS, UNIFORM])
+def test_variables_named_as_a_tasks_own_are_not_hidden(knobs: dict[str, Any]) -> None:
+    """`const int replica` of a task hid the program's: only the emitted C was wrong, and nothing told."""
+    signature = ["*bf16:16"] * 3 + ["i32:16"] * 2
+    meta = {"BM": 128, "BN": 64, "BK": 64}
+    compiled = named_as_a_task_does.compile(signature, meta, **knobs)
+    body = compiled.cuda.partition('extern "C" __global__')[2]
+    outer = set(re.findall(r"(?m)^  (?:const )?int (\w+) = ", body))  # of the program
+    inner = set(re.findall(r"(?m)^    (?:const )?int (\w+) = ", body))  # at the head of a task
+    assert outer, "the kernel has variables of its own"
+    assert not outer & inner

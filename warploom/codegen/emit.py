@@ -267,15 +267,6 @@ class _Kernel(Emitter):
             self.read = set()
             at = len(self.out)
             self.task_scope = self.scopes[-1]
-            self.scopes[-1] |= {
-                "lane",
-                "warp",
-                "thread",
-                "leader",
-                "replica",
-                "scratch",
-                "stamp_at",
-            }
             self.region(region)
             head = self._task_variables(frame, unit)
             self.out[at:at] = [(self.depth, text, None) for text in head]

@@ -46,7 +46,8 @@ def prelude(text: str) -> dict[str, list[str]]:
     return sections
 
 
-# Names that the emitted source has already, beside the prelude's: C++'s words, CUDA's, and the frame's.
+# Names that the emitted source has already, beside the prelude's: C++'s words, CUDA's, the frame's, and those of
+# a task's own variables, which would hide a variable of the program.
 _TAKEN = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
 compl concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype
@@ -58,6 +59,7 @@ while xor xor_eq
 blockDim blockIdx gridDim threadIdx abs min max printf
 atomicAdd atomicMax atomicMin atomicAnd atomicOr atomicXor atomicExch atomicCAS
 group warp_id smem memory i DEV THREADS RESIDENT AND_RESIDENT
+lane warp thread leader replica scratch stamp_at
 """
 # CUDA's functions on numbers, each for double and, with an f behind it, for float (CUDA math API).
 _MATH = """
