@@ -190,11 +190,18 @@ class Expressions(ABC):
     # -- operators
 
     def expr_BinOp(self, node: ast.BinOp) -> Any:
-        left = self.expr(node.left)
-        mark = len(self.emitter.builder.ops)
-        right = self.expr(node.right)
-        fresh = node.right if len(self.emitter.builder.ops) > mark else node.left
-        return self.binary(node, SYMBOLS[type(node.op)], left, right, fresh)
+        chain = [
+            node
+        ]  # a + b + c + …, outermost first: long sums nest deeper than Python's calls may
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+        value = self.expr(chain[-1].left)
+        for o in reversed(chain):
+            mark = len(self.emitter.builder.ops)
+            right = self.expr(o.right)
+            fresh = o.right if len(self.emitter.builder.ops) > mark else o.left
+            value = self.binary(o, SYMBOLS[type(o.op)], value, right, fresh)
+        return value
 
     def binary(
         self, node: ast.AST, symbol: str, x: Any, y: Any, fresh: ast.AST | None = None

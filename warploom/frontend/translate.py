@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -177,7 +178,10 @@ class Statements(Branches):
 
     def kernel_body(self) -> None:
         """The whole function, which is the kernel: it returns nothing.  Raises CompileError."""
-        result = self.body()
+        try:
+            result = self.body()
+        except RecursionError as error:
+            raise self._too_deep(error) from None
         if result is not None:
             returned = _returns(self.source.tree)
             raise CompileError(
@@ -186,6 +190,23 @@ class Statements(Branches):
                 self.source.loc(returned[0] if returned else self.source.tree),
                 help="store results through a pointer argument",
             )
+
+    def _too_deep(self, error: RecursionError) -> CompileError:
+        """Code that nests deeper than Python's own calls may, at the place where they ended."""
+        here, trace = self.loc(self.source.tree), error.__traceback__
+        while trace is not None:
+            names = trace.tb_frame.f_locals
+            owner, node = names.get("self"), names.get("node")
+            if isinstance(owner, Statements) and hasattr(node, "lineno"):
+                here = replace(owner.loc(node), caller=None)
+            trace = trace.tb_next
+        return CompileError(
+            "nesting",
+            f"the code nests too deeply here, beyond the {sys.getrecursionlimit()} calls that Python allows",
+            here,
+            help="name parts of a long expression, call helpers fewer levels deep (about 100), and make one "
+            "condition of many ifs that follow on each other with a return",
+        )
 
     def statement(self, node: ast.stmt) -> Outcome:
         visit = getattr(self, f"stmt_{type(node).__name__}", None)
