@@ -166,7 +166,8 @@ class Callee:
             raise CompileError(
                 "constexpr-missing",
                 f"{self.fn.__name__} needs a value for constexpr {', '.join(missing)}",
-                help="pass constexprs={…}",
+                help=f"pass constexprs={{{', '.join(f'{n!r}: …' for n in missing)}}}; on the command line "
+                + " ".join(f"--constexpr {n}=…" for n in missing),
             )
         names = [n for n in self.arg_names if n not in given]
         # Arguments that are None unless given may be left out, as in a launch.
