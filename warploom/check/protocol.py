@@ -41,6 +41,7 @@ from warploom.check.explore import (
     explore,
     simulation,
 )
+from warploom.check.global_memory import add_global_memory
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
@@ -85,6 +86,7 @@ def check(
         checker.run_longer()
     report = checker.report
     checker.judge_loops(are_searched=cases is None)
+    add_global_memory(report, func, None if cases is None else found)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
         report.failures[0].save(save)

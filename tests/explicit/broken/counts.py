@@ -34,11 +34,12 @@ class Counted(Script):
         done = self.mbarrier.alloc(self.count)
         read = self.mbarrier.alloc(32 if self.form != "multicast" else 64)
         self.cluster.sync()
+        own = x_ptr if is_alone else x_ptr + self.cluster.blockRank * n * 128
         with self.thread_group(0, 128, name="writer"):
             phase: int32 = 1
             for i in range(n):
                 self.mbarrier.wait(read, phase, scope="cluster")
-                self.store_shared(s, self.load(x_ptr + i * 128 + self.arange(0, 128)))
+                self.store_shared(s, self.load(own + i * 128 + self.arange(0, 128)))
                 if self.by == "one":
                     self.sync()
                 self.arrive(done)
@@ -52,7 +53,7 @@ class Counted(Script):
                     x = self.load_shared(theirs)
                 else:
                     x = self.load_shared(s)
-                self.store(x_ptr + i * 128 + self.arange(0, 128), x + 1.0)
+                self.store(own + i * 128 + self.arange(0, 128), x + 1.0)
                 if self.form == "local":
                     self.mbarrier.arrive(read)
                 elif self.form == "remote":

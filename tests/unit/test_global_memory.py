@@ -1,0 +1,373 @@
+"""Races on global memory within a launch: proved absent, found with a witness, or named as open."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import warploom as wl
+import warploom.language as tl
+from tests.eject.test_round_trip import aligned as aligned_signature
+from warploom import Script
+from warploom.check import Verdict, check
+from warploom.check.global_memory import GlobalMemory, check_global
+from warploom.ir.core import Func
+from warploom.ir.parser import parse_func
+from warploom.language import float32, int32
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+
+def of(kernel: Any, *signature: str, **constexprs: Any) -> GlobalMemory:
+    return check_global(kernel.compile(signature=list(signature), constexprs=constexprs).placed)
+
+
+def of_script(script: Script, **known: Any) -> GlobalMemory:
+    return check_global(script.compile(aligned_signature(script)).placed, **known)
+
+
+# ---- Triton-style kernels
+
+
+@wl.jit
+def copy_rows(
+    x: Any, y: Any, M: Any, N: Any, sx: Any, sy: Any, BM: tl.constexpr, BN: tl.constexpr
+) -> None:
+    m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
+    n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]
+    inside = (m < M) & (n < N)
+    tl.store(y + m * sy + n, tl.load(x + m * sx + n, mask=inside), mask=inside)
+
+
+ROWS = ("*fp32:16", "*fp32:16", "i32", "i32", "i32", "i32")
+
+
+def test_a_stride_is_a_condition_that_is_printed() -> None:
+    found = of(copy_rows, *ROWS, BM=16, BN=32)
+    assert found.verdict == "proved"
+    assert list(found.conditions) == ["sy ≥ N (y)"]
+
+
+@wl.jit
+def overlapping(x: Any, y: Any, n: Any, BLOCK: tl.constexpr, STEP: tl.constexpr) -> None:
+    at = tl.program_id(0) * STEP + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), mask=at < n)
+
+
+@pytest.mark.parametrize("step", [64, 65, 63, 1, 0])
+def test_blocks_overlap_where_the_step_is_shorter(step: int) -> None:
+    found = of(overlapping, "*fp32:16", "*fp32:16", "i32", BLOCK=64, STEP=step)
+    assert found.verdict == ("proved" if step >= 64 else "broken")
+    for race in found.broken:
+        assert race.code == "global-race" and race.loc is not None
+        assert "program_id(0) = " in str(race) and "of y" in str(race)
+
+
+@wl.jit
+def one_place(y: Any, KIND: tl.constexpr) -> None:
+    if KIND == "same":
+        tl.store(y, 1.0)
+    elif KIND == "own":
+        tl.store(y, tl.program_id(0).to(tl.float32))
+    else:
+        tl.atomic_add(y, tl.program_id(0).to(tl.float32))
+
+
+def test_four_programs_and_one_place() -> None:
+    """The same value is no race, nor is an atomic; different values are."""
+    assert of(one_place, "*fp32:16", KIND="same").verdict == "proved"
+    assert of(one_place, "*fp32:16", KIND="atomic").verdict == "proved"
+    found = of(one_place, "*fp32:16", KIND="own")
+    assert found.verdict == "broken" and "element 0 of y" in found.broken[0].message
+
+
+@wl.jit
+def chain(x: Any) -> None:
+    p = tl.program_id(0)
+    tl.store(x + p + 1, tl.load(x + p) + 1.0)
+
+
+@wl.jit
+def in_place(x: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + 1.0, mask=at < n)
+
+
+def test_a_chain_of_programs_reads_what_others_write() -> None:
+    found = of(chain, "*fp32:16")
+    assert found.verdict == "broken" and "reads what another one writes" in found.broken[0].message
+    assert of(in_place, "*fp32:16", "i32", BLOCK=128).verdict == "proved"
+
+
+@wl.jit
+def scatter(x: Any, index: Any, y: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + tl.load(index + at), tl.load(x + at))
+
+
+@wl.jit
+def spinning(x: Any, flag: Any) -> None:
+    p = tl.program_id(0)
+    while tl.atomic_cas(flag, p, p, sem="acquire") != p:
+        pass
+    tl.store(x, tl.load(x) + p)
+    tl.atomic_xchg(flag, p + 1, sem="release")
+
+
+def test_what_is_not_affine_is_named() -> None:
+    found = of(scatter, "*fp32:16", "*i32:16", "*fp32:16", BLOCK=64)
+    assert found.verdict == "not proved"
+    assert "the store at" in found.unproved[0].reason and "depends on" in found.unproved[0].reason
+    assert found.unproved[0].loc is not None
+    locked = of(spinning, "*i32:16", "*i32:16")
+    assert locked.verdict != "proved"
+    assert any("atomic at" in u.reason for u in locked.unproved)
+
+
+@wl.jit
+def persistent(
+    y: Any, M: Any, N: Any, B: tl.constexpr, GROUP: tl.constexpr, BACK: tl.constexpr
+) -> None:
+    """Tiles in groups of rows, every second group backwards."""
+    tiles_m, tiles_n = tl.cdiv(M, B), tl.cdiv(N, B)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        group = tile // (GROUP * tiles_n)
+        rows = tl.minimum(tiles_m - group * GROUP, GROUP)
+        pid_m = group * GROUP + (tile % (GROUP * tiles_n)) % rows
+        pid_n = (tile % (GROUP * tiles_n)) // rows
+        if BACK:
+            pid_n = tl.maximum(pid_n + (group % 2) * (tiles_n - 1 - 2 * pid_n), 0)
+        m = pid_m * B + tl.arange(0, B)[:, None]
+        n = pid_n * B + tl.arange(0, B)[None, :]
+        tl.store(y + m * N + n, (m * n).to(tl.float32), mask=(m < M) & (n < N))
+
+
+@wl.jit
+def wrong_order(y: Any, M: Any, N: Any, B: tl.constexpr) -> None:
+    """Rows and columns that do not tell the tile: tile // tiles_m and tile % tiles_n."""
+    tiles_m, tiles_n = tl.cdiv(M, B), tl.cdiv(N, B)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        m = tile // tiles_m * B + tl.arange(0, B)[:, None]
+        n = tile % tiles_n * B + tl.arange(0, B)[None, :]
+        tl.store(y + m * N + n, (tile + m * n).to(tl.float32), mask=(m < M) & (n < N))
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 8])
+@pytest.mark.parametrize("back", [False, True])
+def test_tile_orders_are_bijections(group: int, back: bool) -> None:
+    found = of(persistent, "*fp32:16", "i32", "i32", B=32, GROUP=group, BACK=back)
+    assert found.verdict == "proved", found.unproved
+
+
+def test_an_order_that_visits_a_tile_twice_is_broken() -> None:
+    assert of(wrong_order, "*fp32:16", "i32", "i32", B=32).verdict == "broken"
+
+
+@wl.jit
+def drawn(y: Any, counter: Any, tiles: Any, B: tl.constexpr) -> None:
+    """Whoever is done draws the next tile."""
+    tile = tl.program_id(0)
+    while tile < tiles:
+        tl.store(y + tile * B + tl.arange(0, B), tl.arange(0, B).to(tl.float32) + tile)
+        tile = tl.atomic_add(counter, 1) + tl.num_programs(0)
+
+
+@wl.jit
+def drawn_wrong(y: Any, counter: Any, tiles: Any, B: tl.constexpr) -> None:
+    """The numbers drawn begin at 0, where the programs' own do as well."""
+    tile = tl.program_id(0)
+    while tile < tiles:
+        tl.store(y + tile * B + tl.arange(0, B), tl.arange(0, B).to(tl.float32) + tl.program_id(0))
+        tile = tl.atomic_add(counter, 1)
+
+
+def test_numbers_drawn_from_a_counter() -> None:
+    assert of(drawn, "*fp32:16", "*i32:16", "i32", B=64).verdict == "proved"
+    assert of(drawn_wrong, "*fp32:16", "*i32:16", "i32", B=64).verdict == "not proved"
+
+
+# ---- explicit kernels
+
+
+class Groups(Script):
+    """Two groups of a program, with words of their own or not."""
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.own = own
+
+    def __call__(self, y_ptr: ~float32, n: int32):  # type: ignore[no-untyped-def]
+        self.attrs.blocks = 4
+        self.attrs.warps = 8
+        with self.thread_group(0, 128, name="first"):
+            at = self.blockIdx.x * 256 + self.arange(0, 128)
+            self.store(y_ptr + at, self.cast(at, float32))
+        with self.thread_group(128, 128, name="second"):
+            at = self.blockIdx.x * 256 + self.arange(0, 128) + (128 if self.own else 0)
+            self.store(y_ptr + at, self.cast(at + 1, float32))
+
+
+def test_two_groups_and_one_place() -> None:
+    assert of_script(Groups(own=True)).verdict == "proved"
+    assert of_script(Groups(own=False)).verdict != "proved"
+
+
+class ThroughMemory(Script):
+    """Stores a tile by ordinary stores, and reads it again by TMA."""
+
+    def __init__(self, fence: bool) -> None:
+        super().__init__()
+        self.fenced = fence
+
+    def __call__(self, y_ptr: ~float32, out_ptr: ~float32, n: int32):  # type: ignore[no-untyped-def]
+        self.attrs.blocks = 2
+        self.attrs.warps = 4
+        view = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
+        out = self.global_view(out_ptr, dtype=float32, shape=[n, 32])
+        buffer = self.shared_tensor(dtype=float32, shape=[64, 32])
+        full = self.mbarrier.alloc([1])
+        row = self.blockIdx.x * 64
+        value = self.register_tensor(dtype=float32, shape=[64, 32], init=1.0)
+        self.store_global(view, value, offsets=[row, 0])
+        if self.fenced:
+            self.fence.proxy_async("global")
+        self.sync()
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full[0], buffer.nbytes)
+            self.tma.global_to_shared(view, buffer, offsets=[row, 0], mbarrier=full[0])
+        self.mbarrier.wait(full[0], 0)
+        self.store_global(out, self.load_shared(buffer), offsets=[row, 0])
+
+
+def test_a_copy_after_an_ordinary_store_needs_the_fence() -> None:
+    found = of_script(ThroughMemory(fence=False))
+    assert [r.code for r in found.broken] == ["proxy-fence"]
+    assert 'proxy_async("global")' in str(found.broken[0].help)
+    assert of_script(ThroughMemory(fence=True)).verdict == "proved"
+
+
+def test_the_report_of_check_has_it() -> None:
+    func = ThroughMemory(fence=False).compile(aligned_signature(ThroughMemory(fence=False))).placed
+    report = check(func)
+    assert report.verdict is Verdict.BROKEN
+    assert "proxy-fence" in [e.code for e in report.diagnostics]
+    func = Groups(own=True).compile(aligned_signature(Groups(own=True))).placed
+    report = check(func)
+    assert report.ok and "global memory" in str(report)
+
+
+# ---- against all executions, one by one
+
+HEADER = """func @random(%p: ptr<i32>, %n: i32) level=WARP {warps=4} {
+  %pid = program_id() {axis=0} : i32
+  %all = num_programs() {axis=0} : i32
+  tasks() {names=("main",), warps=(4,), replicas=(1,), registers=(none,)} do {
+"""
+
+
+class Random:
+    """An index expression as text of IR, and as a function of (program, trip, coordinate)."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw, self.lines, self.count = draw, [], 0
+        self.size = draw(st.sampled_from([1, 2, 4, 8]))
+        self.step = draw(st.sampled_from(["%all", "%one"]))
+
+    def number(self, n: int) -> tuple[str, Any]:
+        self.count += 1
+        name = f"%k{self.count}"
+        self.lines.append(f"{name} = const() {{value={n}, dtype=i32}} : i32")
+        return name, lambda *_: n
+
+    def scalar(self, depth: int) -> tuple[str, Any]:
+        kind = self.draw(st.integers(0, 9 if depth else 2))
+        if kind == 0:
+            return "%pid", lambda p, t, g, n: p
+        if kind == 1:
+            return "%t", lambda p, t, g, n: t
+        if kind == 2:
+            return self.number(self.draw(st.integers(0, 9)))
+        if kind == 9:
+            return "%n", lambda p, t, g, n: n
+        (x, f), (y, h) = self.scalar(depth - 1), self.scalar(depth - 1)
+        if kind in (5, 6, 7):
+            y, h = self.number(self.draw(st.integers(1, 8)))
+        name, fn = {
+            3: ("add", lambda a, b: a + b), 4: ("sub", lambda a, b: a - b),
+            5: ("mul", lambda a, b: a * b),
+            6: ("idiv", lambda a, b: (abs(a) // b) * (1 if a >= 0 else -1)),
+            7: ("rem", lambda a, b: (abs(a) % b) * (1 if a >= 0 else -1)),
+            8: ("minimum", min),
+        }[kind]  # fmt: skip
+        self.count += 1
+        out = f"%v{self.count}"
+        self.lines.append(f"{out} = {name}({x}, {y}) : i32")
+        return out, lambda *at: fn(f(*at), h(*at))
+
+
+@st.composite
+def stores(draw: Any) -> tuple[Func, Any, int, str]:
+    """A loop over tiles that stores the program's number: the function, the place, its size."""
+    r = Random(draw)
+    at, place = r.scalar(3)
+    k, _ = r.number(draw(st.sampled_from([1, 2, 3, 4, 8])))
+    factor = int(r.lines[-1].split("value=")[1].split(",")[0])
+    body = "\n".join(r.lines)
+    n = r.size
+    text = f"""{HEADER}    %one = const() {{value=1, dtype=i32}} : i32
+    for(%pid, %n, {r.step}) do (%t: i32) {{
+      {body}
+      %far = mul({at}, {k}) : i32
+      %places = splat(%far) {{shape=({n},)}} : tile<{n}xi32>
+      %range = arange() {{start=0, end={n}}} : tile<{n}xi32>
+      %at = add(%places, %range) : tile<{n}xi32>
+      %base = splat(%p) {{shape=({n},)}} : tile<{n}xptr<i32>>
+      %to = addptr(%base, %at) : tile<{n}xptr<i32>>
+      %value = splat(%pid) {{shape=({n},)}} : tile<{n}xi32>
+      store(%to, %value)
+      yield()
+    }}
+    yield()
+  }}
+  yield()
+}}
+"""
+    return parse_func(text), lambda *x: place(*x) * factor, n, r.step
+
+
+@settings(max_examples=150, deadline=None)
+@given(stores())
+def test_never_proved_where_two_programs_meet(case: tuple[Func, Any, int, str]) -> None:
+    func, place, size, step = case
+    report = check_global(func)
+    if report.verdict == "not proved":
+        return
+    met = False
+    for programs, n in itertools.product((1, 2, 3, 5), (0, 1, 2, 5, 9, 13)):
+        if report.conditions and not _keep(report, programs, n):
+            continue
+        owner: dict[int, int] = {}
+        for p in range(programs):
+            for t in range(p, n, programs if step == "%all" else 1):
+                for i in range(size):
+                    word = place(p, t, programs, n) + i
+                    met |= owner.setdefault(word, p) != p
+    assert not (met and report.verdict == "proved"), str(func)
+
+
+def _keep(report: GlobalMemory, programs: int, n: int) -> bool:
+    """Do these numbers keep the conditions?  (They are sentences such as `n ≥ 4`, or `8 ≥ num_programs(0)`.)"""
+    for text in report.conditions:
+        if "≥" not in text:
+            return False
+        left, right = text.split(" (")[0] if "num_programs" not in text else text, ""
+        left, right = (left.split(" (p)")[0]).split("≥")
+        names = {"n": n, "num_programs": lambda axis: programs}
+        clean = [x.replace("·", "*") for x in (left, right)]
+        if not eval(clean[0], names) >= eval(clean[1], names):
+            return False
+    return True

@@ -1,0 +1,67 @@
+"""What a stored value follows from, through registers and shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warploom.check.disjoint import meet
+from warploom.check.global_accesses import Access, Collected
+from warploom.ir.analysis import sources
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import cluster, control, hopper, task, tile
+
+_EXECUTORS = frozenset(
+    {tile.program_id, task.replica_id, cluster.cta_id, cluster.cta_rank, tile.atomic}
+)
+_FILLED = {hopper.shared_store: 0, hopper.shared_put: 0, hopper.tma_load: 1, hopper.cp_async: 1}
+
+
+def depends_on_executor(found: Collected, a: Access) -> bool:
+    """Does what a store writes follow from who executes it?"""
+    return any(o.kind in _EXECUTORS for o in _ops_before(found, a))
+
+
+def comes_first(found: Collected, a: Access, b: Access) -> bool:
+    """Does a store (a) of what a load (b) reads always come after it, because what is stored follows from
+    what was loaded?  Both then are of the same tile: of the same iteration of the loops around both."""
+    if b.op not in _ops_before(found, a):
+        return False
+    values, other = found.values, found.terms.other
+    pairs = []
+    for x, y in zip(a.loops, b.loops, strict=False):
+        if x.kind is not control.for_ or y.kind is not control.for_:
+            return False
+        i, j = (values.scalar(o.regions[0].params[0]) for o in (x, y))
+        pairs.append((i, other(j)))
+    return not pairs or meet(found.terms, a, b, pairs, []).is_fine
+
+
+def _ops_before(found: Collected, a: Access) -> dict[Op, None]:
+    """The ops that the stored value follows from."""
+    return dict.fromkeys(_walk(found, a.op.operands[1]))
+
+
+def _walk(found: Collected, stored: Value) -> Iterator[Op]:
+    body, made = found.func.body, found.values.made
+    following = sources(body)
+    filled: dict[str, list[Op]] = {}
+    for o in body.all_ops:
+        if o.kind in _FILLED:
+            place = o.operands[_FILLED[o.kind]]
+            filled.setdefault(found.values.allocation(place), []).append(o)
+    seen: set[Value] = set()
+    work = [stored]
+    while work:
+        v = work.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        maker = made.get(v)
+        work.extend(following.get(v, ()))
+        if maker is None:
+            continue
+        yield maker
+        if maker.kind is hopper.shared_alloc:
+            for filler in filled.get(str(maker.attrs["name"]), ()):
+                yield filler
+                work.extend(filler.operands)

@@ -1,0 +1,426 @@
+"""Whether two executions of global accesses can touch one word: equations, solved as far as it takes.
+
+Two executions touch one word where their offsets are equal: an equation between the atoms of one and those of
+the other (terms.py).  It is taken apart:
+
+  split    c·Q + R = 0 with |R| < c: Q = 0 and R = 0.  (The digits of a number in a mixed radix; rows and
+  columns) unify    a = b: the other execution's atom is this one's, wherever it stands
+  cases    a selection is one of its two, a carried number one of what it is carried from
+
+until it says that both are by one program (the executors' numbers are equal), or that there is no solution.
+x = d·(x // d) + x % d joins what a quotient and a remainder say.  Where c is a number that the launch
+knows (a stride) and nothing tells that R is smaller, it becomes a *condition* of the proof.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from warploom.check.global_accesses import Access, facts_of
+from warploom.check.inequalities import Facts
+from warploom.check.terms import LAUNCH, ONE, Atom, Terms, atoms_of, of_launch, show
+from warploom.ir.poly import Poly
+
+ROUNDS = 60
+_CHOICES = frozenset({"one_of", "select", "remainder"})
+_BOUNDS = frozenset({"min", "max"})
+CASES = 64  # of selections and carried numbers, a pair
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a proof takes for granted of the launch: `big` ≥ `least` (None: big steps keep what is smaller
+    apart)."""
+
+    big: Poly
+    least: Poly | None
+    of: str
+
+    def __str__(self) -> str:
+        if self.least is None:
+            return f"steps of {show(self.big)} in {self.of} are larger than what lies between two of them"
+        return f"{show(self.big)} ≥ {show(self.least)}" + (f" ({self.of})" if self.of else "")
+
+
+@dataclass
+class Meeting:
+    """What became of two executions.  apart: they touch no common word.  same: they are of one executor.
+    left: the equations that could not be taken apart further, where neither is known."""
+
+    apart: bool = False
+    same: bool = False
+    left: list[Poly] = field(default_factory=list)
+    agrees: bool = False  # they store the same value
+    conditions: list[Condition] = field(default_factory=list)
+    assumed: list[Poly] = field(default_factory=list)  # divisors that are taken to be positive
+
+    @property
+    def is_fine(self) -> bool:
+        return self.apart or self.same or self.agrees
+
+
+def meet(
+    terms: Terms,
+    a: Access,
+    b: Access,
+    executors: Sequence[tuple[Poly, Poly]],
+    programs: Sequence[Poly],
+    alike: Sequence[Poly] = (),
+) -> Meeting:
+    """Can executions of a and b by different executors touch one word?  executors: for each number that tells
+    them apart, a's and b's (of the other side); () asks for `apart` alone.  programs: the numbers of a
+    program, which whoever draws a number from a counter has alone.  alike: differences that are 0."""
+    solver = _Solver(terms, a, b, programs)
+    return solver.solve(list(executors), alike)
+
+
+@dataclass
+class _State:
+    equations: list[Poly]
+    given: list[Poly]
+    targets: list[Poly]
+    values: list[Poly]  # a's value - b's value, if both are known
+    drawn: list[Poly]  # differences of the programs' numbers
+    merged: tuple[tuple[Poly, Poly], ...] = ()  # atoms that are replaced, in order
+
+    def replaced(self, terms: Terms, old: Atom, new: Poly) -> _State:
+        def rule(a: Atom) -> Poly | None:
+            return new if a is old else None
+
+        def each(polys: list[Poly]) -> list[Poly]:
+            return [terms.replace(p, rule) for p in polys]
+
+        pairs = [(each([x])[0], each([y])[0]) for x, y in self.merged]
+        return _State(
+            each(self.equations), each(self.given), each(self.targets), each(self.values),
+            each(self.drawn), (*pairs, (Poly.atom(old), new)),
+        )  # fmt: skip
+
+    def now(self, terms: Terms, p: Poly) -> Poly:
+        """An expression with all that is replaced so far."""
+        for x, new in self.merged:
+            for old in x.atoms() if len(x.terms) == 1 else ():
+                p = terms.replace(p, lambda a, old=old, new=new: new if a is old else None)  # type: ignore[misc]
+        return p
+
+    def with_(self, equations: list[Poly], given: list[Poly] | None = None) -> _State:
+        """The same with other equations, and perhaps other facts."""
+        return replace(self, equations=equations, given=self.given if given is None else given)
+
+
+class _Solver:
+    def __init__(self, terms: Terms, a: Access, b: Access, programs: Sequence[Poly]) -> None:
+        self.terms, self.a, self.b = terms, a, b
+        self.programs = [p - terms.other(p) for p in programs]
+        self.cases_left = CASES
+
+    def solve(self, executors: list[tuple[Poly, Poly]], alike: Sequence[Poly]) -> Meeting:
+        a, b, other = self.a, self.b, self.terms.other
+        equations = [*alike, a.offset - other(b.offset)]
+        equations += [x - other(y) for x, y in zip(a.equal, b.equal, strict=False)]
+        given = [*a.within, *map(other, b.within)]
+        for x in (*a.equal, *map(other, b.equal)):
+            given += [x, -x]
+        values = [] if a.value is None or b.value is None else [a.value - other(b.value)]
+        state = _State(equations, given, [x - y for x, y in executors], values, self.programs)
+        return self._run(state, bool(executors))
+
+    # ---- one case
+
+    def _run(self, s: _State, has_targets: bool) -> Meeting:
+        conditions: list[Condition] = []
+        assumptions: list[Poly] = []
+        tried: set[Poly] = set()
+        facts = Facts(self.terms, s.given)
+        for _ in range(ROUNDS):
+            s.equations = list(dict.fromkeys(_positive(q) for q in s.equations if q))
+            if facts.given != s.given:
+                assumptions += facts.assumed
+                facts = Facts(self.terms, s.given, like=facts)
+            if any(map(_contradicts, s.equations)):
+                return Meeting(apart=True, conditions=conditions, assumed=assumptions)
+            if has_targets and not any(s.targets):
+                return Meeting(
+                    same=True, conditions=conditions, assumed=[*assumptions, *facts.assumed]
+                )
+            step = self._unify(s, facts) or self._vanish(s, facts) or self._split(s, facts, tried)
+            if step is not None:
+                s = step
+                continue
+            if any(_is_negative(q, facts) or _is_negative(-q, facts) for q in s.equations):
+                return Meeting(
+                    apart=True, conditions=conditions, assumed=[*assumptions, *facts.assumed]
+                )
+            found = self._by_cases(s, has_targets, _CHOICES)
+            if found is None and (assumed := self._assume(s, facts)) is not None:
+                s, condition = assumed
+                tried = set()
+                conditions.append(condition)
+                continue
+            found = found or self._by_cases(s, has_targets, _BOUNDS)
+            if found is None:
+                break
+            found.conditions = conditions + found.conditions
+            found.assumed = [*assumptions, *facts.assumed, *found.assumed]
+            return found
+        agrees = bool(s.values) and not any(s.values)
+        assumptions += facts.assumed
+        return Meeting(left=s.equations, agrees=agrees, conditions=conditions, assumed=assumptions)
+
+    def _unify(self, s: _State, facts: Facts) -> _State | None:
+        """a = b for an atom of each side."""
+        for q in s.equations:
+            if len(q.terms) != 2 or sorted(q.terms.values()) != [-1, 1]:
+                continue
+            x, y = q.terms
+            if len(x) != 1 or len(y) != 1:
+                continue
+            keep, drop = x[0], y[0]
+            assert isinstance(keep, Atom) and isinstance(drop, Atom)
+            if _depth(keep) > _depth(drop) or (
+                keep.side and not drop.side and _depth(keep) == _depth(drop)
+            ):
+                keep, drop = drop, keep
+            if drop.kind in LAUNCH or (drop in atoms_of([Poly.atom(keep)]) and drop is not keep):
+                continue
+            given = [*s.given, *facts.of_atom(drop)]
+            more = self._follows(keep, drop, s)
+            more = [s.now(self.terms, p) for p in more]
+            state = s.with_([*s.equations, *more], given)
+            return state.replaced(self.terms, drop, Poly.atom(keep))
+        return None
+
+    def _vanish(self, s: _State, facts: Facts) -> _State | None:
+        """Two remainders that are 0, as their divisors are 1 at most, are equal."""
+        for q in s.equations:
+            here = [m[0] for m in q.terms if len(m) == 1 and m[0].kind == "remainder"]  # type: ignore[attr-defined]
+            for a, b in itertools.combinations(here, 2):
+                x, y = Poly.atom(a), Poly.atom(b)
+                natural = facts.is_natural(a) and facts.is_natural(b)  # type: ignore[arg-type]
+                opposed = q.terms[(a,)] == -q.terms[(b,)] and len(q.terms) > 2 and natural
+                if opposed and facts.at_least_0(-x) and facts.at_least_0(-y):
+                    return s.with_([x - y, *s.equations])
+        return None
+
+    def _follows(self, a: Atom, b: Atom, s: _State) -> list[Poly]:
+        """What else is equal where two atoms are: of remainders x = d·(x // d) + x % d; a number drawn from a
+        counter is drawn by one program."""
+        if a.side != b.side and a.kind == b.kind == "drawn" and a.args == b.args:
+            return s.drawn
+        if a.side != b.side and a.kind == b.kind == "one_of" and self._is_own(a, b):
+            return s.drawn
+        if a.kind == b.kind == "remainder":
+            x, y = (z - d * self.terms.div(z, d) for z, d in (a.args, b.args))
+            return [x - y]
+        return []
+
+    def _is_own(self, a: Atom, b: Atom) -> bool:
+        """Is a number of two executions, one of several, only equal where they are of one program?"""
+        every = (
+            _State([x - y], [], list(self.programs), [], list(self.programs))
+            for x in a.args
+            for y in b.args
+        )
+        return bool(self.programs) and all(self._run(s, True).is_fine for s in every)
+
+    def _split(self, s: _State, facts: Facts, tried: set[Poly]) -> _State | None:
+        known = atoms_of(s.given)
+        for q in s.equations:
+            if q in tried:
+                continue
+            for c, whole, rest in _splits(q):
+                if rest and any(a.kind == "argument" and a not in known for a in atoms_of([c])):
+                    continue  # nothing is known of this stride
+                if rest and not _is_below(rest, c, facts):
+                    continue
+                if not rest and not self._is_positive(c, facts):
+                    continue
+                equations = [whole, rest, *(x for x in s.equations if x is not q)]
+                return s.with_(equations)
+            tried.add(q)
+        return None
+
+    def _is_positive(self, c: Poly, facts: Facts) -> bool:
+        """Is the factor of a whole equation more than 0?  One that something is divided by is."""
+        if facts.positive(c):
+            return True
+        divisors = [
+            a.args[1] for a in atoms_of([c, *facts.given]) if a.kind in ("quotient", "remainder")
+        ]
+        return c in divisors
+
+    def _by_cases(self, s: _State, has_targets: bool, kinds: frozenset[str]) -> Meeting | None:
+        """One case after the other, of a number that is one of several."""
+        for a in atoms_of([*s.equations]):
+            options = self._options(a, s) if a.kind in kinds else []
+            if not options or self.cases_left < len(options):
+                continue
+            self.cases_left -= len(options)
+            every = []
+            for value, given in options:
+                state = s.with_(s.equations, [*s.given, *given])
+                every.append(self._run(state.replaced(self.terms, a, value), has_targets))
+            wrong = [m for m in every if not m.is_fine]
+            conditions = [c for m in every for c in m.conditions]
+            assumed = [d for m in every for d in m.assumed]
+            if wrong:
+                return Meeting(left=wrong[0].left, conditions=conditions, assumed=assumed)
+            return Meeting(
+                apart=all(m.apart for m in every), same=all(m.same or m.apart for m in every),
+                agrees=any(m.agrees for m in every), conditions=conditions, assumed=assumed,
+            )  # fmt: skip
+        return None
+
+    def _options(self, a: Atom, s: _State) -> list[tuple[Poly, list[Poly]]]:
+        """(value, facts that come with it) for each thing that an atom may be."""
+        if a.kind == "one_of":
+            return [(x, []) for x in a.args]
+        if a.kind == "select":
+            c, x, y = a.args
+            options = []
+            for value, holds in ((x, c), (y, ONE - c)):
+                within: list[Poly] = []
+                equal: list[Poly] = []
+                facts_of(holds, within, equal)
+                options.append((value, [*within, *equal, *(-e for e in equal)]))
+            return options
+        if a.kind in ("min", "max"):
+            x, y = a.args
+            sign = ONE if a.kind == "min" else -ONE
+            return [(x, [sign * (y - x)]), (y, [sign * (x - y)])]
+        nonlinear = any(len(m) > 1 and a in m for q in s.equations for m in q.terms)
+        if nonlinear and a.kind == "remainder" and a.args[1].constant == 2:
+            return [(Poly(), []), (ONE, [])]
+        return []
+
+    # ---- conditions
+
+    def _assume(self, s: _State, facts: Facts) -> tuple[_State, Condition] | None:
+        """The split that a stride of the launch makes, taken for granted; or a bound on the grid."""
+        name = self.a.base.hint if self.a.base is not None else "memory"
+        for q in s.equations:
+            found = [t for t in _splits(q) if _is_stride(t[0])]
+            found.sort(key=lambda t: -len(next(iter(t[0].terms))))
+            for c, whole, rest in found:
+                least = self._bound(rest, facts) if rest else ONE
+                equations = [whole, rest, *(x for x in s.equations if x is not q)]
+                return s.with_(equations), Condition(c, least, name)
+            for c, whole, rest in _splits(q):
+                least = self._bound(rest, facts) if c.constant is not None and rest else None
+                if least is None or not _is_count(least):
+                    continue
+                equations = [whole, rest, *(x for x in s.equations if x is not q)]
+                return s.with_(equations), Condition(c, least, "")
+        return None
+
+    def _bound(self, rest: Poly, facts: Facts) -> Poly | None:
+        """A number of the launch that |rest| stays below."""
+        for bound in dict.fromkeys(self._bounds(rest, facts)):
+            if _is_below(rest, bound, facts):
+                return bound
+        return None
+
+    def _bounds(self, rest: Poly, facts: Facts) -> Iterator[Poly]:
+        """Numbers of the launch that something in `rest` stays below."""
+        wanted = set(atoms_of([rest]))
+        for f in [*facts.given, *(g for a in wanted for g in facts.of_atom(a))]:
+            launch, own = f.split(lambda m: of_launch(Poly({m: 1})))
+            if wanted & set(own.atoms()) and launch:
+                yield launch + ONE
+        total = ONE
+        for a in wanted:
+            if a.kind in ("coordinate", "program", "replica", "cta") and not a.side:
+                reach = Poly.const(abs(rest.terms.get((a,), 0))) * (a.args[0] - ONE)
+                total = total + reach
+                yield reach + ONE
+        yield total
+
+
+def _contradicts(q: Poly) -> bool:
+    """Has q = 0 no solution in whole numbers, by its coefficients alone?"""
+    if q.constant is not None:
+        return q.constant != 0
+    return q.terms.get((), 0) % math.gcd(*(c for m, c in q.terms.items() if m)) != 0
+
+
+def _is_negative(q: Poly, facts: Facts) -> bool:
+    return facts.at_least_0(-q - ONE)
+
+
+def _is_below(rest: Poly, c: Poly, facts: Facts) -> bool:
+    """|rest| < c: each side's part lies in one window of that length, or their difference does."""
+    most = c - ONE
+    if not facts.may_hold(most - rest) or not facts.may_hold(most + rest):
+        return False
+    here, there = rest.split(lambda m: not any(a.side for a in _within(m)))
+    there = -there
+    lows = [Poly()]
+    for f in facts.given:
+        launch, own = f.split(lambda m: of_launch(Poly({m: 1})))
+        lows += [launch] if own == here else []
+    for low in dict.fromkeys(lows):
+        parts = here + low, there + low
+        if all(facts.at_least_0(x) and facts.at_least_0(most - x) for x in parts):
+            return True
+    return facts.at_least_0(most - rest) and facts.at_least_0(most + rest)
+
+
+def _depth(a: Atom) -> int:
+    return 1 + max((_depth(x) for p in a.args for x in p.atoms()), default=0)  # type: ignore[arg-type]
+
+
+def _positive(q: Poly) -> Poly:
+    """The same equation with a fixed sign, without a common number."""
+    n = math.gcd(*q.terms.values())
+    first = next(iter(q.terms.values()))
+    sign = -1 if first < 0 else 1
+    return Poly({m: sign * c // n for m, c in q.terms.items()})
+
+
+def _is_stride(c: Poly) -> bool:
+    """Is it a product of arguments?"""
+    ((m, k),) = c.terms.items()
+    return bool(m) and k == 1 and all(isinstance(a, Atom) and a.kind == "argument" for a in m)
+
+
+def _is_count(p: Poly) -> bool:
+    """Is it the grid's size along an axis?"""
+    return len(p.terms) == 1 and all(len(m) == 1 and m[0].kind == "programs" for m in p.terms)  # type: ignore[attr-defined]
+
+
+def _splits(q: Poly) -> Iterator[tuple[Poly, Poly, Poly]]:
+    """(c, Q, R) with q = c·Q + R, c one term: those with symbols first, large numbers before small ones."""
+    parts: dict[Poly, None] = {}
+    for m in sorted(q.terms, key=len, reverse=True):
+        for n in range(len(m), 0, -1):
+            for part in itertools.combinations(m, n):
+                divisible = [abs(k) for t, k in q.terms.items() if _contains(t, part)]
+                if len(divisible) < 2:
+                    continue
+                for k in sorted(set(divisible), reverse=True):
+                    parts[Poly({part: k})] = None
+                parts[Poly({part: 1})] = None
+    for k in sorted({abs(k) for k in q.terms.values()}, reverse=True):
+        if k > 1:
+            parts[Poly.const(k)] = None
+    for c in parts:
+        whole, rest = q.divide(c)
+        if whole and whole != q:
+            yield c, whole, rest
+
+
+def _within(m: Iterable[object]) -> Iterator[Atom]:
+    """The atoms of a monomial, those inside others included."""
+    yield from atoms_of([Poly({tuple(m): 1})])
+
+
+def _contains(t: Iterable[object], part: Iterable[object]) -> bool:
+    left = list(t)
+    for a in part:
+        if a not in left:
+            return False
+        left.remove(a)
+    return True

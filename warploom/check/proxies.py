@@ -1,0 +1,131 @@
+"""Global memory that both proxies touch: ordinary accesses, and TMA, which is of the async proxy.
+
+An access by TMA after an ordinary store of the same words needs a `fence.proxy.async` between them, by the
+threads that stored (PTX ISA, "Async proxy" and "membar/fence": different proxies see each other's accesses
+by a proxy fence).  After a TMA store its completion is one (cp.async.bulk: "followed by an implicit
+generic-async proxy fence"): who waits for the group without `.read` sees what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from warploom.check.data_flow import comes_first
+from warploom.check.disjoint import meet
+from warploom.check.global_accesses import Access, Collected
+from warploom.check.witness import find_witness
+from warploom.errors import Note
+from warploom.ir.core import Op, Region
+from warploom.ir.ops import control, hopper, task
+from warploom.ir.poly import Poly
+from warploom.sim.report import Race
+
+Crossing = tuple[str, Race | None, Access]
+Is = Callable[[Op], bool]
+
+
+def crossings(found: Collected, alike: Sequence[Poly]) -> Iterator[Crossing]:
+    """(why it isn't proved, the race where it is one, the load) for each store and load of common words that
+    nothing makes visible.  alike: differences of the programs' numbers: both are by one program."""
+    for a in found.accesses:
+        for b in found.accesses:
+            is_pair = a.base is not None and a.base is b.base and a.writes and not b.writes
+            if not is_pair or not (a.is_async or b.is_async) or _is_visible(found, a, b):
+                continue
+            met = meet(found.terms, a, b, [], [], alike)
+            if met.apart or comes_first(found, a, b):
+                continue
+            race = _race(a, b)
+            if find_witness(found.terms, a, b, [], met.conditions, alike) is None:
+                yield f"{b} may read words of {a}, and {race.help} is missing", None, b
+            else:
+                yield "", race, b
+
+
+def _race(a: Access, b: Access) -> Race:
+    if a.is_async:
+        return Race(
+            "store-wait",
+            f"{b} may read words from before {a}: nothing waits for the copy to have written them",
+            b.loc,
+            (Note("stored here by TMA", a.loc),),
+            help="the thread that stored waits with self.tma.wait_group(0, read=False) before the load",
+        )
+    return Race(
+        "proxy-fence",
+        f"{b} may read words from before {a}: no fence stands between the two proxies",
+        b.loc,
+        (Note("stored here by ordinary accesses", a.loc),),
+        help='the threads that stored call self.fence.proxy_async("global") before the load',
+    )
+
+
+def _is_visible(found: Collected, a: Access, b: Access) -> bool:
+    """Is what a stores made visible before b, wherever b comes after it?"""
+    makes = _waits if a.is_async else _fences
+    for agent in found.func.body.ops:
+        for region in agent.regions:
+            here = _path(region, a.op)
+            if here is None:
+                continue
+            there = _path(region, b.op)
+            return _after(here, makes) if there is None else _between(here, there, makes)
+    return False
+
+
+def _fences(o: Op) -> bool:
+    return o.kind is hopper.fence_async and o.attrs.get("space") == "global"
+
+
+def _waits(o: Op) -> bool:
+    """A wait for all groups to have written; one thread of the replica executes it."""
+    if o.kind is task.elect:
+        return any(map(_waits, o.regions[0].ops))
+    return (
+        o.kind is hopper.tma_store_wait
+        and not o.attrs.get("read", True)
+        and o.attrs["pending"] == 0
+    )
+
+
+# Where an op stands: from the outermost region to its own, the ops of each and the place in it.
+Path = list[tuple[Region, int]]
+
+
+def _path(region: Region, o: Op) -> Path | None:
+    for i, x in enumerate(region.ops):
+        if x is o:
+            return [(region, i)]
+        for inner in x.regions:
+            rest = _path(inner, o)
+            if rest is not None:
+                return [(region, i), *rest]
+    return None
+
+
+def _after(path: Path, makes: Is) -> bool:
+    """Does such an op always follow?"""
+    return any(makes(x) for region, i in path for x in region.ops[i + 1 :])
+
+
+def _before(path: Path, makes: Is) -> bool:
+    """Does such an op always come before, in the regions of the path?"""
+    return any(makes(x) for region, i in path for x in region.ops[:i])
+
+
+def _between(a: Path, b: Path, makes: Is) -> bool:
+    """Does such an op stand on each way from a to b?  Or is there no way: b comes before a, and no loop is
+    around both."""
+    depth = 0
+    while depth + 1 < min(len(a), len(b)) and a[depth + 1][0] is b[depth + 1][0]:
+        depth += 1
+    (region, i), (_, j) = a[depth], b[depth]
+    inner = _after(a[depth + 1 :], makes) or _before(b[depth + 1 :], makes)
+    if i < j:
+        return inner or any(map(makes, region.ops[i + 1 : j]))
+    for k in range(depth, -1, -1):  # by the end of a loop around both, and its begin
+        if any(map(makes, a[k][0].ops[a[k][1] + 1 :])) or any(map(makes, b[k][0].ops[: b[k][1]])):
+            inner = True
+        if k and a[k - 1][0].ops[a[k - 1][1]].kind in (control.for_, control.while_):
+            return inner
+    return True

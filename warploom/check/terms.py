@@ -1,0 +1,185 @@
+"""Index expressions as polynomials over atoms: what a kernel's addresses, masks and loop bounds are made of.
+
+An *atom* is a number that the arithmetic doesn't look into: an argument, a program id, the trip of a loop,
+a tile's coordinate, or a function (a quotient, a minimum, a loaded number) of other polynomials.  Equal
+atoms are one object, so that a function of equal arguments is the same number.
+
+Two executions of one access are told apart by their *side*: `Terms.other` renames what two programs, tasks or
+iterations may disagree on.  As everywhere where pointers are computed, integers are taken not to wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from warploom.errors import Loc
+from warploom.ir.poly import Poly
+
+LAUNCH = frozenset({"argument", "programs"})  # the same in all of a launch
+OWN = frozenset({"program", "cta", "replica", "trip", "coordinate", "free", "drawn", "one_of"})
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """kind: of LAUNCH, of OWN (each execution has its own), or the name of a function of `args`.
+    about: what it belongs to (an axis, an op, a parameter).  side: which of two executions."""
+
+    kind: str
+    args: tuple[Poly, ...]
+    about: Hashable
+    side: int
+    loc: Loc | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def mul(*polys: Poly) -> Poly:
+    """The product."""
+    out = Poly.const(1)
+    for p in polys:
+        out = out * p
+    return out
+
+
+ONE = Poly.const(1)
+
+
+class Terms:
+    """The atoms of one analysis."""
+
+    def __init__(self) -> None:
+        self._atoms: dict[tuple[object, ...], Atom] = {}
+        self._others: dict[Poly, Poly] = {}
+        self.steps = 0  # that proofs have taken so far (inequalities.py)
+
+    def atom(
+        self,
+        kind: str,
+        args: Iterable[Poly] = (),
+        about: Hashable = None,
+        side: int = 0,
+        loc: Loc | None = None,
+        name: str = "",
+    ) -> Poly:
+        """The one atom of this kind and these arguments, as a polynomial."""
+        args = tuple(args)
+        key = kind, args, about, side
+        if key not in self._atoms:
+            words = name or f"{kind}({', '.join(map(show, args))})"
+            self._atoms[key] = Atom(kind, args, about, side, loc, words)
+        return Poly.atom(self._atoms[key])
+
+    def div(self, x: Poly, d: Poly, loc: Loc | None = None) -> Poly:
+        """x // d, rounded towards zero."""
+        if (n := d.constant) is not None and n != 0:
+            if n == 1:
+                return x
+            if (c := x.constant) is not None:
+                return Poly.const(abs(c) // abs(n) * (1 if (c < 0) == (n < 0) else -1))
+        whole, rest = x.divide(d) if d else (x, d)
+        if not rest:
+            return whole
+        return self.atom("quotient", (x, d), loc=loc, name=_of("//", x, d))
+
+    def rem(self, x: Poly, d: Poly, loc: Loc | None = None) -> Poly:
+        """The remainder, with the sign of x."""
+        if (n := d.constant) is not None and n != 0:
+            if abs(n) == 1:
+                return Poly()
+            if (c := x.constant) is not None:
+                return Poly.const(abs(c) % abs(n) * (1 if c >= 0 else -1))
+        return self.atom("remainder", (x, d), loc=loc, name=_of("%", x, d))
+
+    def least(self, kind: str, x: Poly, y: Poly) -> Poly:
+        """min or max of two."""
+        difference = (x - y).constant
+        if difference is not None:
+            return x if (difference <= 0) == (kind == "min") else y
+        return self.atom(kind, (x, y))
+
+    def rebuilt(self, a: Atom, args: tuple[Poly, ...]) -> Poly:
+        """The same function of other arguments."""
+        if a.kind == "quotient":
+            return self.div(args[0], args[1], a.loc)
+        if a.kind == "remainder":
+            return self.rem(args[0], args[1], a.loc)
+        if a.kind in ("min", "max"):
+            return self.least(a.kind, args[0], args[1])
+        return self.atom(a.kind, args, a.about, a.side, a.loc, a.name if a.kind in OWN else "")
+
+    def replace(self, p: Poly, rule: Callable[[Atom], Poly | None]) -> Poly:
+        """`p` with each atom replaced by what the rule says of it; None: look into its arguments."""
+        memo: dict[Atom, Poly] = {}
+
+        def of(a: Atom) -> Poly:
+            if a not in memo:
+                found = rule(a)
+                if found is None:
+                    args = tuple(whole(x) for x in a.args)
+                    found = Poly.atom(a) if args == a.args else self.rebuilt(a, args)
+                memo[a] = found
+            return memo[a]
+
+        def whole(q: Poly) -> Poly:
+            if not any(q.atoms()):
+                return q
+            out = Poly()
+            for m, c in q.terms.items():
+                out = out + mul(Poly.const(c), *(of(a) for a in m))  # type: ignore[arg-type]
+            return out
+
+        return whole(p)
+
+    def other(self, p: Poly) -> Poly:
+        """The same expression in the other of two executions."""
+        if p not in self._others:
+            self._others[p] = self.replace(p, self._other_atom)
+        return self._others[p]
+
+    def _other_atom(self, a: Atom) -> Poly | None:
+        if a.kind in LAUNCH:
+            return Poly.atom(a)
+        if a.kind in OWN:
+            args = tuple(self.other(x) for x in a.args)
+            return self.atom(a.kind, args, a.about, 1, a.loc, a.name + "′")
+        return None
+
+
+def atoms_of(polys: Iterable[Poly]) -> dict[Atom, None]:
+    """All atoms of some polynomials, those inside others included, in a fixed order."""
+    found: dict[Atom, None] = {}
+    pending = list(polys)
+    while pending:
+        for a in pending.pop().atoms():
+            assert isinstance(a, Atom)
+            if a not in found:
+                found[a] = None
+                pending.extend(a.args)
+    return found
+
+
+def of_launch(p: Poly) -> bool:
+    """Is it the same in all of a launch?"""
+    return all(a.kind not in OWN for a in atoms_of([p]))
+
+
+def show(p: Poly) -> str:
+    """A polynomial for a report: `128·pid + n`."""
+    parts = []
+    for m, c in sorted(p.terms.items(), key=lambda t: (-len(t[0]), str([str(a) for a in t[0]]))):
+        names = "·".join(sorted(str(a) for a in m))
+        size = (
+            names if abs(c) == 1 and names else "·".join([str(abs(c)), *([names] if names else [])])
+        )
+        parts.append((" - " if c < 0 else " + ") + size)
+    text = "".join(parts)
+    return text[3:] if text.startswith(" + ") else text.strip().replace("- ", "-", 1) or "0"
+
+
+def _of(sign: str, x: Poly, y: Poly) -> str:
+    """`(m + 127) // 128`."""
+    left, right = (show(p) if len(p.terms) < 2 else f"({show(p)})" for p in (x, y))
+    return f"({left} {sign} {right})"
