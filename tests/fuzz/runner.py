@@ -165,6 +165,9 @@ class Run:
         done = self.log.done
         todo = collections.deque(t for t in tasks if (t[0], t[1]) not in done)
         later: collections.deque[Task] = collections.deque()  # for the other pool
+        if self.follow and self.other:  # what an earlier run had no time for
+            asked = filter(None, map(self.follow, self.log.records))
+            later.extend(t for t in asked if (t[0], t[1]) not in done)
         extra: collections.deque[Task] = collections.deque()
         kinds: collections.Counter[str] = collections.Counter()
         told = time.monotonic()

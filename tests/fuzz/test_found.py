@@ -167,3 +167,35 @@ def test_right_operands_of_two_orders_are_not_joined() -> None:
     ]
     compiled, _ = road.check_equal(two_orders, args, 1, {}, ("late",))
     assert not compiled.schedule.joined
+
+
+@wl.jit
+def in_place(a, b, c, k, HOW: tl.constexpr):
+    m, n, s = tl.arange(0, 128), tl.arange(0, 32), tl.arange(0, 32)
+    places = c + m[:, None] * 32 + n[None, :]
+    if HOW == "cleared":  # whole, as it depends on no product
+        tl.store(places, tl.full((128, 32), 3.0, tl.float32))
+    acc = tl.zeros((128, 32), tl.float32)
+    for at in range(0, k, 32):
+        x = tl.load(a + m[:, None] * k + (at + s)[None, :])
+        acc = tl.dot(x, tl.load(b + (at + s)[:, None] * 32 + n[None, :]), acc)
+    if HOW == "added":
+        tl.store(places, tl.load(places) + acc)
+    elif HOW == "doubled":  # all rows by the first group, while the other one still loads its own
+        old = tl.load(places)
+        tl.store(places, old * 2.0)
+        tl.store(a + m[:, None] * k + n[None, :], (old + acc).to(tl.float16))
+    else:
+        tl.store(places, acc)
+
+
+@pytest.mark.parametrize(
+    ("how", "groups"), [("plain", 2), ("added", 2), ("doubled", 1), ("cleared", 1)]
+)
+def test_groups_that_share_a_tile_keep_to_their_rows(how: str, groups: int) -> None:
+    """Two groups keep no order: where one stores what the other loads or stores, the tile is not split."""
+    c = filled(ints(128, 32), np.float32)
+    args = [filled(ints(128, 64), np.float16), filled(ints(64, 32), np.float16), c, 64]
+    meta = {"HOW": how, "num_consumer_groups": 2}
+    compiled, _ = road.check_equal(in_place, args, 1, meta, ("late",), levels=True)
+    assert compiled.schedule.split.count == groups

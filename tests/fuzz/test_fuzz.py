@@ -9,11 +9,15 @@ import pytest
 from tests.fuzz.case import Case
 from tests.fuzz.draw import draw
 from tests.fuzz.judge import judge
+from tests.fuzz.planted import PLANTS, search
+from tests.fuzz.runner import is_failure
+from tests.fuzz.scripts import judge_script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.tree import statements
 
 CHUNK = 10
-SEEDS = range(0, 40)
+SEEDS = range(0, 200)
+SCRIPTS = range(0, 12)
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])
@@ -22,6 +26,22 @@ def test_random_kernels(first: int, tmp_path: Path) -> None:
     verdicts = {seed: judge(Case(draw(seed)), tmp_path) for seed in range(first, first + CHUNK)}
     failed = {seed: f"{v.kind}: {v.said}" for seed, v in verdicts.items() if v.failed}
     assert not failed
+
+
+def test_random_scripts(tmp_path: Path) -> None:
+    """No ring without a mistake is refused; none that does harm, whatever it is given, is called proved."""
+    records = [judge_script(seed, tmp_path) for seed in SCRIPTS]
+    # `not proved` of conditions that hang on memory and arguments: see docs/fuzzing.md.
+    assert [r for r in records if is_failure(r) and "guard" not in r["mistake"]] == []
+    assert sum(r["code"].endswith("harmful") for r in records) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mask", "extent", "phase"])
+def test_planted_miscompilations_are_found(name: str, tmp_path: Path) -> None:
+    """Three of `python -m tests.fuzz.planted`, each within 60 kernels."""
+    number = next(i for i, p in enumerate(PLANTS) if p.name == name)
+    assert search(("plant", number, ""), tmp_path, limit=60)["code"] == "found"
 
 
 def test_seeds_are_stable() -> None:

@@ -283,6 +283,13 @@ class Accesses:
     def memory_ops(self) -> list[Op]:
         return [o for o in self.structure.ops if o.kind in _MEMORY]
 
+    def reached(self) -> list[tuple[Op, int | None]]:
+        """The accesses, each with the base of its memory; all with None where they may overlap."""
+        bases = [self.base(o.operands[0]) for o in self.memory_ops()]
+        if None in bases or self.func.attrs.get("overlap"):
+            bases = [None] * len(bases)
+        return list(zip(self.memory_ops(), bases, strict=True))
+
     def written(self) -> set[int | None]:
         """Bases that the function stores to (None among them: a base that is not known)."""
         return {

@@ -201,6 +201,9 @@ class Division:
             split = Split(self.subject.structure, mine, items, axis, count)
         except RefusalError as refusal:
             return f"{refusal.op.id}: {refusal}"
+        apart = split.out_of_order(self.subject.accesses.reached())
+        if apart is not None:
+            return f"{apart.id} accesses what another group writes, and groups keep no order"
         for o in self.subject.dots:
             m, n = shape_of(o.result.type)
             cut = split.forward.get(o.result, axis)

@@ -49,9 +49,9 @@ def find(
 ) -> Joins:
     """The groups of the dots in `structure`.
 
-    way: how a ring is filled by this load, and how its slots lie; None where it is none of a ring's.  columns: of the dot that a
-    consumer group computes, 0 where the columns are divided among the groups.  most: columns of one
-    instruction.
+    way: how a ring is filled by this load, and how its slots lie; None where it is none of a ring's.
+    columns: of the dot that a consumer group computes, 0 where the columns are divided among the groups.
+    most: columns of one instruction.
     """
     return _Search(structure, way, columns, most).joins()
 

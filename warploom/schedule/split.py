@@ -187,12 +187,54 @@ class Split:
         for u, at in zip(o.operands, operand_axes(o, axis, self.count), strict=True):
             self._push(u, at, o)
 
+    # ---- memory that replicas share
+
+    def out_of_order(self, accesses: Iterable[tuple[Op, object]]) -> Op | None:
+        """An access to what another replica writes: they keep no order.  None where each replica accesses
+        its own part alone.
+
+        accesses: those of the replicated task's, each with what tells the memory that it reaches."""
+        reached: dict[object, list[Op]] = {}
+        for o, base in accesses if self.count > 1 else ():
+            if self.mine(o) and not any(v in self.items for v in o.results):
+                reached.setdefault(base, []).append(o)
+        for ops in reached.values():
+            writes = [o for o in ops if o in self.effects and Effect.WRITE in o.kind.effect]
+            if not writes or len(ops) == 1 or all(o.kind is tile.atomic for o in ops):
+                continue
+            axis = self.effects[writes[0]]
+            if axis is None and len(writes) == len(ops):
+                axes = {self.effects[o] for o in writes}
+                if axes == {None}:  # replica 0 does them all
+                    continue
+            for o in ops:
+                parts = (self.effects[o],) if o in self.effects else self.cuts(o.result)
+                if parts and (axis is None or parts != (axis,)):
+                    return o
+                if parts and not all(_same_part(o, w, axis) for w in writes):
+                    return o
+        return None
+
     # ---- for whoever applies it
 
     def cuts(self, v: Value) -> tuple[Axis, ...]:
         """The versions of v, whole first."""
         found = self.versions.get(v, set())
         return tuple(sorted(found, key=lambda a: -1 if a is None else a))
+
+
+def _same_part(o: Op, write: Op, axis: int | None) -> bool:
+    """Do an access and a write of the same memory, both cut along `axis`, meet in one replica alone?  Two
+    stores by pointers are not compared: kernels that store a tile piece by piece cut each piece alike."""
+    if o.kind in (tile.load_box, tile.store_box) and write.kind is tile.store_box:
+        return _offset(o, axis) is _offset(write, axis)
+    return Effect.WRITE in o.kind.effect or o.operands[0] is write.operands[0]
+
+
+def _offset(o: Op, axis: int | None) -> Value:
+    """Where a box starts along an axis of the tile."""
+    t = o.result.type if o.kind is tile.load_box else o.operands[1].type
+    return o.operands[len(o.operands) - len(shape_of(t)) + (axis or 0)]
 
 
 _SAME_SHAPE = arith.ELEMENTWISE | {tile.load, tile.store, tile.atomic}
