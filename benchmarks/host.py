@@ -119,6 +119,9 @@ def on_cpu() -> dict[str, float]:
         def configure(self, *_: Any) -> None:
             return None
 
+        def enter(self, device: int) -> None:
+            return None
+
         def launch(self, *_: Any) -> tuple[int]:
             return (0,)
 

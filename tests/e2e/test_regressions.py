@@ -233,7 +233,9 @@ def test_a_count_comes_behind_what_all_threads_added(warps: int, used: bool) -> 
 
 
 @wl.jit
-def named_as_a_task_does(a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
+def named_as_a_task_does(
+    a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # type: ignore[no-untyped-def]
     replica = tl.program_id(0)
     warp, lane = replica * 2, replica + 1
     thread, leader = lane * 3, warp + 5

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from warploom.cli import kernel, main, parser
+from warploom.cli import doctor, kernel, main, parser
 from warploom.cli.console import EXIT, UsageError
 from warploom.cli.doctor import REQUIRED
+from warploom.runtime import nvrtc
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +130,28 @@ def test_doctor_says_what_is_missing(
     monkeypatch.setattr("warploom.cli.doctor.REQUIRED", (*REQUIRED, "no-such-package"))
     assert main(["doctor"]) == EXIT.lacking
     assert "cannot work here: no-such-package" in capsys.readouterr().out
+
+
+def test_doctor_names_the_compiler_and_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *faults = doctor.nvrtc()
+    assert re.search(r"NVRTC 13\.\d+, compiles .*nvrtc", first.found)
+    assert len(faults) == len(nvrtc.known_faults())
+    versions = {(13, 0): 2, (13, 2): 1, (13, 3): 0, (13, 5): 0}
+    for version, n in versions.items():
+        fake = SimpleNamespace(nvrtcVersion=lambda version=version: (0, *version))
+        monkeypatch.setattr(nvrtc, "_nvrtc", lambda fake=fake: fake)
+        assert len(nvrtc.known_faults()) == n
+
+
+def test_doctor_names_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "version"
+    module.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.10  Fri Jan 24\nGCC version: 12\n"
+    )
+    monkeypatch.setattr(doctor, "MODULE", module)
+    old, new = doctor.of_driver(12080), doctor.of_driver(13020)
+    assert old.found == "570.86.10, for CUDA 12.8: too old" and "580" in old.missing
+    assert new.found == "570.86.10, for CUDA 13.2" and not new.missing
 
 
 def test_no_colours_in_a_pipe() -> None:

@@ -372,3 +372,63 @@ def test_the_worker_never_imports_user_code() -> None:
         with pytest.raises(TimingError, match="no-driver"):
             w.time(order("fine"), (1, 1, 1))
         w.close()
+
+
+# ---- what decorators are given
+
+
+def config_of(**given: Any) -> Any:
+    return wl.autotune([wl.Config({"BLOCK": 32, **given})], key=["n"])
+
+
+BAD_DECORATORS: dict[str, tuple[Any, str]] = {
+    "a misspelt meta-parameter": (lambda: config_of(BLOK=64), "tuned_kernel has no parameter BLOK; did you mean BLOCK"),
+    "a bad knob": (lambda: config_of(num_warps="x"), "num_warps is a whole number, not 'x'"),
+    "a key that is a text": (lambda: wl.autotune([wl.Config({})], key="n"), "key is a list of parameter names, not 'n'"),
+    "no key": (lambda: wl.autotune([wl.Config({})], key=None), "key is a list of parameter names, not None"),
+    "a text to restore": (
+        lambda: wl.autotune([wl.Config({})], key=["n"], restore_value="x_ptr"),
+        "restore_value is a list of parameter names, not 'x_ptr'",
+    ),
+    "another way to prune": (
+        lambda: wl.autotune([wl.Config({})], key=["n"], prune_configs_by={"early": len}),
+        "prune_configs_by has early=",
+    ),
+    "no function": (
+        lambda: wl.autotune([wl.Config({})], key=["n"], prune_configs_by={"perf_model": 3}),
+        "prune_configs_by has perf_model=3",
+    ),
+    "none of them": (
+        lambda: wl.autotune([wl.Config({})], key=["n"], prune_configs_by={"top_k": 0}),
+        "prune_configs_by has top_k=0",
+    ),
+    "a list": (
+        lambda: wl.autotune([wl.Config({})], key=["n"], prune_configs_by=[1]),
+        r"prune_configs_by is \[1\]",
+    ),
+    "no parameter": (
+        lambda: wl.jit(do_not_specialize=["m"]),
+        r"do_not_specialize of tuned_kernel is \['m'\], not a list of its parameters",
+    ),
+    "a text": (lambda: wl.jit(do_not_specialize="n"), "do_not_specialize of tuned_kernel is 'n'"),
+    "a position": (lambda: wl.jit(do_not_specialize=[3]), r"is \[3\], not a list of its parameters"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_DECORATORS)
+def test_decorators_refuse(case: str) -> None:
+    make, text = BAD_DECORATORS[case]
+    with pytest.raises(CompileError, match=text) as caught:
+        decorate = make()
+        decorate(
+            tuned_kernel
+            if case in ("no parameter", "a text", "a position")
+            else wl.jit(tuned_kernel)
+        )
+    assert caught.value.help
+
+
+def test_decorators_take() -> None:
+    kernel = wl.jit(do_not_specialize=["n", 0])(tuned_kernel)
+    by = {"perf_model": None, "top_k": 0.5}
+    wl.autotune([wl.Config({"BLOCK": 32, "strict": True})], key=("n",), prune_configs_by=by)(kernel)

@@ -15,7 +15,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from warploom.compile import DUMPED
-from warploom.errors import CompileError, WarploomWarning
+from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.runtime import compiled
 from warploom.runtime.cache import DiskCache
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
@@ -268,3 +268,10 @@ def test_public_names_and_small_helpers() -> None:
     assert all(hasattr(wl, name) for name in wl.__all__)
     assert [wl.cdiv(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [wl.next_power_of_2(n) for n in (0, 1, 2, 3, 1000)] == [1, 1, 2, 4, 1024]
+
+
+@pytest.mark.parametrize("program", [2, -1, "x", 0.5])
+def test_a_timeline_of_no_program(folder: Path, program: Any) -> None:
+    x = np.ones(512, np.float32)
+    with pytest.raises(LaunchError, match="program"):
+        compile_scale().timeline(x, x.copy(), 512, 2.0, grid=(2,), program=program)

@@ -364,6 +364,18 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "NumPy" in str(e.value)
 
 
+def test_a_driver_before_cuda_13_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    success = driver.CUresult.CUDA_SUCCESS
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (success, 12080))
+    with pytest.raises(
+        LaunchError, match=r"made for CUDA 12\.8, and CUDA 13 needs 580"
+    ) as e:
+        launch.CudaDriver()
+    assert e.value.code == "driver-too-old"
+
+
 # ---- the roads agree
 
 POINTERS = st.sampled_from([1 << 20, (1 << 20) + 4, (1 << 20) + 128, 1 << 21, (1 << 21) + 64])

@@ -77,8 +77,8 @@ def test_spills_are_counted() -> None:
 )
 def test_advisories(source: str, code: str) -> None:
     build = compile_cuda(source, name="k", target=SM_90A)
-    assert [a.code for a in build.advisories] == [code]
-    assert build.problems()[0].startswith(f"{code}: ")
+    assert code in [a.code for a in build.advisories]  # 13.0 adds C7519: a fence that it puts in
+    assert any(x.startswith(f"{code}: ") for x in build.problems())
 
 
 def test_cuda_error_quotes_the_emitted_line() -> None:

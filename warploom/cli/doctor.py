@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from warploom.cli.console import EXIT, stdout, working
+
+# The kernel module's own account (Linux).
+MODULE = Path("/proc/driver/nvidia/version")
+LOADED_DRIVER = re.compile(r"NVRM version:.*?\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 
 REQUIRED = ("numpy", "ml_dtypes", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "rich")
 OPTIONAL = {
@@ -37,7 +43,7 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with working("looking around"):
-        findings = [*packages(), nvrtc(), *gpus()]
+        findings = [*packages(), *nvrtc(), *gpus()]
     console = stdout()
     for f in findings:
         mark, style = ("ok", "green") if not f.missing else ("--", "red" if f.needed else "yellow")
@@ -72,18 +78,36 @@ def packages() -> list[Finding]:
     return found
 
 
-def nvrtc() -> Finding:
-    """The compiler, tried on an empty kernel."""
+def nvrtc() -> list[Finding]:
+    """The compiler, tried on an empty kernel: where it is from, and what is known to go wrong with it."""
     from warploom.errors import WarploomError
-    from warploom.runtime.nvrtc import compile_cuda, compiler_version
+    from warploom.runtime.nvrtc import (
+        compile_cuda,
+        compiler_version,
+        known_faults,
+        library_path,
+    )
     from warploom.target import SM_90A
 
     try:
         source = 'extern "C" __global__ void nothing() {}'
         build = compile_cuda(source, name="nothing", target=SM_90A)
     except (WarploomError, ImportError, RuntimeError, OSError) as error:
-        return Finding("NVRTC", f"does not work: {error}", "no kernel compiles", True)
-    return Finding("NVRTC", f"{compiler_version()}, compiles for sm_90a in {build.seconds:.2f} s")
+        return [Finding("NVRTC", f"does not work: {error}", "no kernel compiles", True)]
+    says = f"{compiler_version()}, compiles for sm_90a in {build.seconds:.2f} s; {library_path()}"
+    return [Finding("NVRTC", says), *(Finding("known of it", fault) for fault in known_faults())]
+
+
+def of_driver(version: int) -> Finding:
+    """version: what cuDriverGetVersion says."""
+    from warploom.runtime.launch import DRIVER_CUDA
+
+    says = f"for CUDA {version // 1000}.{version % 1000 // 10}"
+    if loaded := LOADED_DRIVER.search(MODULE.read_text() if MODULE.exists() else ""):
+        says = f"{loaded[1]}, {says}"
+    if version < DRIVER_CUDA:
+        return Finding("NVIDIA driver", f"{says}: too old", "launches; CUDA 13 needs 580 or newer")
+    return Finding("NVIDIA driver", says)
 
 
 def gpus() -> list[Finding]:
@@ -103,7 +127,7 @@ def gpus() -> list[Finding]:
     try:
         ask(driver.cuInit, 0)
         version = ask(driver.cuDriverGetVersion)
-        found = [Finding("CUDA driver", f"for CUDA {version // 1000}.{version % 1000 // 10}")]
+        found = [of_driver(version)]
         attribute = driver.CUdevice_attribute
         for ordinal in range(ask(driver.cuDeviceGetCount)):
             device = ask(driver.cuDeviceGet, ordinal)

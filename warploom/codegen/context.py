@@ -23,6 +23,7 @@ from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, ma
 from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
+from warploom.ir.in_flight import finished_operands
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32, i64
 from warploom.layout import Layout
@@ -94,6 +95,9 @@ class Emitter:
         self.func, self.target, self.table, self.threads = func, target, table, threads
         self.debug = bool(func.attrs.get("debug"))
         self.definitions: dict[Value, Op] = {v: o for o in walk(func.body) for v in o.results}
+        # By wait: the wgmmas whose register operands it finishes; by wgmma: the words of its operand.
+        self.finished = finished_operands(func)
+        self.operand_words: dict[Op, list[str]] = {}
         self.loops: dict[Value, Op] = {
             v: o for o in walk(func.body) for r in o.regions for v in r.params
         }

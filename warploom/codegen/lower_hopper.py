@@ -364,6 +364,31 @@ def _wgmma_wait(e: Emitter, o: Op) -> None:
     for v, result in zip(o.operands, o.results, strict=True):
         e.assign(result, v)
         e.line(f"pin({e.array(result).name});")
+    for words in dict.fromkeys(tuple(_operand_words(e, x)) for x in e.finished.get(o, ())):
+        _keep(e, words)
+
+
+def _operand_words(e: Emitter, o: Op) -> list[str]:
+    """Words of a wgmma's register operand; none where integers have not been packed yet."""
+    a = o.operands[0]
+    assert isinstance(a.type, Tile)
+    if a.type.dtype.is_int:
+        return e.operand_words.get(o, [])
+    r = e.regs(a)
+    return [word(r, i) for i in range(0, len(r.elements), 4 // a.type.dtype.bytes)]
+
+
+def _keep(e: Emitter, words: tuple[str, ...]) -> None:
+    """Operands stay in their registers up to here, in machine code of ptxas before 13.3 as well."""
+    if not words:
+        return
+    name, _, first = words[0].rstrip("]").partition("[")
+    if first.isdigit() and words == tuple(f"{name}[{int(first) + i}]" for i in range(len(words))):
+        start = f"{name} + {first}" if int(first) else name
+    else:
+        start = e.name("kept")
+        e.line(f"const u32 {start}[] = {{{', '.join(words)}}};")
+    e.line(f"keep<{len(words)}>({start});")
 
 
 def _hold(e: Emitter, o: Op) -> None:
@@ -444,6 +469,8 @@ def _wgmma(e: Emitter, o: Op) -> None:
         fragment = e.regs(a)
         if a_dtype.is_int:
             fragment = _packed(e, fragment)
+            per = 4 // a_dtype.bytes
+            e.operand_words[o] = [word(fragment, i) for i in range(0, len(fragment.elements), per)]
     else:
         a_desc, a_geometry = descriptor(e, o, 0, "a")
     b_desc, b_geometry = descriptor(e, o, 1, "b")

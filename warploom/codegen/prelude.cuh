@@ -222,6 +222,19 @@ template <int N> DEV void pin(u32 (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) :: "memory");
 }
 
+// A wgmma has read these registers up to here: nothing else may be put there before.  ptxas before 13.3 forgets them
+// where they are copies (Triton #9433, #11781), unless something reads them: stores that never happen, as no grid is
+// empty.  It is told so by a value of the data's, or it makes branches of them.
+template <int N> DEV void keep(const u32* a) {
+#if __CUDACC_VER_MAJOR__ == 13 && __CUDACC_VER_MINOR__ < 3
+  u32 never;
+  asm volatile("{ .reg .pred p; .reg .u32 z; mov.u32 z, %%nctaid.z; setp.eq.u32 p, z, 0; setp.eq.and.u32 p, %1, 0, p; selp.u32 %0, 1, 0, p; }" : "=r"(never) : "r"(a[0]) : "memory");
+#pragma unroll
+  for (int i = 0; i < N; i += 4)
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %4, 0; @p st.shared.v4.u32 [%4], {%0, %1, %2, %3}; }" :: "r"(a[i]), "r"(a[i + 1]), "r"(a[i + 2]), "r"(a[i + 3]), "r"(never) : "memory");
+#endif
+}
+
 // The number, of which the compiler knows nothing.
 DEV int opaque(int x) {
   asm volatile("" : "+r"(x));

@@ -46,8 +46,8 @@ def prelude(text: str) -> dict[str, list[str]]:
     return sections
 
 
-# Names that the emitted source has already, beside the prelude's: C++'s words, CUDA's, the frame's, and those of
-# a task's own variables, which would hide a variable of the program.
+# Names that the emitted source has already, beside the prelude's: C++'s words, CUDA's, the frame's, and those
+# of a task's own variables, which would hide a variable of the program.
 _TAKEN = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
 compl concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype

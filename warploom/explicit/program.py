@@ -129,6 +129,9 @@ class Program:
         self.threads: list[Threads] = [Threads(0, None, 1, "all")]
         self.top: Builder | None = None
         self.body: Builder | None = None  # of the group being translated, outside its control flow
+        self.elsewhere: dict[
+            Value, str
+        ] = {}  # register tensors of other threads than those here: whose
         self.target = ""  # the variable that the statement now translated assigns
         self.facts: dict[Value, int] = {}  # parameter -> known divisor (bytes for pointers)
 

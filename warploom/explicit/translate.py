@@ -66,6 +66,15 @@ from warploom.language import shape as shapes
 from warploom.layout import Layout
 
 MOST_TRIES = 50
+# Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
+INSTEAD = {
+    "dot": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
+    "mma": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
+    "free_shared": "leave it out; shared_tensor(…, alias=other) reuses the bytes of another tensor",
+    "copy_async": "write self.cp_async.load(src, dst, offsets) and self.cp_async.arrive(barrier)",
+    "zeros": "write self.register_tensor(dtype=…, shape=…, init=0)",
+    "full": "write self.register_tensor(dtype=…, shape=…, init=…)",
+}
 
 
 def translate_script(
@@ -267,11 +276,10 @@ class ScriptStatements(Statements):
         if fn is not None:
             return admit(f"self.{name}", fn)
         names = [*vars(x.host or x.cls), *NAMESPACES, *dir(x.cls)]
-        refuse(
-            "attribute",
-            f"self has no {name}",
-            did_you_mean(name, [n for n in names if not n.startswith("_")], "set it in __init__"),
+        close = did_you_mean(
+            name, [n for n in names if not n.startswith("_")], "set it in __init__"
         )
+        refuse("attribute", f"self has no {name}", INSTEAD.get(name, close))
 
     # ---- subscripts
 
@@ -714,9 +722,25 @@ class ScriptStatements(Statements):
         with self.at(node.items[0].context_expr):
             emitter.append(task.elect, (), [], regions=(Region((), tuple(builder.ops)),))
 
+    def expr_Name(self, node: ast.Name) -> Any:
+        value = super().expr_Name(node)
+        owners = self.program.elsewhere.get(value) if isinstance(value, Value) else None
+        if owners is not None:
+            self.fail(
+                node,
+                "group-tile",
+                f"{node.id} lies in the registers of {owners}, and here run {self.program.here}",
+                "compute it inside the group, or hand it over by shared memory: store_shared, self.sync(), "
+                "and load_shared in the group",
+            )
+        return value
+
     def _group(self, node: ast.With, item: ast.withitem, e: Enter, threads: Threads) -> None:
         """A thread group: its code becomes the region of a marker, which assemble() places."""
         emitter, p = self.emitter, self.program
+        elsewhere, owners = p.elsewhere, str(p.here)
+        tiles = (b.value for b in self.scope.values() if _is_register(b.value))
+        p.elsewhere = elsewhere | dict.fromkeys(tiles, owners)
         p.threads.append(threads)
         with emitter.inside(emitter.builder.nested()) as builder:
             outer, p.body = p.body, builder
@@ -729,6 +753,7 @@ class ScriptStatements(Statements):
             emitter.emit(control.yield_)
             p.body = outer
         p.threads.pop()
+        p.elsewhere = elsewhere
         assert threads.warps is not None
         key = str(len(p.state.groups))
         with self.at(item.context_expr):
@@ -811,12 +836,14 @@ class ScriptStatements(Statements):
             state, scope, lost = p.state.copy(), dict(self.scope), dict(self.lost)
             declared, count = dict(self.declared), len(emitter.builder.ops)
             builder, threads, body = emitter.builder, list(p.threads), p.body
+            elsewhere = p.elsewhere
             self.loops.append(assumed)
             try:
                 translate()
                 return
             except _Retry:
                 emitter.builder, p.threads, p.body = builder, threads, body
+                p.elsewhere = elsewhere
                 del builder.ops[count:]
                 p.state, self.scope, self.lost, self.declared = state, scope, lost, declared
             finally:
@@ -834,6 +861,9 @@ class ScriptStatements(Statements):
             if _is_register(b.value) or (n.startswith("#") and isinstance(b.value, Value | Const))
         }
         names = {n for n in names if not _is_static(self.scope[n].value)} - but
+        elsewhere = self.program.elsewhere  # to use them is an error, which expr_Name tells
+        kept = {n: self.scope[n].value for n in names}
+        names = {n for n, v in kept.items() if not isinstance(v, Value) or v not in elsewhere}
         assumed = self.loops[-1]
         for n in sorted(names):
             v = self.scope[n].value

@@ -443,7 +443,7 @@ class Expressions(ABC):
                 node,
                 "not-yet",
                 f"{self.source.text(node)} is Triton's, but not supported here",
-                "rewrite the kernel without it",
+                NOT_YET[node.attr],
             )
         public = getattr(module, "__all__", dir(module))
         self.fail(
@@ -546,14 +546,8 @@ class Expressions(ABC):
                 return out.value if isinstance(out, Constexpr) else out
         if getattr(fn, "__warploom_constexpr__", None) is not None:
             return self._call_static(node, name, fn, args, kwargs)
-        own = name.rpartition(".")[2]
         self.fail(
-            node.func,
-            "call-target",
-            f"{name} is not a kernel function",
-            f"write tl.{own}"
-            if own in language.__all__
-            else "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs",
+            node.func, "call-target", f"{name} is not a kernel function", _instead_of(name, fn)
         )
 
     def bind(
@@ -642,3 +636,14 @@ class Expressions(ABC):
     @abstractmethod
     def body(self) -> Any:
         """Translates the whole body; gives the function's value."""
+
+
+def _instead_of(name: str, fn: Any) -> str:
+    """What to write instead of a call of something that is no kernel function."""
+    own = name.rpartition(".")[2]
+    theirs = getattr(language, own, None) if own in language.__all__ else None
+    if theirs is not None and theirs is not fn:
+        return f"write tl.{own}"
+    if isinstance(fn, type):
+        return f"kernels make no objects of a class: pass what {own} stands for as an argument"
+    return "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs"

@@ -64,7 +64,9 @@ class Source:
         """A hash of what the function says: of its parameters and body, wherever they stand."""
         try:
             body = ast.dump(ast.Module(self.tree.body, []), include_attributes=False)
-        except RecursionError:  # a sum of a thousand terms: the text itself tells as much, and spaces
+        except (
+            RecursionError
+        ):  # a sum of a thousand terms: the text itself tells as much, and spaces
             body = "".join(self.lines)
         return hashlib.sha256((body + ast.dump(self.tree.args)).encode()).hexdigest()[:16]
 

@@ -197,7 +197,11 @@ class Statements(Branches):
         while trace is not None:
             names = trace.tb_frame.f_locals
             owner, node = names.get("self"), names.get("node")
-            if isinstance(owner, Statements) and hasattr(node, "lineno"):
+            if (
+                isinstance(owner, Statements)
+                and isinstance(node, ast.AST)
+                and hasattr(node, "lineno")
+            ):
                 here = replace(owner.loc(node), caller=None)
             trace = trace.tb_next
         return CompileError(

@@ -65,26 +65,26 @@ REPLACED = {
     "round": "write tl.floor(x + 0.5)",
 }
 
-# Of Triton's language, but not here (yet).
-NOT_YET = frozenset(
-    {
-        "cat",
-        "dot_scaled",
-        "flip",
-        "gather",
-        "histogram",
-        "inline_asm_elementwise",
-        "map_elementwise",
-        "philox",
-        "rand",
-        "randint",
-        "randint4x",
-        "randn",
-        "sort",
-        "topk",
-        "umulhi",
-    }
-)
+# Of Triton's language, but not here (yet), and what to write instead.
+_RANDOM = "generate the numbers before the launch, and load them"
+_SORT = "sort before or after the kernel; for the largest few repeat tl.max, tl.argmax and tl.where"
+NOT_YET = {
+    "cat": "store both tiles, one after the other; tl.reshape(tl.join(a, b), …) alternates them",
+    "dot_scaled": "multiply the operands by their scales, in bf16 or f32, and write tl.dot",
+    "flip": "load it the other way around: ptr + (N - 1 - tl.arange(0, N))",
+    "gather": "load the elements through pointers: tl.load(ptr + index)",
+    "histogram": "count with tl.atomic_add(counts + x, 1), or with a sum of comparisons for each bin",
+    "inline_asm_elementwise": "write it with the functions of tl, such as tl.fma, tl.rcp and tl.exp2",
+    "map_elementwise": "write the function on whole tiles, its branches with tl.where",
+    "philox": _RANDOM,
+    "rand": _RANDOM,
+    "randint": _RANDOM,
+    "randint4x": _RANDOM,
+    "randn": _RANDOM,
+    "sort": _SORT,
+    "topk": _SORT,
+    "umulhi": "multiply in 64 bits: ((x.to(tl.int64) * y) >> 32).to(tl.int32)",
+}
 
 # Ops cheap enough, and without effects, to be computed for both arms of a ternary.
 SPECULATED = arith.ELEMENTWISE | {

@@ -31,6 +31,16 @@ def overwritten_operands(func: Func) -> list[tuple[Op, Op]]:
     return list(scan.found)
 
 
+def finished_operands(func: Func) -> dict[Op, tuple[Op, ...]]:
+    """For each wgmma_wait the wgmmas with a register operand that it finishes, on any path, and whose operand
+    can be named there.  At PLACED."""
+    scan = _Scan(func)
+    for phase in task.phases(func):
+        for region in phase.regions:
+            scan.region(region, ())
+    return {wait: tuple(wgmmas) for wait, wgmmas in scan.finished.items()}
+
+
 class _Scan:
     def __init__(self, func: Func) -> None:
         ops = list(walk(func.body))
@@ -40,11 +50,17 @@ class _Scan:
             waits, default=0
         )  # groups that any wait leaves: older ones are not told apart
         self.found: dict[tuple[Op, Op], None] = {}
+        self.finished: dict[Op, dict[Op, None]] = {}
+        self.visible = {v for o in func.body.ops for v in o.results}
+        self.order = {o: i for i, o in enumerate(ops)}
 
     def region(self, r: Region, state: _State) -> _State:
         state = state or (frozenset(),) * (self.oldest + 2)
+        self.visible.update(r.params)
         for o in r.ops:
             state = self.op(o, state)
+            self.visible.update(o.results)
+        self.visible.difference_update(r.params, *(o.results for o in r.ops))
         return state
 
     def op(self, o: Op, state: _State) -> _State:
@@ -56,6 +72,11 @@ class _Scan:
                 return (frozenset(), *young, old | oldest)
             case hopper.wgmma_wait:
                 kept = o.attrs["pending"] + 1
+                finished = self.finished.setdefault(o, {})
+                for wgmma in sorted(frozenset().union(*state[kept:]), key=self.order.__getitem__):
+                    a = wgmma.result if _is_packed(wgmma.operands[0]) else wgmma.operands[0]
+                    if a in self.visible:
+                        finished[wgmma] = None
                 return (*state[:kept], *(frozenset() for _ in state[kept:]))
             case control.for_ | control.while_:
                 return self.loop(o, state)
@@ -74,7 +95,7 @@ class _Scan:
             before, after = state, state
             for r in o.regions:
                 after = self.region(r, after)
-            for wgmma in frozenset().union(*after):
+            for wgmma in sorted(frozenset().union(*after), key=self.order.__getitem__):
                 if self.registers(wgmma.operands[0]) in made:
                     self.found[wgmma, o] = None
             state = _either(before, after)

@@ -22,7 +22,7 @@ from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.runtime.args import CPU
-from warploom.runtime.binding import Call
+from warploom.runtime.binding import KNOBS, Call, make_knobs, no_parameter
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel, resources_fit
 from warploom.runtime.dynamo import step_aside
@@ -163,14 +163,18 @@ class Autotuner(Decorated):
                     f"{c!r} is no config",
                     help="write wl.Config({meta-parameters by name}, num_warps=…)",
                 )
-        if isinstance(key, str):
-            raise CompileError(
-                "autotune", f"key is a list of parameter names, not {key!r}", help=f"key=[{key!r}]"
-            )
+        lists = {"key": key, "restore_value": restore_value, "reset_to_zero": reset_to_zero}
+        for what, names in lists.items():
+            if not isinstance(names, list | tuple):
+                raise CompileError(
+                    "autotune",
+                    f"{what} is a list of parameter names, not {names!r}",
+                    help=f'write {what}=["name"]',
+                )
         self.fn = fn
         self.configs = tuple(configs)
         self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
-        self.prune_configs_by = dict(prune_configs_by or {})
+        self.prune_configs_by = _pruning(prune_configs_by)
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self._chosen = frozenset(name for c in self.configs for name in c.all_kwargs)
         self.verdicts: dict[Any, Verdict] = {}
@@ -186,6 +190,15 @@ class Autotuner(Decorated):
                     help=f"its parameters: {', '.join(kernel.arg_names)}",
                 )
         self._key = tuple((name, kernel.arg_names.index(name)) for name in key)
+        for c in self.configs:  # one that can't be compiled would only be skipped
+            others = {n: v for n, v in c.all_kwargs.items() if n not in kernel.arg_names}
+            if unknown := [n for n in others if n not in KNOBS]:
+                raise CompileError(
+                    "autotune",
+                    f"config {c}: {no_parameter(unknown[0], kernel)}",
+                    help=f"its parameters: {', '.join(kernel.arg_names)}; knobs: {', '.join(KNOBS)}",
+                )
+            make_knobs(others)
 
     def __repr__(self) -> str:
         return f"<autotuned {self.kernel!r}, {len(self.configs)} configs>"
@@ -495,6 +508,29 @@ class Heuristics(Decorated):
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """As JITFunction.compile_for, with the computed values."""
         return self.kernel.compile_for(*args, grid=grid, **self.resolve(args, kwargs))
+
+
+def _pruning(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parts of `prune_configs_by`.  Raises CompileError on others, and on values of other kinds."""
+    found = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
+    top = found.get("top_k")
+    for name, value in found.items():
+        good = name in ("early_config_prune", "perf_model") and (value is None or callable(value))
+        few = name == "top_k" and (
+            value is None
+            or (type(top) is int and top > 0)
+            or (isinstance(top, float) and 0 < top <= 1)
+        )
+        if not (good or few):
+            raise CompileError(
+                "autotune",
+                f"prune_configs_by has {name}={value!r}"
+                if name
+                else f"prune_configs_by is {value!r}",
+                help="a dict of early_config_prune and perf_model, which are functions, and top_k, a count "
+                "or a share of the configs",
+            )
+    return found
 
 
 def kernel_below(fn: Any) -> JITFunction:

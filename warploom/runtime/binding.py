@@ -7,7 +7,7 @@ import difflib
 import functools
 import inspect as python_inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,22 @@ class Callee:
 
     def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
         self.fn = fn
-        self._unspecialized = tuple(do_not_specialize)
+        self._unspecialized = self._named(do_not_specialize)
+
+    def _named(self, listed: Sequence[str | int]) -> tuple[str | int, ...]:
+        """Parameters listed by name or position.  Raises CompileError on what is none."""
+        given = tuple(listed) if isinstance(listed, list | tuple | set | frozenset) else (None,)
+        for one in given:
+            known: Container[Any] = (
+                range(len(self.arg_names)) if type(one) is int else self.arg_names
+            )
+            if one not in known:
+                raise CompileError(
+                    "do-not-specialize",
+                    f"do_not_specialize of {self.fn.__name__} is {listed!r}, not a list of its parameters",
+                    help=f"names or positions of {', '.join(self.arg_names)}",
+                )
+        return given
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -88,7 +103,7 @@ class Callee:
             elif name in KNOBS:
                 knobs[name] = value
             else:
-                raise LaunchError("argument-name", _no_parameter(name, self), help=_its(self))
+                raise LaunchError("argument-name", no_parameter(name, self), help=_its(self))
         given = {**self._defaults, **given}
         missing = [n for n in self.arg_names if n not in given]
         if missing:
@@ -160,13 +175,14 @@ class Callee:
         given.update({name: _plain(_unwrapped(v)) for name, v in (constexprs or {}).items()})
         unknown = [name for name in given if name not in self.arg_names]
         if unknown:
-            raise CompileError("constexpr-name", _no_parameter(unknown[0], self), help=_its(self))
+            raise CompileError("constexpr-name", no_parameter(unknown[0], self), help=_its(self))
         missing = [p.name for p in self.parameters if p.constexpr and p.name not in given]
         if missing:
             raise CompileError(
                 "constexpr-missing",
                 f"{self.fn.__name__} needs a value for constexpr {', '.join(missing)}",
-                help="pass constexprs={…}",
+                help=f"pass constexprs={{{', '.join(f'{n!r}: …' for n in missing)}}}; on the command line "
+                + " ".join(f"--constexpr {n}=…" for n in missing),
             )
         names = [n for n in self.arg_names if n not in given]
         # Arguments that are None unless given may be left out, as in a launch.
@@ -224,7 +240,7 @@ def _plain(value: Any) -> Any:
     return value.item() if is_scalar and not hasattr(value, "__setitem__") else value
 
 
-def _no_parameter(name: str, kernel: Callee) -> str:
+def no_parameter(name: str, kernel: Callee) -> str:
     known = [*kernel.arg_names, *KNOBS]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""

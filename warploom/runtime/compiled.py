@@ -6,13 +6,20 @@ The compiler's parts are imported where they run, so that a kernel from the cach
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
-from warploom.errors import CompileError, SharedMemoryError, format_message
+from warploom.errors import (
+    CompileError,
+    LaunchError,
+    SharedMemoryError,
+    format_message,
+    whole_number,
+)
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.ir.core import walk
@@ -422,6 +429,10 @@ class CompiledKernel:
             return measure(self, args, grid, **options)
         from warploom.timeline import timeline
 
+        sizes = grid_sizes(grid)
+        if whole_number("program", options.get("program", 0), 0) >= math.prod(sizes):
+            text = f"the grid {sizes} has no program {options['program']}"
+            raise LaunchError("program", text, help=f"one from 0 to {math.prod(sizes) - 1}")
         return timeline(self, *args, grid=grid, **options)
 
     @user_facing

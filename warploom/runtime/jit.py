@@ -451,7 +451,7 @@ class JITFunction(Callee):
         Host arrays are taken as they are (addresses too), so this needs no GPU.  Other keywords are
         constexprs and knobs, as in a launch, and target=.  Raises CompileError or LaunchError.
         """
-        target = kwargs.pop("target", "sm_90a")
+        target = "sm_90a" if "target" in self.arg_names else kwargs.pop("target", "sm_90a")
         call = self.bind(args, kwargs)
         self.device_of(call)
         sizes = None if grid is None else self.sizes(grid, args, kwargs)

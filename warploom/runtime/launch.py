@@ -32,6 +32,9 @@ from warploom.runtime.plan import (
     within_limits,
 )
 
+DRIVER_CUDA = (
+    13000  # of cuDriverGetVersion: NVRTC 13's code runs on drivers of any CUDA 13, 580 and newer
+)
 STATIC_SHARED_LIMIT = 48 * 1024  # more must be asked for (CUDA C++ Programming Guide, 9.0 features)
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
 CAPTURE_IMPLICIT = (
@@ -116,6 +119,7 @@ class CudaDriver:
             raise LaunchError("no-driver", f"cuda-bindings does not import: {e}") from e
         self._cu: Any = driver
         try:
+            _refuse_old(driver.cuDriverGetVersion())
             (result,) = driver.cuInit(0)
         except RuntimeError as e:
             raise LaunchError(
@@ -393,6 +397,19 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+
+
+def _refuse_old(answer: tuple[Any, int]) -> None:
+    """Raises LaunchError where the driver runs no code of this CUDA, by its own account; else its first use
+    would fail with a number, or with a function that it lacks."""
+    result, version = answer
+    if not result and 0 < version < DRIVER_CUDA:
+        cuda = f"{version // 1000}.{version % 1000 // 10}"
+        raise LaunchError(
+            "driver-too-old",
+            f"the NVIDIA driver is too old: it is made for CUDA {cuda}, and CUDA 13 needs 580 or newer",
+            help="update the driver (https://www.nvidia.com/drivers); on the CPU kernels run without one",
+        )
 
 
 @cache

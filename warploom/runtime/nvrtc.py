@@ -77,6 +77,34 @@ def compiler_version() -> str:
     return f"NVRTC {major}.{minor}"
 
 
+# Below which version ptxas makes wrong code of which form, and what that means here.
+FAULTS = (
+    (
+        (13, 3),
+        "ptxas before 13.3 overwrites A of a wgmma in registers where a copy of it is read over a loop's end "
+        "(Triton #9433 and #11781; seen with 13.0 and 13.2): warploom emits no such loop",
+    ),
+    (
+        (13, 1),
+        "ptxas 13.0 made a kernel with wgmma write outside of shared memory (flash-linear-attention #1262): "
+        "not seen in a kernel of warploom's",
+    ),
+)
+
+
+def known_faults() -> tuple[str, ...]:
+    """What is known to go wrong with the NVRTC in use."""
+    _, *version = _nvrtc().nvrtcVersion()
+    return tuple(text for below, text in FAULTS if tuple(version) < below)
+
+
+def library_path() -> str:
+    """The file of the NVRTC in use."""
+    from cuda import pathfinder
+
+    return str(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+
+
 def compile_cuda(
     source: str,
     *,

@@ -59,15 +59,20 @@ class Loop:
 def loops(cubin: bytes, having: str = "HGMMA") -> tuple[Loop, ...]:
     """The innermost of the loops that contain an opcode, in the order of the code.  Raises FileNotFoundError
     without nvdisasm."""
+    found = _loops(disassembled(cubin).splitlines())
+    return _innermost([x for x in found if Loop(x[2]).count(having)])
+
+
+def disassembled(cubin: bytes, *options: str) -> str:
+    """nvdisasm's listing of a cubin's code.  Raises FileNotFoundError without nvdisasm."""
     tool = disassembler()
     if tool is None:
         raise FileNotFoundError("nvdisasm: pip install nvidia-cuda-nvdisasm")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        text = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=True).stdout
-    found = _loops(text.splitlines())
-    return _innermost([x for x in found if Loop(x[2]).count(having)])
+        command = [str(tool), "-c", *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _loops(lines: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
