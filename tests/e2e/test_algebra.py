@@ -13,6 +13,7 @@ from tests.e2e.test_library_products import FIRSTS
 from tests.explicit.products import BF16, PRODUCTS
 from warploom.kernels.attention import attention_forward, grid_of
 from warploom.kernels.explicit.attention import Attention
+from warploom.sim.algebra import compare
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -54,6 +55,20 @@ def test_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) 
     report = compiled.simulate(*args, grid=grid, algebra=True, order="reverse")
     assert report.is_equal, str(report)
     assert report.void == 0
+
+
+def test_every_pass_by_itself() -> None:
+    """A difference is narrowed down to the pass behind which it shows."""
+    product = next(p for p in FIRSTS if p.name == "promoted-192")
+    m, n, k = 128, 192, 272
+    inputs = [np.ones_like(x) for x in product.exact(np.random.default_rng(n), m, n, k)]
+    args = product.arguments([x.ravel() for x in inputs], np.zeros(m * n, BF16), m, n, k)
+    lowered = road.compile_for(product.kernel, args, 1, product.config.all_kwargs).lowered
+    last = {func.level: (name, func) for name, func in lowered.steps}
+    assert len(last) == 5
+    for name, func in last.values():
+        report = compare(lowered.written, func, args, 1)
+        assert report.is_equal, f"after {name}: {report}"
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)

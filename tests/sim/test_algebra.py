@@ -289,12 +289,22 @@ def test_infinities_in_memory_stay_and_nothing_is_asked_of_empty_arrays() -> Non
     assert empty.is_equal
 
 
-def test_given_floats_stand_for_themselves() -> None:
+@wl.jit
+def repeated(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    turns = tl.load(x_ptr).to(tl.int32)
+    tl.device_assert(turns == 5, "as given")
+    for _ in range(turns):
+        total += tl.load(x_ptr + at)
+    tl.store(y_ptr + at, total)
+
+
+def test_given_floats_stand_for_themselves(without_nvrtc: None) -> None:
     """Control flow that follows from floats needs them."""
-    b = Builder()
-    x, y = Value(Pointer(f32), "x"), Value(Pointer(f32), "y")
-    tile.store(b, y, arith.mul(b, tile.load(b, x), tile.load(b, y)))
-    control.yield_(b)
-    square = Func("square", b.region((x, y)), Level.TILE)
-    args = np.full(1, 3, np.float32), np.full(1, 0.5, np.float32)
-    assert compare(square, square, args, 1, given=True).is_equal
+    x, y = np.full(64, 5, np.float32), np.zeros(64, np.float32)
+    kernel = repeated.compile_for(x, y, BLOCK=64)
+    report = kernel.simulate(x, y, grid=1, algebra=True, given=True)
+    assert report.is_equal and report.elements == 128
+    with pytest.raises(SimError, match="as given"):
+        kernel.simulate(x, y, grid=1, algebra=True)

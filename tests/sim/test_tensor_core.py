@@ -21,6 +21,7 @@ from tests.e2e.test_library_products import FIRSTS
 from tests.sim.tensor_core_vectors import FILE, FORMATS, Answers, answers, dtypes_of
 from warploom.errors import InternalError, LaunchError
 from warploom.ir.types import DType, f8e4m3, f16, f32, f64
+from warploom.kernels.explicit.gemm import Gemm
 from warploom.sim import oracle, tensor_core
 from warploom.sim.tensor_core import HOPPER, Arithmetic, accumulate
 
@@ -263,6 +264,15 @@ def test_the_oracle_adds_in_the_order_of_the_library_s_products(kind: str) -> No
     kernel.simulate(*simulated, grid=(1,), exact=True)
     oracle.run(kernel.lowered.written, read, (1,), tensor_core.exact("sm_90a"))
     road.same(read, simulated, kind)
+
+
+def test_a_script_adds_as_the_tensor_core() -> None:
+    m, n, k = 72, 144, 400
+    a, b, _ = operands("bf16", m, n, k)
+    c = np.full((m, n), np.nan, ml_dtypes.bfloat16)
+    Gemm(1, block_n=128, stages=3).simulate(a, b, c, m, n, k, exact=True)
+    expected = accumulate(a, b.T, None, HOPPER.rule("wgmma", *dtypes_of("bf16")))
+    np.testing.assert_array_equal(c, expected.astype(c.dtype))
 
 
 @pytest.mark.usefixtures("without_nvrtc")

@@ -3,8 +3,9 @@
 Each wait, arrival, expectation, fence, commit and release is removed, duplicated, or swapped with the
 effect after it; each phase, count, byte count, number of pending groups and depth is changed by one.
 A mutant is *judged apart from the checker*: harmful is one that hangs, gives a wrong result or is
-stopped by the simulated machine in untracked data runs, in adversarial and in random orders.  A harmful
-mutant that `check` passes is a bug of the checker.
+stopped by the simulated machine in untracked data runs, in adversarial and in random orders.  Data are
+random residues, and floats are computed in the field (sim/algebra.py), where any wrong operand shows.  A
+harmful mutant that `check` passes is a bug of the checker.
 
     python -m warploom.check.mutants FILE [--out TABLE] [--sample N]
 """
@@ -29,8 +30,10 @@ from warploom.ir.core import Builder, Effect, Func, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, cluster, hopper, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Pointer
+from warploom.sim import field
 from warploom.sim.machine import simulate
 from warploom.sim.report import MemoryFault, SimError
+from warploom.sim.residues import ALGEBRA
 
 PROTOCOL: frozenset[OpKind] = frozenset(
     (
@@ -181,7 +184,7 @@ class Trial:
 
 
 def trials(func: Func, cases: Sequence[Case]) -> list[Trial]:
-    """Inputs with integer data for the data runs, and the original's results on them."""
+    """Inputs for the data runs, random residues (sim/algebra.py), and the original's results on them."""
     return [_trial(func, case) for case in cases]
 
 
@@ -191,16 +194,18 @@ def _trial(func: Func, case: Case) -> Trial:
     while True:
         rng = np.random.default_rng(0)
         args = tuple(
-            (np.zeros(elements) if p.type.dtype.is_int else rng.integers(-3, 4, elements))
-            .astype(np.float32)
-            .astype(p.type.dtype.numpy)
+            (
+                np.zeros(elements, p.type.dtype.numpy)
+                if p.type.dtype.is_int
+                else field.random(rng, elements)
+            )
             if isinstance(p.type, Pointer)
             else a
             for p, a in zip(func.params, case.args, strict=True)
         )
         own = _copies(args)
         try:
-            simulate(func, own, case.grid, order="early", track=False)
+            simulate(func, own, case.grid, order="early", track=False, numerics=ALGEBRA)
         except MemoryFault as e:
             if e.code != "out-of-bounds" or elements > MAX_ELEMENTS:
                 raise
@@ -217,7 +222,7 @@ def _copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def judge(func: Func, inputs: Sequence[Trial], seeds: int = 4) -> str:
     """How a mutant fails by itself, without the checker: "" where it does not.
 
-    Runs every input in the adversarial and in random orders, vector clocks off."""
+    Runs every input in the adversarial and in random orders, in the field, vector clocks off."""
     orders: list[tuple[str, int]] = [("late", 0), ("early", 0), ("reverse", 0)]
     orders += [("seeded", s) for s in range(seeds)]
     for order, seed in orders:
@@ -232,12 +237,13 @@ def judge(func: Func, inputs: Sequence[Trial], seeds: int = 4) -> str:
                     seed=seed,
                     track=False,
                     max_steps=MAX_STEPS,
+                    numerics=ALGEBRA,
                 )
             except SimError as e:
                 return f"{e.code} ({order})"
             arrays = [a for a in args if isinstance(a, np.ndarray)]
             for got, wanted in zip(arrays, trial.expected, strict=True):
-                if not np.array_equal(got.view(np.uint8), wanted.view(np.uint8)):
+                if not np.array_equal(got, wanted, equal_nan=got.dtype == np.float64):
                     return f"wrong result ({order})"
     return ""
 

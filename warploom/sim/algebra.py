@@ -214,8 +214,7 @@ def _residues(raw: Array, rng: np.random.Generator, given: bool) -> Array:
     wide = raw.astype(np.float64)
     if given:
         return np.asarray(field.naturals(wide))
-    random = rng.integers(-field.HALF, field.HALF + 1, raw.size).astype(np.float64)
-    return np.where(np.isfinite(wide), random, wide)
+    return np.where(np.isfinite(wide), field.random(rng, raw.size), wide)
 
 
 def _difference(

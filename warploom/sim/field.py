@@ -2,7 +2,7 @@
 
 A residue is a float64 that holds an integer from -(P - 1)/2 to (P - 1)/2, so that it has a sign and an
 order.  P is the largest prime under 2^26: a product of two residues is below 2^50 and exact in float64, and
-with one factor cut in halves of 13 bits so is a sum of 2^14 products, which BLAS may therefore add in any
+with one factor cut in halves of 13 bits so is a sum of 2^12 products, which BLAS may therefore add in any
 order.  Beside the residues there are inf, -inf and NaN, by IEEE's rules; an infinity keeps its sign in a
 product, unless the other factor is -1 (the sign of a residue says nothing of the number it stands for).
 Call these functions under errstate(all="ignore").
@@ -19,7 +19,7 @@ import numpy as np
 P = 2**26 - 5
 HALF = P // 2
 _CUT = 2.0**13
-_LONGEST = 2**14  # products in one sum
+_LONGEST = 2**12  # products in one sum, which is below 2^50
 
 Array = Any  # a float64 array, or a float64 scalar
 
@@ -57,6 +57,11 @@ def naturals(x: Array) -> Array:
     exponents, which = np.unique(exponent, return_inverse=True)
     powers = np.array([float(signed(pow(2, int(e) - 53, P))) for e in exponents])
     return np.where(is_finite, product(whole, powers[which].reshape(whole.shape)), wide)
+
+
+def random(rng: np.random.Generator, count: int) -> Array:
+    """So many residues, all equally likely."""
+    return rng.integers(-HALF, HALF + 1, count).astype(np.float64)
 
 
 # ---- ring and field
@@ -118,7 +123,7 @@ def matmul(a: Array, b: Array) -> Array:
     for k in range(0, a.shape[1], _LONGEST):
         part = slice(k, k + _LONGEST)
         upper = reduced(high[:, part] @ b[part]) * _CUT
-        out = reduced(out + upper + reduced(low[:, part] @ b[part]))
+        out = reduced(out + upper + low[:, part] @ b[part])
     return np.where(bad, np.nan, out) if bad.any() else out
 
 
