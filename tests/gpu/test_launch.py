@@ -153,6 +153,27 @@ def test_a_thread_without_context_makes_no_call_that_is_refused(
     assert "cuStreamIsCapturing" in dict(seen) and not any(result for _, result in seen)
 
 
+def test_torch_compile_breaks_its_graph_at_a_launch() -> None:
+    a, b, c = operands(256, 256, 128)
+
+    def product(a: Any) -> Any:
+        doubled = a * 2
+        run(gemm_pointers, doubled, b, c)
+        return c + 1
+
+    traced = torch.compile(product, backend="eager")
+    for _ in range(3):
+        c.fill_(torch.nan)
+        assert torch.equal(traced(a), exact(a * 2, b) + 1)
+
+
+def test_tensors_without_memory_are_refused() -> None:
+    a, b, c = operands(256, 256, 128)
+    for bad in (a.to("meta"), torch.empty(256, 128, device="meta")):
+        with pytest.raises(LaunchError, match="on device 'meta', which has no memory"):
+            run(gemm_pointers, bad, b, c)
+
+
 def test_overlap_takes_the_uniform_variant() -> None:
     a, b, _ = operands(256, 256, 256)
     on_cpu = a.cpu()

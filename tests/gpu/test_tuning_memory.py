@@ -121,7 +121,7 @@ def test_expandable_segments() -> None:
         given = tensors()
         assert abs(checksum_there(*given)) == checksum_here(*given)
         return
-    here = f"{Path(__file__).relative_to(Path.cwd())}::test_expandable_segments"
+    here = f"{Path(__file__).resolve()}::test_expandable_segments"
     env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     command = [
         sys.executable,

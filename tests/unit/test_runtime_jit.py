@@ -369,9 +369,7 @@ def test_a_driver_before_cuda_13_is_one_clear_error(monkeypatch: pytest.MonkeyPa
 
     success = driver.CUresult.CUDA_SUCCESS
     monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (success, 12080))
-    with pytest.raises(
-        LaunchError, match=r"made for CUDA 12\.8, and CUDA 13 needs 580"
-    ) as e:
+    with pytest.raises(LaunchError, match=r"made for CUDA 12\.8, and CUDA 13 needs 580") as e:
         launch.CudaDriver()
     assert e.value.code == "driver-too-old"
 

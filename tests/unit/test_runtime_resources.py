@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import warploom as wl
+import warploom.language as tl
 from tests.e2e.gemms import Gemm
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
-from warploom.runtime import compiled
+from warploom.runtime import compiled, nvrtc
 from warploom.runtime.compiled import ROOMS, CompiledKernel, is_cached
 from warploom.runtime.nvrtc import HOPELESS_SPILLS, Advisory, Build
 from warploom.schedule.resources import Room
@@ -111,6 +113,45 @@ def test_a_hopeless_kernel_is_compiled_twice(ptxas: Any) -> None:
     again, (told_again,) = gemm()
     assert again.from_cache and again.resources == kernel.resources and told_again == told
     assert len(seen) == 2
+
+
+@wl.jit
+def too_large(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr
+) -> None:
+    """Six tiles of 128 registers a thread, alive at once."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, 64)
+    acc = tl.zeros((BM, BN), tl.float32)
+    p, q, r, s, t = acc, acc, acc, acc, acc
+    for step in range(tl.cdiv(K, 64)):
+        a = tl.load(a_ptr + m[:, None] * K + (step * 64 + k)[None, :])
+        b = tl.load(b_ptr + n[None, :] * K + (step * 64 + k)[:, None])
+        acc = tl.dot(a, b, acc)
+        p += acc * t
+        q += tl.exp(p)
+        r = r * acc + q
+        s = s * r + acc
+        t = t + s * q
+    tl.store(c_ptr + m[:, None] * N + n[None, :], acc + p + q + r + s + t)
+
+
+@pytest.mark.slow
+def test_ptxas_itself_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Build] = []
+    real = nvrtc._compiled
+
+    def counted(*args: Any) -> Build:
+        seen.append(real(*args))
+        return seen[-1]
+
+    monkeypatch.setattr(nvrtc, "_compiled", counted)
+    signature = ["*bf16:16", "*bf16:16", "*fp32:16", "i32:16", "i32:16"]
+    with pytest.warns(WarploomWarning, match="the best of 2 builds; no other schedule was tried"):
+        kernel = too_large.compile(signature, {"BM": 128, "BN": 256})
+    assert len(seen) == 2 and seen[0].spill_bytes > HOPELESS_SPILLS
+    assert seen[0].cpu_seconds > 0 and kernel.resources.spill_bytes == min(
+        b.spill_bytes for b in seen
+    )
 
 
 def test_the_second_build_of_a_hopeless_kernel_has_the_most_room(ptxas: Any) -> None:
