@@ -22,6 +22,9 @@ from warploom.sim.report import MemoryFault
 _BITS = 44  # of an offset: 8 Ti elements either way
 _BIAS = 1 << (_BITS - 1)
 _MASK = (1 << _BITS) - 1
+_BEYOND = (
+    1 << 62
+)  # marks a pointer whose offset was computed in 32 bits that don't hold it (offsets.py)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,6 +61,12 @@ class Box:
     def where(self) -> tuple[slice, ...]:
         """The same part as an index of the whole box."""
         return tuple(slice(s, s + n) for s, n in zip(self.start, self.shape, strict=True))
+
+
+def marked(pointers: Any, offsets: Any, beyond: Any) -> Any:
+    """Pointers moved by offsets in int64; those where `beyond` may not be accessed."""
+    moved = np.add(pointers, np.clip(offsets, -(_BIAS >> 1), _BIAS >> 1))
+    return np.where(beyond, moved | _BEYOND, moved)[()]
 
 
 def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
@@ -113,7 +122,18 @@ class GlobalMemory:
 
     def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
         """The buffer that a pointer points into, and its element there (unchecked)."""
-        return self._buffer(pointer >> _BITS, loc), (pointer & _MASK) - _BIAS
+        return self._buffer((pointer & ~_BEYOND) >> _BITS, loc), (pointer & _MASK) - _BIAS
+
+    def _refuse_beyond(self, what: str, pointer: int, loc: Loc | None) -> None:
+        """Raises MemoryFault for an access by a pointer that is marked."""
+        buffer, at = self.split(pointer, loc)
+        raise MemoryFault(
+            "offset-overflow",
+            f"{what} of element {at - buffer.origin} of {buffer.name}: the offset was computed in i32, which "
+            "does not hold it",
+            loc,
+            help="cast a factor to 64 bits before it is multiplied, as in row.to(tl.int64) * stride",
+        )
 
     def _check(
         self, what: str, buffer: Buffer, lo: int, hi: int, loc: Loc | None, lane: str = ""
@@ -138,6 +158,9 @@ class GlobalMemory:
         p = np.asarray(pointers)
         active = np.flatnonzero(np.broadcast_to(True if mask is None else mask, p.shape))
         flat = p.reshape(-1)[active]
+        beyond = flat[flat >= _BEYOND]
+        if beyond.size:
+            self._refuse_beyond(what, int(beyond[0]), loc)
         numbers = flat >> _BITS
         offsets = (flat & _MASK) - _BIAS
         found = []
@@ -226,6 +249,8 @@ class GlobalMemory:
         buffer, origin = self.split(view.base, loc)
         if 0 in inside:
             return Box(start, inside, np.zeros(inside, buffer.data.dtype))
+        if view.base >= _BEYOND:
+            self._refuse_beyond(what, view.base, loc)
         first = origin + sum(
             (o + s) * t for o, s, t in zip(offsets, start, view.strides, strict=True)
         )

@@ -25,6 +25,7 @@ from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
+from warploom.sim.offsets import Offsets
 from warploom.sim.report import ProtocolError, SimError
 
 
@@ -45,6 +46,7 @@ def run(
         )
     memory, params = bind(func, args, numerics)
     sizes = grid_of(grid)
+    offsets = Offsets(func)
     replicas: dict[str, int] = dict(func.attrs.get("replicas", {}))
     rounds = max(replicas.values(), default=1)
     for z, y, x in itertools.product(range(sizes[2]), range(sizes[1]), range(sizes[0])):
@@ -52,7 +54,7 @@ def run(
             shared = _ProgramState(rank)
             for replica in range(rounds):
                 program = _Program(
-                    func, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
+                    func, offsets, memory, dict(params), (x, y, z), sizes, replica, replicas, shared
                 )
                 with np.errstate(all="ignore"):
                     program.region(func.body)
@@ -172,6 +174,7 @@ class _Program:
     def __init__(
         self,
         func: Func,
+        offsets: Offsets,
         memory: GlobalMemory,
         env: dict[Value, Any],
         ids: tuple[int, int, int],
@@ -182,7 +185,7 @@ class _Program:
     ) -> None:
         self.memory, self.env, self.ids, self.grid = memory, env, ids, grid
         self.replica, self.replicas, self.shared = replica, replicas, shared
-        self.consumers = _consumers(func)
+        self.offsets, self.consumers = offsets, _consumers(func)
 
     def region(self, region: Region) -> tuple[Any, ...]:
         """Runs a region whose parameters are already bound; gives what it yields."""
@@ -193,12 +196,14 @@ class _Program:
     def op(self, o: Op) -> None:
         env = self.env
         if o.kind in PURE:
-            out = self.memory.numerics.meaning(o)(*[env[v] for v in o.operands])
+            run = self.offsets.meaning(o, self.memory.numerics.meaning(o))
+            out = run(*[env[v] for v in o.operands])
         else:
             handler = _EFFECTS.get(o.kind)
             if handler is None:
                 raise InternalError(f"the oracle has no meaning for {o.kind.name}")
-            out = handler(self, o, *[env[v] for v in o.operands])
+            run = self.offsets.narrowed(o, handler, first=2)
+            out = run(self, o, *[env[v] for v in o.operands])
         if len(o.results) == 1:
             env[o.results[0]] = out
         elif o.results:

@@ -19,6 +19,7 @@ from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
+from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Granules
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 
@@ -98,6 +99,7 @@ class Outline:
         self.phases = task.phases(func)
         self.tasks = self.phases[-1]  # the one with register budgets
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
+        self.offsets = Offsets(func)
         self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
         self._places: dict[str, Place] = {}
         self._granules: dict[tuple[Place, int | None], Granules] = {}
@@ -246,11 +248,19 @@ class Outline:
         if o.kind in PURE:
             unit, cycles = self.cost.elementwise(o)
             return Line(
-                o, self.numerics.meaning(o), True, o.operands, o.results, tiles, unit, cycles
+                o,
+                self.offsets.meaning(o, self.numerics.meaning(o)),
+                True,
+                o.operands,
+                o.results,
+                tiles,
+                unit,
+                cycles,
             )
         if o.kind not in STEPS:
             raise InternalError(f"the simulator has no meaning for {o.kind.name}")
-        return Line(o, STEPS[o.kind], False, o.operands, o.results, tiles, "", 0.0)
+        step = self.offsets.narrowed(o, STEPS[o.kind], first=2)
+        return Line(o, step, False, o.operands, o.results, tiles, "", 0.0)
 
 
 @lru_cache(maxsize=16)

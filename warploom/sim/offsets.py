@@ -1,0 +1,123 @@
+"""Offsets of pointers that 32 bits don't hold: an access by one is an error.
+
+The emitted code computes an i32 offset as it stands, which wraps, or as part of a box, in 64 bits.  Here i32
+values on their way to a pointer are computed exactly; a tile in which one doesn't fit is held in int64 from
+there on.  The pointer made of it is marked, and memory refuses the access (memory.py); an address that nobody
+accesses, such as a masked-off one, does no harm.  Wherever else such a value goes it wraps, as on the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from warploom.ir.analysis import definitions, passed_on
+from warploom.ir.core import Func, Op, OpKind, Value, walk
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.types import Pointer, Scalar, Tile, elem_of, i32
+from warploom.sim.memory import marked
+
+Fn = Callable[..., Any]
+
+_EXACT: dict[OpKind, Fn] = {
+    arith.add: np.add,
+    arith.sub: np.subtract,
+    arith.mul: np.multiply,
+    arith.neg: np.negative,
+}
+# Which hand on their operands' elements, and from which operand on.
+_MOVES: dict[OpKind, int] = {
+    arith.select: 1,
+    tile.splat: 0,
+    tile.expand_dims: 0,
+    tile.broadcast: 0,
+    tile.transpose: 0,
+    tile.reshape: 0,
+    tile.slice_tile: 0,
+    tile.convert_layout: 0,
+}
+_LOW, _HIGH = -(1 << 31), (1 << 31) - 1
+
+
+class Offsets:
+    """The i32 values of a function that become offsets of pointers, and what its ops do with them."""
+
+    def __init__(self, func: Func) -> None:
+        self.ops = tuple(walk(func.body))
+        self.values = self._found(func)
+
+    def meaning(self, o: Op, run: Fn) -> Fn:
+        """What a pure op does to its operands; `run`: with those that are as wide as their types."""
+        if not self.values:
+            return run
+        if o.kind is arith.addptr:
+            return _addptr if o.operands[1] in self.values else run
+        if o.results[0] in self.values:
+            if o.kind in _EXACT:
+                return _exact(_EXACT[o.kind])
+            if o.kind in _MOVES:
+                return run
+        return self.narrowed(o, run)
+
+    def narrowed(self, o: Op, run: Fn, first: int = 0) -> Fn:
+        """`run`, whose operands begin at its argument `first`, on operands that wrap; what a loop carries
+        stays as it is."""
+        others = {control.for_: 3, control.while_: 0}.get(o.kind)  # that the loop doesn't carry
+        at = [i for i, v in enumerate(o.operands[:others], first) if v in self.values]
+        if not at:
+            return run
+
+        def wraps(*xs: Any) -> Any:
+            given = list(xs)
+            for i in at:
+                if getattr(given[i], "dtype", None) == np.int64:
+                    given[i] = given[i].astype(np.int32)
+            return run(*given)
+
+        return wraps
+
+    def _found(self, func: Func) -> frozenset[Value]:
+        makers = definitions(func.body)
+        carried: dict[Value, tuple[Value, ...]] = {}
+        for o in self.ops:
+            carried.update(passed_on(o))
+        found: set[Value] = set()
+        left = [o.operands[1] for o in self.ops if o.kind is arith.addptr]
+        while left:
+            v = left.pop()
+            if v in found or not _is_i32(v):
+                continue
+            found.add(v)
+            left += carried.get(v, ())
+            left += [to for to, given in carried.items() if v in given]  # they hold the same
+            maker = makers.get(v)
+            if maker is not None and (maker.kind in _EXACT or maker.kind in _MOVES):
+                left += maker.operands[_MOVES.get(maker.kind, 0) :]
+        return frozenset(found)
+
+
+def _is_i32(v: Value) -> bool:
+    if not isinstance(v.type, Scalar | Tile):
+        return False
+    element = elem_of(v.type)
+    return not isinstance(element, Pointer) and element == i32
+
+
+def _fits(x: Any) -> bool:
+    return bool(x.size == 0 or (x.min() >= _LOW and x.max() <= _HIGH))
+
+
+def _exact(fn: Fn) -> Fn:
+    def run(*xs: Any) -> Any:
+        wide = fn(*(x.astype(np.int64) for x in xs))
+        return wide.astype(np.int32) if _fits(wide) else wide
+
+    return run
+
+
+def _addptr(p: Any, offset: Any) -> Any:
+    if offset.dtype != np.int64:
+        return np.add(p, offset.astype(np.int64))
+    return marked(p, offset, (offset < _LOW) | (offset > _HIGH))
