@@ -101,6 +101,9 @@ _WGMMA = """
                  : {constraints} : {given}, "r"(use) : "memory");
   }}
   asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int s = 0; s < {steps}; ++s)  // registers that are still read belong to nothing else
+    for (int i = 0; i < 4; ++i) asm volatile("" ::"r"(fragment[s][i]));
 """
 
 _MMA = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,35 @@ def test_functions_are_fixed_maps_with_the_values_that_programs_rely_on() -> Non
     root, inverse = unary(arith.sqrt, f32)(x), unary(arith.rsqrt, f32)(x)
     assert (field.product(root, inverse)[5:] == 1).all()
     assert len({*exp2[5:].tolist(), *log2[5:].tolist(), *root[5:].tolist()}) == 9
+
+
+@pytest.mark.parametrize("fn", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_reductions_and_scans(fn: str, backwards: bool) -> None:
+    x = random(np.random.default_rng(4), 5, 33)
+    step: dict[str, Any] = {"add": operator.add, "mul": operator.mul, "max": max, "min": min}
+    rows = [
+        list(itertools.accumulate(row[:: -1 if backwards else 1], step[fn])) for row in whole(x)
+    ]
+    wanted = canonical(np.array(rows, object))
+    scanned = folding(tile.scan, x, fn=fn, axis=1, reverse=backwards)
+    assert (whole(scanned) == (wanted[:, ::-1] if backwards else wanted)).all()
+    assert (whole(folding(tile.reduce, x, fn=fn, axis=1)) == wanted[:, -1]).all()
+
+
+def folding(kind: Any, x: Any, **attrs: Any) -> Any:
+    b = Builder()
+    kind(b, Value(Tile(x.shape, f32), "x"), **attrs)
+    control.yield_(b)
+    return ALGEBRA.meaning(b.region(()).ops[0])(x)
+
+
+def test_atomics_and_reductions_in_memory() -> None:
+    x, y = (random(np.random.default_rng(s), 50) for s in (5, 6))
+    assert (whole(ALGEBRA.combined("add", x, y)) == canonical(whole(x) + whole(y))).all()
+    assert (ALGEBRA.combined("max", x, y) == np.maximum(x, y)).all()
+    counts = np.array([2**31 - 1], np.int32)
+    assert ALGEBRA.combined("add", counts, counts) == -2  # integers stay integers
 
 
 def test_casts() -> None:
