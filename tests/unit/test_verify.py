@@ -45,6 +45,8 @@ BROKEN = [
     ("wgmma_wait(%acc_k) {pending=0} : tile<64x256xf32>\n",
      "wgmma_wait(%acc_k) {pending=0} : tile<64x256xf32>\n device_print(%acc_k) {prefix=\"\"}\n",
      "%acc_k is in flight"),
+    ("%acc_next = wgmma(%a,", "%held = shared_load(%a) : tile<64x64xbf16>\n %acc_next = wgmma(%held,",
+     "makes its register operand again while it may be read"),
     ("replicas=(2, 1)", "replicas=(8, 1)", "36 warps are more than 32"),
     ("warps=(4, 4), replicas", "warps=(8, 4), replicas", "a replica with wgmma is one warp group"),
     ("registers=(232, 40)", "registers=(230, 40)", "multiples of 8"),

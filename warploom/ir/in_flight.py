@@ -24,21 +24,26 @@ _State = tuple[_Reads, ...]  # of no group yet, then of the latest group, the on
 def overwritten_operands(func: Func) -> list[tuple[Op, Op]]:
     """(wgmma, loop): the loop makes the wgmma's register operand, and may begin its next iteration while the
     wgmma is still reading it.  At WARP and PLACED; in the order of the code."""
-    scan = _Scan(func)
-    for phase in task.phases(func):
-        for region in phase.regions:
-            scan.region(region, ())
-    return list(scan.found)
+    return list(_scanned(func).found)
 
 
 def finished_operands(func: Func) -> dict[Op, tuple[Op, ...]]:
     """For each wgmma_wait the wgmmas with a register operand that it finishes, on any path, and whose operand
     can be named there.  At PLACED."""
+    return {wait: tuple(wgmmas) for wait, wgmmas in _scanned(func).finished.items()}
+
+
+def _scanned(func: Func) -> _Scan:
     scan = _Scan(func)
-    for phase in task.phases(func):
-        for region in phase.regions:
-            scan.region(region, ())
-    return {wait: tuple(wgmmas) for wait, wgmmas in scan.finished.items()}
+    if any(_from_registers(o) for o in scan.order):
+        for phase in task.phases(func):
+            for region in phase.regions:
+                scan.region(region, ())
+    return scan
+
+
+def _from_registers(o: Op) -> bool:
+    return o.kind is hopper.wgmma and isinstance(o.operands[0].type, Tile)
 
 
 class _Scan:
@@ -65,7 +70,7 @@ class _Scan:
 
     def op(self, o: Op, state: _State) -> _State:
         match o.kind:
-            case hopper.wgmma if isinstance(o.operands[0].type, Tile):
+            case hopper.wgmma if _from_registers(o):
                 return (state[0] | {o}, *state[1:])
             case hopper.wgmma_commit:
                 *young, old, oldest = state
