@@ -188,10 +188,11 @@ def test_negative_zero_is_launched_as_such(driver: FakeDriver) -> None:
         tl.store(o, tl.load(x) * factor)
 
     driver.params, kernel = 3, wl.jit(scaled)
-    for factor in (0.0, -0.0, 0.0):
-        kernel[(1,)](GpuArray(1 << 20, (32,)), GpuArray(1 << 21, (32,)), factor)
+    for zero in (float, np.float32):
+        for factor in (zero(0.0), zero(-0.0), zero(0.0)):
+            kernel[(1,)](GpuArray(1 << 20, (32,)), GpuArray(1 << 21, (32,)), factor)
     signs = [launch[-1][2] & 0x80000000 for launch in driver.launches]
-    assert signs == [0, 0x80000000, 0]
+    assert signs == [0, 0x80000000, 0] * 2
 
 
 # ---- constexpr functions

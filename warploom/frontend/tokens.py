@@ -28,11 +28,12 @@ def unwrapped(value: Any) -> Any:
 
 def exact(value: Any) -> Any:
     """A compile-time value as part of a key in a process: 1 is not True, 0.0 is not -0.0."""
-    if type(value) is float:
-        return float, repr(value)
+    kind = type(value)
+    if kind is float or (kind.__module__ == "numpy" and getattr(value, "shape", None) == ()):
+        return kind, repr(value)
     if isinstance(value, tuple):
-        return (type(value), *map(exact, value))
-    return type(value), value
+        return (kind, *map(exact, value))
+    return kind, value
 
 
 def function_of(value: Any) -> Any:

@@ -70,10 +70,10 @@ def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
             read = KEYS.get(kind)
             if read is not None:
                 key.append(read(value))
-            elif isinstance(value, tuple) or (kind is float and not value):
-                key.append(exact(value))
-            else:
+            elif kind is bool or kind is str or (kind is float and value):
                 key.append((kind, value))
+            else:
+                key.append(exact(value))
     return (*key, *kwargs)
 
 
