@@ -86,8 +86,9 @@ NOT_YET = {
     "umulhi": "multiply in 64 bits: ((x.to(tl.int64) * y) >> 32).to(tl.int32)",
 }
 
-# Ops cheap enough, and without effects, to be computed for both arms of a ternary.
-SPECULATED = arith.ELEMENTWISE | {
+# Ops cheap enough, and without effects, to be computed for both arms of a ternary; a division is not, since
+# the condition may be what keeps its divisor from being 0.
+SPECULATED = (arith.ELEMENTWISE - {arith.idiv, arith.rem}) | {
     arith.const,
     tile.program_id,
     tile.num_programs,

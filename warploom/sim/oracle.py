@@ -20,7 +20,7 @@ import numpy as np
 
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import cluster, control, task, tile
+from warploom.ir.ops import arith, cluster, control, task, tile
 from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
@@ -196,8 +196,10 @@ class _Program:
     def op(self, o: Op) -> None:
         env = self.env
         if o.kind in PURE:
-            run = self.offsets.meaning(o, self.memory.numerics.meaning(o))
-            out = run(*[env[v] for v in o.operands])
+            xs = [env[v] for v in o.operands]
+            if o.kind in _DIVISIONS and not np.ndim(xs[1]) and not xs[1]:
+                self._refuse_division(o, xs[0])
+            out = self.offsets.meaning(o, self.memory.numerics.meaning(o))(*xs)
         else:
             handler = _EFFECTS.get(o.kind)
             if handler is None:
@@ -209,6 +211,17 @@ class _Program:
         elif o.results:
             env.update(zip(o.results, out, strict=True))
 
+    def _refuse_division(self, o: Op, x: Any) -> None:
+        """An integer divided by 0 at run time, which PTX leaves open.  An element of a tile may be, since a mask
+        may drop it, and a number in the simulator, since passes compute ahead of conditions."""
+        if dtype_of(o.operands[0].type).is_int:
+            raise SimError(
+                "zero-division",
+                f"{x} {_DIVISIONS[o.kind]} 0 at run time, which has no defined result on a GPU",
+                o.loc,
+                help="test the divisor first: `x // n if n != 0 else 0`, or an if around it",
+            )
+
     def acts(self, o: Op) -> bool:
         """Does this replica's turn carry out the op's effects?"""
         return self.replica < max((self.replicas.get(t, 1) for t in o.tasks), default=1)
@@ -218,6 +231,7 @@ class _Program:
         return max((self.replicas.get(t, 1) for t in o.tasks), default=1) == 1
 
 
+_DIVISIONS = {arith.idiv: "//", arith.rem: "%"}
 _EFFECTS: dict[OpKind, Callable[..., Any]] = {}
 
 
