@@ -27,6 +27,7 @@ from warploom.ir.poly import Poly
 ROUNDS = 60
 _CHOICES = frozenset({"one_of", "select", "remainder"})
 _BOUNDS = frozenset({"min", "max"})
+_PLAIN = frozenset({"coordinate", "replica", "cta"})
 CASES = 64  # of selections and carried numbers, a pair
 
 
@@ -140,7 +141,7 @@ class _Solver:
             if facts.given != s.given:
                 assumptions += facts.assumed
                 facts = Facts(self.terms, s.given, like=facts)
-            if any(map(_contradicts, s.equations)):
+            if any(_contradicts(q, facts) for q in s.equations):
                 return Meeting(apart=True, conditions=conditions, assumed=assumptions)
             if has_targets and not any(s.targets):
                 return Meeting(
@@ -325,10 +326,10 @@ class _Solver:
 
     def _bounds(self, rest: Poly, facts: Facts) -> Iterator[Poly]:
         """Numbers of the launch that something in `rest` stays below."""
-        wanted = set(atoms_of([rest]))
+        wanted = atoms_of([rest])
         for f in [*facts.given, *(g for a in wanted for g in facts.of_atom(a))]:
             launch, own = f.split(lambda m: of_launch(Poly({m: 1})))
-            if wanted & set(own.atoms()) and launch:
+            if launch and any(a in wanted for a in own.atoms()):
                 yield launch + ONE
         total = ONE
         for a in wanted:
@@ -339,11 +340,14 @@ class _Solver:
         yield total
 
 
-def _contradicts(q: Poly) -> bool:
-    """Has q = 0 no solution in whole numbers, by its coefficients alone?"""
+def _contradicts(q: Poly, facts: Facts) -> bool:
+    """Has q = 0 no solution, by its coefficients alone or by the sizes of plain numbers?"""
     if q.constant is not None:
         return q.constant != 0
-    return q.terms.get((), 0) % math.gcd(*(c for m, c in q.terms.items() if m)) != 0
+    if q.terms.get((), 0) % math.gcd(*(c for m, c in q.terms.items() if m)):
+        return True
+    plain = all(len(m) < 2 for m in q.terms) and all(a.kind in _PLAIN for a in atoms_of([q]))
+    return plain and (_is_negative(q, facts) or _is_negative(-q, facts))
 
 
 def _is_negative(q: Poly, facts: Facts) -> bool:

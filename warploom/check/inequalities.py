@@ -21,7 +21,7 @@ _NEVER_NEGATIVE = frozenset(
     ("program", "programs", "argument", "cta", "replica", "trip", "coordinate", "drawn",
      "lt", "le", "gt", "ge", "eq", "ne", "not")
 )  # fmt: skip
-MOST_STEPS = 8_000  # of all proofs of a kernel
+MOST_STEPS = 2_500  # of all proofs of a kernel
 
 Monomial = tuple[Hashable, ...]
 

@@ -31,6 +31,7 @@ class Atom:
     side: int
     loc: Loc | None
     name: str
+    rank: int  # in which it was made, from 1: orders monomials (poly.py)
 
     def __str__(self) -> str:
         return self.name
@@ -69,7 +70,8 @@ class Terms:
         key = kind, args, about, side
         if key not in self._atoms:
             words = name or f"{kind}({', '.join(map(show, args))})"
-            self._atoms[key] = Atom(kind, args, about, side, loc, words)
+            rank = len(self._atoms) + 1
+            self._atoms[key] = Atom(kind, args, about, side, loc, words, rank)
         return Poly.atom(self._atoms[key])
 
     def div(self, x: Poly, d: Poly, loc: Loc | None = None) -> Poly:

@@ -41,7 +41,7 @@ def find_witness(
     atoms = atoms_of([*guards, *within, *equal])
     if any(x.kind in _UNKNOWN or x.kind.endswith("numbers") for x in atoms):
         return None
-    if any(c.least is None for c in conditions):
+    if any(c.least is None for c in conditions) or any(map(_asks_for_a_grid, atoms)):
         return None
     kept = [c.big - c.least for c in conditions if c.least is not None]
     for x in atoms:
@@ -57,6 +57,18 @@ def find_witness(
         if differ and all(sample(g) for g in guards):
             return Witness(_words(sample, a, b, executors, atoms))
     return None
+
+
+def _asks_for_a_grid(x: Atom) -> bool:
+    """Is it a program's number divided by what arguments say, or a walk from it in steps of a number, of a
+    grid that isn't known?  Such a kernel is launched with the grid that fits; what is tried need not be."""
+    inside = [y.kind for y in atoms_of(x.args)]
+    if "program" not in inside or "programs" not in inside:
+        return False
+    if x.kind == "trip":
+        return not any(y.kind == "programs" for y in atoms_of(x.args[2:]))
+    divides = x.kind in ("quotient", "remainder", "select")
+    return divides and "trip" not in inside and "argument" in inside
 
 
 def _aim(sample: Sample, offset: Poly) -> None:

@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 Monomial = tuple[Hashable, ...]
 
 
+def _rank(atom: Hashable) -> int:
+    """The order of atoms in a monomial: by their own `rank`, which is the same in each process, or by id."""
+    return int(getattr(atom, "rank", 0)) or id(atom)
+
+
 @dataclass(frozen=True)
 class Poly:
     """Σ coefficient · monomial.  Zero coefficients are never stored; () is the constant monomial."""
@@ -43,7 +48,7 @@ class Poly:
         out: dict[Monomial, int] = {}
         for m, c in self.terms.items():
             for n, d in other.terms.items():
-                product = tuple(sorted((*m, *n), key=id))
+                product = tuple(sorted((*m, *n), key=_rank))
                 out[product] = out.get(product, 0) + c * d
         return Poly({m: c for m, c in out.items() if c})
 
