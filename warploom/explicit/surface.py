@@ -313,8 +313,9 @@ class Wgmma:
     ) -> Changed:
         """Issues d ← a·b + d; where use_acc (enable_input_d) is false d ← a·b.  a: (m, k) in shared memory or
         registers; b: (k, n) in shared memory; d: (m, n) in registers, float32 (int32 for products of 8-bit
-        integers), not to be touched before the wait_group that covers it.  float32 operands count as tf32:
-        their lowest 13 bits are ignored."""
+        integers), not to be touched before the wait_group that covers it.  An a in registers that a loop
+        makes is waited for in the same iteration.  float32 operands count as tf32: their lowest 13 bits are
+        ignored."""
         _warp_group("wgmma.mma")
         p, emitter = program(), current()
         right = shared_of(b)
