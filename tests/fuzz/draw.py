@@ -93,7 +93,8 @@ class Draw(Expressions):
         if self.maybe(0.25):
             self.return_early(programs)
         pid = self.vars[0]
-        if self.maybe(0.3):
+        self.is_persistent = self.maybe(0.3)
+        if self.is_persistent:
             count = self.integer("tiles", self.r.randrange(0, 2 * programs + 1), 2 * programs)
             self.persistent(var(*pid), count, programs)
             return
@@ -144,6 +145,12 @@ class Draw(Expressions):
             if groups and self.maybe(0.5):
                 k["num_buffers_warp_spec"] = r.choice([1, 2, 3, 4])
             if groups != 0:
+                if self.is_persistent and self.maybe(0.4):  # what only a loop over tiles has
+                    k |= (
+                        {"num_consumer_groups": 2, "ping_pong": "tiles"}
+                        if self.maybe(0.5)
+                        else {"store_task": True}
+                    )
                 for name, values, p in (
                     ("ping_pong", [True, False, "tiles"], 0.15), ("consumer_stages", [1, 2], 0.1),
                     ("wait_eighths", [0, 4, 8], 0.05), ("end_turns", [True, False], 0.05),
