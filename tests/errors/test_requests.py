@@ -245,11 +245,11 @@ def test_no_frame_of_the_compiler_before_the_message(
 def test_what_a_compiled_kernel_is_given_by_mistake() -> None:
     kernel = compiled()
     wrong: dict[str, tuple[Any, ...]] = {
-        "takes 6 arguments, got 3": ARGUMENTS[:3],
-        "a_ptr is a list, the kernel takes an array of bf16": ([1], *ARGUMENTS[1:]),
-        "c_ptr holds float32": (*ARGUMENTS[:2], C.astype(np.float32), *ARGUMENTS[3:]),
-        "M is 128.5, the kernel takes an integer": (*ARGUMENTS[:3], 128.5, 128, 64),
-        "M is a NoneType": (*ARGUMENTS[:3], None, 128, 64),
+        "3 arguments for the 6 of this variant of matmul": ARGUMENTS[:3],
+        "a_ptr of matmul: a list, this variant takes arrays of bf16": ([1], *ARGUMENTS[1:]),
+        "c_ptr of matmul: an array of f32": (*ARGUMENTS[:2], C.astype(np.float32), *ARGUMENTS[3:]),
+        "M of matmul: a float, this variant takes i32 numbers": (*ARGUMENTS[:3], 128.5, 128, 64),
+        "M of matmul: a NoneType": (*ARGUMENTS[:3], None, 128, 64),
     }
     for words, arguments in wrong.items():
         with pytest.raises(LaunchError) as caught:
