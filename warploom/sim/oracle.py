@@ -212,8 +212,8 @@ class _Program:
             env.update(zip(o.results, out, strict=True))
 
     def _refuse_division(self, o: Op, x: Any) -> None:
-        """An integer divided by 0 at run time, which PTX leaves open.  An element of a tile may be, since a mask
-        may drop it, and a number in the simulator, since passes compute ahead of conditions."""
+        """An integer divided by 0 at run time, which PTX leaves open.  An element of a tile may be, since a
+        mask may drop it, and a number in the simulator, since passes compute ahead of conditions."""
         if dtype_of(o.operands[0].type).is_int:
             raise SimError(
                 "zero-division",
