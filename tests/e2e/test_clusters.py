@@ -45,7 +45,7 @@ def test_it_compiles_without_spills(ctas: int) -> None:
 
 @pytest.mark.parametrize("ctas", TILES)
 def test_it_computes_the_product(ctas: int) -> None:
-    args = arguments(304, 520, 208)
+    args = arguments(304, 528, 208)
     compiled(ctas).simulate(*args, grid=(2,))
     a, b, c = args[:3]
     want = (a.astype(np.float32) @ b.astype(np.float32)).astype(BF16)

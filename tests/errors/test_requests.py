@@ -186,7 +186,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "prepared_on_the_cpu": (lambda: matmul.prepare(*ARGUMENTS, grid=(1,), **TILE), "no-device", "GPU"),
     "no_config": (tuned([]), "autotune", "at least one"),
     "config_of_dict": (tuned([{"BM": 64}]), "autotune", "no config"),
-    "config_unknown_name": (lambda: tuned([wl.Config({**TILE, "BMX": 1})])()[(1,)](*ARGUMENTS), "argument-name", "mean BM?"),
+    "config_unknown_name": (lambda: tuned([wl.Config({**TILE, "BMX": 1})])()[(1,)](*ARGUMENTS), "autotune", "mean BM?"),
     "key_unknown": (tuned([wl.Config({})], ["MM"]), "autotune", "no parameter"),
     "key_of_text": (tuned([wl.Config({})], "M"), "autotune", "list of parameter names"),
     "restored_unknown": (tuned([wl.Config({})], restore_value=["x"]), "autotune", "no parameter"),

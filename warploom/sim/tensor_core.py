@@ -50,7 +50,8 @@ class Arithmetic:
     accumulator: the dtype of c and d.  floor: with 25 bits kept, terms are never cut below 2^-158, nine bits
     behind the smallest float32.  parts: the products of an instruction by their index modulo 4, where it
     is several sums one after the other.  after: these sums begin at zero, and c is added to the last one as
-    an FADD adds (IEEE float32)."""
+    an FADD adds (IEEE float32).  through: what operands are converted to before they are read, in which
+    subnormals of their own format may be normal numbers."""
 
     k: int
     kept: int
@@ -60,6 +61,7 @@ class Arithmetic:
     floor: int = -133
     parts: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
     after: bool = False
+    through: DType | None = None
 
 
 Pair = tuple[
@@ -93,7 +95,7 @@ _WIDE: dict[Pair, Arithmetic] = {  # the same for both instructions
 }
 # sm_90 has no mma.sync of fp8: ptxas converts to f16 and issues two of those, of bytes 0 and 1 of every word,
 # then of bytes 2 and 3.
-_TWO_HALVES = Arithmetic(32, 25, 23, "cut", parts=((0, 1), (2, 3)), after=True)
+_TWO_HALVES = Arithmetic(32, 25, 23, "cut", parts=((0, 1), (2, 3)), after=True, through=f16)
 HOPPER = TensorCore(
     "sm_90a",
     wgmma={
@@ -115,6 +117,8 @@ def accumulate(a: Array, b: Array, c: Array | None, rule: Arithmetic) -> Array:
     dtype = rule.accumulator.numpy
     total = np.zeros((a.shape[0], b.shape[1]), dtype) if c is None else c
     with np.errstate(all="ignore"):
+        if rule.through is not None:
+            a, b = a.astype(rule.through.numpy), b.astype(rule.through.numpy)
         left, right = _read(a), _read(b)
         for first in range(0, a.shape[1], rule.k):
             at = np.arange(first, min(first + rule.k, a.shape[1]))
