@@ -6,18 +6,22 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
+from warploom.ir.cost import SM_90A
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
 from warploom.sim.agent import NeedsData
+from warploom.sim.chosen import Fill
 from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
+from warploom.sim.outline import Forced, Outline
 from warploom.sim.path import Path, Paths
 from warploom.sim.report import SimError, SimReport, StepLimit
 
@@ -27,15 +31,19 @@ MAX_VOLUME = 64  # of iterations in all, where several loops run for more than t
 NOT_CONFLUENT = frozenset(
     ("unbound-arrival", "unbound-wait", "late-wait")
 )  # what asks for exploration
-_UNFIT = ("tma-stride", "out-of-bounds", "loop-step")  # the launch would not pick this variant
+# The launch would not pick this variant, or the program asks for other inputs.
+UNFIT = ("tma-stride", "out-of-bounds", "loop-step", "assume", "device-assert", "offset-overflow")
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One input: arguments in parameter order (arrays are not touched but by scalar loads) and a grid."""
+    """One input: arguments in parameter order (arrays are not touched but by scalar loads) and a grid.
+
+    memory: the numbers in arrays, by name, where they are not those that the arrays hold."""
 
     args: tuple[Any, ...]
     grid: tuple[int, ...]
+    memory: tuple[tuple[str, Fill], ...] = ()
 
     def describe(self, func: Func) -> str:
         """The numbers among the arguments, and the grid."""
@@ -44,22 +52,32 @@ class Case:
         grid = "×".join(map(str, self.grid))
         while grid.endswith("×1"):
             grid = grid[:-2]
+        numbers += [f"{name} holds {fill}" for name, fill in self.memory]
         return f"{', '.join(numbers)} on grid {grid}"
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The arguments, then the number of programs."""
-        return (*self.args, math.prod(self.grid))
+        """The arguments, the number of programs, then the numbers in memory."""
+        return (*self.args, math.prod(self.grid), *(fill.base for _, fill in self.memory))
+
+    @property
+    def fills(self) -> dict[str, Fill] | None:
+        """As `simulate` takes them."""
+        return dict(self.memory) or None
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for cases with the same numbers and the same arrays, as long as these live."""
-        return (*(id(a) if isinstance(a, np.ndarray) else a for a in self.args), self.grid)
+        return (
+            *(id(a) if isinstance(a, np.ndarray) else a for a in self.args),
+            self.grid,
+            self.memory,
+        )
 
     def copied(self) -> Case:
         """The same with arrays of its own."""
         args = (a.copy() if isinstance(a, np.ndarray) else a for a in self.args)
-        return Case(tuple(args), self.grid)
+        return Case(tuple(args), self.grid, self.memory)
 
 
 def is_reading(func: Func) -> bool:
@@ -79,10 +97,14 @@ class Runs:
     """Tracked runs of a function without data, in one order; each program of each input is run once, and
     of programs that do the same only the first."""
 
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         self.func = func
+        self.outline = Outline(func, SM_90A, watched=watched)
+        self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
-        self._paths = Paths(func)
+        self._paths = Paths(func, watched)
+        self._length: dict[Any, int] = {}
+        self.taken = 0  # steps of all runs
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}
 
@@ -97,30 +119,50 @@ class Runs:
         _, found = self._found[key]  # with the case its arrays stay, and their ids
         if isinstance(found, Exception):
             raise found
+        trips = max((n for counts in found.trips.values() for n in counts), default=0)
+        self._length[case.key] = max(trips, self._length.get(case.key, 0))
         return found
 
     def path(self, case: Case, program: int) -> Path | None:
         """What a program does, where that can be told without a run."""
         key = *case.key, program
         if key not in self._path_of:
-            self._path_of[key] = case, self._paths(case.args, case.grid, program)
+            found = self._paths(case.args, case.grid, program, case.fills)
+            self._path_of[key] = case, found
         return self._path_of[key][1]
+
+    def note(self, outcomes: Mapping[tuple[Op, bool], int]) -> None:
+        """Keeps the outcomes of watched conditions, with the last iteration of each."""
+        for key, turn in outcomes.items():
+            self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
+
+    def length(self, case: Case) -> int:
+        """The iterations of the longest loop that was run at an input."""
+        return self._length.get(case.key, 0)
 
     def _first_like(self, case: Case, program: int) -> SimReport:
         """The run of the first program that did the same, or this one's."""
         path = self.path(case, program)
         if path is None:
             return self._run(case, program, True)
+        self.note(path.outcomes)
         if path not in self._by_path:
             self._by_path[path] = self._run(case, program, True)
         return self._by_path[path]
 
     def _run(self, case: Case, program: int, confluent: bool) -> SimReport:
         args = case.args if is_reading(self.func) else case.copied().args
-        return simulate(
-            self.func, args, case.grid, order="early", data=False, max_steps=MAX_STEPS,
-            confluent=confluent, program=program,
-        )  # fmt: skip
+        try:
+            found = simulate(
+                self.func, args, case.grid, order="early", data=False, max_steps=MAX_STEPS,
+                confluent=confluent, program=program, outline=self.outline, fills=case.fills,
+            )  # fmt: skip
+        except StepLimit:
+            self.taken += MAX_STEPS // 4
+            raise
+        self.note(found.outcomes)
+        self.taken += len(found.steps)
+        return found
 
     def trips(self, case: Case, program: int) -> SimReport:
         """The same; of a program that is not confluent as it happens to go."""
@@ -132,15 +174,21 @@ class Runs:
         return self._run(case, program, False)
 
 
-def find_cases(func: Func, runs: Runs | None = None) -> list[Case]:
+def find_cases(
+    func: Func,
+    runs: Runs | None = None,
+    steering: Steering | None = None,
+    base: Case | None = None,
+) -> list[Case]:
     """Inputs that make the function's loops run for the trip counts that matter.
 
     Whatever a loop's bounds or a branch are computed from (integer parameters; the grid, where it is not the
     kernel's own) is tried at multiples of the constants that they are computed with; what brings a loop to a
     trip count not seen yet is kept, then combined.  Where one goes wrong on the way, it is the only one.
-    runs: keeps those that it takes."""
+    runs: keeps those that it takes.  base: where the search begins."""
     try:
-        return _search(func, runs or Runs(func))
+        steering = steering or Steering(func)
+        return _search(func, runs or Runs(func), steering, base or steering.smallest)
     except _Wrong as wrong:
         return [wrong.case]
 
@@ -153,12 +201,13 @@ class _Wrong(Exception):
         self.case = case
 
 
-def _search(func: Func, runs: Runs) -> list[Case]:
+def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case]:
     depth = ring_depth(func)
     wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
-    steering = Steering(func)
-    base = steering.case(_smallest(func))
     seen = _trips(runs, base)
+    if not seen:
+        base = steering.least(base)
+        seen = _trips(runs, base)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
     for i in steering.variables:
         tried: set[int] = set()
@@ -201,7 +250,7 @@ def _search(func: Func, runs: Runs) -> list[Case]:
     cases.sort(key=volume)
     if steering.has_own_grid or steering.grid in kept:
         return cases[:MAX_CASES]
-    more = [Case(c.args, (2,)) for c in cases[:3]]  # with fewer tiles than programs, too
+    more = [Case(c.args, (2,), c.memory) for c in cases[:3]]  # with fewer tiles than programs, too
     return cases[:MAX_CASES] + more
 
 
@@ -210,15 +259,18 @@ class Steering:
 
     A *variable* is a parameter by its index, or, after the last of them, the number of programs."""
 
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, arrays: Sequence[tuple[str, bool]] = ()) -> None:
         self.func = func
         self.grid = len(func.params)
+        self.arrays = [name for name, _ in arrays]
+        self.longest = 3 * ring_depth(func) + 3
+        self._written = dict(arrays)
         self._own_grid: tuple[Any, ...] = func.attrs.get("grid", ())
         roots: list[Value] = []
         for o in walk(func.body):
             if o.kind is control.for_:
                 roots += o.operands[:3]
-            elif o.kind is control.if_:
+            elif o.kind in (control.if_, control.assume):
                 roots.append(o.operands[0])
             elif o.kind is control.while_:
                 roots.append(o.regions[0].yielded[0])
@@ -240,6 +292,63 @@ class Steering:
         follows_grid = any(o.kind in ids and o.result in self._slice for o in walk(func.body))
         if follows_grid and not self._own_grid:
             self.variables.append(self.grid)
+        self.variables += [self.array(name) for name, written in arrays if not written]
+        self.free = {
+            i
+            for i, param in enumerate(func.params)
+            if isinstance(param.type, Scalar)
+            and param.type.dtype.is_int
+            and _fact(func, i).value is None
+        }
+
+    def array(self, name: str) -> int:
+        """The variable that stands for the numbers in an array."""
+        return self.grid + 1 + self.arrays.index(name)
+
+    @cached_property
+    def smallest(self) -> Case:
+        """The input to begin with."""
+        return self.case(_smallest(self.func))
+
+    def is_written(self, name: str) -> bool:
+        """Does the kernel write the array whose words decide something?"""
+        return self._written[name]
+
+    def with_grid(self, case: Case, least: Sequence[int]) -> Case | None:
+        """The same with a grid that is at least so large along each axis; None where none was found."""
+        grid = (*case.grid, 1, 1)[:3]
+        if not self._own_grid:
+            return Case(case.args, tuple(map(max, grid, least)), case.memory)
+        for i in sorted(self.free):
+            for unit, more in itertools.product(self.units(i), least):
+                n = unit * (more + 1)
+                grown = self.case(case.values, {i: max(n, case.args[i])})
+                if all(a >= b for a, b in zip((*grown.grid, 1, 1), least, strict=False)):
+                    return grown
+        return None
+
+    def programs(self, case: Case, args: Sequence[Any]) -> list[Any]:
+        """The sizes of the grid at an input where its numbers are these (or arrays of them)."""
+        if not self._own_grid:
+            return [np.int32(n) for n in (*case.grid, 1, 1)[:3]]
+        ctas = [np.maximum(0, _evaluated(e, args)) for e in self._own_grid]
+        per_program = cluster_of(self.func)
+        sizes = [n // per for n, per in zip(ctas, per_program, strict=False)]
+        return [*sizes, *(np.int32(1),) * (3 - len(sizes))]
+
+    def divisor(self, i: int) -> int:
+        """What parameter i is a multiple of, as far as the variant knows."""
+        return _fact(self.func, i).divisible
+
+    def least(self, case: Case) -> Case:
+        """The same with all numbers as small as they may be, but not zero."""
+        return self.case(case.values, {i: self.divisor(i) for i in self.free})
+
+    def allowed(self, i: int, n: int) -> list[int]:
+        """The numbers next to n that parameter i may have, as far as the variant knows."""
+        by = self.divisor(i)
+        below = n - n % by
+        return [below] if below == n else [below, below + by]
 
     @property
     def has_own_grid(self) -> bool:
@@ -249,7 +358,7 @@ class Steering:
     def units(self, variable: int) -> list[int]:
         """Constants that a loop bound may be counted in: what it is divided by, what a loop steps by."""
         found = {1}
-        if variable == self.grid:
+        if variable >= self.grid:
             return [1]
         for o in walk(self.func.body):
             if o.kind in (arith.idiv, arith.fast_div, arith.rem) and o.result in self._slice:
@@ -264,15 +373,18 @@ class Steering:
 
     def case(self, values: Sequence[Any], changed: Mapping[int, int] | None = None) -> Case:
         """The input with these values of all variables (and other parameters), some of them changed."""
-        at = [*values, *([1] if len(values) == self.grid else [])]
+        rest = [1, *(0 if self._written[name] else 1 for name in self.arrays)]
+        at = [*values, *rest[max(0, len(values) - self.grid) :]]
         for i, n in (changed or {}).items():
             at[i] = n
         args = tuple(at[: self.grid])
+        memory = tuple(zip(self.arrays, map(Fill, at[self.grid + 1 :]), strict=True))
         if not self._own_grid:
-            return Case(args, (at[self.grid],))
+            return Case(args, (at[self.grid],), memory)
         ctas = (max(0, int(_evaluated(e, args))) for e in self._own_grid)
         per_program = cluster_of(self.func)
-        return Case(args, tuple(n // per for n, per in zip(ctas, per_program, strict=False)))
+        grid = tuple(n // per for n, per in zip(ctas, per_program, strict=False))
+        return Case(args, grid, memory)
 
 
 def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
@@ -283,10 +395,13 @@ def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
         case ("const", n):
             return n
         case ("cast", dtype, x):
-            return DTYPES[dtype].numpy.type(_evaluated(x, args))
+            return _number(_evaluated(x, args), dtype)
     kind, dtype, *operands = expression
-    number = DTYPES[dtype].numpy.type
-    return ON_INTEGERS[KINDS[kind]](*(number(_evaluated(x, args)) for x in operands))
+    return ON_INTEGERS[KINDS[kind]](*(_number(_evaluated(x, args), dtype) for x in operands))
+
+
+def _number(x: Any, dtype: str) -> Any:
+    return np.asarray(x).astype(DTYPES[dtype].numpy)[()]
 
 
 def _widest(runs: Runs, steering: Steering, base: Case, kept: Collection[int]) -> Case:
@@ -341,7 +456,7 @@ def _trips(runs: Runs, case: Case, most: float = math.inf) -> set[tuple[Op, int]
         except (StepLimit, NeedsData):
             return set()
         except SimError as e:
-            if e.code in _UNFIT:
+            if e.code in UNFIT:
                 return set()
             raise _Wrong(case) from e
         found |= {(o, n) for o, trips in result.trips.items() for n in trips}

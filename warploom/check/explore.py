@@ -121,6 +121,7 @@ def simulation(func: Func, case: Case, program: int | None, confluent: bool) -> 
             scheduler=scheduler,
             program=program,
             together=program is None,
+            fills=case.fills,
         )
 
     return run

@@ -17,7 +17,7 @@ import base64
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.sim.barriers import Touch
+from warploom.sim.chosen import Fill
 from warploom.sim.cuts import Exchange
 from warploom.sim.report import Deadlock, SimError, SimReport
 
@@ -101,6 +102,7 @@ class Interleaving:
             "format": _FORMAT,
             "args": [_to_json(a) for a in self.case.args],
             "grid": self.case.grid,
+            "memory": [(name, astuple(fill)) for name, fill in self.case.memory],
             "program": self.program,
             "confluent": self.confluent,
             "code": self.error.code,
@@ -131,7 +133,8 @@ def load(path: str | Path) -> Interleaving:
     except (ValueError, KeyError, TypeError):
         raise LaunchError("interleaving", f"{path} holds no interleaving") from None
     func = parse_func(text, str(path))
-    case = Case(tuple(map(_from_json, head["args"])), tuple(head["grid"]))
+    memory = tuple((name, Fill(*fill)) for name, fill in head.get("memory", ()))
+    case = Case(tuple(map(_from_json, head["args"])), tuple(head["grid"]), memory)
     names = tuple(name for name, n in head["choices"] for _ in range(n))
     error = SimError(head["code"], "as it was found", None)
     return Interleaving(func, case, head["program"], head["confluent"], names, (), error)

@@ -26,6 +26,7 @@ from typing import Any
 
 from warploom.check.cases import (
     NOT_CONFLUENT,
+    UNFIT,
     Case,
     Runs,
     Steering,
@@ -33,6 +34,8 @@ from warploom.check.cases import (
     is_reading,
     ring_depth,
 )
+from warploom.check.coverage import Coverage, courses_of
+from warploom.check.dependence import Dependence
 from warploom.check.explore import (
     MAX_STATES,
     Failing,
@@ -45,6 +48,7 @@ from warploom.check.global_memory import add_global_memory
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
+from warploom.check.solve import Solver
 from warploom.errors import whole_number
 from warploom.ir.core import Func, Op
 from warploom.sim.agent import NeedsData
@@ -56,6 +60,9 @@ JOINT_STEPS = (
     30_000  # that they may take: where programs spin, interleavings are many and share most states
 )
 JOINT_PROGRAMS = 3  # so many at most
+JOINT_SEARCHED = (
+    4  # inputs that are searched for get so small a part: other programs' words are varied, too
+)
 
 
 def check(
@@ -73,20 +80,33 @@ def check(
     out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
     max_states = whole_number("max_states", max_states, 0)
-    runs = Runs(func)
-    found = (
-        find_cases(func, runs)
-        if cases is None
-        else [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
-    )
-    checker = _Checker(func, runs, exhaustive, max_states)
-    for case in found:
-        checker.run(case)
-    if cases is None:
-        checker.run_longer()
+    dependence = Dependence(func)
+    watched = dict.fromkeys(c.op for c in dependence.conditions)
+    runs = Runs(func, watched)
+    steering = Steering(func, [(r.array.hint, r.is_written) for r in dependence.readings])
+    solver = Solver(dependence, steering)
+    courses = courses_of(dependence, solver)
+    checker = _Checker(func, runs, exhaustive, max_states, Recurrences(ring_depth(func), courses))
+    given = None
+    if cases is not None:
+        given = [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
+    if given is None:
+        found = find_cases(func, runs, steering, solver.promised(steering.smallest))
+        checker.is_searched = True
+        checker.joint_states_left //= JOINT_SEARCHED
+        checker.joint_steps_left //= JOINT_SEARCHED
+        coverage = Coverage(checker, dependence, steering, found)
+        for case in found:
+            checker.run(case)
+        coverage.complete()
+        checker.run_longer(steering)
+        coverage.judge()
+    else:
+        for case in given:
+            checker.run(case)
     report = checker.report
-    checker.judge_loops(are_searched=cases is None)
-    add_global_memory(report, func, None if cases is None else found)
+    checker.judge_loops()
+    add_global_memory(report, func, given)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
         report.failures[0].save(save)
@@ -94,22 +114,34 @@ def check(
 
 
 class _Checker:
-    def __init__(self, func: Func, runs: Runs, is_exhaustive: bool, max_states: int) -> None:
+    def __init__(
+        self,
+        func: Func,
+        runs: Runs,
+        is_exhaustive: bool,
+        max_states: int,
+        recurrences: Recurrences,
+    ) -> None:
         self.func, self.runs, self.states_left = func, runs, max_states
-        self.is_exhaustive = is_exhaustive
+        self.is_exhaustive, self.is_searched = is_exhaustive, False
         self.report = CheckReport(func.name)
         self.joint_states_left, self.joint_steps_left = JOINT_STATES, JOINT_STEPS
         self._done: dict[tuple[Any, ...], Case] = {}  # what was run
-        self.recurrences = Recurrences(ring_depth(func))
+        self.rich: Case | None = None  # the shortest of the inputs at which most is done
+        self._richest = (0, 0)
+        self._refused: set[tuple[Any, ...]] = set()
+        self._ended: set[tuple[Any, ...]] = set()  # to the end
+        self.recurrences = recurrences
         self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
 
-    def run(self, case: Case) -> None:
-        if case.key in self._done:
+    def run(self, case: Case, programs: tuple[int, ...] = ()) -> None:
+        """Runs an input: all programs of its grid, or these."""
+        if case.key in self._done or self.report.failures:
             return
         self._done[case.key] = case
         words, trips = case.describe(self.func), dict[str, set[int]]()
         try:
-            for program in range(math.prod(case.grid)):
+            for program in programs or range(math.prod(case.grid)):
                 result = self._program(case, program)
                 if result is None:
                     return
@@ -125,20 +157,30 @@ class _Checker:
         except StepLimit as e:
             self.report.notes.append(f"{words}: {e.message}; left out")
         else:
+            self._ended.add(case.key)
             sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
             self.report.runs.append(Run(words, sorted_trips))
+
+    def has_run(self, case: Case) -> bool:
+        """Whether an input was run to its end."""
+        return case.key in self._ended
+
+    def is_refused(self, case: Case) -> bool:
+        """Whether the program refuses an input, by an assumption."""
+        return case.key in self._refused
 
     def _note_longest(self, case: Case, result: SimReport) -> None:
         """Keeps for each loop the first of the cases that do the most different things for the longest."""
         done = len({s.op for s in result.steps})
+        if (done, -len(result.steps)) > self._richest:
+            self._richest, self.rich = (done, -len(result.steps)), case
         for loop, counts in result.trips.items():
             rank = done, max(counts)
             if loop not in self._longest or rank > self._longest[loop][0]:
                 self._longest[loop] = rank, case
 
-    def run_longer(self) -> None:
+    def run_longer(self, steering: Steering) -> None:
         """Where no recurrence was seen, runs the loop longer: what steers it two and four times as large."""
-        steering = Steering(self.func)
         for loop, (_, case) in list(self._longest.items()):
             for i in steering.variables:
                 for factor in (2, 4):
@@ -149,7 +191,7 @@ class _Checker:
                     if self._longest[loop][0] == rank:
                         break  # something else steers it
 
-    def judge_loops(self, are_searched: bool) -> None:
+    def judge_loops(self) -> None:
         """What the report says of longer loops; tasks that share a line share a verdict."""
         r, others = self.report, dict[str, list[str]]()
         for loop, trips in self.recurrences.trips.items():
@@ -158,11 +200,14 @@ class _Checker:
                 r.recurring[name] = max(period, r.recurring.get(name, 1))
             elif trips > 2 * self.recurrences.depth + 2:
                 others.setdefault(name, r.not_recurring)
-            elif trips and not are_searched:
+            elif trips and not self.is_searched:
                 others.setdefault(name, r.too_short)
         for name, kind in others.items():
             if r.recurring.pop(name, None) is None or kind is r.not_recurring:
                 kind.append(name)
+        if self.is_searched:
+            for name in r.not_recurring:
+                r.unproved.append(Unproved(f"{name}: no recurrence was seen of longer loops"))
 
     def _program(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
@@ -173,6 +218,9 @@ class _Checker:
             raise
         except SimError as error:
             result = error
+        if isinstance(result, SimError) and self.is_searched and result.code in UNFIT:
+            self._refused.add(case.key)
+            return None
         if isinstance(result, SimError) and self._is_known(result):
             return None
         if isinstance(result, SimError) and result.code not in NOT_CONFLUENT:

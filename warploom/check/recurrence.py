@@ -12,12 +12,15 @@ whom in them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
+from warploom.check.solve import Course
 from warploom.ir.core import Op
 from warploom.sim.report import SimReport, SyncStep
 
 Turn = list[SyncStep]
+Kind = tuple[Op, ...]
 
 
 def loop_name(o: Op) -> str:
@@ -27,14 +30,22 @@ def loop_name(o: Op) -> str:
 
 
 class Recurrences:
-    """Collects runs; `depth` is that of the deepest ring.  trips: the most iterations of each loop so far."""
+    """Collects runs; `depth` is that of the deepest ring.  trips: the most iterations of each loop so far.
+    courses: how the conditions in each loop go along its iterations, where they change."""
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
+    def __init__(self, depth: int, courses: Mapping[Op, Course] | None = None) -> None:
+        self.depth, self.courses = depth, courses or {}
         self.trips: dict[Op, int] = {}
         self._turns: dict[Op, list[list[Turn]]] = {}  # of each run of a loop, without its ends
+        self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
         self._busy: set[Op] = set()  # loops in which something shared is touched
         self._periods: dict[Op, int] = {}
+
+    def enough(self, loop: Op) -> int:
+        """So many iterations show whether a loop's state recurs."""
+        course = self.courses.get(loop, Course())
+        ends = max(1, course.head) + max(self.depth, course.tail)
+        return ends + max(2 * self.depth + 1, 2 * course.period + 1)
 
     def add(self, result: SimReport) -> None:
         """A tracked run."""
@@ -42,28 +53,75 @@ class Recurrences:
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
         for loop, turns in _by_iteration(result.steps):
             self._busy.add(loop)
-            middle = turns[1 : len(turns) - self.depth]
+            course = self.courses.get(loop, Course())
+            middle = turns[max(1, course.head) : len(turns) - max(self.depth, course.tail)]
             if len(middle) > 1:
-                self._turns.setdefault(loop, []).append(middle)
+                kept = self._turns if _is_uniform(loop, middle) else self._mixed
+                kept.setdefault(loop, []).append(middle)
 
     def period(self, loop: Op) -> int | None:
         """After how many iterations the state recurs; None: that was not seen, in a long run in which the
-        loop does all that it does in any."""
+        loop does all that it does in any.  Where conditions change along the way, each stretch of iterations
+        that do the same is looked at by itself, and one of each kind is long."""
         if loop not in self._busy:
             return 1
-        runs = self._turns.get(loop, [])
-        done = [frozenset(s.op for turn in run for s in turn) for run in runs]
-        everything = frozenset().union(*done)
-        full = (len(run) for run, ops in zip(runs, done, strict=True) if ops == everything)
-        longest = max(full, default=0)
+        runs, course = self._turns.get(loop, []), self.courses.get(loop, Course())
+        if not runs:
+            return self._mixed_period(loop)
+        if course.is_known:
+            done = [frozenset(s.op for turn in run for s in turn) for run in runs]
+            everything = frozenset().union(*done)
+            full = [len(run) for run, ops in zip(runs, done, strict=True) if ops == everything]
+            longest = max(full, default=0)
+        else:
+            runs = [stretch for run in runs for stretch in _stretches(run)]
+            kinds: dict[Kind, int] = {}
+            for run in runs:
+                kinds[_kind(run[0])] = max(len(run), kinds.get(_kind(run[0]), 0))
+            longest = min(kinds.values(), default=0)
         if longest <= 2 * self.depth:
             return None
-        start = self._periods.get(loop, 1)  # runs are only added: shorter ones stay refuted
-        found = (p for p in range(start, longest) if all(_recurs(r, p) for r in runs))
+        start = self._periods.get(
+            loop, course.period
+        )  # runs are only added: shorter ones stay refuted
+        found = (
+            p for p in range(start, longest, course.period) if all(_recurs(r, p) for r in runs)
+        )
         period = next(found, None)
         if period is not None:
             self._periods[loop] = period
         return period
+
+    def _mixed_period(self, loop: Op) -> int | None:
+        """Where the loops inside never run alike in all iterations: after how many they do all the same."""
+        runs = self._mixed.get(loop, [])
+        longest = max(runs, key=len, default=[])
+        periods = range(1, (len(longest) - 1) // 2 + 1)
+        return next((p for p in periods if _recurs(longest, p)), None)
+
+
+def _kind(turn: Turn) -> Kind:
+    """What an iteration does."""
+    return tuple(s.op for s in turn)
+
+
+def _stretches(turns: list[Turn]) -> list[list[Turn]]:
+    """Iterations that follow each other and do the same."""
+    return [list(same) for _, same in itertools.groupby(turns, _kind)]
+
+
+def _is_uniform(loop: Op, turns: list[Turn]) -> bool:
+    """Whether the loops inside run alike in all iterations: otherwise the run shows itself, and no more."""
+
+    def inner(turn: Turn) -> set[tuple[tuple[Op, int], ...]]:
+        out = set()
+        for s in turn:
+            at = next(i for i, (o, _) in enumerate(s.loops) if o is loop)
+            out.add(s.loops[at + 1 :])
+        return out
+
+    first = inner(turns[0])
+    return all(inner(turn) == first for turn in turns[1:])
 
 
 def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, list[Turn]]]:

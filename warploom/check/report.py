@@ -84,6 +84,8 @@ class CheckReport:
     claims: list[str] = field(default_factory=list)
     explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
+    taken: dict[str, bool] = field(default_factory=dict)  # conditions that no input turned
+    runs_at_most: dict[str, int] = field(default_factory=dict)  # loop -> trips, of many inputs
     not_recurring: list[str] = field(default_factory=list)
     too_short: list[str] = field(
         default_factory=list
@@ -148,6 +150,13 @@ class CheckReport:
         for loop, period in self.recurring.items():
             often = f"{period} iterations" if period > 1 else "iteration"
             lines.append(f"  {loop}: the state recurs every {often}: longer loops too")
+        for loop, most in self.runs_at_most.items():
+            lines.append(f"  {loop}: taken to run for {most} iterations at most, as at many inputs")
+        for where, outcome in self.taken.items():
+            words = str(outcome).lower()
+            lines.append(
+                f"  the condition at {where} is taken to be {words} always, as at many inputs"
+            )
         for loop in self.not_recurring:
             lines.append(f"  {loop}: no recurrence was seen; longer loops are not proved")
         for loop in self.too_short:

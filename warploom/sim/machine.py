@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,7 @@ from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.ir.registers import at_entry
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
+from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.cluster import ClusterBarrier, Reach
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
@@ -63,6 +64,8 @@ def simulate(
     scheduler: Scheduler | None = None,
     program: int | None = None,
     together: bool = False,
+    outline: Outline | None = None,
+    fills: Mapping[str, Fill] | None = None,
     cost: CostTable = SM_90A,
     numerics: Numerics = FLOATS,
 ) -> SimReport:
@@ -77,6 +80,8 @@ def simulate(
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
     program: only the program with this number.  together: all programs at once, as far as they share global
     memory: in one order of events.  numerics: how numbers are held and computed.
+    outline: of the function, with what is watched in it.  fills: without data, the numbers in the arrays of
+    these names (sim/chosen.py), instead of those that the arrays hold.
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
     if func.level not in HARDWARE:
         raise InternalError(f"{func.name} is at {func.level.name}: the oracle interprets it")
@@ -89,6 +94,8 @@ def simulate(
     if max_steps is not None:
         max_steps = whole_number("max_steps", max_steps, 1)
     memory, params = bind(func, args, numerics)
+    if fills is not None:
+        memory = ChosenMemory(memory, fills)
     sizes = grid_of(grid)
     report = SimReport()
 
@@ -129,6 +136,7 @@ def simulate(
                     settings,
                     emit,
                     report,
+                    outline,
                 )
             )
         first = group[0][0]

@@ -4,7 +4,7 @@ memory, and every region as lines, each op with what runs it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ def asked_without_data(o: Op) -> tuple[Value, ...]:
     return (*kept, o.operands[-1]) if o.attrs.get("multicast") else kept
 
 
+Forced = Callable[[int], bool]  # iteration -> outcome
 STEPS: dict[OpKind, Callable[..., Any]] = {}  # filled by steps.py
 
 
@@ -92,10 +93,20 @@ class Numbering:
 
 
 class Outline:
-    """The fixed facts of a function at WARP or PLACED."""
+    """The fixed facts of a function at WARP or PLACED.
 
-    def __init__(self, func: Func, cost: CostTable, numerics: Numerics = FLOATS) -> None:
+    watched: ops whose outcomes (of scalar conditions) runs without data keep in their reports, and what is
+    taken for the outcome instead, by the number of the innermost loop's iteration."""
+
+    def __init__(
+        self,
+        func: Func,
+        cost: CostTable,
+        numerics: Numerics = FLOATS,
+        watched: Mapping[Op, Forced | None] | None = None,
+    ) -> None:
         self.func, self.cost, self.numerics = func, cost, numerics
+        self.watched = watched or {}
         self.phases = task.phases(func)
         self.tasks = self.phases[-1]  # the one with register budgets
         self.agents = sum(n for o in self.phases for n in o.attrs["replicas"])
@@ -245,6 +256,8 @@ class Outline:
 
     def _line(self, o: Op) -> Line:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))
+        if o in self.watched:
+            return Line(o, self._watching(o), False, o.operands, o.results, (), "", 0.0)
         if o.kind in PURE:
             unit, cycles = self.cost.elementwise(o)
             return Line(
@@ -261,6 +274,31 @@ class Outline:
             raise InternalError(f"the simulator has no meaning for {o.kind.name}")
         step = self.offsets.narrowed(o, STEPS[o.kind], first=2)
         return Line(o, step, False, o.operands, o.results, tiles, "", 0.0)
+
+    def _watching(self, o: Op) -> Callable[..., Any]:
+        """The op, which keeps its outcome, with the number of the innermost loop's iteration."""
+        is_pure, forced = o.kind in PURE, self.watched[o]
+        find: Callable[..., Any] = (
+            self.offsets.meaning(o, self.numerics.meaning(o))
+            if is_pure
+            else self.offsets.narrowed(o, STEPS[o.kind], first=2)
+        )
+
+        def run(a: Any, o: Op, *values: Any) -> Any:
+            turn = a.loops[-1][3] if a.loops else 0
+            if forced is not None:
+                out = np.bool_(forced(turn))
+            elif is_pure and any(x is None for x in values):
+                return None
+            else:
+                out = find(*values) if is_pure else find(a, o, *values)
+            if out is not None:
+                outcomes = a.cta.report.outcomes
+                key = o, bool(out)
+                outcomes[key] = max(outcomes.get(key, 0), turn)
+            return out
+
+        return run
 
 
 @lru_cache(maxsize=16)

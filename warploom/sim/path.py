@@ -5,14 +5,14 @@ slots, barriers and phases, with which counts.  Programs that agree in this run 
 arguments and whichever program of the grid they are, so that one of them need be run.  The path costs a
 fraction of the run: agents go one after the other, nothing waits, and no clock is kept.
 
-Nothing can be told where what an agent does follows from memory (a scalar that is loaded, an atomic's
-result, what another task put for it), or where a run writes scalars to memory.
+Nothing can be told where what an agent does follows from memory that the program writes (an atomic's result,
+what another task put for it), or where a run writes scalars to memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +23,11 @@ from warploom.ir.cost import SM_90A, CostTable
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar
 from warploom.sim.agent import Agent, NeedsData
+from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.evaluate import PURE
 from warploom.sim.machine import Machine, Program, Settings
 from warploom.sim.memory import bind, grid_of
-from warploom.sim.outline import STEPS, Line, Outline, asked_without_data
+from warploom.sim.outline import STEPS, Forced, Line, Outline, asked_without_data
 from warploom.sim.report import SimError, SimReport
 
 MAX_LENGTH = 200_000  # of a path; what is longer is run
@@ -71,8 +72,10 @@ class _TooLong(Exception):
 class _Told(Outline):
     """The lines of a function whose ops tell what they are asked for, instead of doing it."""
 
-    def __init__(self, func: Func, cost: CostTable) -> None:
-        super().__init__(func, cost)
+    def __init__(
+        self, func: Func, cost: CostTable, watched: Mapping[Op, Forced | None] | None = None
+    ) -> None:
+        super().__init__(func, cost, watched=watched)
         self.path: list[Any] = []
         self._serial = 0
 
@@ -81,8 +84,8 @@ class _Told(Outline):
         """Does nothing that an agent does follow from memory?"""
         scalar = (Scalar, Pointer)
         for o in self.ops:
-            if o.kind in PURE or o.kind in _NUMBERS or o.kind in _CHOICES:
-                continue
+            if o.kind in PURE or o.kind in _NUMBERS or o.kind in _CHOICES or o.kind is tile.load:
+                continue  # what is loaded is told where nothing is written
             if any(isinstance(v.type, scalar) for v in o.results):
                 return False
             if o.kind in _WRITES and isinstance(o.operands[0].type, scalar):
@@ -91,7 +94,7 @@ class _Told(Outline):
 
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
-        if line.is_pure or o.kind in _NUMBERS:
+        if o.kind in PURE or o.kind in _NUMBERS or o.kind is tile.load:
             return line
         self._serial += 1
         return line._replace(run=self._telling(o, self._serial))
@@ -121,32 +124,48 @@ class _Told(Outline):
 
 @dataclass(frozen=True)
 class Path:
-    """What the agents of a program do.  trips: of each loop the trip counts, in any agent."""
+    """What the agents of a program do.  trips: of each loop the trip counts, in any agent.  outcomes: see
+    SimReport; paths may be equal all the same."""
 
     steps: tuple[Any, ...]
     trips: frozenset[tuple[Op, int]]
+    outcomes: Mapping[tuple[Op, bool], int] = field(default_factory=dict, compare=False)
 
 
 class Paths:
     """The paths of a function's programs."""
 
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         self.func = func
-        self._told = _Told(func, SM_90A)
+        self._told = _Told(func, SM_90A, watched)
 
-    def __call__(self, args: Sequence[Any], grid: Sequence[int], number: int) -> Path | None:
+    def __call__(
+        self,
+        args: Sequence[Any],
+        grid: Sequence[int],
+        number: int,
+        fills: Mapping[str, Fill] | None = None,
+    ) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
         if not self._told.is_telling:
             return None
-        report = self._follow(args, grid, number)
+        report = self._follow(args, grid, number, fills)
         if report is None:
             return None
         trips = frozenset((o, n) for o, counts in report.trips.items() for n in counts)
-        return Path(tuple(self._told.path), trips)
+        return Path(tuple(self._told.path), trips, report.outcomes)
 
-    def _follow(self, args: Sequence[Any], grid: Sequence[int], number: int) -> SimReport | None:
+    def _follow(
+        self,
+        args: Sequence[Any],
+        grid: Sequence[int],
+        number: int,
+        fills: Mapping[str, Fill] | None,
+    ) -> SimReport | None:
         """Runs the agents of a program one after the other; None where one of them can't go on."""
         memory, params = bind(self.func, args)
+        if fills is not None:
+            memory = ChosenMemory(memory, fills)
         sizes, report = grid_of(grid), SimReport()
         x, y, _ = sizes
         ids = number % x, number // x % y, number // (x * y)

@@ -94,6 +94,7 @@ class SimReport:
 
     trips: how many iterations each loop was run for, in any agent.  steps: the protocol, in tracked runs.
     words: the words of global memory that were accessed by themselves: by which agents, and who wrote.
+    outcomes: of the conditions that were watched, each with the last iteration that it was seen in.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -102,6 +103,7 @@ class SimReport:
     trips: dict[Op, set[int]] = field(default_factory=dict)
     steps: list[SyncStep] = field(default_factory=list)
     words: dict[str, dict[str, bool]] = field(default_factory=dict)
+    outcomes: dict[tuple[Op, bool], int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.cycles:,.0f} cycles, {self.programs} programs, {len(self.events)} events"

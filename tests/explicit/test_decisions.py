@@ -1,0 +1,68 @@
+"""A protocol that hangs on conditions: proved where it is right, never where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.explicit.broken.decisions import Product
+from warploom.check import CheckReport, Verdict, check
+
+HARMFUL = {  # case: may it stay open?
+    "loaded bound, no wait": False,
+    "loaded bound, no arrival": False,
+    "loaded bound, the producer's is another word": False,
+    "late wait": False,
+    "late arrival": False,
+    "very late wait": True,
+    "wait in every seventh iteration but one": False,
+    "wait hangs on two arguments": False,
+    "wait hangs on memory": False,
+    "wait hangs on a word of its own": False,
+    "wait hangs on a hash": True,
+    "arrival hangs on an argument": False,
+    "arrival hangs on the block": False,
+    "arrival hangs on the block and an argument": False,
+    "arrival hangs on memory": False,
+    "copy skipped where m is 192": False,
+}
+RIGHT = (
+    "",
+    "loaded bound",
+    "assumed",
+    "again in a late iteration",
+    "again in a very late iteration",
+    "again where an argument says so",
+    "again in one block",
+    "again where memory says so",
+    "again by a hash",
+)
+
+
+def report(case: str) -> CheckReport:
+    x, flags = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros(64, np.int32)
+    script: Any = Product(case)
+    request = script._request(script.bind([x, x, x, flags, 64, 128, 64], {}), "sm_90a")
+    return check(script._lowered(request).placed)
+
+
+@pytest.mark.parametrize("case", HARMFUL)
+def test_what_does_harm_is_never_proved(case: str) -> None:
+    found = report(case)
+    assert not found.ok
+    if HARMFUL[case] and found.verdict is Verdict.NOT_PROVED:
+        assert any(
+            u.loc is not None and u.loc.file.endswith("decisions.py") for u in found.unproved
+        )
+        assert "the mbarrier_wait depends on" in str(found)
+    else:
+        assert found.verdict is Verdict.BROKEN, str(found)
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_is_right_is_proved(case: str) -> None:
+    found = report(case)
+    assert found.verdict is Verdict.PROVED, str(found)

@@ -1,0 +1,371 @@
+"""Whether the runs say all there is to say: each condition that decides events was turned both ways, and each
+loop was run for longer than anything in it takes to come back.
+
+Where they don't, inputs are looked for that turn what was not turned (solve.py).  A condition that no input
+was found to turn is taken to be *free*: the program is run with outcomes of the checker's choice, in all
+agents, always, never, late, in turns.  Where all of these are right, its outcome does not matter.  What is
+left is named in the report as not proved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs, Steering
+from warploom.check.dependence import Condition, Dependence, Source, in_words
+from warploom.check.recurrence import Recurrences, loop_name
+from warploom.check.report import CheckReport, Unproved
+from warploom.check.solve import Course, Solver, Wish
+from warploom.ir.analysis import loops
+from warploom.ir.core import Op
+from warploom.ir.ops import control
+from warploom.sim.agent import NeedsData
+from warploom.sim.chosen import LATE, PATTERNS, Fill
+from warploom.sim.outline import Forced
+from warploom.sim.report import SimError, StepLimit
+
+MOST_WISHES = 10  # inputs that are tried to turn one condition
+MOST_PROGRAMS = 16  # of an input, that are run
+MOST_PAIRS = 16  # pairs of conditions that are turned together
+MOST_STEPS = 20_000  # of all inputs that are tried, of the scheduler
+_UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
+
+FREE: tuple[Forced, ...] = (
+    lambda turn: True,
+    lambda turn: False,
+    lambda turn: turn % 2 == 0,
+    lambda turn: turn % 2 == 1,
+    lambda turn: turn >= LATE // 2,
+    lambda turn: turn < LATE // 2,
+    lambda turn: turn % 5 == 4,
+    lambda turn: turn % 5 != 4,
+)
+
+
+class Checker(Protocol):
+    """What runs inputs: protocol.py."""
+
+    report: CheckReport
+    recurrences: Recurrences
+    runs: Runs
+    rich: Case | None
+
+    def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
+
+    def has_run(self, case: Case) -> bool: ...
+
+    def is_refused(self, case: Case) -> bool: ...
+
+
+class Coverage:
+    """Completes the runs of a checker, and says what stays open."""
+
+    def __init__(
+        self, checker: Checker, dependence: Dependence, steering: Steering, cases: list[Case]
+    ) -> None:
+        self.checker, self.dependence, self.steering = checker, dependence, steering
+        self.runs, self.report = checker.runs, checker.report
+        self.solver = Solver(dependence, steering)
+        self.around = loops(dependence.func.body)
+        self.cases = cases
+        self._constant: dict[Condition, bool] = {}
+        self._asked: set[tuple[Op, bool]] = set()  # outcomes at inputs that were run
+
+    def complete(self) -> None:
+        """Runs what is missing; stops where something is broken."""
+        for condition in self.dependence.conditions:
+            self._turn(condition)
+            if self.report.failures:
+                return
+        self._turn_pairs()
+        self._fill()
+        self._lengthen()
+        self._words()
+
+    def judge(self) -> None:
+        """Adds to the report what is not proved."""
+        if self.report.failures:
+            return
+        for condition in self.dependence.conditions:
+            if self._is_covered(condition):
+                continue
+            if not self._is_constant(condition) and not self._is_free(condition):
+                self._leave(condition)
+        for loop, event in self.dependence.deciding.items():
+            if loop.kind is not control.if_ and not self._is_long(loop):
+                trips = self.checker.recurrences.trips.get(loop, 0)
+                reason = (
+                    f"the {event.kind.name} is in a loop for which no input was found that makes it run for "
+                    f"more than {trips} iterations"
+                )
+                self._open(Unproved(reason, loop.loc))
+        for event, value, sources in self.dependence.operands:
+            counts = self.dependence.counts(value)
+            if sources & ~(Source.TURN | Source.ARGUMENT | Source.PROGRAM) or (
+                counts > self._iterations(event) if Source.TURN in sources else counts == 1
+            ):
+                reason = (
+                    f"which slot, phase or CTA the {event.kind.name} means hangs on "
+                    f"{in_words(sources)}"
+                )
+                self._open(Unproved(reason, event.loc))
+
+    def _iterations(self, event: Op) -> int:
+        """The iterations for which the loops around an event were run."""
+        trips = self.checker.recurrences.trips
+        around = (trips.get(loop, 0) for loop in self.around.get(event, ()))
+        return max([self.steering.longest, *around])
+
+    # ---- loops
+
+    def _lengthen(self) -> None:
+        """Runs each loop for as long as its state takes to recur, where an input makes it."""
+        for loop in self.dependence.deciding:
+            most = self.solver.most_trips(loop) if loop.kind is control.for_ else None
+            enough = self.checker.recurrences.enough(loop)
+            most = (
+                most
+                if most is not None or loop.kind is not control.for_
+                else self.solver.most_found(loop, self.cases[0])
+            )
+            enough = enough if most is None else min(most, enough)
+            least = self.steering.least(self.cases[0])
+            rich = self.checker.rich or self.cases[0]
+            for base in (rich, least, self.longest):
+                if self._is_long(loop):
+                    break
+                for wish in self._longer(loop, enough, base):
+                    self._try(base, wish)
+                    if self._is_long(loop) or self.report.failures:
+                        break
+
+    def _longer(self, loop: Op, trips: int, base: Case) -> Iterator[Wish]:
+        """What may make a loop run so often."""
+        if loop.kind is control.for_:
+            yield from self.solver.trips(loop, trips, base)
+            return
+        for i in self.steering.free:
+            for factor in (1, 8, 64):
+                yield from (Wish({i: n}, {}) for n in self.steering.allowed(i, factor * trips)[-1:])
+
+    def _is_long(self, loop: Op) -> bool:
+        """Was it run for as long as it takes, or as often as it ever is?"""
+        recurrences = self.checker.recurrences
+        trips = recurrences.trips.get(loop, 0)
+        if trips >= recurrences.enough(loop) and recurrences.period(loop) is not None:
+            return True
+        if loop.kind is not control.for_:
+            return False
+        if not any(self.dependence.sources(v) for v in loop.operands[:3]):
+            return True
+        most = self.solver.most_trips(loop)
+        if most is not None and trips >= most:
+            return True
+        most = self.solver.most_found(loop, self.cases[0])
+        if most is None or trips < max(most, 1):
+            return False
+        self.report.runs_at_most.setdefault(loop_name(loop), most)
+        return True
+
+    # ---- conditions
+
+    @property
+    def longest(self) -> Case:
+        """Of the inputs that were found the one with the longest loops."""
+        return max(self.cases, key=self.runs.length)
+
+    def _seen(self, condition: Condition) -> int:
+        both = {(condition.op, True), (condition.op, False)}
+        return len(both & (self._asked | set(self.runs.outcomes)))
+
+    def _is_covered(self, condition: Condition) -> bool:
+        return self._seen(condition) == 2 or not self._is_run(condition)
+
+    def _is_run(self, condition: Condition) -> bool:
+        """Is it computed in runs without data at all?"""
+        return condition.op in self.runs.outline.watched
+
+    def _turn(self, condition: Condition) -> None:
+        """Runs inputs at which the condition may turn, beside the longest and the smallest ones."""
+        if self._is_constant(condition) or not self._is_worth_it(condition):
+            return
+        for base in dict.fromkeys((self.longest, self.cases[0])):
+            for wish in itertools.islice(self._wishes(condition, base), MOST_WISHES):
+                self._try(base, wish)
+                if self.report.failures or (self._seen(condition) == 2 and base is self.cases[0]):
+                    return
+
+    def _is_worth_it(self, condition: Condition) -> bool:
+        """May an input do what those that were found don't?  What hangs on the iteration in a known way, or
+        on words that programs share, was run both ways by loops of all lengths."""
+        if Source.TURN in condition.sources:
+            around = self.around.get(condition.op, ())
+            known = all(self.solver.course(condition, loop).is_known for loop in around)
+            return not known or self._seen(condition) < 2
+        if Source.SHARED_WORD in condition.sources and self._seen(condition) == 2:
+            return False
+        return bool(condition.sources & _UNIFORM)
+
+    def _is_constant(self, condition: Condition) -> bool:
+        """Whether it comes to the same at all inputs, as far as many of them say."""
+        if condition not in self._constant:
+            outcome = self.solver.constant(condition, self.cases[0])
+            if outcome is not None and (condition.op, not outcome) in self.runs.outcomes:
+                outcome = None
+            if outcome is not None:
+                self.report.taken.setdefault(str(condition.loc), outcome)
+            self._constant[condition] = outcome is not None
+        return self._constant[condition]
+
+    def _turn_pairs(self) -> None:
+        """Turns conditions that are the same in all iterations two by two."""
+        turned, base = list[Wish](), self.longest
+        for condition in self.dependence.conditions:
+            if condition.sources & (_UNIFORM | Source.TURN) == condition.sources & _UNIFORM:
+                now = self.solver.outcome(condition, base, Wish({}, {}))
+                for wish in self.solver.turning(condition, base):
+                    case, _ = self._made(base, wish)
+                    if case is not None and self.solver.outcome(condition, case, wish) != now:
+                        turned.append(wish)
+                        break
+        for one, other in itertools.islice(itertools.combinations(turned, 2), MOST_PAIRS):
+            self._try(base, one.and_(other))
+
+    def _fill(self) -> None:
+        """Other numbers in parts of the arrays that loops are counted by."""
+        base = self.longest
+        for at, (name, fill) in enumerate(base.memory):
+            if not self.steering.is_written(name):
+                for pattern, other in itertools.product(PATTERNS[1:], (0, fill.base + 1)):
+                    memory = list(base.memory)
+                    memory[at] = name, Fill(fill.base, other, pattern)
+                    self.checker.run(Case(base.args, base.grid, tuple(memory)))
+
+    def _wishes(self, condition: Condition, base: Case) -> Iterator[Wish]:
+        """What may turn a condition; where that can be told, what does."""
+        seen, now = set(), self.solver.outcome(condition, base, Wish({}, {}))
+        is_told = now is not None and Source.TURN not in condition.sources
+        for wish in self.solver.turning(condition, base):
+            key = tuple(sorted(wish.numbers.items())), tuple(sorted(wish.ids.items()))
+            if key in seen:
+                continue
+            seen.add(key)
+            if is_told:
+                case, _ = self._made(base, wish)
+                if case is None or self.solver.outcome(condition, case, wish) == now:
+                    continue
+            yield wish
+            if is_told and len(seen) > 3:
+                return
+
+    def _try(self, base: Case, wish: Wish) -> None:
+        """Runs an input with what is wished for, also with other numbers in parts of an array."""
+        case, programs = self._made(base, wish)
+        if case is None:
+            return
+        if self.checker.runs.taken > MOST_STEPS:
+            return
+        self.checker.run(case, programs)
+        told = self.checker.has_run(case) or self.checker.is_refused(case)
+        for condition in self.dependence.conditions if told else ():
+            if not condition.sources & (Source.TURN | Source.TILE):
+                outcome = self.solver.outcome(condition, case, wish)
+                if outcome is not None:  # where the run did not come to it, it does not there
+                    self._asked.add((condition.op, outcome))
+        for i in wish.numbers:
+            if i > self.steering.grid and not self.report.failures:
+                at = i - self.steering.grid - 1
+                name, fill = case.memory[at]
+                was = base.memory[at][1].base
+                for pattern in PATTERNS[1:]:
+                    memory = list(case.memory)
+                    memory[at] = name, Fill(was, fill.base, pattern)
+                    self.checker.run(Case(case.args, case.grid, tuple(memory)), programs)
+
+    def _made(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
+        """The input, and the programs of it to be run (none: all)."""
+        case = self.steering.case(base.values, wish.numbers)
+        if wish.ids:
+            wanted = [wish.ids.get(axis, 0) for axis in range(3)]
+            grown = self.steering.with_grid(case, [n + 1 for n in wanted])
+            if grown is None:
+                return None, ()
+            case = grown
+            x, y, _ = (*case.grid, 1, 1)[:3]
+            at = wanted[0] + x * (wanted[1] + y * wanted[2])
+            programs = math.prod(case.grid)
+            if programs > MOST_PROGRAMS:
+                return case, tuple(sorted({0, at, programs - 1}))
+        programs = math.prod(case.grid)
+        if programs > MOST_PROGRAMS:
+            return case, tuple(sorted({0, 1, programs // 2, programs - 1}))
+        return case, ()
+
+    def _words(self) -> None:
+        """Words that programs share: what other programs add to them in between."""
+        if any(Source.SHARED_WORD in c.sources for c in self.dependence.conditions):
+            for drift in (1, 3):
+                base = self.longest
+                memory = tuple(
+                    (name, Fill(fill.base, drift=drift if self.steering.is_written(name) else 0))
+                    for name, fill in base.memory
+                )
+                self.checker.run(Case(base.args, base.grid, memory))
+
+    # ---- conditions that no input turns
+
+    def _is_free(self, condition: Condition) -> bool:
+        """Whether everything is right whatever the outcome."""
+        own: Callable[[int], bool]
+        taken = 0
+        for own in FREE:
+            runs = Runs(self.dependence.func, {condition.op: own})
+            if taken > MOST_STEPS:
+                return False
+            for case in dict.fromkeys((self.longest, self.cases[0], self.cases[-1])):
+                for program in sorted({0, math.prod(case.grid) - 1}):
+                    if program < 0:
+                        continue
+                    try:
+                        runs(case, program)
+                    except SimError as e:
+                        if e.code not in UNFIT or e.code in NOT_CONFLUENT:
+                            return False
+                    except (NeedsData, StepLimit):
+                        return False
+            taken += runs.taken
+        return True
+
+    def _leave(self, condition: Condition) -> None:
+        event = condition.decides
+        outcome = "" if self._seen(condition) else ", which no run came to"
+        reason = (
+            f"the {event.kind.name} depends on {in_words(condition.sources)}: no input was found that turns "
+            f"this condition{outcome}, and its outcome matters"
+        )
+        self._open(Unproved(reason, condition.loc))
+
+    def _open(self, unproved: Unproved) -> None:
+        if unproved not in self.report.unproved:
+            self.report.unproved.append(unproved)
+
+
+def courses_of(dependence: Dependence, solver: Solver) -> dict[Op, Course]:
+    """How the conditions in each loop go along its iterations, all together."""
+    found: dict[Op, Course] = {}
+    around = loops(dependence.func.body)
+    for condition in dependence.conditions:
+        for loop in around.get(condition.op, ()):
+            if loop.kind is control.while_ and condition.op in loop.regions[0].all_ops:
+                continue
+            one, all_ = solver.course(condition, loop), found.get(loop, Course())
+            found[loop] = Course(
+                max(one.head, all_.head),
+                max(one.tail, all_.tail),
+                math.lcm(one.period, all_.period),
+                one.is_known and all_.is_known,
+            )
+    return found

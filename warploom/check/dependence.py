@@ -1,0 +1,357 @@
+"""What the protocol of a function depends on: the conditions that decide its events, and their sources.
+
+An *event* is what another agent or an engine can notice: a wait, an arrival, a copy, a product, an access to
+shared memory.  Whether, how often and on which barrier or slot it happens is *decided* by the conditions of
+the `if`s, `while`s and loops around it, and by what its operands are computed from.  A decision comes down to
+*conditions*: comparisons of scalars, each with the sources that its operands flow from.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from warploom.errors import Loc
+from warploom.ir.analysis import closure, definitions, parents, passed_on
+from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
+from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile, View, dtype_of, i1
+from warploom.sim.outline import asked_without_data
+
+
+class Source(enum.Flag):
+    """Where a value comes from, beside constants, ring cursors and the numbers of replicas and CTAs of a
+    cluster, which every run has all of."""
+
+    NOTHING = 0
+    ARGUMENT = enum.auto()
+    PROGRAM = enum.auto()  # program_id, num_programs
+    TURN = enum.auto()  # a loop's variable, or what a loop carries and changes
+    MEMORY = enum.auto()  # words that the kernel only reads
+    SHARED_WORD = enum.auto()  # words that the kernel writes: counters, flags
+    TILE = enum.auto()  # data of tiles
+
+
+_PLACES = frozenset(
+    (
+        hopper.tensor_map,
+        hopper.shared_alloc,
+        hopper.mbarrier_alloc,
+        hopper.shared_slot,
+        hopper.shared_slice,
+        hopper.shared_transpose,
+        hopper.in_flight,
+        hopper.no_acc,
+        hopper.hold,
+        hopper.stamp,
+        cluster.peer,
+        cluster.cta_rank,
+        cluster.cta_id,
+    )
+)
+EVENTS: frozenset[OpKind] = (
+    frozenset(
+        kind
+        for module in (hopper, cluster)
+        for kind in vars(module).values()
+        if isinstance(kind, OpKind) and KINDS.get(kind.name) is kind and kind not in _PLACES
+    )
+    - _PLACES
+)
+COMPARISONS = frozenset((arith.lt, arith.le, arith.gt, arith.ge, arith.eq, arith.ne))
+_CONNECTIVES = frozenset((arith.and_, arith.or_, arith.xor, arith.not_, arith.select, arith.const))
+_STRUCTURE = frozenset(
+    (task.ring_next, task.replica_id, cluster.cta_rank, cluster.cta_id, arith.const)
+)
+_DATA = (Tile, InFlight, View)  # what no run without data computes
+_BRANCHES = (control.for_, control.if_, control.while_)
+
+
+_REDUCING = (arith.idiv, arith.fast_div, arith.rem, arith.shr, arith.and_)
+
+
+def _asked(event: Op) -> tuple[Value, ...]:
+    """The operands of an event that say what it does: barriers and slots, their numbers, phases, masks."""
+    values = event.operands[:1] if event.kind is hopper.shared_put else asked_without_data(event)
+    return tuple(v for v in values if isinstance(v.type, (Scalar, Shared, Barriers)))
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A scalar i1 that decides something.  op: what computes it.  decides: the event, or the op around it,
+    that hangs on it."""
+
+    value: Value
+    op: Op
+    sources: Source
+    decides: Op
+
+    @property
+    def loc(self) -> Loc | None:
+        return self.op.loc or self.decides.loc
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A word of memory that decides something: its array (a parameter), whether the kernel writes it."""
+
+    array: Value
+    is_written: bool
+
+
+class Dependence:
+    """The decisions of one function at WARP or PLACED."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.made = definitions(func.body)
+        self._memo: dict[Value, Source] = {}
+
+    @cached_property
+    def flow(self) -> dict[Value, tuple[Value, ...]]:
+        """What each value is, or is computed from; conditions that choose between values are not part."""
+        found: dict[Value, tuple[Value, ...]] = {}
+        puts: dict[str, list[Value]] = {}
+        gets: list[Op] = []
+        for o in walk(self.func.body):
+            if o.kind in _BRANCHES:
+                found.update(passed_on(o))
+            elif o.kind is hopper.shared_get:
+                gets.append(o)
+            else:
+                inner = tuple(v for r in o.regions for v in r.yielded)
+                found.update(dict.fromkeys(o.results, (*o.operands, *inner)))
+                if o.kind is hopper.shared_put:
+                    puts.setdefault(self._allocation(o.operands[0]), []).append(o.operands[1])
+        for o in gets:
+            found[o.result] = (o.operands[0], *puts.get(self._allocation(o.operands[0]), ()))
+        return found
+
+    def _allocation(self, place: Value) -> str:
+        o = self.made[place]
+        while o.kind is not hopper.shared_alloc:
+            o = self.made[o.operands[0]]
+        return str(o.attrs["name"])
+
+    # ---- decisions
+
+    @cached_property
+    def _owner(self) -> dict[Value, Op]:
+        """The loop or `if` that a value is a parameter or a result of."""
+        found: dict[Value, Op] = {}
+        for o in walk(self.func.body):
+            if o.kind in _BRANCHES:
+                found.update(dict.fromkeys(o.results, o))
+                for r in o.regions:
+                    found.update(dict.fromkeys(r.params, o))
+        return found
+
+    @cached_property
+    def events(self) -> tuple[Op, ...]:
+        return tuple(o for o in walk(self.func.body) if o.kind in EVENTS)
+
+    @cached_property
+    def deciding(self) -> dict[Op, Op]:
+        """The loops and `if`s that decide events, each with the first event that it does."""
+        return self._decisions[0]
+
+    @cached_property
+    def needed(self) -> dict[Value, Op]:
+        """The values that decide events, each with an event that it decides."""
+        return self._decisions[1]
+
+    @cached_property
+    def _decisions(self) -> tuple[dict[Op, Op], dict[Value, Op]]:
+        deciding: dict[Op, Op] = {}
+        needed: dict[Value, Op] = {}
+        around = parents(self.func.body)
+        pending: list[tuple[Value, Op]] = []
+
+        def decide(o: Op, event: Op) -> None:
+            if o not in deciding:
+                deciding[o] = event
+                at = o.regions[0].yielded[:1] if o.kind is control.while_ else o.operands
+                count = {control.for_: 3, control.if_: 1}.get(o.kind, 1)
+                pending.extend((v, event) for v in at[:count])
+
+        for event in self.events:
+            pending += [(v, event) for v in _asked(event)]
+            at = around[event]
+            while at is not None:
+                if at.kind in _BRANCHES:
+                    decide(at, event)
+                at = around[at]
+        while pending:
+            v, event = pending.pop()
+            if v in needed or isinstance(v.type, _DATA):
+                continue
+            needed[v] = event
+            if v in self._owner:
+                decide(self._owner[v], event)
+            pending += [(x, event) for x in self.flow.get(v, ())]
+        return deciding, needed
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The comparisons, and other scalar i1s, that decide events and hang on an input."""
+        found = []
+        for v, event in self.needed.items():
+            o = self.made.get(v)
+            if o is None or o.kind in _BRANCHES or v.type != Scalar(i1) or o.kind in _CONNECTIVES:
+                continue
+            sources = self.sources(v)
+            if sources:
+                found.append(Condition(v, o, sources, event))
+        return tuple(found)
+
+    @cached_property
+    def operands(self) -> tuple[tuple[Op, Value, Source], ...]:
+        """The slots, phases, ranks and masks of events that inputs decide by more than conditions do."""
+        found = []
+        for event in self.events:
+            for v in _asked(event):
+                sources = self._through(v)
+                if sources:
+                    found.append((event, v, sources))
+        return tuple(found)
+
+    def _through(self, v: Value) -> Source:
+        """The sources of a value, but for those of conditions."""
+        is_condition = {c.value for c in self.conditions}
+        values = closure([v], lambda x: () if x in is_condition else self.flow_of(x))
+        found = Source.NOTHING
+        for x in values - is_condition:
+            if not isinstance(x.type, Pointer):
+                found |= self.own(x)
+        return found
+
+    def flow_of(self, v: Value) -> tuple[Value, ...]:
+        """What a value flows from; where it is read from memory, what its address does."""
+        return () if isinstance(v.type, _DATA) else self.flow.get(v, ())
+
+    def counts(self, v: Value) -> int:
+        """The least common multiple of the constants that numbers of iterations are divided by on their way
+        to a value, and reduced modulo: after so many an expression of cursors comes back."""
+        out = 1
+        for x in closure([v], self.flow_of):
+            o = self.made.get(x)
+            if o is None or o.kind not in _REDUCING or o.result.type == Scalar(i1):
+                continue
+            if o.kind is arith.idiv and o.operands[1] in self._strides:
+                continue  # how often another loop runs
+            if self.sources(o.operands[0]) & Source.TURN:
+                by = self.made.get(o.operands[1])
+                n = by.attrs["value"] if by is not None and by.kind is arith.const else 1 << 30
+                n = {arith.shr: 1 << min(n, 30), arith.and_: n + 1}.get(o.kind, n)
+                out = math.lcm(out, max(1, abs(n)))
+        return out
+
+    @cached_property
+    def _strides(self) -> frozenset[Value]:
+        """The steps of loops."""
+        ops = walk(self.func.body)
+        return frozenset(o.operands[2] for o in ops if o.kind is control.for_)
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """The arrays of integers whose words decide something."""
+        arrays: dict[Value, bool] = {}
+        for v in self.needed:
+            o = self.made.get(v)
+            if o is not None and o.kind in (tile.load, tile.atomic) and dtype_of(v.type).is_int:
+                for array in self.arrays(o.operands[0]):
+                    arrays[array] = array in self.written
+        return tuple(Reading(a, w) for a, w in arrays.items())
+
+    def arrays(self, pointer: Value) -> list[Value]:
+        """The parameters that a pointer or view may point into."""
+        reached = closure([pointer], lambda x: self.flow.get(x, ()))
+        return [p for p in self.func.params if p in reached and isinstance(p.type, Pointer)]
+
+    @cached_property
+    def written(self) -> frozenset[Value]:
+        """The array parameters that the kernel writes."""
+        kinds = (tile.store, tile.atomic, tile.store_box, hopper.tma_store)
+        return frozenset(
+            a for o in walk(self.func.body) if o.kind in kinds for a in self.arrays(o.operands[0])
+        )
+
+    # ---- sources
+
+    def sources(self, v: Value) -> Source:
+        """Where a value comes from, by way of all that it is computed from."""
+        if v not in self._memo:
+            found = Source.NOTHING
+            for x in closure([v], self.flow_of):
+                if not isinstance(x.type, Pointer):
+                    found |= self.own(x)
+            self._memo[v] = found
+        return self._memo[v]
+
+    def own(self, v: Value) -> Source:
+        """What one value brings in by itself."""
+        if v in self._parameters:
+            return self._parameters[v]
+        owner, o = self._owner.get(v), self.made.get(v)
+        if owner is not None:
+            if owner.kind is control.for_ and v is owner.regions[0].params[0]:
+                return Source.TURN
+            return Source.TURN if self._changes(v) else Source.NOTHING
+        if o is None:
+            return Source.NOTHING
+        if o.kind in (tile.program_id, tile.num_programs):
+            return Source.PROGRAM
+        if o.kind is tile.atomic:
+            return Source.SHARED_WORD
+        if o.kind is tile.load:
+            written = any(a in self.written for a in self.arrays(o.operands[0]))
+            return Source.SHARED_WORD if written else Source.MEMORY
+        if any(isinstance(x.type, Tile) for x in o.operands):
+            return Source.TILE
+        return Source.NOTHING
+
+    @cached_property
+    def _parameters(self) -> dict[Value, Source]:
+        facts = self.func.attrs.get("facts", ())
+        return {
+            p: Source.NOTHING
+            if isinstance(p.type, Pointer) or (i < len(facts) and facts[i].value is not None)
+            else Source.ARGUMENT
+            for i, p in enumerate(self.func.params)
+        }
+
+    def _changes(self, v: Value) -> bool:
+        """Does a loop compute what it carries from that itself, but by moving a ring's cursor?"""
+        behind = closure(self.flow.get(v, ()), lambda x: self.flow.get(x, ()))
+        if v not in behind:
+            return False
+        return any(
+            x in self.made
+            and self.made[x].kind not in _STRUCTURE
+            and self.made[x].kind not in _BRANCHES
+            and v in closure(self.flow.get(x, ()), lambda y: self.flow.get(y, ()))
+            for x in behind
+        )
+
+    def inputs(self, v: Value) -> Iterator[Op]:
+        """The ops that bring in what a value hangs on, for words."""
+        for x in closure([v], self.flow_of):
+            o = self.made.get(x)
+            if o is not None and o.kind in (tile.load, tile.atomic):
+                yield o
+
+
+def in_words(sources: Source) -> str:
+    """Sources as a noun phrase."""
+    names = {
+        Source.ARGUMENT: "an argument",
+        Source.PROGRAM: "the program's number",
+        Source.TURN: "the iteration",
+        Source.MEMORY: "a word of memory",
+        Source.SHARED_WORD: "a word of memory that the kernel writes",
+        Source.TILE: "the data of a tile",
+    }
+    return " and ".join(words for s, words in names.items() if s in sources)
