@@ -44,6 +44,7 @@ class Block:
     found: Callable[[], str]
     cause: Callable[[], str]
     code: str = "deadlock"  # of the report
+    parties: Callable[[], tuple[Note, ...]] = tuple  # who did their part
 
 
 class Agent:
@@ -310,8 +311,8 @@ class Agent:
                 note,
             )
         return (
-            f"phase {phase} of {b.name} completed without them: arrive_and_expect_tx leaves their bytes out, "
-            "or their copy names another barrier",
+            f"phase {phase} of {b.name} completed without them: the wait for their own phase is missing, "
+            "arrive_and_expect_tx leaves their bytes out, or their copy names another barrier",
             note,
         )
 

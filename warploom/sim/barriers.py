@@ -133,7 +133,7 @@ class MBarrier:
                 f"{party.who} arrives at {self.name}, whose phase {self.phases} has all its "
                 f"{self.count} arrivals and waits for {self.bytes} bytes",
                 party.op.loc,
-                self._arrival_notes(),
+                self._arrival_notes() + self._made_note(),
                 help=f"the barrier was made for {self.count} arrivals a phase",
             )
         self.pending -= now
@@ -227,9 +227,11 @@ class MBarrier:
                 f"{party.who} {verb} at {self.name} in phase {self.phases}, but knows only of "
                 f"{known} completed: in another order it counts in phase {known}",
                 party.op.loc,
-                self._arrival_notes(),
+                self._arrival_notes() + self._made_note(),
                 help=f"wait for phase {self.phases - 1} of {self.name} before arriving again, or for what "
-                "follows from it (the slot's release)"
+                f"follows from it (the slot's release); it was made for {self.count} "
+                "arrivals a phase: too "
+                "few, or one arrives twice"
                 if verb == "arrives"
                 else "arrive_and_expect_tx before the copy keeps the phase open until its bytes are there",
             )
@@ -285,6 +287,14 @@ class MBarrier:
         before = () if self.last is None else (self.last.note("the phase before is completed"),)
         return before + tuple(p.note("an earlier arrival") for p in self.arrivals[-3:])
 
+    def _made_note(self) -> tuple[Note, ...]:
+        return () if self.made is None else (Note("the barrier's count", self.made.loc),)
+
+    def parties(self) -> tuple[Note, ...]:
+        """Who did their part of a phase that does not complete, and where its number of arrivals is set."""
+        came = tuple(p.note(f"an arrival at {self.name}") for p in self.arrivals[-3:])
+        return came + self._made_note() if came and (self.pending or self.bytes) else came
+
     def outstanding(self) -> str:
         """What the running phase still lacks."""
         parts = []
@@ -310,7 +320,10 @@ class MBarrier:
         if self.pending == self.count:
             return "nothing arrives: a missing release or expect, or a phase that is off by one"
         if self.pending:
-            return f"only {self.count - self.pending} of {self.count} arrivals come: wrong count"
+            return (
+                f"only {self.count - self.pending} of {self.count} arrivals come: wrong count, or one of "
+                "those who arrive leaves this round out"
+            )
         return "copies that never land"
 
 

@@ -197,6 +197,7 @@ class Machine:
                 notes.append(
                     Note(f"{a.who} waits for {a.block.what}: {a.block.found()}", a.block.op.loc)
                 )
+                notes += [n for n in a.block.parties() if n not in notes]
         blocked = [(a, a.block) for a in agents if not a.is_done and a.block is not None]
         for_registers = [(a, b) for a, b in blocked if b.code == "setmaxnreg"]
         blocked = for_registers or blocked  # what waits for them needs no reason of its own

@@ -116,6 +116,9 @@ class Footprints:
                 else "the wait between the two is relaxed, which orders TMA and wgmma but no ordinary "
                 "accesses: wait with sem='acquire'"
                 if relaxed
+                else "two copies go to the same bytes: one of them belongs into another slot, or after "
+                "a wait for the slot's release"
+                if earlier.op.kind.name == now.op.kind.name == "tma_load"
                 else ORDERED_BY.get(earlier.op.kind.name, "a barrier must stand between the two")
             ),
         )

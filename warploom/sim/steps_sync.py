@@ -138,6 +138,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
             f"phase {target} of {b.name} (parity {parity})",
             lambda: f"phase {b.phases} still lacks {b.outstanding()}",
             b.cause,
+            parties=b.parties,
         )
     )
     del b.blocked[a]
