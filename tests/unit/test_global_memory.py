@@ -371,3 +371,44 @@ def _keep(report: GlobalMemory, programs: int, n: int) -> bool:
         if not eval(clean[0], names) >= eval(clean[1], names):
             return False
     return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(stores())
+def test_a_launch_is_decided_word_by_word(case: tuple[Func, Any, int, str]) -> None:
+    func, place, size, step = case
+    (numbers,) = (p for p in func.params if p.hint == "n")
+    for programs, n in ((1, 5), (2, 9), (5, 13)):
+        owner: dict[int, int] = {}
+        met = False
+        for p in range(programs):
+            for t in range(p, n, programs if step == "%all" else 1):
+                for i in range(size):
+                    word = place(p, t, programs, n) + i
+                    met |= owner.setdefault(word, p) != p
+        report = check_global(func, {numbers: n}, (programs, 1, 1))
+        assert report.verdict == ("broken" if met else "proved"), str(report)
+
+
+@wl.jit
+def back_and_forth(y: Any, M: Any, N: Any, BLOCK: tl.constexpr) -> None:
+    """Rows of tiles walked to the right and back, the walk a number that each turn carries on."""
+    columns = tl.cdiv(N, BLOCK)
+    row, column = tl.program_id(0) // columns, tl.program_id(0) % columns
+    for _ in range(tl.program_id(0), M * columns, tl.num_programs(0)):
+        place = tl.where(row % 2 == 0, column, columns - 1 - column) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + row * N + place, tl.program_id(0) + 0 * place, mask=place < N)
+        column += tl.num_programs(0)
+        row, column = row + column // columns, column % columns
+
+
+def test_what_a_loop_carries_is_followed_in_a_launch() -> None:
+    func = back_and_forth.compile(
+        signature=["*i32:16", "i32", "i32"], constexprs={"BLOCK": 32}
+    ).placed
+    assert check_global(func).verdict == "not proved"
+    known = dict(zip(func.params[1:], (5, 100), strict=True))
+    found = check_global(func, known, (3, 1, 1))
+    assert found.verdict == "proved" and found.is_enumerated
+    report = check(func)
+    assert report.ok and any(", at M=" in claim for claim in report.claims), str(report)

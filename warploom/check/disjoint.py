@@ -29,6 +29,9 @@ _CHOICES = frozenset({"one_of", "select", "remainder"})
 _BOUNDS = frozenset({"min", "max"})
 _PLAIN = frozenset({"coordinate", "replica", "cta"})
 CASES = 64  # of selections and carried numbers, a pair
+MOST_REPLACED = (
+    17_000  # terms that are written anew, a kernel (proofs that end take 16 400 at most)
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Meeting:
     same: bool = False
     left: list[Poly] = field(default_factory=list)
     agrees: bool = False  # they store the same value
+    is_cut: bool = False  # there are too many cases
     conditions: list[Condition] = field(default_factory=list)
     assumed: list[Poly] = field(default_factory=list)  # divisors that are taken to be positive
 
@@ -85,6 +89,7 @@ class _State:
     targets: list[Poly]
     values: list[Poly]  # a's value - b's value, if both are known
     drawn: list[Poly]  # differences of the programs' numbers
+    clashes: list[Poly]  # 0 where a condition of one is the opposite of one of the other
     merged: tuple[tuple[Poly, Poly], ...] = ()  # atoms that are replaced, in order
 
     def replaced(self, terms: Terms, old: Atom, new: Poly) -> _State:
@@ -97,7 +102,7 @@ class _State:
         pairs = [(each([x])[0], each([y])[0]) for x, y in self.merged]
         return _State(
             each(self.equations), each(self.given), each(self.targets), each(self.values),
-            each(self.drawn), (*pairs, (Poly.atom(old), new)),
+            each(self.drawn), each(self.clashes), (*pairs, (Poly.atom(old), new)),
         )  # fmt: skip
 
     def now(self, terms: Terms, p: Poly) -> Poly:
@@ -126,8 +131,20 @@ class _Solver:
         for x in (*a.equal, *map(other, b.equal)):
             given += [x, -x]
         values = [] if a.value is None or b.value is None else [a.value - other(b.value)]
-        state = _State(equations, given, [x - y for x, y in executors], values, self.programs)
+        targets = [x - y for x, y in executors]
+        state = _State(equations, given, targets, values, self.programs, self._clashes())
         return self._run(state, bool(executors))
+
+    def _clashes(self) -> list[Poly]:
+        """Of conditions of the same kind, one of them negated."""
+        found = []
+        for g, h in itertools.product(self.a.guards, map(self.terms.other, self.b.guards)):
+            both = g + h - ONE
+            x, y = (next(iter(p.atoms()), None) for p in (g, h))
+            if not both or (len(both.terms) == 2 and both.constant is None):
+                same = isinstance(x, Atom) and isinstance(y, Atom) and x.kind == y.kind
+                found += [both] if same and () not in both.terms else []
+        return found
 
     # ---- one case
 
@@ -137,11 +154,13 @@ class _Solver:
         tried: set[Poly] = set()
         facts = Facts(self.terms, s.given)
         for _ in range(ROUNDS):
+            if self.terms.replaced > MOST_REPLACED:
+                return Meeting(left=s.equations, is_cut=True)
             s.equations = list(dict.fromkeys(_positive(q) for q in s.equations if q))
             if facts.given != s.given:
                 assumptions += facts.assumed
                 facts = Facts(self.terms, s.given, like=facts)
-            if any(_contradicts(q, facts) for q in s.equations):
+            if not all(s.clashes) or any(_contradicts(q, facts) for q in s.equations):
                 return Meeting(apart=True, conditions=conditions, assumed=assumptions)
             if has_targets and not any(s.targets):
                 return Meeting(
@@ -221,7 +240,7 @@ class _Solver:
     def _is_own(self, a: Atom, b: Atom) -> bool:
         """Is a number of two executions, one of several, only equal where they are of one program?"""
         every = (
-            _State([x - y], [], list(self.programs), [], list(self.programs))
+            _State([x - y], [], list(self.programs), [], list(self.programs), [])
             for x in a.args
             for y in b.args
         )
@@ -262,13 +281,18 @@ class _Solver:
             self.cases_left -= len(options)
             every = []
             for value, given in options:
+                if every and not every[-1].is_fine:
+                    break
                 state = s.with_(s.equations, [*s.given, *given])
                 every.append(self._run(state.replaced(self.terms, a, value), has_targets))
             wrong = [m for m in every if not m.is_fine]
             conditions = [c for m in every for c in m.conditions]
             assumed = [d for m in every for d in m.assumed]
             if wrong:
-                return Meeting(left=wrong[0].left, conditions=conditions, assumed=assumed)
+                return Meeting(
+                    left=wrong[0].left, conditions=conditions, assumed=assumed,
+                    is_cut=any(m.is_cut for m in wrong),
+                )  # fmt: skip
             return Meeting(
                 apart=all(m.apart for m in every), same=all(m.same or m.apart for m in every),
                 agrees=any(m.agrees for m in every), conditions=conditions, assumed=assumed,

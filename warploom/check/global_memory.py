@@ -19,14 +19,16 @@ from dataclasses import dataclass, field
 from warploom.check.cases import Case
 from warploom.check.data_flow import comes_first, depends_on_executor
 from warploom.check.disjoint import Condition, Meeting, meet
+from warploom.check.enumerated import Common, Unknown, common_word
 from warploom.check.global_accesses import Access, Collected, collect
 from warploom.check.inequalities import Facts
+from warploom.check.launches import examples
 from warploom.check.proxies import crossings
 from warploom.check.report import CheckReport, Failure, Unproved
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
 from warploom.check.witness import Witness, find_witness
 from warploom.errors import Note
-from warploom.ir.core import Func, Value
+from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
@@ -49,6 +51,10 @@ class GlobalMemory:
     stores: int = 0
     pairs: int = 0
     seconds: float = 0.0
+    is_enumerated: bool = False  # some of it word by word
+    launches: tuple[str, ...] = ()  # for which
+    asked: set[Op] = field(default_factory=set)  # that were looked at so
+    reached: set[Op] = field(default_factory=set)  # of these, what the launch executes
 
     @property
     def verdict(self) -> str:
@@ -60,8 +66,9 @@ class GlobalMemory:
         """What holds where it is proved, with its hypotheses."""
         if not self.stores:
             return "no store to global memory"
+        where = f", at {'; '.join(self.launches)}" if self.is_enumerated else ""
         text = (
-            f"global memory: no two programs or groups write different values to a word, or read what "
+            f"global memory{where}: no two programs or groups write different values to a word, or read what "
             f"another one writes ({self.stores} stores), where different pointer arguments do not overlap "
             "and integer arguments are not negative"
         )
@@ -81,24 +88,49 @@ def check_global(
     return checker.report
 
 
-def add_global_memory(report: CheckReport, func: Func, cases: Sequence[Case] | None) -> None:
-    """Adds to a report what is known of global memory: for all launches, or for the given ones."""
-    if cases is None:
-        found = [check_global(func)]
-    else:
-        launches = {}
-        for case in cases:
-            pairs = zip(func.params, case.args, strict=True)
-            known = {
-                v: int(a) for v, a in pairs if isinstance(v.type, Scalar) and v.type.dtype.is_int
-            }
-            launches[tuple(known.values()), case.grid] = known
-        found = [check_global(func, known, grid) for (_, grid), known in launches.items()]
+def add_global_memory(
+    report: CheckReport,
+    func: Func,
+    cases: Sequence[Case] | None,
+    searched: Sequence[Case] = (),
+) -> None:
+    """Adds to a report what is known of global memory: for all launches, or for the given ones.  searched:
+    inputs whose like are tried where nothing is known for all."""
+    found = [_for_all(func, searched)] if cases is None else _launch_by_launch(func, cases)
     races = {(r.code, r.loc): r for one in found for r in one.broken}
     report.failures += map(Failure, races.values())
     report.unproved += dict.fromkeys(u for one in found for u in one.unproved)
     if not report.unproved and not report.failures:
         report.claims += dict.fromkeys(one.claim for one in found)
+
+
+def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
+    """The verdict for all launches; where there is none, that for some, which the claim then names."""
+    whole = check_global(func)
+    if whole.verdict != "not proved":
+        return whole
+    launches = examples(func, searched)
+    each = _launch_by_launch(func, launches)
+    reached = {o for one in each for o in one.reached}
+    left = {o for one in each for o in one.asked} - reached
+    if not each or left or any(one.verdict != "proved" for one in each):
+        return whole
+    found = each[0]
+    found.conditions = {c: None for one in each for c in one.conditions}
+    found.launches = tuple(case.describe(func) for case in launches)
+    return found
+
+
+def _launch_by_launch(func: Func, cases: Sequence[Case]) -> list[GlobalMemory]:
+    found: dict[object, GlobalMemory] = {}
+    for case in cases:
+        pairs = zip(func.params, case.args, strict=True)
+        known = {v: int(a) for v, a in pairs if isinstance(v.type, Scalar) and v.type.dtype.is_int}
+        key = tuple(known.values()), case.grid
+        if key not in found:
+            found[key] = check_global(func, known, case.grid)
+            found[key].launches = (case.describe(func),)
+    return list(found.values())
 
 
 class _Checker:
@@ -143,17 +175,19 @@ class _Checker:
             self.values.enter(a.agent.replicas)
             group = self.values.replica()
             executors.append((group, other(group)))
-        if executors:
+        if executors and (common := self._common(a, b, [p for p, _ in executors])) is not None:
             found = meet(self.terms, a, b, executors, self.programs)
             self._note(found, a)
             if not found.is_fine:
-                self._stuck(a, b, executors, found)
+                self._stuck(a, b, executors, found, common)
                 return
         if together and a.agent != b.agent:
             self._tasks_of_one_program(a, b)
 
     def _tasks_of_one_program(self, a: Access, b: Access) -> None:
         """Two tasks of a program: apart, or ordered by barriers, which nothing here follows."""
+        if self._common(a, b, []) is None:
+            return
         alike = [p - self.terms.other(p) for p in (*self.programs, *self.ctas)]
         found = meet(self.terms, a, b, [], self.programs, alike)
         self._note(found, a)
@@ -162,14 +196,39 @@ class _Checker:
         words = f"whether {a} by {a.agent.task} and {b} by {b.agent.task} of one program keep apart"
         self._open(a, f"{words} or are ordered by barriers")
 
-    def _stuck(self, a: Access, b: Access, executors: Executors, found: Meeting) -> None:
+    def _common(self, a: Access, b: Access, executors: list[Poly]) -> Common | Unknown | None:
+        """A word that two executors touch in this launch, None where there is none; Unknown where the launch
+        is not known, or not enough of it."""
+        if self.values.grid is None:
+            return Unknown("the launch")
+        self.report.asked |= {a.op, b.op}
+        try:
+            programs = [*self.programs, *self.ctas]
+            found = common_word(self.values, a, b, executors, programs, self.report.reached)
+        except Unknown as e:
+            return e
+        if found is None:
+            self.report.is_enumerated = True
+        return found
+
+    def _stuck(
+        self,
+        a: Access,
+        b: Access,
+        executors: Executors,
+        found: Meeting,
+        common: Common | Unknown,
+    ) -> None:
         unknown = _unknown((*found.left, a.offset, b.offset))
         if self._is_last_out(a, b):
             return
         # With strides left over, numbers could be found that no array has.
         strides = any(x.kind == "argument" for q in found.left for x in q.atoms())  # type: ignore[attr-defined]
         witness = None
-        if not b.is_atomic and not strides:
+        if isinstance(common, Common):
+            names = [str(p) for p, _ in executors]
+            witness = _seen(a, names, common) if common.is_certain and not b.is_atomic else None
+        elif not b.is_atomic and not strides:
             witness = find_witness(self.terms, a, b, executors, found.conditions)
         if witness is not None:
             if not b.writes:
@@ -179,15 +238,19 @@ class _Checker:
             elif depends_on_executor(self.found, a) or depends_on_executor(self.found, b):
                 self._broken(_race(a, b, witness, "write one word"))
                 return
-        self._open(a, self._reason(a, b, unknown, witness))
+        self._open(a, self._reason(a, b, unknown, witness, found.is_cut))
 
-    def _reason(self, a: Access, b: Access, unknown: list[Atom], witness: Witness | None) -> str:
+    def _reason(
+        self, a: Access, b: Access, unknown: list[Atom], witness: Witness | None, is_cut: bool
+    ) -> str:
         if b.is_atomic or (not b.writes and _protocol(self.found.accesses)):
             flags = ", ".join(str(x) for x in _protocol(self.found.accesses)[:2]) or str(b)
             return f"{a} and {b} may touch one word, ordered perhaps by {flags}"
         if witness is not None:
             return f"{a} and {b} touch one word ({witness.words}), perhaps with the same value"
         both = str(a) if a is b else f"{a} and {b}"
+        if is_cut:
+            return f"{both} may touch one word in two programs: too many cases to tell"
         if unknown:
             names = ", ".join(
                 dict.fromkeys(show(Poly.atom(x)).replace("′", "") for x in unknown[:2])
@@ -254,6 +317,16 @@ def _race(a: Access, b: Access, witness: Witness, how: str) -> Race:
         "global-race", message, (b if not b.writes else a).loc, notes,
         help="give each program or group words of its own, or combine by atomics",
     )  # fmt: skip
+
+
+def _seen(a: Access, names: list[str], common: Common) -> Witness:
+    def who(numbers: tuple[int, ...]) -> str:
+        return ", ".join(f"{x} = {n}" for x, n in zip(names, numbers, strict=True))
+
+    base = a.base.hint if a.base is not None else "memory"
+    return Witness(
+        f"element {common.word} of {base} by {who(common.one)} and by {who(common.other)}"
+    )
 
 
 def _protocol(accesses: Iterable[Access]) -> list[Access]:

@@ -184,6 +184,8 @@ class Values:
     def _parameter(self, v: Value, coords: Coords) -> Poly:
         """What a region is given: a loop's index, or what it carries."""
         o, r, i = self.owner[v]
+        if o.kind is control.for_ and self._is_one_turn(o):
+            return self.scalar(o.operands[0]) if i == 0 else self.at(o.operands[2 + i], coords)
         if o.kind is control.for_ and i == 0:
             return self.scalar(o.operands[0]) + self.scalar(o.operands[2]) * self.trip(o)
         if o.kind is control.for_:
@@ -197,7 +199,13 @@ class Values:
             return self._one_of(v, [o.operands[i], o.regions[1].yielded[i]], coords)
         return self._free(v, coords)
 
+    def _is_one_turn(self, o: Op) -> bool:
+        low, end, step = (self.scalar(v).constant for v in o.operands[:3])
+        return low is not None and end is not None and bool(step) and low < end <= low + step
+
     def _result(self, o: Op, i: int, coords: Coords) -> Poly:
+        if self._is_one_turn(o):
+            return self.at(o.regions[0].yielded[i], coords)
         carried = self._steps(o, i, coords)
         if carried is not None and not carried[1]:
             return carried[0]

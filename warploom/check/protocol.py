@@ -87,7 +87,7 @@ def check(
     solver = Solver(dependence, steering)
     courses = courses_of(dependence, solver)
     checker = _Checker(func, runs, exhaustive, max_states, Recurrences(ring_depth(func), courses))
-    given = None
+    given, found = None, []
     if cases is not None:
         given = [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]
     if given is None:
@@ -106,7 +106,7 @@ def check(
             checker.run(case)
     report = checker.report
     checker.judge_loops()
-    add_global_memory(report, func, given)
+    add_global_memory(report, func, given, found)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
         report.failures[0].save(save)

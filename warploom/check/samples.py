@@ -11,11 +11,11 @@ from warploom.ir.poly import Poly
 
 TRIES, WANTED, FEW = 120, 16, 6
 _ARGUMENTS = (1, 2, 16, 64, 100, 128, 256, 257, 512, 1000, 4096)
-_COMPARED: dict[str, Callable[[int, int], bool]] = {
+COMPARED: dict[str, Callable[[int, int], bool]] = {
     "lt": lambda x, y: x < y, "le": lambda x, y: x <= y, "gt": lambda x, y: x > y,
     "ge": lambda x, y: x >= y, "eq": lambda x, y: x == y, "ne": lambda x, y: x != y,
 }  # fmt: skip
-_LOGIC: dict[str, Callable[..., int]] = {
+LOGIC: dict[str, Callable[..., int]] = {
     "and": lambda x, y: x & y,
     "or": lambda x, y: x | y,
     "not": lambda x: 1 - x,
@@ -70,10 +70,10 @@ class Sample:
             return (min if a.kind == "min" else max)(args)
         if a.kind == "select":
             return args[1] if args[0] else args[2]
-        if a.kind in _COMPARED:
-            return int(_COMPARED[a.kind](*args))
-        if a.kind in _LOGIC:
-            return int(_LOGIC[a.kind](*args))
+        if a.kind in COMPARED:
+            return int(COMPARED[a.kind](*args))
+        if a.kind in LOGIC:
+            return int(LOGIC[a.kind](*args))
         return self._drawn(a, 40)
 
     def _drawn(self, a: Atom, n: int) -> int:

@@ -55,6 +55,7 @@ class Terms:
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._others: dict[Poly, Poly] = {}
         self.steps = 0  # that proofs have taken so far (inequalities.py)
+        self.replaced = 0  # terms that were written anew
 
     def atom(
         self,
@@ -128,6 +129,7 @@ class Terms:
         def whole(q: Poly) -> Poly:
             if not any(q.atoms()):
                 return q
+            self.replaced += len(q.terms)
             out = Poly()
             for m, c in q.terms.items():
                 out = out + mul(Poly.const(c), *(of(a) for a in m))  # type: ignore[arg-type]
