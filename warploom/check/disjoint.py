@@ -279,7 +279,7 @@ class _Solver:
             if not options or self.cases_left < len(options):
                 continue
             self.cases_left -= len(options)
-            every = []
+            every: list[Meeting] = []
             for value, given in options:
                 if every and not every[-1].is_fine:
                     break

@@ -18,7 +18,7 @@ from warploom.check.global_accesses import Access
 from warploom.check.index_values import Values
 from warploom.check.samples import COMPARED, LOGIC
 from warploom.check.terms import Atom, atoms_of
-from warploom.ir.core import Op
+from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.ir.poly import Poly
 
@@ -221,11 +221,13 @@ class _Table:
             y = pending.pop()
             if y in firsts:
                 continue
-            loop, _, i = values.owner.get(y.about, (None, 0, 0))  # type: ignore[arg-type]
-            if loop is None or loop.kind is not control.for_ or (y.args and y.kind == "free"):
+            owner = values.owner.get(y.about) if isinstance(y.about, Value) else None
+            if owner is None or owner[0].kind is not control.for_ or (y.args and y.kind == "free"):
                 raise Unknown(str(y))
+            loop, _, i = owner
             firsts[y] = values.scalar(loop.operands[2 + i])
-            nexts[y] = values.scalar(loop.regions[0].yielded[i - 1])
+            after = values.after_a_turn(loop)
+            nexts[y] = after[loop.regions[0].params[i]]
             mine = set(loop.regions[0].params)
             pending += [z for z in _needed([nexts[y]]) if z.kind in _CARRIED and z.about in mine]
         assert loop is not None
@@ -267,18 +269,20 @@ def _needed(polys: Iterable[Poly], known: Container[Atom] = ()) -> dict[Atom, No
     return found
 
 
-def _function(kind: str, args: list[Column]) -> Column:
+def _function(kind: str, args: list[Any]) -> Column:
     found: Any
     if kind in ("quotient", "remainder"):
         x, d = args
         divisor = np.where(d == 0, 1, d)  # a branch that is not taken
-        quotient = np.abs(x) // np.abs(divisor) * np.where((x < 0) == (d < 0), 1, -1)
-        return quotient if kind == "quotient" else x - divisor * quotient
-    if kind in ("min", "max"):
-        return (np.minimum if kind == "min" else np.maximum)(*args)
-    if kind == "select":
-        return np.where(args[0] != 0, args[1], args[2])
-    found = (COMPARED.get(kind) or LOGIC[kind])(*args)
+        found = np.abs(x) // np.abs(divisor) * np.where((x < 0) == (d < 0), 1, -1)
+        if kind == "remainder":
+            found = x - divisor * found
+    elif kind in ("min", "max"):
+        found = (np.minimum if kind == "min" else np.maximum)(*args)
+    elif kind == "select":
+        found = np.where(args[0] != 0, args[1], args[2])
+    else:
+        found = (COMPARED[kind] if kind in COMPARED else LOGIC[kind])(*args)
     return np.asarray(found, np.int64)
 
 

@@ -201,7 +201,9 @@ class Values:
 
     def _is_one_turn(self, o: Op) -> bool:
         low, end, step = (self.scalar(v).constant for v in o.operands[:3])
-        return low is not None and end is not None and bool(step) and low < end <= low + step
+        if low is None or end is None or step is None:
+            return False
+        return low < end <= low + step
 
     def _result(self, o: Op, i: int, coords: Coords) -> Poly:
         if self._is_one_turn(o):
@@ -232,6 +234,18 @@ class Values:
             for a in atoms_of([step])
         )
         return None if varies else (self.at(first, coords), step)
+
+    def after_a_turn(self, o: Op) -> dict[Value, Poly]:
+        """What the numbers that a `for` carries become in a turn, by what they are in it."""
+        params, inside = o.regions[0].params, self._values_inside(o)
+        numbers = [v for v in params if not isinstance(v.type, Tile) and _counts(v)]
+        now = {(v, ()): self.scalar(v) for v in numbers}
+        saved = self._cache
+        self._cache = {k: p for k, p in saved.items() if k[0] not in inside} | now
+        ends = zip(params[1:], o.regions[0].yielded, strict=True)
+        found = {v: self.scalar(end) for v, end in ends if v in numbers}
+        self._cache = saved
+        return found
 
     def _values_inside(self, o: Op) -> frozenset[Value]:
         if o not in self._inside:
