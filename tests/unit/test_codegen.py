@@ -329,10 +329,25 @@ def test_a_swizzle_below_a_sum_has_a_formula(swizzle: int) -> None:
     assert reads == {"lane", "warp"}
 
 
-def test_what_is_no_linear_function_has_no_formula() -> None:
-    table = (np.arange(32)[None, :] ** 2) % 31
-    with pytest.raises(InternalError, match="formula"):
-        thread_formula(table)
+@pytest.mark.parametrize("warps", [1, 2, 4, 16])
+@pytest.mark.parametrize("some", [False, True], ids=["everywhere", "in places"])
+def test_what_is_no_linear_function_is_looked_up(warps: int, some: bool) -> None:
+    """Rows of 48 elements, squares, and numbers at random: any table has a formula."""
+    draw = np.random.default_rng(warps)
+    lane, warp = np.arange(32)[None, :], np.arange(warps)[:, None]
+    thread = 32 * warp + lane
+    for table in (
+        thread // 12 * 192 + thread % 12 * 16,
+        thread // 12 * 192 + (thread % 12 ^ thread // 12 % 8) * 16,
+        np.broadcast_to(lane * lane % 31, thread.shape),
+        draw.integers(-40, 1 << 18, thread.shape),
+    ):
+        needed = draw.integers(0, 2, table.shape) > 0 if some else np.ones(table.shape, np.bool_)
+        text, reads = thread_formula(table, needed)
+        text = re.sub(r"(?<=[0-9a-f])u", "", text.replace("(int)", "")).replace("/", "//")
+        value = np.broadcast_to(eval(text, {"lane": lane, "warp": warp}), table.shape)
+        assert np.array_equal(value[needed], table[needed])
+        assert reads == {name for name in ("lane", "warp") if name in text}
 
 
 # ---- programmatic dependent launch

@@ -1,15 +1,14 @@
 """C expressions for what depends on the thread: from a table of values, one a warp and lane.
 
-Coordinates and (swizzled) addresses of a layout are sums or exclusive ors of one constant a bit of the
-thread's number.  Finding those constants in the table of values needs no case for each layout.
+Coordinates and (swizzled) addresses of a layout are mostly sums or exclusive ors of one constant a bit of
+the thread's number.  Finding those constants in the table of values needs no case for each layout.  Where
+rows have a length that is no power of two they need not be; then the expression holds the table itself.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from warploom.errors import InternalError
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -18,9 +17,9 @@ Bools = npt.NDArray[np.bool_]
 def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[str]]:
     """C for table[warp, lane] and which of the variables `lane`, `warp` it reads.
 
-    needed: where the value matters (a layout may overhang its tile).  Raises InternalError where the values
-    are linear neither over F2 nor over the integers, nor a multiple of such, nor below a period of a swizzle
-    over one and above it over the other.
+    needed: where the value matters (a layout may overhang its tile).  Values that are linear neither over F2
+    nor over the integers, nor a multiple of such, nor below a period of a swizzle over one and above it over
+    the other, are looked up bit by bit.
     """
     if needed is None:
         needed = np.ones(table.shape, np.bool_)
@@ -37,7 +36,26 @@ def thread_formula(table: Ints, needed: Bools | None = None) -> tuple[str, set[s
         rows = _linear(table // factor, needed)
         if rows is not None:
             return f"{factor} * ({rows[0]})", rows[1]
-    raise InternalError("codegen: no formula for the threads' addresses")
+    return _looked_up(table, needed)
+
+
+def _looked_up(table: Ints, needed: Bools) -> tuple[str, set[str]]:
+    """Each bit of the value out of a word that has it for all lanes, one word a warp: for any table."""
+    least = int(table[needed].min(initial=0))
+    values = np.where(needed, table - least, 0)
+    terms, reads = [str(least)] if least else [], set[str]()
+    for bit in range(int(values.max()).bit_length()):
+        words = [sum(int(v >> bit & 1) << lane for lane, v in enumerate(row)) for row in values]
+        if not any(words):
+            continue
+        word = f"{words[0]:#x}u"
+        if len(set(words)) > 1:
+            of_warps = [f"(warp == {n}) * {w:#x}u" for n, w in enumerate(words) if w]
+            word = f"({' + '.join(of_warps)})"
+            reads.add("warp")
+        reads.add("lane")
+        terms.append(f"(int)({word} >> lane & 1u) * {1 << bit}")
+    return " + ".join(terms) or "0", reads
 
 
 def _linear(table: Ints, needed: Bools) -> tuple[str, set[str]] | None:
