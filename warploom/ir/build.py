@@ -22,6 +22,16 @@ def const(b: Builder, value: int | float | bool, dtype: DType = i32, hint: str =
     return constant
 
 
+def unique(name: str, names: set[str]) -> str:
+    """The name, with a number behind it where `names` has it already; they learn it."""
+    n, candidate = 0, name
+    while candidate in names:
+        n += 1
+        candidate = f"{name}{n}"
+    names.add(candidate)
+    return candidate
+
+
 def for_(
     b: Builder,
     bounds: tuple[Value, Value, Value],

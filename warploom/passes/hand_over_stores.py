@@ -84,7 +84,9 @@ def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:
     )
     if loop is None:
         raise InternalError("hand_over_stores: the consumer has no loop over tiles that stores")
-    stores = [_declare(loop.regions[0], place, consumer.warps, top) for place in places]
+    allocs = (hopper.shared_alloc, hopper.mbarrier_alloc)
+    names_taken = {x.attrs["name"] for x in top.ops if x.kind in allocs}
+    stores = [_declare(loop.regions[0], x, consumer.warps, names_taken, top) for x in places]
     regions = list(o.regions)
     regions[at] = _filling(region, loop, stores)
     tasks = [i for i, t in enumerate(schedule.tasks) if t.role == "store"]
@@ -104,7 +106,7 @@ def _spans(body: Region, place: Value) -> range | None:
     return range(at[0], at[-1] + 1) if at else None
 
 
-def _declare(body: Region, place: Value, warps: int, top: Builder) -> _Store:
+def _declare(body: Region, place: Value, warps: int, names: set[str], top: Builder) -> _Store:
     span = _spans(body, place)
     if span is None or not isinstance(place.type, Shared):
         raise InternalError("hand_over_stores: a store outside of the loop over tiles")
@@ -112,10 +114,13 @@ def _declare(body: Region, place: Value, warps: int, top: Builder) -> _Store:
         x for i in span for x in walk(Region((), (body.ops[i],))) if x.kind is hopper.tma_store
     )
     n = place.type.lead[0] * place.type.lead[1]
-    name = place.hint.removesuffix("_smem")
+    base = place.hint.removesuffix("_smem")  # two stores may have it from one array's kind
     filled, free = (
-        hopper.mbarrier_alloc(top, name=f"{name}_{what}", n=n, count=count, hint=f"{name}_{what}")
-        for what, count in (("filled", warps), ("free", 1))
+        hopper.mbarrier_alloc(top, name=name, n=n, count=count, hint=name)
+        for name, count in (
+            (build.unique(f"{base}_filled", names), warps),
+            (build.unique(f"{base}_free", names), 1),
+        )
     )
     return _Store(place, filled, free, chunks, span)
 

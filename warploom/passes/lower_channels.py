@@ -133,7 +133,7 @@ def _declare(
         if place is None:
             place = hopper.shared_alloc(
                 top,
-                name=_unique(slots_hint, names),
+                name=build.unique(slots_hint, names),
                 lead=(plan.depth,),
                 shape=shape,
                 dtype=t.dtype,
@@ -178,7 +178,7 @@ def _declare(
     empty = readers * ctas
     everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
     suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
-    full_name, empty_name = (_unique(f"{k}{suffix}", names) for k in ("full", "empty"))
+    full_name, empty_name = (build.unique(f"{k}{suffix}", names) for k in ("full", "empty"))
     return Ring(
         via=plan.via,
         tiles=tuple(tiles),
@@ -236,15 +236,6 @@ def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
     if isinstance(source.type, Tile):
         return rings.pointer_pieces(accesses, source, rest, fill.attrs.get("run", ()))[1]
     return accesses.piece_bytes(fill.with_(operands=(source, *rest)), t.shape)
-
-
-def _unique(name: str, names: set[str]) -> str:
-    n, candidate = 0, name
-    while candidate in names:
-        n += 1
-        candidate = f"{name}{n}"
-    names.add(candidate)
-    return candidate
 
 
 def in_place(o: Op, v: Value) -> bool:
