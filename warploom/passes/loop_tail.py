@@ -45,17 +45,19 @@ class Tail:
         early: Iterable[Value],
         late: Iterable[Value],
         is_done: Callable[[Value], bool],
+        slots: Callable[[Op], Iterable[Value]],
         is_cheap: Callable[[Op], bool],
     ) -> Tail:
         """behind: the rest of the loop's block.  early, late: the loop's results, by the stage that makes
-        them.  is_done: is the slot of that index read by stage 0 alone?  is_cheap: is it better to make
-        the op's result twice than to hand it on?"""
+        them.  is_done: does stage 0 alone, of the loop, read the slot of that index?  slots: indices of
+        those that an op reads.  is_cheap: is it better to make the op's result twice than to hand it on?"""
         waits, follows = (
             set(late),
             set(early),
         )  # values that wait for stage 1; that follow from the loop
         made: dict[Value, Op] = {}
         numbers = _numbers(behind)
+        held: set[Value] = set()  # slots that are still read behind the loop
         releases: list[Op] = []
         roots: list[Op] = []
         in_order = True
@@ -64,12 +66,13 @@ class Tail:
             if o.id.endswith(REST):
                 # The producer hands numbers on when these slots are free: they come behind.
                 waits.update(o.results)
+                held.update(slots(o))
                 numbers = set()
             elif in_order and o in numbers and waits.isdisjoint(o.operands):
                 made.update(dict.fromkeys(o.results, o))
                 follows.update(o.results)
                 roots.append(o)
-            elif o.kind is hopper.mbarrier_arrive and in_order and is_done(o.operands[1]):
+            elif _is_release(o, held) and in_order and is_done(o.operands[1]):
                 releases.append(o)
             elif in_order and (_waits_for_stores(o) or (_is_sync(o) and _waits_for_stores(last))):
                 roots.append(o)
@@ -81,6 +84,7 @@ class Tail:
                     roots += [] if is_cheap(o) else [o]
             else:
                 waits.update(o.results)
+                held.update(slots(o))
                 in_order = in_order and not effects(o) & (Effect.WRITE | Effect.SYNC)
         needed = closure(roots, lambda o: [made[v] for v in o.operands if v in made])
         moved = {*releases, *roots}
@@ -110,6 +114,10 @@ def _numbers(behind: Sequence[Op]) -> set[Op]:
     ends = (hopper.mbarrier_wait, hopper.mbarrier_arrive)
     around = [o for o in behind if o.kind in ends and o.operands[1] in at]
     return {*gets, *around, *(o for o in behind if o.kind is control.assume)}
+
+
+def _is_release(o: Op, held: set[Value]) -> bool:
+    return o.kind is hopper.mbarrier_arrive and o.operands[1] not in held
 
 
 def _waits_for_stores(o: Op | None) -> bool:

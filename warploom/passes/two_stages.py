@@ -139,6 +139,7 @@ class TwoStages(ABC):
             [v for v in self.loop.results if v not in late],
             late,
             lambda slot: slot not in done,
+            self.slots,
             lambda o: o.kind in _REMADE,
         )
 
