@@ -199,3 +199,104 @@ def test_groups_that_share_a_tile_keep_to_their_rows(how: str, groups: int) -> N
     meta = {"HOW": how, "num_consumer_groups": 2}
     compiled, _ = road.check_equal(in_place, args, 1, meta, ("late",), levels=True)
     assert compiled.schedule.split.count == groups
+
+
+@wl.jit
+def second_half(o, BM: tl.constexpr, BN: tl.constexpr):
+    m, n = tl.arange(0, BM), tl.arange(0, BN)
+    x = (m[:, None] * BN + n[None, :]).to(tl.float32)
+    y = tl.split(tl.join(x, x + 0.5))[1]
+    both = tl.interleave(x, y)
+    tl.store(o + m[:, None] * BN + n[None, :], tl.maximum(y, 3.0))
+    wide = tl.arange(0, 2 * BN)
+    tl.store(o + BM * BN + m[:, None] * (2 * BN) + wide[None, :], both)
+
+
+@pytest.mark.parametrize("shape", [(64, 48), (16, 96), (64, 80), (128, 24), (32, 112)])
+def test_rows_of_any_length_go_through_shared_memory(shape: tuple[int, int]) -> None:
+    """A row that neither lanes nor warps divide into powers of two has addresses that are looked up."""
+    meta = {"BM": shape[0], "BN": shape[1]}
+    args = [array((3 * shape[0] * shape[1],), np.float32)]
+    compiled, _ = road.check_equal(second_half, args, 1, meta, ("late",))
+    if shape == (64, 48):
+        assert ">> lane & 1u" in compiled.cuda
+
+
+@wl.jit
+def two_results(a, b, c, d, tiles, k):
+    m, n, s = tl.arange(0, 64), tl.arange(0, 16), tl.arange(0, 32)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        rows = tile * 64 + m
+        acc = tl.zeros((64, 16), tl.float32)
+        for at in range(0, k, 32):
+            x = tl.load(a + rows[:, None] * k + (at + s)[None, :])
+            acc = tl.dot(x, tl.load(b + (at + s)[:, None] * 16 + n[None, :]), acc)
+        tl.store(c + rows[:, None] * 16 + n[None, :], acc + 1.0)
+        tl.store(d + rows[:, None] * 16 + n[None, :], tl.minimum(acc, 4.0))
+
+
+def test_a_task_stores_two_arrays() -> None:
+    """Each of the stores handed over has barriers with names of their own."""
+    f16, f32 = np.float16, np.float32
+    results = [array((192, 16), f32), array((192, 16), f32)]
+    args = [filled(ints(192, 64), f16), filled(ints(64, 16), f16), *results, 3, 64]
+    compiled, _ = road.check_equal(two_results, args, 2, {"store_task": True}, road.ORDERS)
+    assert [s.by_task for s in compiled.schedule.stores] == [True, True]
+
+
+@wl.jit
+def watched(a, b, w, c, k, m0):
+    m, n, s = tl.arange(0, 128), tl.arange(0, 64), tl.arange(0, 32)
+    acc = tl.zeros((128, 64), tl.float32)
+    step = 8
+    if m0 > 0:
+        step = 16
+    walk = w + m[:, None] * 64 + tl.arange(0, 8)[None, :]
+    for at in range(0, k, 32):
+        x = tl.load(a + m[:, None] * k + (at + s)[None, :])
+        tl.load(walk, mask=m[:, None] < m0, volatile=True)
+        acc = tl.dot(x, tl.load(b + (at + s)[:, None] * 64 + n[None, :]), acc)
+        walk += step
+    tl.store(c + m[:, None] * 64 + n[None, :], acc)
+    for _ in range(0, k, 32):  # nothing but the load needs this loop
+        tl.load(walk, volatile=True)
+        walk -= step
+
+
+@pytest.mark.parametrize("knobs", [{"num_ctas": 2}, {"num_consumer_groups": 2}], ids=str)
+def test_a_volatile_load_keeps_the_pointers_that_a_loop_carries(knobs: dict[str, Any]) -> None:
+    """What observes memory for nobody stays, with all that its addresses and mask are made from."""
+    f16 = np.float16
+    words = filled(ints(128, 64), np.int16)
+    c = array((128, 64), np.float32)
+    args = [filled(ints(128, 96), f16), filled(ints(96, 64), f16), words, c, 96, 100]
+    compiled, _ = road.check_equal(watched, args, 1, knobs, ("late",), levels=True)
+    schedule = compiled.schedule
+    assert schedule.cluster.ctas == 2 if "num_ctas" in knobs else schedule.split.count == 2
+    assert sum("volatile" in line for line in compiled.ir["PLACED"].splitlines()) >= 2
+
+
+@wl.jit
+def read_again(q, k, v, o, s, tiles, steps):
+    m, n, d = tl.arange(0, 64), tl.arange(0, 32), tl.arange(0, 64)
+    rows = tl.make_tensor_descriptor(q, [32, 192], [256, 1], [32, 64])
+    for tile in range(0, tiles):
+        left = tl.trans(rows.load([0, tile * 64]))
+        acc = tl.zeros((64, 64), tl.float32)
+        for i in range(0, steps):
+            at = i * 32 + n
+            p = tl.dot(left, tl.load(k + n[:, None] * 64 + at[None, :]))
+            p = tl.minimum(tl.maximum(p, -2.0), 2.0).to(tl.float8e5)
+            acc = tl.dot(p, tl.load(v + at[:, None] * 64 + d[None, :]), acc)
+        tl.store(s + tile * 64 + m, tl.max(left.to(tl.float32), axis=1))
+        tl.store(o + (tile * 64 + m)[:, None] * 64 + d[None, :], acc)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_slot_that_is_read_behind_a_chain_is_released_behind_that(steps: int) -> None:
+    """A release moves in front of the last dots of an overlapped loop where nothing behind reads the slot."""
+    f8 = ml_dtypes.float8_e5m2
+    q, k, v = filled(ints(32, 192), f8, pad=64), filled(ints(32, 64), f8), filled(ints(64, 64), f8)
+    args = [q, k, v, array((192, 64), np.float32), array((192,), np.float32), 3, steps]
+    compiled, _ = road.check_equal(read_again, args, 1, {}, road.ORDERS)
+    assert compiled.schedule.overlaps

@@ -71,6 +71,13 @@ def effects(o: Op) -> Effect:
     return effect
 
 
+def must_run(o: Op) -> bool:
+    """Whether the op itself, apart from its regions, does something though nobody uses its results: it
+    writes, synchronises, or observes memory (a volatile load).  Whoever keeps what is needed keeps these and
+    all that their operands are made from."""
+    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC) or o.attrs.get("volatile"))
+
+
 def is_pure(o: Op) -> bool:
     """Whether the op only computes its results, so that it may be dropped, cloned or merged.  A `while`
     is not (it may not end), nor is a yield."""

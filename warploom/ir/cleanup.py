@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from warploom.errors import InternalError
-from warploom.ir.analysis import backward_slice, effects, is_pure
-from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
+from warploom.ir.analysis import backward_slice, effects, is_pure, must_run
+from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
@@ -101,9 +101,7 @@ def drop_dead(func: Func) -> Func:
 
 def is_droppable(o: Op) -> bool:
     """Whether the op may go where nothing uses its results."""
-    if o.kind in (control.while_, control.yield_) or o.attrs.get("volatile"):
-        return False
-    if o.kind.effect & (Effect.WRITE | Effect.SYNC):
+    if o.kind in (control.while_, control.yield_) or must_run(o):
         return False
     return all(is_droppable(i) for r in o.regions for i in r.ops[:-1])
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
 from warploom.ir import build
+from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
@@ -30,8 +31,6 @@ from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import Target
-
-_EFFECTS = Effect.WRITE | Effect.SYNC
 
 
 def partition_code(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -58,7 +57,7 @@ class _Partition:
         plain = [o for o in self.structure.ops if not o.regions and o.kind is not control.yield_]
         self.demand = Demand(self.structure, {o: o.tasks for o in plain})
         for o in plain:
-            if o.kind.effect & _EFFECTS and o.kind is not task.channel:
+            if must_run(o) and o.kind is not task.channel:
                 for t in sorted(o.tasks):
                     self.demand.run(o, t)
         if self.demand.crossings:

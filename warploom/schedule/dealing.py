@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from warploom.ir.analysis import backward_slice, sources
-from warploom.ir.core import Effect, Op
+from warploom.ir.analysis import backward_slice, must_run, sources
+from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
 from warploom.schedule.access import Accesses
@@ -65,8 +65,7 @@ def why_not(loop: Op, accesses: Accesses, demand: Demand, mine: Callable[[Op], b
             continue
         if o in aliased:
             return f"{o.id} reads or writes what the kernel also writes or reads"
-        ordered = bool(o.kind.effect & (Effect.WRITE | Effect.SYNC) or o.attrs.get("volatile"))
-        if not ordered or o.kind in _PROMISES:
+        if not must_run(o) or o.kind in _PROMISES:
             continue
         if structure.within(o, body) is None:
             return f"{o.id} stands outside the loop, where every group would do it"

@@ -21,8 +21,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
-from warploom.ir.analysis import effects, is_pure
-from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
+from warploom.ir.analysis import is_pure, must_run
+from warploom.ir.core import Builder, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.access import Accesses
@@ -79,7 +79,7 @@ def dropping(
 
 def _check_effects(loop: Op, mine: Callable[[Op], bool]) -> None:
     for o in walk(loop.regions[0]):
-        if mine(o) and o.kind not in _PROMISES and effects(o) & (Effect.WRITE | Effect.SYNC):
+        if mine(o) and o.kind not in _PROMISES and any(map(must_run, walk(Region((), (o,))))):
             raise UsedError(f"{o.id} is in it")
 
 

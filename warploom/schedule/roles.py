@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warploom.errors import CompileError, Loc
-from warploom.ir.core import Effect, Op, Value
+from warploom.ir.analysis import must_run
+from warploom.ir.core import Op, Value
 from warploom.ir.ops import control, hopper, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
@@ -266,8 +267,7 @@ class _Assigner:
         return maker.id if maker is not None else "a value"
 
     def anchored(self, o: Op) -> bool:
-        effects = (Effect.WRITE | Effect.SYNC) & o.kind.effect
-        fixed = o.kind is tile.dot or bool(effects) or bool(o.attrs.get("volatile"))
+        fixed = o.kind is tile.dot or must_run(o)
         return fixed or (o.kind in (tile.load, tile.load_box) and o in self.subject.aliased)
 
     def blocked(self, demand: Demand, loads: list[Op], numbers: Numbers) -> set[Op]:

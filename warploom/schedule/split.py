@@ -56,6 +56,13 @@ class Split:
             elif self.mine(o) and o.kind is control.while_:  # it stays, whoever needs its results
                 self._enclose(o)
                 self._push(o.regions[0].yielded[0], None, o)
+        self._settle()
+        for o in self.structure.ops:  # so does what observes memory for nobody, with its addresses
+            if self.mine(o) and o.attrs.get("volatile") and not self.versions.get(o.result):
+                self._push(o.result, self.forward.get(o.result), o)
+                self._settle()
+
+    def _settle(self) -> None:
         while self._work:
             self._want(*self._work.pop())
 
