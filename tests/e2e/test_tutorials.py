@@ -32,12 +32,16 @@ def lead(a: Any) -> int:
     return int(a.strides[0]) // int(a.itemsize)
 
 
-def proved(compiled: CompiledKernel, specialized: bool) -> None:
+def proved(compiled: CompiledKernel, specialized: bool, open_places: str = "") -> None:
+    """open_places: what stores' places follow from that no launch tells by its numbers alone."""
     assert compiled.schedule.specialized == specialized
     report = compiled.check()
-    # Places that follow from loaded sizes, or from a counter of the epilogue's own, are not decided yet.
-    places = [u for u in report.unproved if "the place depends on" in u.reason]
-    assert not report.failures and report.unproved == places, str(report)
+    if not open_places:
+        assert report.ok, str(report)
+        return
+    assert not report.failures, str(report)
+    found = [re.search(r"the place depends on .*\b(\w+) \(line", u.reason) for u in report.unproved]
+    assert [m and m[1] for m in found] == [open_places], str(report)
 
 
 @pytest.mark.parametrize("groups", [None, 2, 0])
@@ -68,7 +72,8 @@ def test_persistent_matmul(subtile: bool, ws: bool) -> None:
     compiled, found = road.check_equal(tutorials.matmul_persistent, args, 3, meta)
     wanted = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_array_equal(found[2], wanted.astype(np.float32).astype(BF16))
-    proved(compiled, ws)
+    # The grid has to be NUM_SMS programs at most, which nothing in the kernel says.
+    proved(compiled, ws, "tile_id_c")
     assert {s.via for s in compiled.schedule.stores} == {"tma"}
 
 
@@ -96,7 +101,7 @@ def test_grouped_matmul(knobs: dict[str, int]) -> None:
         (x.astype(np.float64) @ y.astype(np.float64)).ravel() for x, y in zip(a, b, strict=True)
     ]
     np.testing.assert_array_equal(found[2], np.concatenate(wanted))
-    proved(compiled, knobs.get("num_consumer_groups") != 0)
+    proved(compiled, knobs.get("num_consumer_groups") != 0, "gn")  # sizes that are loaded
     assert bool(re.search(r"cp_async(_if)?<16>\(", compiled.cuda)) == bool(knobs.get("ALIGNED"))
 
 

@@ -118,6 +118,8 @@ class _Collector:
             phase += 1
 
     def _region(self, region: Region, *guards: Poly) -> None:
+        if any(g.constant == 0 for g in guards):
+            return  # it is never executed
         before = len(self.guards)
         self.guards += guards
         for o in region.ops:
