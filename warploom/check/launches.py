@@ -32,7 +32,7 @@ def examples(func: Func, searched: Sequence[Case]) -> list[Case]:
     found = []
     for factor in FACTORS:
         more = {i: factor * int(largest.args[i]) for i in free}
-        case = steering.case(largest.values, more)
+        case = steering.case(largest.values[: len(func.params) + 1], more)
         grids = (case.grid,) if steering.has_own_grid else map(tuple, _grids(axes))
         found += [Case(case.args, grid) for grid in grids]
     return list({c.key: c for c in found}.values())
