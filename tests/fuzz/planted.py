@@ -1,6 +1,6 @@
 """Planted miscompilations: how strong the fuzzer is.
 
-    python -m tests.fuzz.planted [--limit 2000] [--jobs N] [--only NAME] [--out FILE]
+    python -m tests.fuzz.planted [--limit 2500] [--jobs N] [--only NAME] [--out FILE]
 
 Each plant makes one pass wrong in a way that the verifier may not see.  The random kernels are run until one fails
 that is right without the plant; docs/fuzzing.md has the table.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -292,9 +293,27 @@ PLANTS = (
 )  # fmt: skip
 
 
-def hunt(plant: Plant, seed: int, folder: Path) -> str:
-    """How the kernel of a seed fails with the plant installed; "" where it doesn't."""
-    return v.kind if (v := judge(Case(draw(seed)), folder, orders=1)).failed else ""
+class _LateError(BaseException):
+    """A kernel took too long (no Exception, which `judge` would take for the kernel's)."""
+
+
+def hunt(plant: Plant, seed: int, folder: Path, limit: int = 60) -> str:
+    """How the kernel of a seed fails with the plant installed; "" where it doesn't.  Runs in a process's main
+    thread: what takes longer than `limit` seconds (the longest that is right takes 4) hangs."""
+
+    def late(*_: Any) -> None:
+        raise _LateError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit)
+    try:
+        verdict = judge(Case(draw(seed)), folder, orders=1)
+    except _LateError:
+        return "hang"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return verdict.kind if verdict.failed else ""
 
 
 def search(t: Task, folder: Path, limit: int) -> dict[str, Any]:
@@ -348,7 +367,7 @@ def main() -> None:
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--limit", type=int, default=2000, help="kernels a plant")
+    p.add_argument("--limit", type=int, default=2500, help="kernels a plant")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     p.add_argument("--only", action="append", help="the names of plants")
     p.add_argument("--seconds", type=float, default=3600, help="a plant's time limit")
