@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.explicit.broken.store import Store
 from tests.explicit.language import SplitSum
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom import Script, autotune
-from warploom.errors import CompileError, LaunchError
+from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.language import cdiv, float32, int32
 from warploom.runtime import compiled, launch, workspace
 from warploom.runtime import script as of_scripts
@@ -31,6 +32,22 @@ class Scale(Script):
         self.attrs.warps = 1
         at = self.blockIdx.x * self.block + self.arange(0, self.block)
         self.store(x_ptr + at, self.load(x_ptr + at, at < n) * by, at < n)
+
+
+class Hashed(Script):
+    """Hangs for the few n whose hash is 4242."""
+
+    def __call__(self, x_ptr: ~float32, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        done = self.mbarrier.alloc([1])
+        with self.thread_group(0, 32), self.single_thread():
+            if n * 7919 % 100003 != 4242:
+                self.mbarrier.arrive(done)
+        with self.thread_group(32, 32):
+            self.mbarrier.wait(done, 0)
+            at = self.arange(0, 32)
+            self.store(x_ptr + at, self.load(x_ptr + at) + 1.0)
 
 
 @pytest.fixture
@@ -156,6 +173,24 @@ def test_a_broken_kernel_never_reaches_the_gpu(
     monkeypatch.setenv("WARPLOOM_CHECK", "0")
     Store("no proxy fence")(x, y, 64, 64)
     assert len(driver.launches) == 1
+
+
+def test_what_is_not_proved_is_warned_of_and_refused_if_strict(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.params = 2
+    script, args = Hashed(), (GpuArray(1 << 20, (64,)), 64)
+    with pytest.warns(WarploomWarning, match="the mbarrier_arrive depends on an argument"):
+        script(*args)
+    assert len(driver.launches) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        script(*args)  # once a kernel
+    monkeypatch.setenv("WARPLOOM_CHECK", "strict")
+    with pytest.raises(CompileError, match="WARPLOOM_CHECK=strict refuses") as refused:
+        Hashed()(*args)
+    assert refused.value.code == "not-proved"
+    assert len(driver.launches) == 2
 
 
 def test_stacked_autotune_runs_the_first_schedule_on_the_cpu() -> None:

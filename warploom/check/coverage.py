@@ -14,11 +14,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs, Steering
+from warploom.check.cases import MOST_PROGRAMS, NOT_CONFLUENT, UNFIT, Case, Runs, Steering
 from warploom.check.dependence import Condition, Dependence, Source, in_words
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Unproved
 from warploom.check.solve import Course, Solver, Wish
+from warploom.check.trips import Parting, partings
 from warploom.ir.analysis import loops
 from warploom.ir.core import Op
 from warploom.ir.ops import control
@@ -28,7 +29,6 @@ from warploom.sim.outline import Forced
 from warploom.sim.report import SimError, StepLimit
 
 MOST_WISHES = 10  # inputs that are tried to turn one condition
-MOST_PROGRAMS = 16  # of an input, that are run
 MOST_PAIRS = 16  # pairs of conditions that are turned together
 MOST_STEPS = 20_000  # of all inputs that are tried, of the scheduler
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
@@ -55,10 +55,6 @@ class Checker(Protocol):
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
 
-    def has_run(self, case: Case) -> bool: ...
-
-    def is_refused(self, case: Case) -> bool: ...
-
 
 class Coverage:
     """Completes the runs of a checker, and says what stays open."""
@@ -69,17 +65,20 @@ class Coverage:
         self.checker, self.dependence, self.steering = checker, dependence, steering
         self.runs, self.report = checker.runs, checker.report
         self.solver = Solver(dependence, steering)
+        self.parted: list[Parting] = []
+        self._begun = 0  # steps that were taken before the search
         self.around = loops(dependence.func.body)
         self.cases = cases
         self._constant: dict[Condition, bool] = {}
-        self._asked: set[tuple[Op, bool]] = set()  # outcomes at inputs that were run
 
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
+        self._begun = self.runs.taken
         for condition in self.dependence.conditions:
             self._turn(condition)
             if self.report.failures:
                 return
+        self._part()
         self._turn_pairs()
         self._fill()
         self._lengthen()
@@ -102,6 +101,14 @@ class Coverage:
                     f"more than {trips} iterations"
                 )
                 self._open(Unproved(reason, loop.loc))
+        for parting in self.parted:
+            at = (
+                f"{parting.other.loc.file}:{parting.other.loc.line}"
+                if parting.other.loc
+                else "another"
+            )
+            reason = f"this loop and the one at {at}, of another task, do not run equally often"
+            self._open(Unproved(reason, parting.one.loc))
         for event, value, sources in self.dependence.operands:
             counts = self.dependence.counts(value)
             if sources & ~(Source.TURN | Source.ARGUMENT | Source.PROGRAM) or (
@@ -134,7 +141,7 @@ class Coverage:
             enough = enough if most is None else min(most, enough)
             least = self.steering.least(self.cases[0])
             rich = self.checker.rich or self.cases[0]
-            for base in (rich, least, self.longest):
+            for base in dict.fromkeys((least, rich, self.longest)):
                 if self._is_long(loop):
                     break
                 for wish in self._longer(loop, enough, base):
@@ -148,8 +155,10 @@ class Coverage:
             yield from self.solver.trips(loop, trips, base)
             return
         for i in self.steering.free:
-            for factor in (1, 8, 64):
-                yield from (Wish({i: n}, {}) for n in self.steering.allowed(i, factor * trips)[-1:])
+            # Each program has its first tile before one draws a second one.
+            programs = math.prod(self.steering.case(base.values, {i: 64 * trips}).grid)
+            for n in (trips, programs + trips, 8 * trips, 64 * trips):
+                yield from (Wish({i: m}, {}) for m in self.steering.allowed(i, n)[-1:])
 
     def _is_long(self, loop: Op) -> bool:
         """Was it run for as long as it takes, or as often as it ever is?"""
@@ -170,6 +179,16 @@ class Coverage:
         self.report.runs_at_most.setdefault(loop_name(loop), most)
         return True
 
+    def _part(self) -> None:
+        """Runs inputs at which loops of different tasks run unequally often."""
+        base = self.steering.least(self.cases[0])
+        for parting in partings(self.dependence, self.solver, base):
+            for wish in parting.wishes:
+                self._try(base, wish)
+                if self.report.failures:
+                    return
+            self.parted.append(parting)
+
     # ---- conditions
 
     @property
@@ -179,7 +198,7 @@ class Coverage:
 
     def _seen(self, condition: Condition) -> int:
         both = {(condition.op, True), (condition.op, False)}
-        return len(both & (self._asked | set(self.runs.outcomes)))
+        return len(both & self.runs.outcomes.keys())
 
     def _is_covered(self, condition: Condition) -> bool:
         return self._seen(condition) == 2 or not self._is_run(condition)
@@ -266,15 +285,9 @@ class Coverage:
         case, programs = self._made(base, wish)
         if case is None:
             return
-        if self.checker.runs.taken > MOST_STEPS:
+        if self.runs.taken - self._begun > MOST_STEPS:
             return
         self.checker.run(case, programs)
-        told = self.checker.has_run(case) or self.checker.is_refused(case)
-        for condition in self.dependence.conditions if told else ():
-            if not condition.sources & (Source.TURN | Source.TILE):
-                outcome = self.solver.outcome(condition, case, wish)
-                if outcome is not None:  # where the run did not come to it, it does not there
-                    self._asked.add((condition.op, outcome))
         for i in wish.numbers:
             if i > self.steering.grid and not self.report.failures:
                 at = i - self.steering.grid - 1
@@ -299,9 +312,6 @@ class Coverage:
             programs = math.prod(case.grid)
             if programs > MOST_PROGRAMS:
                 return case, tuple(sorted({0, at, programs - 1}))
-        programs = math.prod(case.grid)
-        if programs > MOST_PROGRAMS:
-            return case, tuple(sorted({0, 1, programs // 2, programs - 1}))
         return case, ()
 
     def _words(self) -> None:

@@ -62,7 +62,8 @@ EVENTS: frozenset[OpKind] = (
     - _PLACES
 )
 COMPARISONS = frozenset((arith.lt, arith.le, arith.gt, arith.ge, arith.eq, arith.ne))
-_CONNECTIVES = frozenset((arith.and_, arith.or_, arith.xor, arith.not_, arith.select, arith.const))
+CONNECTING = frozenset((arith.and_, arith.or_, arith.xor, arith.select))
+_CONNECTIVES = CONNECTING | frozenset((arith.not_, arith.const))
 _STRUCTURE = frozenset(
     (task.ring_next, task.replica_id, cluster.cta_rank, cluster.cta_id, arith.const)
 )
@@ -196,16 +197,20 @@ class Dependence:
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The comparisons, and other scalar i1s, that decide events and hang on an input."""
-        found = []
+        """The comparisons, and other scalar i1s, that decide events and hang on an input; then what connects
+        several of them: an outcome of `a and b` is more than one of each."""
+        found, connected = list[Condition](), list[Condition]()
         for v, event in self.needed.items():
             o = self.made.get(v)
-            if o is None or o.kind in _BRANCHES or v.type != Scalar(i1) or o.kind in _CONNECTIVES:
+            if o is None or o.kind in _BRANCHES or v.type != Scalar(i1):
+                continue
+            if o.kind in _CONNECTIVES and o.kind not in CONNECTING:
                 continue
             sources = self.sources(v)
             if sources:
-                found.append(Condition(v, o, sources, event))
-        return tuple(found)
+                kept = connected if o.kind in CONNECTING else found
+                kept.append(Condition(v, o, sources, event))
+        return tuple(found + connected)
 
     @cached_property
     def operands(self) -> tuple[tuple[Op, Value, Source], ...]:
@@ -285,11 +290,17 @@ class Dependence:
         """Where a value comes from, by way of all that it is computed from."""
         if v not in self._memo:
             found = Source.NOTHING
-            for x in closure([v], self.flow_of):
+            for x in closure([v], self._behind):
                 if not isinstance(x.type, Pointer):
                     found |= self.own(x)
             self._memo[v] = found
         return self._memo[v]
+
+    def _behind(self, v: Value) -> tuple[Value, ...]:
+        """What a value flows from, and the condition that chooses it."""
+        owner = self._owner.get(v)
+        chosen = owner.operands[:1] if owner is not None and owner.kind is control.if_ else ()
+        return (*self.flow_of(v), *chosen)
 
     def own(self, v: Value) -> Source:
         """What one value brings in by itself."""

@@ -64,6 +64,8 @@ JOINT_SEARCHED = (
     4  # inputs that are searched for get so small a part: other programs' words are varied, too
 )
 
+TOGETHER = "programs that share words of global memory, together"
+
 
 def check(
     func: Func,
@@ -106,6 +108,7 @@ def check(
             checker.run(case)
     report = checker.report
     checker.judge_loops()
+    checker.judge_together()
     add_global_memory(report, func, given, found)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
@@ -129,19 +132,17 @@ class _Checker:
         self._done: dict[tuple[Any, ...], Case] = {}  # what was run
         self.rich: Case | None = None  # the shortest of the inputs at which most is done
         self._richest = (0, 0)
-        self._refused: set[tuple[Any, ...]] = set()
-        self._ended: set[tuple[Any, ...]] = set()  # to the end
         self.recurrences = recurrences
         self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None:
-        """Runs an input: all programs of its grid, or these."""
+        """Runs an input: all programs of its grid that may differ, or these."""
         if case.key in self._done or self.report.failures:
             return
         self._done[case.key] = case
         words, trips = case.describe(self.func), dict[str, set[int]]()
         try:
-            for program in programs or range(math.prod(case.grid)):
+            for program in programs or self.runs.programs(case):
                 result = self._program(case, program)
                 if result is None:
                     return
@@ -157,17 +158,8 @@ class _Checker:
         except StepLimit as e:
             self.report.notes.append(f"{words}: {e.message}; left out")
         else:
-            self._ended.add(case.key)
             sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
             self.report.runs.append(Run(words, sorted_trips))
-
-    def has_run(self, case: Case) -> bool:
-        """Whether an input was run to its end."""
-        return case.key in self._ended
-
-    def is_refused(self, case: Case) -> bool:
-        """Whether the program refuses an input, by an assumption."""
-        return case.key in self._refused
 
     def _note_longest(self, case: Case, result: SimReport) -> None:
         """Keeps for each loop the first of the cases that do the most different things for the longest."""
@@ -209,6 +201,18 @@ class _Checker:
             for name in r.not_recurring:
                 r.unproved.append(Unproved(f"{name}: no recurrence was seen of longer loops"))
 
+    def judge_together(self) -> None:
+        """Programs that share words were run together in all orders at one input at least."""
+        together = [e for e in self.report.explored if e.why == TOGETHER]
+        if together and not any(e.is_complete for e in together):
+            self.report.unproved.append(
+                Unproved(
+                    f"{TOGETHER}: {sum(e.interleavings for e in together)} interleavings were explored and "
+                    "none fails, but of no input all",
+                    self.func.loc,
+                )
+            )
+
     def _program(self, case: Case, program: int) -> SimReport | None:
         """One program of a case: shown to be right, or what is wrong with it is in the report (None)."""
         result: SimReport | SimError
@@ -219,7 +223,6 @@ class _Checker:
         except SimError as error:
             result = error
         if isinstance(result, SimError) and self.is_searched and result.code in UNFIT:
-            self._refused.add(case.key)
             return None
         if isinstance(result, SimError) and self._is_known(result):
             return None
@@ -281,9 +284,8 @@ class _Checker:
     def _together(self, case: Case) -> None:
         """All programs of a small grid, which are right by themselves, as they share global memory."""
         words = case.describe(self.func)
-        why = "programs that share words of global memory, together"
         if min(self.joint_states_left, self.joint_steps_left) <= 0:
-            self.report.explored.append(Explored(words, why, 0, 0, False))
+            self.report.explored.append(Explored(words, TOGETHER, 0, 0, False))
             return
         run = simulation(self.func, case, None, False)
         found = explore(run, self.joint_states_left, max_steps=self.joint_steps_left)
@@ -295,7 +297,7 @@ class _Checker:
             self.report.failures.append(Failure(shortest.error, interleaving))
             return
         n, m = found.interleavings, found.states
-        self.report.explored.append(Explored(words, why, n, m, found.is_complete))
+        self.report.explored.append(Explored(words, TOGETHER, n, m, found.is_complete))
 
     def _why(self, first: SimReport | SimError) -> str:
         if isinstance(first, SimError):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from warploom.check.cases import Case, Steering
-from warploom.check.dependence import Condition, Dependence
+from warploom.check.dependence import CONNECTING, Condition, Dependence, Source
 from warploom.ir.analysis import closure, defined
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
@@ -26,6 +26,7 @@ from warploom.sim.evaluate import PURE, prepared
 DEEPEST = 24  # ops that are followed back from a condition
 SWEEP = 1024  # iterations for which a condition on constants is told without a run
 
+FEW, MOST_OF_AN_ATOM = 4, 16  # ways that are tried to bring about a part of a condition
 LARGEST, SMALLEST = 1 << 14, 64  # constants for which samples say something
 SAMPLES = 4096  # inputs at which a loop's trips are told
 
@@ -138,6 +139,10 @@ class Solver:
     def turning(self, condition: Condition, case: Case) -> Iterator[Wish]:
         """What an input must have, beside what `case` has, for the condition to turn there perhaps."""
         o = condition.op
+        if o.kind in CONNECTING:
+            for wanted in (True, False):
+                yield from self._making(condition.value, wanted, case, Wish({}, {}))
+            return
         if len(o.operands) != 2 or o.kind not in _COMPARED:
             for n in (0, 1):
                 yield from self.reach(condition.value, n, case)
@@ -153,6 +158,42 @@ class Solver:
         for wishes, swept in self._sweeps((condition.value,), case) if now is not None else ():
             unlike = np.flatnonzero(swept[0] != now)
             yield from (wishes(int(i)) for i in unlike[:1])
+
+    def _making(self, v: Value, wanted: bool, case: Case, wish: Wish) -> Iterator[Wish]:
+        """What an input must have, beside what is wished for already, for an i1 to come to this: comparison
+        by comparison, all of a conjunction, one of a disjunction."""
+        o = self.dependence.made.get(v)
+        if o is None:
+            return
+        sources = self.dependence.sources(v)
+        if Source.TURN not in sources and self._comes_to(v, wanted, case, wish):
+            yield wish
+            return
+        if o.kind is arith.not_:
+            yield from self._making(o.operands[0], not wanted, case, wish)
+        elif o.kind in (arith.and_, arith.or_):
+            x, y = o.operands
+            if (o.kind is arith.and_) == wanted:
+                for one in itertools.islice(self._making(x, wanted, case, wish), FEW):
+                    yield from itertools.islice(self._making(y, wanted, case, one), FEW)
+            else:
+                yield from self._making(x, wanted, case, wish)
+                yield from self._making(y, wanted, case, wish)
+        elif o.kind in CONNECTING:  # an xor or a select: each outcome of each part
+            for x, outcome in itertools.product(o.operands, (True, False)):
+                yield from itertools.islice(self._making(x, outcome, case, wish), FEW)
+        else:
+            atom = Condition(v, o, sources, o)
+            base = self.steering.case(case.values, wish.numbers)
+            for more in itertools.islice(self.turning(atom, base), MOST_OF_AN_ATOM):
+                both = wish.and_(more)
+                if Source.TURN in sources or self._comes_to(v, wanted, case, both):
+                    yield both
+
+    def _comes_to(self, v: Value, wanted: bool, case: Case, wish: Wish) -> bool:
+        """Whether an i1 is so at an input with what is wished for; yes where that can't be told."""
+        found = self.value(v, self.steering.case(case.values, wish.numbers), self._ids(wish))
+        return found is None or bool(found) is wanted
 
     def outcome(self, condition: Condition, case: Case, wish: Wish) -> bool | None:
         """A condition at an input, in the program that is wished for; None where that can't be told."""
@@ -198,7 +239,10 @@ class Solver:
             yield from self._iteration(self._loop_of[v], n, case, depth)
             return
         o = self.dependence.made.get(v)
-        if o is None or o.kind in (control.for_, control.while_, control.if_, hopper.shared_get):
+        if o is not None and o.kind is control.if_:
+            yield from self._chosen(o, o.results.index(v), n, case, depth)
+            return
+        if o is None or o.kind in (control.for_, control.while_, hopper.shared_get):
             behind = self.dependence.flow.get(v, ())
             for x in behind[1:] if o is not None and o.kind is hopper.shared_get else behind:
                 yield from self.reach(x, n, case, depth + 4)
@@ -216,6 +260,21 @@ class Solver:
                         yield Wish({self.steering.array(array.hint): n}, {})
             case _:
                 yield from self._backwards(o, n, case, depth + 1)
+
+    def _chosen(self, o: Op, result: int, n: int, case: Case, depth: int) -> Iterator[Wish]:
+        """The arm of an `if` that gives n, or one made to, and the condition that chooses it."""
+        for wanted, r in zip((True, False), o.regions, strict=True):
+            given = r.yielded[result]
+            if self.value(given, case) == n:
+                yield from itertools.islice(
+                    self._making(o.operands[0], wanted, case, Wish({}, {})), FEW
+                )
+            else:
+                for wish in itertools.islice(self.reach(given, n, case, depth + 4), FEW):
+                    yield wish
+                    yield from itertools.islice(
+                        self._making(o.operands[0], wanted, case, wish), FEW
+                    )
 
     def _backwards(self, o: Op, n: int, case: Case, depth: int) -> Iterator[Wish]:
         """Through an op of arithmetic, by way of each operand, the others being what they are."""
@@ -342,12 +401,23 @@ class Solver:
 
     def _drawn_trips(self, loop: Op, case: Case) -> tuple[Any, dict[int, Any], dict[int, Any]]:
         """How often a loop runs at many inputs."""
-        given, numbers, ids = self._draw(loop.operands[:3], case)
-        lo, hi, by = (self.value(v, case, given) for v in loop.operands[:3])
-        if lo is None or hi is None or by is None:
-            return None, {}, {}
-        found = np.broadcast_to(-(-(hi - lo) // np.maximum(by, 1)), (SAMPLES,)).clip(0)
-        return found, numbers, ids
+        counts, numbers, ids = self.trips_at_many([loop], case)
+        return counts.get(loop), numbers, ids
+
+    def trips_at_many(
+        self, loops: Sequence[Op], case: Case
+    ) -> tuple[dict[Op, Any], dict[int, Any], dict[int, Any]]:
+        """How often loops run at the same many inputs, where that can be told, and these inputs: the numbers
+        of variables, and of programs."""
+        bounds = [v for o in loops for v in o.operands[:3]]
+        given, numbers, ids = self._draw(bounds, case)
+        counts = dict[Op, Any]()
+        for o in loops:
+            lo, hi, by = (self.value(v, case, given) for v in o.operands[:3])
+            if lo is not None and hi is not None and by is not None:
+                n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
+                counts[o] = np.broadcast_to(n, (SAMPLES,)).clip(0)
+        return counts, numbers, ids
 
     def _order(self, v: Value) -> int:
         """A fixed order of values, so that the same is drawn each time."""

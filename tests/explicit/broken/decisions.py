@@ -65,6 +65,10 @@ class Product(Script):
             end: int32 = k
             if self.is_loaded:
                 end = self.load(flag_ptr) * k
+            if case == "one trip fewer for every 64":
+                end = k - 64 * (k // 4096)
+            if case == "at most 50 trips":
+                end = min(k, 64 * 50)
             for at in range(0, end, 64):
                 if case == "late wait":
                     if at != 64 * 40:
@@ -77,6 +81,9 @@ class Product(Script):
                         self.mbarrier.wait(full[slot], phase)
                 elif case == "wait hangs on two arguments":
                     if (m < 128) | (k < 512):
+                        self.mbarrier.wait(full[slot], phase)
+                elif case == "wait hangs on three arguments":
+                    if not ((m == 192) & (n == 384) & (k > 1000)):
                         self.mbarrier.wait(full[slot], phase)
                 elif case == "wait hangs on memory":
                     if self.load(flag_ptr) == 0:
@@ -98,6 +105,9 @@ class Product(Script):
                         self.mbarrier.wait(full[slot], phase)
                 if case == "again where an argument says so":  # noqa: SIM102
                     if m == 192:
+                        self.mbarrier.wait(full[slot], phase)
+                if case == "again where three arguments say so":  # noqa: SIM102
+                    if (m == 192) & ((n == 384) | (k > 1000)):
                         self.mbarrier.wait(full[slot], phase)
                 if case == "again in one block":  # noqa: SIM102
                     if self.blockIdx.x == 7:
@@ -124,10 +134,25 @@ class Product(Script):
                 elif case == "arrival hangs on the block and an argument":
                     if (self.blockIdx.x != 3) | (n != 384):
                         self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival hangs on three arguments":
+                    if not ((m == 192) & (n == 384) & (k > 1000)):
+                        self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival hangs on conditions in conditions":
+                    skipped: int32 = 0
+                    if m == 192:  # noqa: SIM102
+                        if n == 384:  # noqa: SIM102
+                            if k > 1000:
+                                skipped = 1
+                    if skipped == 0:
+                        self.mbarrier.arrive(empty[slot], by="warp")
                 elif case == "arrival hangs on memory":
                     if self.load(flag_ptr) == 0:
                         self.mbarrier.arrive(empty[slot], by="warp")
                 elif case != "loaded bound, no arrival":
                     self.mbarrier.arrive(empty[slot], by="warp")
-                slot, phase = self.ring_next(slot, phase, 3)
+                if case == "next slot hangs on three arguments":
+                    if not ((m == 192) & (n == 384) & (k > 1000)):
+                        slot, phase = self.ring_next(slot, phase, 3)
+                else:
+                    slot, phase = self.ring_next(slot, phase, 3)
             self.store_global(g_c, acc.to(bfloat16), offsets=[row, col])
