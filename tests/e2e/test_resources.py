@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e import fuzz, kernels, road, variants
+from tests.e2e import kernels, road, variants
 from tests.e2e.gemms import Gemm
+from tests.fuzz.case import Case
+from tests.fuzz.draw import draw
 from warploom.runtime.compiled import CompiledKernel, resources_fit
 from warploom.target import SM_90A
 
@@ -120,14 +122,14 @@ def test_other_kernels(
     clean(kernel.compile(signature, constexprs, **knobs), 255 if not groups else THREE_GROUPS)
 
 
-@pytest.mark.parametrize("seed", [2007, 2010])
+@pytest.mark.parametrize("seed", [13, 16])
 def test_random_kernels(seed: int, tmp_path: Path) -> None:
-    """Of 2007 the accumulator starts with bits from memory (C7514 once), 2010 has two accumulators."""
-    drawn = fuzz.draw(seed)
+    """Kernels with dots, of 16 two in a chain with operands in registers."""
+    case = Case(draw(seed))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*not-as-asked")
-        compiled = road.compile_for(
-            drawn.kernel(tmp_path), drawn.args, drawn.grid, {**drawn.meta, **drawn.knobs}
+        compiled = case.load(tmp_path).compile_for(
+            *case.arguments(case.data), grid=case.kernel.grid, **case.kernel.knobs
         )
     assert compiled.resources.problems() == ()
 
