@@ -157,7 +157,7 @@ class Coverage:
         for i in self.steering.free:
             # Each program has its first tile before one draws a second one.
             programs = math.prod(self.steering.case(base.values, {i: 64 * trips}).grid)
-            for n in (trips, programs + trips, 8 * trips, 64 * trips):
+            for n in (trips, programs + trips, programs + 2 * trips, 8 * trips, 64 * trips):
                 yield from (Wish({i: m}, {}) for m in self.steering.allowed(i, n)[-1:])
 
     def _is_long(self, loop: Op) -> bool:
