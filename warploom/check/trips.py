@@ -17,6 +17,7 @@ import numpy as np
 from warploom.check.cases import Case
 from warploom.check.dependence import Dependence, Source
 from warploom.check.solve import SAMPLES, Solver, Wish
+from warploom.ir.analysis import loops as loops_around
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import control, task
 
@@ -36,12 +37,16 @@ class Parting:
 def partings(dependence: Dependence, solver: Solver, case: Case) -> Iterator[Parting]:
     """The pairs of loops that part, where each is without a partner in the other's task."""
     tasks = [o for o in walk(dependence.func.body) if o.kind is task.tasks]
+    around = loops_around(dependence.func.body)
     for tasks_op in tasks:
         loops = [_deciding(dependence, list(r.all_ops)) for r in tasks_op.regions]
         everything = [loop for own in loops for loop in own]
         if not everything:
             continue
         counts, numbers, ids = solver.trips_at_many(everything, case)
+        for o in [o for o in everything if o in counts]:  # none where a loop around it has none
+            for outer in around.get(o, ()):
+                counts[o] = np.where(counts.get(outer, 1) == 0, 0, counts[o])
         size = sum(
             (np.log2(x + 1.0) for x in (*numbers.values(), *ids.values())), np.zeros(SAMPLES)
         )
