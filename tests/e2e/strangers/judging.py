@@ -67,8 +67,7 @@ def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any 
         wrong = case.judge(arrays(found))
         assert not wrong, f"{order}: {wrong}"
     if full:
-        report = compiled.check()
-        assert report.ok, str(report)
+        road.holds(compiled.check())
         try:
             text = compiled.eject()
         except CompileError as e:  # what no script can say is refused
