@@ -2,7 +2,8 @@
 
 Trip counts are told at many inputs, without a run.  A loop whose counts no loop of another task has, where
 that one has a loop of its own without partner, parts from it somewhere: those inputs are run, the smallest
-first.  Counts that differ by a constant are left to the runs at the trip counts that matter.
+first.  Counts that differ by a constant are left to the runs at the trip counts that matter, and so are
+loops that the compiler made of one in the source: it deals their iterations out or peels them.
 """
 
 from __future__ import annotations
@@ -76,12 +77,15 @@ def _deciding(dependence: Dependence, ops: list[Op]) -> list[Op]:
 
 
 def _unmatched(mine: list[Op], theirs: list[Op], counts: dict[Op, Any]) -> list[Op]:
-    """Those of my loops whose counts can be told and that none of theirs has."""
+    """Those of my loops whose counts can be told and that none of theirs has, nor is made of the same
+    loop."""
     told = [o for o in theirs if o in counts]
     return [
         o
         for o in mine
-        if o in counts and not any(np.array_equal(counts[o], counts[x]) for x in told)
+        if o in counts
+        and not any(np.array_equal(counts[o], counts[x]) for x in told)
+        and not any(o.loc is not None and o.loc == x.loc for x in theirs)
     ]
 
 
