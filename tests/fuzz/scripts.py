@@ -122,7 +122,9 @@ class Ring:
             self.line(depth, text)
         elif m.what == "phase":
             self.line(depth, text.replace("phase", "(phase ^ 1)"))
-        elif m.what != "drop":
+        elif m.what == "drop":
+            self.line(depth, "pass")  # it may be all that its block has
+        else:
             self.line(depth, text)
 
     def count(self, barrier: str, n: int) -> str:

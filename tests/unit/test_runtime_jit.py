@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warploom as wl
@@ -392,6 +392,7 @@ CALLS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(CALLS)
 def test_a_kernel_that_remembers_launches_what_a_new_one_does(calls: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
