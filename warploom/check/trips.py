@@ -3,7 +3,8 @@
 Trip counts are told at many inputs, without a run.  A loop whose counts no loop of another task has, where
 that one has a loop of its own without partner, parts from it somewhere: those inputs are run, the smallest
 first.  Counts that differ by a constant are left to the runs at the trip counts that matter, and so are
-loops that the compiler made of one in the source: it deals their iterations out or peels them.
+loops that the compiler made of one loop, as their id tells: it deals iterations out or peels them.  Loops of
+a script have no id.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _unmatched(mine: list[Op], theirs: list[Op], counts: dict[Op, Any]) -> list[
         for o in mine
         if o in counts
         and not any(np.array_equal(counts[o], counts[x]) for x in told)
-        and not any(o.loc is not None and o.loc == x.loc for x in theirs)
+        and not (o.id and any(o.id == x.id for x in theirs))
     ]
 
 
