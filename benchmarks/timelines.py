@@ -22,7 +22,7 @@ import numpy as np
 
 from warploom.bench.cases import Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import E4M3_MAX, NUMPY, Paper, make_data
-from warploom.passes.stamp import stamp
+from warploom.passes.placed.stamp import stamp
 from warploom.runtime.measure import Recording, compare, record
 from warploom.timeline.compare import Comparison
 

@@ -24,15 +24,15 @@ from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes import PASSES
-from warploom.passes.allocate_shared import allocate_shared
-from warploom.passes.assign_layouts import assign_layouts
-from warploom.passes.canonicalize import canonicalize, number_ops
-from warploom.passes.load_once import load_once
-from warploom.passes.merge_elects import merge_elects
-from warploom.passes.partition_ctas import partition_ctas
-from warploom.passes.run_once import run_once
-from warploom.passes.structure_access import structure_access
-from warploom.passes.take_promises import take_promises
+from warploom.passes.placed.allocate_shared import allocate_shared
+from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.tile.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.load_once import load_once
+from warploom.passes.tile.partition_ctas import partition_ctas
+from warploom.passes.tile.run_once import run_once
+from warploom.passes.tile.structure_access import structure_access
+from warploom.passes.tile.take_promises import take_promises
+from warploom.passes.warp.merge_elects import merge_elects
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import (

@@ -25,8 +25,8 @@ def loaded(path: str) -> Any:
     """The text's kernel in the driver, ready to prepare launches."""
     from warploom.codegen.emit import emit
     from warploom.ir.parser import parse_func
-    from warploom.passes.allocate_shared import allocate_shared
-    from warploom.passes.assign_layouts import assign_layouts
+    from warploom.passes.placed.allocate_shared import allocate_shared
+    from warploom.passes.placed.assign_layouts import assign_layouts
     from warploom.runtime.launch import LoadedKernel, driver
     from warploom.runtime.nvrtc import compile_cuda
     from warploom.runtime.signature import plan_of

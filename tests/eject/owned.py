@@ -8,8 +8,8 @@ import linecache
 from pathlib import Path
 from typing import Any
 
+from tests.canonical import canonical_text
 from warploom import Script
-from warploom.ir.canonical import canonical_text
 from warploom.runtime.compiled import CompiledKernel
 
 _COUNT = itertools.count()

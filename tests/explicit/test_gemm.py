@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.canonical import canonical_text
 from warploom.check import check
-from warploom.ir.canonical import canonical_text
 from warploom.ir.parser import parse_func
 from warploom.kernels.explicit.gemm import Gemm
 from warploom.runtime.compiled import CompiledKernel

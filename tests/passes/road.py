@@ -13,8 +13,8 @@ from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes import PASSES
-from warploom.passes.canonicalize import canonicalize, number_ops
-from warploom.passes.partition_ctas import partition_ctas
+from warploom.passes.tile.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose
 from warploom.schedule.model import Knobs, Schedule

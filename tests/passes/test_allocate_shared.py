@@ -11,8 +11,8 @@ from warploom.ir.ops import hopper
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Barriers, Shared
 from warploom.ir.verify import verify
-from warploom.passes.allocate_shared import allocate_shared
-from warploom.passes.assign_layouts import assign_layouts
+from warploom.passes.placed.allocate_shared import allocate_shared
+from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.target import SM_90A
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir"

@@ -16,8 +16,8 @@ from warploom.ir.types import InFlight, Tile
 from warploom.ir.verify import verify
 from warploom.layout import Layout, wgmma_a, wgmma_acc
 from warploom.layout.choose import conversion
-from warploom.passes.allocate_shared import allocate_shared
-from warploom.passes.assign_layouts import assign_layouts
+from warploom.passes.placed.allocate_shared import allocate_shared
+from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.schedule.model import Knobs
 from warploom.sim import oracle
 from warploom.sim.machine import simulate

@@ -12,7 +12,7 @@ from warploom.ir.core import Func, walk
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
-from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.canonicalize import canonicalize, number_ops
 from warploom.sim.oracle import run
 from warploom.target import SM_90A
 

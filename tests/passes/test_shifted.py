@@ -10,8 +10,8 @@ from warploom.ir.ops import control, tile
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Tile
 from warploom.ir.verify import verify
-from warploom.passes.canonicalize import canonicalize
-from warploom.passes.structure_access import structure_access
+from warploom.passes.tile.canonicalize import canonicalize
+from warploom.passes.tile.structure_access import structure_access
 from warploom.sim import oracle
 from warploom.target import SM_90A
 

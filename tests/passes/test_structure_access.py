@@ -10,7 +10,7 @@ from warploom.ir.core import Fact, Func, Op, walk
 from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
-from warploom.passes.structure_access import structure_access
+from warploom.passes.tile.structure_access import structure_access
 from warploom.sim import oracle
 from warploom.target import SM_90A
 

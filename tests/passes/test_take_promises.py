@@ -13,8 +13,8 @@ from warploom.ir.core import Fact, Func, walk
 from warploom.ir.ops import tile
 from warploom.ir.types import Tile, f16
 from warploom.ir.verify import verify
-from warploom.passes.canonicalize import canonicalize
-from warploom.passes.take_promises import take_promises
+from warploom.passes.tile.canonicalize import canonicalize
+from warploom.passes.tile.take_promises import take_promises
 from warploom.sim import oracle
 from warploom.sim.report import SimError
 from warploom.target import SM_90A

@@ -8,8 +8,8 @@ from warploom.codegen.emit import Emitted, emit
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
-from warploom.passes.allocate_shared import allocate_shared
-from warploom.passes.assign_layouts import assign_layouts
+from warploom.passes.placed.allocate_shared import allocate_shared
+from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.runtime.nvrtc import Build, compile_cuda
 from warploom.target import SM_90A
 

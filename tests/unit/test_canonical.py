@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.canonical import canonical_text
 from tests.unit.random_ir import functions
-from warploom.ir.canonical import canonical_text
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
-from warploom.passes.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.canonicalize import canonicalize, number_ops
 from warploom.target import SM_90A
 
 GOLDEN = (Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir").read_text()

@@ -21,7 +21,7 @@ from warploom.ir.ops import control, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import TensorMap, bf16
 from warploom.layout.shared import Geometry, byte_offset
-from warploom.passes.allocate_shared import allocate_shared
+from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.target import SM_90A
 
 GEMM = (Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir").read_text()

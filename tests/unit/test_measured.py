@@ -22,7 +22,7 @@ from warploom.ir.verify import verify
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.explicit.gemm import Gemm
 from warploom.kernels.gemm import gemm_pointers
-from warploom.passes.stamp import CAPACITY, stamp
+from warploom.passes.placed.stamp import CAPACITY, stamp
 from warploom.runtime import launch, measure
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.sim.machine import simulate
@@ -195,8 +195,8 @@ def test_stamps_cost_no_spill_and_no_shared_memory(variant: str) -> None:
 
 
 def test_the_stamped_program_is_the_same_program() -> None:
+    from tests.canonical import canonical_text
     from warploom.check import check
-    from warploom.ir.canonical import canonical_text
     from warploom.ir.rewrite import rewrite
 
     placed = compiled("specialized").placed

@@ -15,14 +15,14 @@ from warploom.eject.rings import rings
 from warploom.eject.statements import Statements
 from warploom.eject.text import STEP, Block, Line, Node, Renderer, wrapped
 from warploom.errors import CompileError
-from warploom.ir.cleanup import drop_dead, merge_equal, until_stable
 from warploom.ir.core import Fact, Func, Op, Region, Value, walk
 from warploom.ir.ops import task
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.registers import abreast
 from warploom.ir.rewrite import rewrite
-from warploom.ir.simplify import Simplifier
 from warploom.ir.types import Pointer, Scalar
+from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
+from warploom.passes.tile.canonicalize.simplify import Simplifier
 
 
 def eject(func: Func, constexprs: Mapping[str, Any], signature: Sequence[str]) -> str:

@@ -19,10 +19,10 @@ from warploom.explicit.program import Group, Program, Threads
 from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
-from warploom.ir.cleanup import is_host
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
+from warploom.passes.tile.canonicalize.cleanup import is_host
 from warploom.target import SM_90A
 
 WARP_GROUP = 4  # warps

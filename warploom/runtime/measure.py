@@ -1,8 +1,8 @@
 """Measured timelines: a kernel launched with clock stamps, beside what the simulator predicts of it.
 
-The stamped kernel is the same PLACED function with stamps (passes/stamp.py) and two parameters more.  It and
-the plain kernel take turns for a while, which warms the GPU up and says what stamps cost; then the records
-are cleared and one more launch fills them.
+The stamped kernel is the same PLACED function with stamps (passes/placed/stamp.py) and two parameters
+more.  It and the plain kernel take turns for a while, which warms the GPU up and says what stamps cost;
+then the records are cleared and one more launch fills them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warploom.errors import LaunchError
 from warploom.ir.core import Func
 from warploom.ir.cost import SM_90A
 from warploom.ir.ops import task
-from warploom.passes.stamp import CAPACITY, Site, relieved, stamp
+from warploom.passes.placed.stamp import CAPACITY, Site, relieved, stamp
 from warploom.runtime.args import CPU, Field, fields_of
 from warploom.runtime.cache import default_cache
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes

@@ -1,4 +1,4 @@
-"""Products with few rows: their dots are made as their transposes (warploom/ir/turned.py)."""
+"""Products with few rows: their dots are made as their transposes (warploom/passes/tile/canonicalize/turned.py)."""
 
 from __future__ import annotations
 

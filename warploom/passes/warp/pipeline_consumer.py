@@ -42,12 +42,12 @@ from warploom.ir.analysis import closure, definitions, effects, reads
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import Env, clone_op, rewrite
-from warploom.ir.simplify import Simplifier
 from warploom.ir.types import Tile
-from warploom.passes.sit_out import REST
-from warploom.passes.turns import ISSUE, Turns
-from warploom.passes.two_stages import Arms, Copy, Cuts, TwoStages
-from warploom.passes.wait_place import place_wait
+from warploom.passes.tile.canonicalize.simplify import Simplifier
+from warploom.passes.warp.sit_out import REST
+from warploom.passes.warp.turns import ISSUE, Turns
+from warploom.passes.warp.two_stages import Arms, Copy, Cuts, TwoStages
+from warploom.passes.warp.wait_place import place_wait
 from warploom.schedule.bounds import Bounds, UnknownError, bare, clamped
 from warploom.schedule.model import OverlapPlan, Schedule
 from warploom.schedule.overlap import turning_point

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import hopper, task
 from warploom.ir.types import Shared, Tile
-from warploom.passes.cutting import Cutter
+from warploom.passes.partition_values import Cutter
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
 from warploom.schedule.split import RefusalError, Split

@@ -1,4 +1,4 @@
-"""Local simplification: constants, algebraic identities, splats, known control flow (and ir/units.py:
+"""Local simplification: constants, algebraic identities, splats, known control flow (and unit_axes.py:
 axes of size 1).
 
 `Simplifier` is a rule for `ir/rewrite.py`.  Every step makes the function smaller or moves a constant to the
@@ -17,7 +17,7 @@ from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute
 from warploom.ir.types import DType, Tile, dtype_of, i1
-from warploom.ir.units import simplify_units
+from warploom.passes.tile.canonicalize.unit_axes import simplify_units
 
 Replacement = Sequence[Value] | None
 

@@ -22,8 +22,8 @@ from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
-from warploom.passes.loop_tail import Tail
-from warploom.passes.sit_out import following
+from warploom.passes.warp.loop_tail import Tail
+from warploom.passes.warp.sit_out import following
 from warploom.schedule.overlap import TurningPoint
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from warploom.ir.core import Builder, Func, Op
 from warploom.ir.ops import cluster
-from warploom.passes.cutting import Stores
+from warploom.passes.partition_values import Stores
 from warploom.schedule.clusters import AXES
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import ClusterPlan

@@ -2,8 +2,8 @@
 
 Order: first after the frontend, and again after structure_access, which leaves the pointer arithmetic behind
 that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
-that structure_access makes do.  Dots of too few rows are turned (ir/turned.py); tiles
-that loops pass on and that differ by a number are passed on as that number (ir/shifted.py).
+that structure_access makes do.  Dots of too few rows are turned (turned.py); tiles
+that loops pass on and that differ by a number are passed on as that number (shifted.py).
 `number_ops` then gives the ids that a schedule names.
 
     before:  %n = const() {value=4, dtype=i32} : i32
@@ -20,21 +20,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from warploom.ir.cleanup import (
+from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
+from warploom.ir.divisors import describe_views
+from warploom.ir.ops import arith, control
+from warploom.ir.rewrite import rewrite, substitute
+from warploom.ir.types import Scalar
+from warploom.passes.tile.canonicalize.cleanup import (
     drop_dead,
     hoist_invariant,
     hoist_views,
     merge_equal,
     until_stable,
 )
-from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
-from warploom.ir.divisors import describe_views
-from warploom.ir.ops import arith, control
-from warploom.ir.rewrite import rewrite, substitute
-from warploom.ir.shifted import carry_numbers
-from warploom.ir.simplify import Simplifier
-from warploom.ir.turned import carry_turned, turn_dots
-from warploom.ir.types import Scalar
+from warploom.passes.tile.canonicalize.shifted import carry_numbers
+from warploom.passes.tile.canonicalize.simplify import Simplifier
+from warploom.passes.tile.canonicalize.turned import carry_turned, turn_dots
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

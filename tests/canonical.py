@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.ir.analysis import definitions
-from warploom.ir.cleanup import drop_dead, merge_equal, until_stable
 from warploom.ir.core import Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.printer import print_attrs, print_func
 from warploom.ir.rewrite import rewrite
-from warploom.ir.simplify import MIRRORED, Simplifier, keep_carried
 from warploom.ir.types import InFlight
+from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
+from warploom.passes.tile.canonicalize.simplify import MIRRORED, Simplifier, keep_carried
 
 # Mean something of their own in each region: never moved to an outer one.
 _PINNED = (task.replica_id, hopper.no_acc, hopper.in_flight)

@@ -17,7 +17,7 @@ replica 0 alone.  func.attrs["replicas"] tells interpreters of sequential levels
 from __future__ import annotations
 
 from warploom.ir.core import Func
-from warploom.passes.cutting import Stores
+from warploom.passes.partition_values import Stores
 from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
 from warploom.schedule.split import Split

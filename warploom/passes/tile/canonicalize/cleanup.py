@@ -14,9 +14,9 @@ from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
-from warploom.ir.simplify import MIRRORED, keep_carried
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
+from warploom.passes.tile.canonicalize.simplify import MIRRORED, keep_carried
 
 ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
 

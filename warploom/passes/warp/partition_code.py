@@ -25,7 +25,7 @@ from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes import lower_channels, lower_numbers, select_instructions, sit_out
+from warploom.passes.warp import lower_channels, lower_numbers, select_instructions, sit_out
 from warploom.schedule import rings
 from warploom.schedule.access import Accesses
 from warploom.schedule.demand import Demand, Structure

@@ -1,0 +1,1 @@
+"""TILE → TILE: one sequential program over tiles.  Nothing here knows of tasks."""

@@ -1,0 +1,1 @@
+"""CHANNEL → WARP: one region a task, with shared memory, mbarriers, TMA and wgmma explicit."""
