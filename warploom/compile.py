@@ -1,8 +1,4 @@
-"""The pipeline: an ordered table of passes, and what runs between them.  No transformation of its own.
-
-    TILE ── canonicalize (, run_once, canonicalize), structure_access, take_promises, load_once
-         ── (choose_cluster, partition_ctas)
-         ── choose ── passes.PASSES ── assign_layouts, allocate_shared ─▶ PLACED
+"""Takes a kernel down the pipeline (passes/pipeline.py) from either front door; transforms nothing itself.
 
 After every pass the verifier runs; a `CompileError` passes through untouched, any other exception
 becomes an `InternalError` that names the pass and leaves a reproducer.
@@ -12,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from warploom import options
@@ -23,32 +18,10 @@ from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
-from warploom.passes import PASSES
-from warploom.passes.placed.allocate_shared import allocate_shared
-from warploom.passes.placed.assign_layouts import assign_layouts
-from warploom.passes.tile.canonicalize import canonicalize, number_ops
-from warploom.passes.tile.load_once import load_once
-from warploom.passes.tile.partition_ctas import partition_ctas
-from warploom.passes.tile.run_once import run_once
-from warploom.passes.tile.structure_access import structure_access
-from warploom.passes.tile.take_promises import take_promises
-from warploom.passes.warp.merge_elects import merge_elects
-from warploom.schedule.clusters import choose_cluster
-from warploom.schedule.heuristic import choose, tile_hash
-from warploom.schedule.model import (
-    ClusterPlan,
-    Knobs,
-    Launch,
-    Reason,
-    Schedule,
-    SplitPlan,
-    TaskPlan,
-)
-from warploom.schedule.once import loops
+from warploom.passes.pipeline import Choice, Road, names, rows
+from warploom.schedule.model import Knobs, Launch, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import Room
 from warploom.target import Target
-
-Pass = Callable[[Func, Schedule, Target], Func]  # explicit kernels have no schedule: None
 
 
 @dataclass(frozen=True)
@@ -119,76 +92,52 @@ def lower(
     """
     if overlap:
         func = func.with_(attrs={**func.attrs, "overlap": True})
-    steps: list[tuple[str, Func]] = [("frontend", func)]
+    road = Road(target, knobs, schedule, structured, room, launch)
+    steps = _run("frontend", func, road)
+    if road.schedule is None:
+        raise InternalError("the pipeline chooses no schedule")
+    return Lowered(steps, road.schedule, _debuggable(steps[-1][1], knobs.debug))
 
-    def step(name: str, run: Callable[[Func], Func]) -> None:
+
+def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
+    """Take an explicit kernel, a function at WARP, down to PLACED: nothing is chosen for it.
+
+    Raises CompileError for the user's mistakes that only layouts and memory show."""
+    steps = _run("translate", func, Road(target))
+    return Lowered(steps, _as_written(steps[1][1]), _debuggable(steps[-1][1], debug))
+
+
+def _run(door: str, func: Func, road: Road) -> tuple[tuple[str, Func], ...]:
+    """(pass, function after it) for each row ahead of the function that has something to do; first what
+    came in by the door."""
+    steps = [(door, func)]
+    _dump(0, door, func)
+    for row in rows(func):
         before = steps[-1][1]
-        with _blame(name, before):
-            after = run(before)
+        with _blame(row.name, before):
+            if isinstance(row, Choice):
+                row.decide(before, road)
+                continue
+            if not row.when(before, road):
+                continue
+            after = row.run(before, road)
+            if after.level is not row.after:
+                raise InternalError(f"it makes level {after.level.name}, not {row.after.name}")
             # What a pass left alone is verified already, but for what the frontend made.
             if options.get().verify and (after is not before or len(steps) == 1):
-                verify(after)
-        steps.append((name, after))
-        _dump(len(steps) - 1, name, after)
-
-    _dump(0, "frontend", func)
-    step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
-    if launch is not None and launch.short and loops(steps[-1][1], target):
-        step("run_once", lambda f: run_once(f, None, target))
-        step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
-    if structured:
-        step("structure_access", lambda f: structure_access(f, None, target))
-    step("take_promises", lambda f: take_promises(f, None, target))
-    step("load_once", lambda f: load_once(f, None, target))
-    if structured:
-        step("canonicalize", lambda f: canonicalize(f, None, target))
-    whole = steps[-1][1]
-    with _blame("choose_cluster", whole):
-        cluster = schedule.cluster if schedule else choose_cluster(whole, knobs, target)
-    if cluster.ctas > 1:
-        step("partition_ctas", lambda f: partition_ctas(f, cluster, target))
-        step("canonicalize", lambda f: number_ops(canonicalize(f, None, target)))
-    tile = steps[-1][1]
-    if schedule is None:
-        with _blame("choose", tile):
-            schedule = choose(tile, knobs, target, room, launch)
-        schedule = _clustered(schedule, cluster)
-    elif schedule.tile_hash != tile_hash(tile):
-        raise CompileError(
-            "schedule",
-            f"the schedule was made for another kernel (TILE text {schedule.tile_hash}, "
-            f"this one is {tile_hash(tile)})",
-            func.loc,
-            help="leave schedule= out, or take the schedule of a variant with this signature and these "
-            "constexprs",
-        )
-    plan = schedule
-    passes: list[tuple[str, Pass]] = [(name, run) for name, run, _ in PASSES]
-    passes += [("assign_layouts", assign_layouts), ("allocate_shared", allocate_shared)]
-    for name, run in passes:
-        step(name, lambda f, run=run: run(f, plan, target))  # type: ignore[misc]
-    placed = steps[-1][1]
-    if knobs.debug:
-        placed = placed.with_(attrs={**placed.attrs, "debug": True})
-    return Lowered(tuple(steps), schedule, placed)
+                verify(after, road.target)
+        road.last = row.name
+        steps.append((row.name, after))
+        _dump(len(steps) - 1, row.name, after)
+    return tuple(steps)
 
 
-def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
-    """The schedule with what was chosen before it."""
-    if cluster.ctas == 1:
-        return schedule
-    said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {cluster.axis}"
-    reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
-    return replace(schedule, cluster=cluster, reasons=reasons)
+def _debuggable(func: Func, debug: bool) -> Func:
+    return func.with_(attrs={**func.attrs, "debug": True}) if debug else func
 
 
-# What option WARPLOOM_DUMP may name: the frontends' results, and every pass of either road.
-DUMPED = (
-    *("frontend", "run_once", "structure_access", "take_promises", "load_once", "partition_ctas"),
-    *("translate", "canonicalize", "merge_elects"),
-    *(name for name, _, _ in PASSES),
-    *("assign_layouts", "allocate_shared"),
-)
+# What option WARPLOOM_DUMP may name: what comes in by either door, and every pass.
+DUMPED = ("frontend", "translate", *names())
 
 
 def _dump(index: int, name: str, func: Func) -> None:
@@ -228,32 +177,6 @@ class _blame:
             f"pass {self.name} failed on kernel {self.before.name}: {type(error).__name__}: {error}\n"
             f"This is a bug of warploom; please report it with {path}"
         ) from error
-
-
-def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
-    """Take an explicit kernel, a function at WARP, down to PLACED: nothing is chosen for it.
-
-    Raises CompileError for the user's mistakes that only layouts and memory show."""
-    steps: list[tuple[str, Func]] = [("translate", func)]
-    _dump(0, "translate", func)
-    passes: list[tuple[str, Pass]] = [
-        ("canonicalize", lambda f, s, t: number_ops(canonicalize(f, s, t))),
-        ("merge_elects", merge_elects),
-        ("assign_layouts", assign_layouts),
-        ("allocate_shared", allocate_shared),
-    ]
-    for name, run in passes:
-        before = steps[-1][1]
-        with _blame(name, before):
-            after = run(before, None, target)  # type: ignore[arg-type]
-            if options.get().verify:
-                verify(after)
-        steps.append((name, after))
-        _dump(len(steps) - 1, name, after)
-    placed = steps[-1][1]
-    if debug:
-        placed = placed.with_(attrs={**placed.attrs, "debug": True})
-    return Lowered(tuple(steps), _as_written(steps[1][1]), placed)
 
 
 def _as_written(func: Func) -> Schedule:

@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ from tests.fuzz.case import Case
 from tests.fuzz.draw import draw
 from tests.fuzz.judge import judge
 from tests.fuzz.runner import Pool, Task
-from warploom import compile as pipeline
 from warploom.ir.core import Builder, Func, Op, Region
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Scalar, Tile, dtype_of, i1, i32
 from warploom.language import linear
+from warploom.passes import pipeline
+from warploom.passes.pipeline import Pass
 
 Ops = list[Op]
 Edit = Callable[[Ops], Ops]  # of one block, its inner blocks done
@@ -71,12 +72,12 @@ def after(
         return _in_task(out, edit, task_name) if task_name else edited(out, edit)
 
     def install() -> None:
-        if any(n == name for n, _, _ in pipeline.PASSES):
-            pipeline.PASSES = tuple(
-                (n, partial(wrong, f) if n == name else f, level) for n, f, level in pipeline.PASSES
-            )
-        else:
-            setattr(pipeline, name, partial(wrong, getattr(pipeline, name)))
+        pipeline.PIPELINE = tuple(
+            replace(row, run=partial(wrong, row.run))
+            if isinstance(row, Pass) and row.name == name
+            else row
+            for row in pipeline.PIPELINE
+        )
 
     return install
 

@@ -12,7 +12,7 @@ from warploom.ir.core import Func, Level
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
-from warploom.passes import PASSES
+from warploom.passes.pipeline import PIPELINE, Choice, Pass, Road
 from warploom.passes.tile.canonicalize import canonicalize, number_ops
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.schedule.clusters import choose_cluster
@@ -33,6 +33,15 @@ def tile(text: str) -> Func:
     return func
 
 
+def _behind_the_choice() -> list[Pass]:
+    """The passes from TILE to WARP, all of which read a schedule."""
+    at = next(
+        i for i, row in enumerate(PIPELINE) if isinstance(row, Choice) and row.name == "choose"
+    )
+    end = next(i for i, row in enumerate(PIPELINE) if row.name == "assign_layouts")
+    return [row for row in PIPELINE[at + 1 : end] if isinstance(row, Pass)]
+
+
 @lru_cache(maxsize=64)
 def lower(
     func: Func, knobs: Knobs = DEFAULT, edit: Callable[[Schedule], Schedule] = lambda s: s
@@ -46,9 +55,12 @@ def lower(
         steps.append(("partition_ctas", func))
     schedule = edit(choose(func, knobs, SM_90A))
     assert Schedule.from_json(schedule.to_json()) == schedule
-    for name, apply, level in PASSES:
-        before, func = func, apply(func, schedule, SM_90A)
-        assert func.level is level, name
+    road = Road(SM_90A, knobs, schedule=schedule)
+    for row in _behind_the_choice():
+        if not row.when(func, road):
+            continue
+        name, before, func = row.name, func, row.run(func, road)
+        assert func.level is row.after, name
         if func is not before:  # what a pass leaves alone was looked at before
             verify(func)
             text = print_func(func)

@@ -31,8 +31,6 @@ from warploom.target import Target
 
 def join_dots(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    if not schedule.joined:
-        return func
     dots = {o.id: o for o in walk(func.body) if o.kind is tile.dot}
     for ids in schedule.joined:
         if not set(ids) <= set(dots):

@@ -28,8 +28,6 @@ from warploom.target import Target
 def order_numbers(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     crossing = {i for c in schedule.channels if "number" in c.via for i in c.items}
-    if not crossing:
-        return func
     items = {i for c in schedule.channels for i in c.all_items} - crossing
     return func.with_(body=_ordered(func.body, crossing, items))
 

@@ -27,8 +27,6 @@ from warploom.target import Target
 def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring.  The split was tried when it was chosen: a refusal is a RefusalError."""
     main = schedule.tasks[0]
-    if schedule.split.count == 1:
-        return func
     structure = Structure(func.body)
     carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)

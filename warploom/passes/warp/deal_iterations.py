@@ -43,8 +43,6 @@ Moved = Callable[[Builder, Value, Values], Values]
 
 def deal_iterations(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    if not schedule.dealt:
-        return func
     ops = tuple(
         _tasks(o, schedule.dealt, schedule.tasks[0].name) if o.kind is task.tasks else o
         for o in func.body.ops

@@ -37,7 +37,7 @@ def defer_sums(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.deferred)
     made = definitions(func.body)
-    return func.with_(body=_region(func.body, wanted, made)) if wanted else func
+    return func.with_(body=_region(func.body, wanted, made))
 
 
 def _region(r: Region, wanted: frozenset[str], made: Mapping[Value, Op]) -> Region:

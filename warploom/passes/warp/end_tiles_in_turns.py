@@ -29,8 +29,6 @@ from warploom.target import Target
 
 def end_tiles_in_turns(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    if not schedule.turns:
-        return func
     left = {p.loop for p in schedule.idle}
     loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.turns)
     *before, tasks, end = func.body.ops

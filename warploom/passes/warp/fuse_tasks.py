@@ -31,8 +31,6 @@ from warploom.target import Target
 
 def fuse_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    if not any(t.role == "inline" for t in schedule.tasks):
-        return func
     *before, tasks, end = func.body.ops
     if len(tasks.regions) != 2:
         raise InternalError("a uniform kernel has one task and the loads fused into it")

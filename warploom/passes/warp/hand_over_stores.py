@@ -38,8 +38,6 @@ from warploom.target import Target
 def hand_over_stores(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     names = [f"store_{s.op.replace('/', '_')}" for s in schedule.stores if s.by_task]
-    if not names:
-        return func
     top = Builder()
     for o in func.body.ops:
         if o.kind is task.tasks:

@@ -45,7 +45,7 @@ Bounds = tuple[Value, Value, Value]
 def load_ahead(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     plans = {p.loop: p for p in schedule.ahead}
-    return func.with_(body=_region(func.body, plans)) if plans else func
+    return func.with_(body=_region(func.body, plans))
 
 
 def _region(r: Region, plans: Mapping[str, AheadPlan]) -> Region:

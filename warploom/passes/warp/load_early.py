@@ -26,7 +26,7 @@ from warploom.target import Target
 def load_early(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.early)
-    return func.with_(body=_region(func.body, wanted)) if wanted else func
+    return func.with_(body=_region(func.body, wanted))
 
 
 def _region(r: Region, wanted: Collection[str]) -> Region:

@@ -57,8 +57,6 @@ from warploom.target import Target
 def pipeline_consumer(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     plans = {p.loop: p for p in schedule.overlaps}
-    if not plans:
-        return func
     made = definitions(func.body)
     ops = tuple(_tasks(o, plans, made) if o.kind is task.tasks else o for o in func.body.ops)
     # arms without an iteration hold what is known now: sums of zeros

@@ -40,8 +40,6 @@ _VIEWS = frozenset({hopper.shared_slice, hopper.shared_transpose})
 
 def pipeline_wgmma(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    if not schedule.wgmma_in_flight:
-        return func
     return func.with_(body=_Pipeliner(func).region(func.body))
 
 

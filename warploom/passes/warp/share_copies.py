@@ -40,8 +40,6 @@ _PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}  # which operand says wher
 def share_copies(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     count = schedule.tasks[0].replicas
-    if count == 1 or not any(t.role == "inline" for t in schedule.tasks):
-        return func
     *before, tasks, end = func.body.ops
     main, loads = tasks.regions
     new = tasks.with_(regions=(main, _Copies(_split(func, loads, count)).whole(loads)))

@@ -1,0 +1,84 @@
+"""The one list of passes: its order, whose files it names, and what happens to a pass that breaks its word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from warploom import compile as pipeline_runner
+from warploom.compile import lower, lower_explicit
+from warploom.errors import InternalError
+from warploom.ir.core import Func, Level
+from warploom.ir.parser import parse_func
+from warploom.passes import pipeline
+from warploom.passes.pipeline import PIPELINE, Pass, names
+from warploom.schedule.model import Knobs
+from warploom.target import SM_90A, Target
+
+COPY = """func @copy(%p: ptr<f32>, %q: ptr<f32>) level=TILE {
+  %x = load(%p) : f32
+  store(%q, %x)
+  yield()
+}
+"""
+
+
+def copy() -> Func:
+    return parse_func(COPY)
+
+
+def test_levels_never_go_back() -> None:
+    levels = [row.after for row in PIPELINE if isinstance(row, Pass)]
+    assert levels == sorted(levels)
+    assert levels[0] is Level.TILE and levels[-1] is Level.PLACED
+
+
+def test_every_pass_is_a_file_of_its_name() -> None:
+    folder = Path(pipeline.__file__).parent
+    files = {p.stem: p for p in folder.rglob("*.py")}
+    files["canonicalize"] = folder / "tile" / "canonicalize" / "__init__.py"
+    for name in names():
+        assert f"def {name}(func: Func" in files[name].read_text(), name
+
+
+def test_a_kernel_takes_the_passes_that_its_schedule_asks_for() -> None:
+    lowered = lower(copy(), Knobs(num_warps=4), SM_90A)
+    took = [name for name, _ in lowered.steps]
+    assert took[0] == "frontend" and took[-1] == "allocate_shared"
+    assert "partition_code" in took
+    assert not {"run_once", "partition_ctas", "pipeline_wgmma", "load_ahead"} & set(took)
+
+
+def test_what_is_at_warp_enters_there() -> None:
+    """Also a function at WARP that no script made: the bare program of an automatic kernel."""
+    bare = lower(copy(), Knobs(), SM_90A).bare
+    steps = [name for name, _ in lower_explicit(bare, SM_90A).steps]
+    assert steps == [
+        "translate",
+        "canonicalize",
+        "merge_elects",
+        "assign_layouts",
+        "allocate_shared",
+    ]
+
+
+def test_a_pass_that_makes_another_level_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(
+        replace(row, run=lambda f, r: f) if row.name == "partition_tasks" else row
+        for row in PIPELINE
+    )
+    monkeypatch.setattr(pipeline, "PIPELINE", rows)
+    with pytest.raises(
+        InternalError, match=r"pass partition_tasks failed(.|\n)*level TILE, not TASK"
+    ):
+        lower(copy(), Knobs(), SM_90A)
+
+
+def test_the_verifier_is_told_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Target] = []
+    monkeypatch.setattr(pipeline_runner, "verify", lambda f, target: told.append(target))
+    other = replace(SM_90A, name="sm_other")
+    lower(copy(), Knobs(), other)
+    assert told and set(told) == {other}

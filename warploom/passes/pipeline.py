@@ -1,0 +1,215 @@
+"""The road from TILE to PLACED: one list, top to bottom, for both front doors.
+
+An automatic kernel enters at the first row; an explicit one, which is a function at WARP, where `entry` says
+so.  A `Pass` changes the function, where its `when` holds; a `Choice` decides something that later rows read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from warploom.errors import CompileError
+from warploom.ir.core import Func, Level
+from warploom.passes.placed.allocate_shared import allocate_shared
+from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.task.insert_channels import insert_channels
+from warploom.passes.task.join_dots import join_dots
+from warploom.passes.task.order_numbers import order_numbers
+from warploom.passes.task.partition_data import partition_data
+from warploom.passes.task.partition_tasks import partition_tasks
+from warploom.passes.tile.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.load_once import load_once
+from warploom.passes.tile.partition_ctas import partition_ctas
+from warploom.passes.tile.run_once import run_once
+from warploom.passes.tile.structure_access import structure_access
+from warploom.passes.tile.take_promises import take_promises
+from warploom.passes.warp.deal_iterations import deal_iterations
+from warploom.passes.warp.defer_sums import defer_sums
+from warploom.passes.warp.end_tiles_in_turns import end_tiles_in_turns
+from warploom.passes.warp.fuse_tasks import fuse_tasks
+from warploom.passes.warp.hand_over_stores import hand_over_stores
+from warploom.passes.warp.load_ahead import load_ahead
+from warploom.passes.warp.load_early import load_early
+from warploom.passes.warp.merge_elects import merge_elects
+from warploom.passes.warp.partition_code import partition_code
+from warploom.passes.warp.pipeline_consumer import pipeline_consumer
+from warploom.passes.warp.pipeline_wgmma import pipeline_wgmma
+from warploom.passes.warp.share_copies import share_copies
+from warploom.passes.warp.share_numbers import share_numbers
+from warploom.schedule.clusters import choose_cluster
+from warploom.schedule.heuristic import choose, tile_hash
+from warploom.schedule.model import ClusterPlan, Knobs, Launch, Reason, Schedule
+from warploom.schedule.once import loops
+from warploom.schedule.resources import Room
+from warploom.target import Target
+
+
+@dataclass
+class Road:
+    """What one kernel's rows ask, and what its choices have said so far.
+
+    given: a schedule to apply instead of choosing.  structured: may accesses become boxes of views?
+    room: registers that the chooser leaves free beyond its estimate.  launch: what is known of the launches.
+    """
+
+    target: Target
+    knobs: Knobs = field(default_factory=Knobs)
+    given: Schedule | None = None
+    structured: bool = True
+    room: Room | None = None
+    launch: Launch | None = None
+    cluster: ClusterPlan = field(default_factory=ClusterPlan)
+    schedule: Schedule | None = None
+    last: str = ""  # the pass that ran last
+
+    def planned(self, asks: Callable[[Schedule], object]) -> bool:
+        """Is there a schedule, and does it ask for this?"""
+        return self.schedule is not None and bool(asks(self.schedule))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """From a function to one at level `after`, where `when` holds.  entry: do explicit kernels enter here?"""
+
+    name: str
+    run: Callable[[Func, Road], Func]
+    after: Level
+    when: Callable[[Func, Road], bool]
+    entry: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something decided about a function, written into the road."""
+
+    name: str
+    decide: Callable[[Func, Road], None]
+
+
+def _always(func: Func, road: Road) -> bool:
+    return True
+
+
+def _row(
+    run: Callable[[Func, Schedule, Target], Func],
+    after: Level,
+    when: Callable[[Func, Road], bool] = _always,
+) -> Pass:
+    """A pass of the usual signature.  Those before the choice of a schedule, and those of explicit kernels,
+    get None for it."""
+    return Pass(run.__name__, lambda f, r: run(f, r.schedule, r.target), after, when)  # type: ignore[arg-type]
+
+
+def _asked(
+    run: Callable[[Func, Schedule, Target], Func], after: Level, asks: Callable[[Schedule], object]
+) -> Pass:
+    """A pass that the schedule asks for."""
+    return _row(run, after, lambda f, r: r.planned(asks))
+
+
+def _canonical(after: Level, when: Callable[[Func, Road], bool] = _always) -> Pass:
+    return Pass(
+        "canonicalize", lambda f, r: number_ops(canonicalize(f, None, r.target)), after, when
+    )
+
+
+def _structured(func: Func, road: Road) -> bool:
+    return road.structured
+
+
+def _divided(func: Func, road: Road) -> bool:
+    return road.cluster.ctas > 1
+
+
+def _one_trip(func: Func, road: Road) -> bool:
+    return road.launch is not None and road.launch.short and bool(loops(func, road.target))
+
+
+def _choose_cluster(func: Func, road: Road) -> None:
+    given = road.given
+    road.cluster = given.cluster if given else choose_cluster(func, road.knobs, road.target)
+
+
+def _choose(func: Func, road: Road) -> None:
+    if road.given is None:
+        chosen = choose(func, road.knobs, road.target, road.room, road.launch)
+        road.schedule = _clustered(chosen, road.cluster)
+        return
+    if road.given.tile_hash != tile_hash(func):
+        raise CompileError(
+            "schedule",
+            f"the schedule was made for another kernel (TILE text {road.given.tile_hash}, "
+            f"this one is {tile_hash(func)})",
+            func.loc,
+            help="leave schedule= out, or take the schedule of a variant with this signature and these "
+            "constexprs",
+        )
+    road.schedule = road.given
+
+
+def _clustered(schedule: Schedule, cluster: ClusterPlan) -> Schedule:
+    """The schedule with what was chosen before it."""
+    if cluster.ctas == 1:
+        return schedule
+    said = f"a cluster of {cluster.ctas} CTAs, each with 1/{cluster.ctas} of {cluster.axis}"
+    reasons = (Reason("kernel", said, cluster.because), *schedule.reasons)
+    return replace(schedule, cluster=cluster, reasons=reasons)
+
+
+def _uniform(schedule: Schedule) -> bool:
+    return any(t.role == "inline" for t in schedule.tasks)
+
+
+PIPELINE: tuple[Pass | Choice, ...] = (
+    _canonical(Level.TILE),
+    _row(run_once, Level.TILE, _one_trip),
+    _canonical(Level.TILE, lambda f, r: r.last == "run_once"),
+    _row(structure_access, Level.TILE, _structured),
+    _row(take_promises, Level.TILE),
+    _row(load_once, Level.TILE),
+    Pass("canonicalize", lambda f, r: canonicalize(f, None, r.target), Level.TILE, _structured),
+    Choice("choose_cluster", _choose_cluster),
+    Pass(
+        "partition_ctas",
+        lambda f, r: partition_ctas(f, r.cluster, r.target),
+        Level.TILE,
+        _divided,
+    ),
+    _canonical(Level.TILE, _divided),
+    Choice("choose", _choose),
+    _row(partition_tasks, Level.TASK),
+    _asked(partition_data, Level.TASK, lambda s: s.split.count > 1),
+    _asked(join_dots, Level.TASK, lambda s: s.joined),
+    _asked(order_numbers, Level.TASK, lambda s: any("number" in c.via for c in s.channels)),
+    _row(insert_channels, Level.CHANNEL),
+    _row(partition_code, Level.WARP),
+    _asked(pipeline_wgmma, Level.WARP, lambda s: s.wgmma_in_flight),
+    _asked(defer_sums, Level.WARP, lambda s: s.deferred),
+    _asked(pipeline_consumer, Level.WARP, lambda s: s.overlaps),
+    _asked(end_tiles_in_turns, Level.WARP, lambda s: s.turns),
+    _asked(deal_iterations, Level.WARP, lambda s: s.dealt),
+    _asked(hand_over_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
+    _asked(share_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
+    _asked(fuse_tasks, Level.WARP, _uniform),
+    _row(share_numbers, Level.WARP),
+    _asked(load_early, Level.WARP, lambda s: s.early),
+    _asked(load_ahead, Level.WARP, lambda s: s.ahead),
+    replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
+    _row(merge_elects, Level.WARP),
+    _row(assign_layouts, Level.WARP),
+    _row(allocate_shared, Level.PLACED),
+)
+
+
+def rows(func: Func) -> Sequence[Pass | Choice]:
+    """What lies ahead of a function: all of one at TILE, the last rows of an explicit one."""
+    if func.level is Level.TILE:
+        return PIPELINE
+    at = next(i for i, row in enumerate(PIPELINE) if isinstance(row, Pass) and row.entry)
+    return PIPELINE[at:]
+
+
+def names() -> tuple[str, ...]:
+    """The passes, each once, in the order in which they first run."""
+    return tuple(dict.fromkeys(row.name for row in PIPELINE if isinstance(row, Pass)))
