@@ -11,11 +11,11 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from warploom.analysis.mask_ranges import Bounds, UnknownError
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper
 from warploom.ir.parser import parse_func
-from warploom.schedule.bounds import Bounds, UnknownError
-from warploom.schedule.demand import Structure
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16

@@ -244,8 +244,8 @@ def test_grids_of_another_class_share_a_variant_unless_it_matters() -> None:
 def test_more_of_anything_takes_longer() -> None:
     """The predictions are monotonous in steps, and a program that is alone pays for its latencies."""
     compiled = product(4096, 4096, 4096, (64, 128, 64), num_consumer_groups=2)
-    from warploom.schedule.access import Accesses
-    from warploom.schedule.demand import Structure
+    from warploom.analysis.access import Accesses
+    from warploom.analysis.structure import Structure
     from warploom.target import SM_90A
 
     func = compiled.lowered.tile

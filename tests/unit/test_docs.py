@@ -125,7 +125,11 @@ def test_the_files_that_pages_name_exist() -> None:
 
 def test_every_decision_and_pass_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    files = [f for d in ("passes", "schedule") for f in (ROOT / "warploom" / d).rglob("[a-z]*.py")]
+    files = [
+        f
+        for d in ("passes", "schedule", "analysis")
+        for f in (ROOT / "warploom" / d).rglob("[a-z]*.py")
+    ]
     assert not [f.stem for f in files if not re.search(rf"\b{f.stem}\b", page)]
 
 

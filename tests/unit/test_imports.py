@@ -21,6 +21,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "target",
         "layout",
         "ir",
+        "analysis",
         "schedule",
         "frontend language passes check sim codegen",
         "explicit",

@@ -8,15 +8,15 @@ import pytest
 
 from tests.e2e.kernels import gated
 from tests.passes import kernels
+from warploom.analysis.liveness import Peak, peak
+from warploom.analysis.structure import Structure
 from warploom.compile import lower
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Value
 from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule.demand import Structure
 from warploom.schedule.heuristic import choose
-from warploom.schedule.liveness import Peak, peak
 from warploom.schedule.model import Knobs, TaskPlan
 from warploom.schedule.resources import (
     RESERVE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from warploom.analysis.divisors import facts_of, of_view
 from warploom.eject.expressions import (
     EXPRESSIONS,
     SAID,
@@ -22,7 +23,6 @@ from warploom.eject.text import Block, Line, Node
 from warploom.errors import Loc
 from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.divisors import facts_of, of_view
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import InFlight, Scalar, TensorMap, Tile, i32
 

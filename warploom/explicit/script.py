@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+from warploom.analysis.divisors import divisor, power_of_two
 from warploom.explicit.handles import Changed, Enter, GlobalView
 from warploom.explicit.operands import (
     box_offsets,
@@ -50,7 +51,6 @@ from warploom.frontend.follow import is_own
 from warploom.frontend.refuse import refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Op, Value
-from warploom.ir.divisors import divisor, power_of_two
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.types import DType, InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
 from warploom.language import core, debug, linear, memory

@@ -1,5 +1,5 @@
-"""Writes the versions of values that schedule/split.py asks for: the part of partition_data and share_copies
-that cuts tiles among replicas.
+"""Writes the versions of values that analysis/data_split.py asks for: the part of partition_data and
+share_copies that cuts tiles among replicas.
 
 Each version gets an op; a part's place along the cut axis follows from the replica's id.  How ops with
 effects are cut differs: `effect` is the subclasses' own.
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from warploom.analysis.data_split import Axis, Split, operand_axes
+from warploom.analysis.structure import Demand
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import Scalar, Tile, i32, shape_of
-from warploom.schedule.demand import Demand
-from warploom.schedule.split import Axis, Split, operand_axes
 
 
 @dataclass(eq=False)

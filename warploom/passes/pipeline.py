@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.single_trip import loops
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
@@ -40,7 +41,6 @@ from warploom.passes.warp.share_numbers import share_numbers
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import ClusterPlan, Knobs, Launch, Reason, Schedule
-from warploom.schedule.once import loops
 from warploom.schedule.resources import Room
 from warploom.target import Target
 

@@ -6,16 +6,16 @@ of them; which loads are multicast is chosen with the rings (memory.py).
 
 from __future__ import annotations
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.data_split import RefusalError, Split
+from warploom.analysis.scalars import Numbers
+from warploom.analysis.structure import Structure
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import backward_slice, definitions, effects, sources
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import cluster, control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import ClusterPlan, Knobs
-from warploom.schedule.numbers import Numbers
-from warploom.schedule.split import RefusalError, Split
 from warploom.target import Target
 
 AXES = "MN"

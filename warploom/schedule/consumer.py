@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from warploom.analysis import carried_sums, dot_fusion, idle_iterations, loop_overlap
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule import idle, joining, linear, overlap, rings, tile_ends
+from warploom.schedule import overlap, rings, tile_ends
 from warploom.schedule.division import Division, piece_counts
 from warploom.schedule.model import (
     ChannelPlan,
@@ -28,7 +29,9 @@ from warploom.schedule.roles import Roles
 from warploom.schedule.subject import Subject, named
 
 
-def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str]) -> joining.Joins:
+def joins(
+    subject: Subject, roles: Roles, division: Division, vias: dict[Op, str]
+) -> dot_fusion.Joins:
     """Dots that multiply the same left operand, as one."""
     groups = roles.warp_groups(division.replicas)
     most = subject.target.wgmma_max_n
@@ -43,7 +46,7 @@ def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str
         via = None if o in roles.relays else vias.get(o)
         return None if via is None else (via, rings.slot_layout(subject.accesses, o))
 
-    found = joining.find(subject.structure, way, columns, most)
+    found = dot_fusion.find(subject.structure, way, columns, most)
     for g in found.groups:
         n = sum(map(columns, g))
         subject.because(
@@ -57,7 +60,7 @@ def joins(subject: Subject, roles: Roles, division: Division, vias: dict[Op, str
 
 
 def promotions(
-    subject: Subject, division: Division, joins: joining.Joins, registers: int
+    subject: Subject, division: Division, joins: dot_fusion.Joins, registers: int
 ) -> tuple[PromotionPlan, ...]:
     """How the promoting dots add up their partial sums, dots that become one as one.  registers: that a
     thread of the consumer has."""
@@ -120,7 +123,9 @@ def _overlapping_loops(
     return tuple(chosen) if reasons else None
 
 
-def _cramped(subject: Subject, channels: tuple[ChannelPlan, ...], found: overlap.Overlap) -> str:
+def _cramped(
+    subject: Subject, channels: tuple[ChannelPlan, ...], found: loop_overlap.Overlap
+) -> str:
     """Why a loop can't overlap: dots of an iteration and of the next one read a ring of one slot."""
     structure = subject.structure
     named_loads = {o.id: o for o in structure.ops if o.id}
@@ -141,7 +146,7 @@ def overlapping(subject: Subject, roles: Roles) -> bool:
     if subject.knobs.consumer_stages == 1 or subject.knobs.num_ctas > 1:
         return False
     loops = (o for o in subject.structure.ops if o.kind is control.for_ and roles.mine(o))
-    found = (overlap.find(o, roles.mine, _in_place(subject, roles.loads)) for o in loops)
+    found = (loop_overlap.find(o, roles.mine, _in_place(subject, roles.loads)) for o in loops)
     return any(x is not None and not x.why_not for x in found)
 
 
@@ -149,7 +154,10 @@ def deferred(subject: Subject, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, 
     """Row sums that cross lanes behind their loop."""
     loops = {p.loop for p in overlaps}
     found = [
-        o for p in subject.ops if p.id in loops for o in linear.deferrable(p, subject.from_dot)
+        o
+        for p in subject.ops
+        if p.id in loops
+        for o in carried_sums.deferrable(p, subject.from_dot)
     ]
     for o in found:
         subject.because(
@@ -182,7 +190,7 @@ def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdleP
     plan = IdlePlan(loop.id)
     masks = subject.knobs.sit_out == "masked"
 
-    def stays(used: idle.UsedError, wanted: bool) -> None:
+    def stays(used: idle_iterations.UsedError, wanted: bool) -> None:
         if wanted:
             subject.unmet(loop, "every group stays to its end, against sit_out", str(used))
         else:
@@ -191,20 +199,20 @@ def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdleP
     try:
         _check_channels(subject, roles, loop)
         cut, _ = division.cut
-        stores = idle.dropping(subject.accesses, loop, cut.get, roles.mine)
+        stores = idle_iterations.dropping(subject.accesses, loop, cut.get, roles.mine)
         plan = replace(plan, stores=tuple((o.id, cut[o.operands[1]]) for o in stores))
         subject.because(
             loop.id,
             "a group leaves it where its part of a tile lies behind the end of what is stored",
             f"all that it computes goes to {named(list(stores))}",
         )
-    except idle.UsedError as used:
+    except idle_iterations.UsedError as used:
         stays(used, not masks)
     if not masks:
         return plan
     try:
         _check_channels(subject, roles, loop)
-        mask = idle.masked(subject.structure, loop, roles.mine)
+        mask = idle_iterations.masked(subject.structure, loop, roles.mine)
         branch = mask.branch.id if mask.branch is not None else ""
         plan = replace(plan, mask=mask.select.id, branch=branch, positive=mask.positive)
         subject.because(
@@ -212,7 +220,7 @@ def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdleP
             "a group leaves it where its part of the mask lets nothing more through",
             f"what {mask.select.id} then gives changes nothing, if numbers are finite",
         )
-    except idle.UsedError as used:
+    except idle_iterations.UsedError as used:
         stays(used, True)
     return plan
 
@@ -224,12 +232,12 @@ def _check_channels(subject: Subject, roles: Roles, loop: Op) -> None:
         return o is not None and loop in subject.structure.enclosing(o)
 
     if subject.knobs.num_ctas > 1:
-        raise idle.UsedError("in clusters, groups don't leave loops yet")
+        raise idle_iterations.UsedError("in clusters, groups don't leave loops yet")
     if any(inside(o) and subject.structure.parent[o] is not loop for o in roles.loads):
-        raise idle.UsedError("some of what it reads comes in control flow inside it")
+        raise idle_iterations.UsedError("some of what it reads comes in control flow inside it")
     numbers = (subject.structure.made[v].op for v in roles.demand.crossings)
     if any(inside(o) and o not in roles.loads for o in numbers):
-        raise idle.UsedError("numbers come in it")
+        raise idle_iterations.UsedError("numbers come in it")
 
 
 def turns(

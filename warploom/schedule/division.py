@@ -1,8 +1,8 @@
 """How the consumer groups divide the dots' work: parts of each tile, or tiles in turn, and what that leaves
 in the registers of a thread.
 
-Rows, else columns, of the dots' results go to the groups (schedule/split.py says what can be cut), as many
-groups as were asked for, or as their registers need.
+Rows, else columns, of the dots' results go to the groups (analysis/data_split.py says what can be cut), as
+many groups as were asked for, or as their registers need.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+from warploom.analysis import ping_pong
+from warploom.analysis.data_split import RefusalError, Split
+from warploom.analysis.liveness import Peak, peak
 from warploom.errors import CompileError
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import dealing, rings
+from warploom.schedule import rings
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.liveness import Peak, peak
 from warploom.schedule.resources import (
     GROUP_WARPS,
     INSTRUCTION_RESERVE,
@@ -29,7 +31,6 @@ from warploom.schedule.resources import (
     budgets,
 )
 from warploom.schedule.roles import Roles
-from warploom.schedule.split import RefusalError, Split
 from warploom.schedule.subject import Subject
 
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
@@ -90,7 +91,7 @@ class Division:
         """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
         if self.subject.knobs.ping_pong != "tiles":
             return ""
-        loop = dealing.loop_of(self.subject.structure, self.subject.dots)
+        loop = ping_pong.loop_of(self.subject.structure, self.subject.dots)
         why = self.why_not_dealt(loop)
         if why or loop is None:
             self.subject.unmet(
@@ -113,7 +114,7 @@ class Division:
             return "there is one group"
         if self.subject.knobs.num_ctas > 1:
             return "not yet in clusters, whose CTAs release each other's slots"
-        why: str | None = dealing.why_not(
+        why: str | None = ping_pong.why_not(
             loop, self.subject.accesses, self.roles.demand, self.roles.mine
         )
         if why:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warploom.analysis.access import Accesses
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.cost import SM_90A as COST
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
-from warploom.schedule.access import Accesses
 from warploom.schedule.model import MANY_TURNS, Launch, Schedule
 from warploom.schedule.resources import WARP_GROUP
 from warploom.target import Target

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from warploom.analysis import single_trip
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import ahead, consumer, forms, once, rings, roles, tile_ends
+from warploom.schedule import ahead, consumer, forms, rings, roles, tile_ends
 from warploom.schedule.division import divide
 from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
 from warploom.schedule.model import (
@@ -256,7 +257,7 @@ def _plain(subject: Subject) -> Schedule:
     because = "it has no dot: there is nothing that a producer could run ahead of"
     roles.uniform(subject, because, subject.func.loc, "kernel")
     running, soon = ahead.plans(subject), ahead.early(subject)
-    walks = once.loops(subject.func, subject.target)
+    walks = single_trip.loops(subject.func, subject.target)
     if walks:
         why = "what a block loads twice is loaded once, and early"
         subject.because(walks[0].id, "no loop in launches of one step of it", why)

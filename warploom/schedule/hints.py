@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
 from warploom.ir.core import Effect, Func, Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import ChannelPlan, Reason
 from warploom.schedule.rings import VIEWS
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
+from warploom.analysis.scalars import NUMBER_DEPTH, SLOT_BYTES
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Op
 from warploom.ir.ops import control
@@ -18,7 +19,6 @@ from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
 from warploom.schedule.division import Division
 from warploom.schedule.model import ChannelPlan, Knobs, StorePlan, relayed
-from warploom.schedule.numbers import NUMBER_DEPTH, SLOT_BYTES
 from warploom.schedule.resources import excess, fits
 from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores

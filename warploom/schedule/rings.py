@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.contiguity import Runs
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, hopper, task, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
-from warploom.schedule.runs import Runs
 
 VIEWS = frozenset({tile.transpose, task.slice_block, tile.concat})  # read an item in place
 

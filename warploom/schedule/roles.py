@@ -2,7 +2,7 @@
 there are tasks at all.
 
     loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
-    address arithmetic, loop control ─▶ whoever needs it (schedule/demand.py)
+    address arithmetic, loop control ─▶ whoever needs it (analysis/structure.py)
     items that wgmma needs turned ─▶ producer, then transposer
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from warploom.analysis.scalars import Numbers
+from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run
 from warploom.ir.core import Op, Value
@@ -17,9 +19,7 @@ from warploom.ir.ops import control, hopper, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
 from warploom.schedule import rings
-from warploom.schedule.demand import Demand
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.numbers import Numbers
 from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, Room, transposer_registers
 from warploom.schedule.subject import Subject, named
 

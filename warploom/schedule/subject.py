@@ -9,12 +9,12 @@ import copy
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.hints import Hints
 from warploom.schedule.model import ChannelPlan, Knobs, Reason, StorePlan
 from warploom.schedule.resources import Room

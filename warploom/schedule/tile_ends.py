@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from warploom.analysis import loop_overlap
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Op, Value, walk
 from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import control, tile
-from warploom.schedule import overlap
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Knobs, Reason
 
 # Cycles of an SM that one group's end has to take.  Measured (docs/performance.md): the gates of a 128×128
@@ -55,7 +55,7 @@ def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[
 
 
 def _is_main_loop(o: Op, mine: Callable[[Op], bool]) -> bool:
-    return o.kind is control.for_ and overlap.find(o, mine, _anywhere) is None
+    return o.kind is control.for_ and loop_overlap.find(o, mine, _anywhere) is None
 
 
 def _anywhere(operand: Value) -> bool:

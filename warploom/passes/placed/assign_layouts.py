@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
+from warploom.analysis.contiguity import with_runs
 from warploom.errors import CompileError, InternalError, Note
 from warploom.ir.analysis import defined, definitions, sources
 from warploom.ir.build import constant_of
@@ -53,7 +54,6 @@ from warploom.layout import (
 )
 from warploom.layout.choose import scan_form, scan_layout, sector_ratio
 from warploom.schedule.model import Schedule
-from warploom.schedule.runs import with_runs
 from warploom.target import Target
 
 Flow = Callable[[Layout], Layout | None]

@@ -32,13 +32,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, task, tile
 from warploom.ir.types import Scalar, Tile, i32
 from warploom.schedule import rings
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import ChannelPlan, Schedule
 from warploom.target import Target
 

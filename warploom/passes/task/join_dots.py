@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from warploom.analysis.dot_fusion import between
 from warploom.errors import InternalError
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import shape_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
-from warploom.schedule.joining import between
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

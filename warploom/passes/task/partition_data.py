@@ -9,18 +9,18 @@ after:   %id = replica_id() @{consumer}
          %c = dot(%a0, %b, %acc) @{consumer} : tile<64x256xf32>
          store_box(%v, %c, add(%row, mul(%id, 64)), %col) @{consumer}
 
-schedule/split.py says which versions (whole, cut along which axis) of each value are needed; here each
+analysis/data_split.py says which versions (whole, cut along which axis) of each value are needed; here each
 version gets an op.  What other tasks run stays whole.  A store of something that is not cut is done by
 replica 0 alone.  func.attrs["replicas"] tells interpreters of sequential levels how often a task runs.
 """
 
 from __future__ import annotations
 
+from warploom.analysis.data_split import Split
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Func
 from warploom.passes.partition_values import Stores
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
-from warploom.schedule.split import Split
 from warploom.target import Target
 
 

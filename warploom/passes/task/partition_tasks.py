@@ -16,11 +16,11 @@ a launch compares their byte ranges.  func.attrs["warps"] is the number of warps
 
 from __future__ import annotations
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Demand, Structure
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Level, Op, Region, Value
 from warploom.ir.ops import control, task
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.model import Schedule, relayed
 from warploom.target import Target
 

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.contiguity import Runs
+from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Tile, shape_of
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
-from warploom.schedule.runs import Runs
 from warploom.target import Target
 
 

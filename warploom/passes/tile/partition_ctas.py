@@ -10,20 +10,20 @@ after:   %cta = cta_rank()
          %c0 = dot(%a0, %b, %acc0) : tile<128x256xf32>
          store_box(%w, %c0, add(%row, mul(%cta, 128)), %col)
 
-schedule/split.py says which versions of each value are needed, as for partition_data; here loads are cut,
-too, and there is one function for all CTAs: func.attrs["cluster"], by which the oracle runs a program
+analysis/data_split.py says which versions of each value are needed, as for partition_data; here loads are
+cut, too, and there is one function for all CTAs: func.attrs["cluster"], by which the oracle runs a program
 through for each of them in turn.  What is not cut CTA 0 stores alone.
 """
 
 from __future__ import annotations
 
+from warploom.analysis.data_split import Axis, Split
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op
 from warploom.ir.ops import cluster
 from warploom.passes.partition_values import Stores
 from warploom.schedule.clusters import AXES
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import ClusterPlan
-from warploom.schedule.split import Axis, Split
 from warploom.target import Target
 
 

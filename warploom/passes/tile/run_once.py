@@ -1,17 +1,17 @@
 """Loops that the launch is known to run exactly once are no loops.
 
 Order: after canonicalize, which makes equal bounds one value; before structure_access.  Only in the variant
-for such launches (`Launch.short`); which loops: schedule/once.py.
+for such launches (`Launch.short`); which loops: analysis/single_trip.py.
 
 before:  for %i in 0 … %n step 4096, carrying %s from %zero:  …; yield(%t)          after:  … with %i = 0
 """
 
 from __future__ import annotations
 
+from warploom.analysis.single_trip import loops
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.rewrite import inline, rewrite
 from warploom.schedule.model import Schedule
-from warploom.schedule.once import loops
 from warploom.target import Target
 
 

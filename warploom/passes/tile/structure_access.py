@@ -38,16 +38,16 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.contiguity import Runs
+from warploom.analysis.structure import Structure
 from warploom.ir.analysis import defined, passed_on
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of, u64
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
-from warploom.schedule.runs import Runs
 from warploom.target import Target
 
 _BOXES = (tile.load_box, tile.store_box)

@@ -11,11 +11,11 @@ A promise counts from the block on in which its value is made, as Triton's does:
 
 from __future__ import annotations
 
+from warploom.analysis.contiguity import with_runs
 from warploom.ir.core import Builder, Func, Op, Value, walk
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import rewrite
 from warploom.schedule.model import Schedule
-from warploom.schedule.runs import with_runs
 from warploom.target import Target
 
 

@@ -11,7 +11,7 @@ before (G replicas, all running all of it):     after:
                                                    store
                                                    cursor moved on by G - 1 iterations
 
-`Schedule.dealt` names the loop; schedule/dealing.py tells that its iterations need nothing of each other.
+`Schedule.dealt` names the loop; analysis/ping_pong.py tells that its iterations need nothing of each other.
 
 The producer still fills the rings for all iterations in their order, so between two iterations of its own
 a group moves its cursors on by what the others use: a copy of the body that computes nothing else, and

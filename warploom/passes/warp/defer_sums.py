@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from warploom.analysis.carried_sums import SUM_COLUMNS, chain
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule.linear import SUM_COLUMNS, chain
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

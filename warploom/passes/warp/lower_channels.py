@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Func, Op, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule, TaskPlan
 from warploom.schedule.resources import WARP_GROUP
 from warploom.target import Target

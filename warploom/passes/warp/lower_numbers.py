@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, hopper, task
 from warploom.ir.types import Channel, DType, Scalar, f32, i32
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
 
 

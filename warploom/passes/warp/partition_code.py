@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Demand, Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
@@ -27,8 +29,6 @@ from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
 from warploom.passes.warp import lower_channels, lower_numbers, select_instructions, sit_out
 from warploom.schedule import rings
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Demand, Structure
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import Target
 

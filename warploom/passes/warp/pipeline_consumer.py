@@ -36,6 +36,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from warploom.analysis.loop_overlap import turning_point
+from warploom.analysis.mask_ranges import Bounds, UnknownError, bare, clamped
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import closure, definitions, effects, reads
@@ -48,9 +50,7 @@ from warploom.passes.warp.sit_out import REST
 from warploom.passes.warp.turns import ISSUE, Turns
 from warploom.passes.warp.two_stages import Arms, Copy, Cuts, TwoStages
 from warploom.passes.warp.wait_place import place_wait
-from warploom.schedule.bounds import Bounds, UnknownError, bare, clamped
 from warploom.schedule.model import OverlapPlan, Schedule
-from warploom.schedule.overlap import turning_point
 from warploom.target import Target
 
 

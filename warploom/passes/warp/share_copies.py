@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from warploom.analysis.data_split import RefusalError, Split
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import hopper, task
 from warploom.ir.types import Shared, Tile
 from warploom.passes.partition_values import Cutter
-from warploom.schedule.demand import Structure
 from warploom.schedule.model import Schedule
-from warploom.schedule.split import RefusalError, Split
 from warploom.target import Target
 
 _PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}  # which operand says where a copy goes

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from warploom.analysis.scalars import is_on_numbers
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, hopper, task, tile
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.lower_numbers import as_stored
 from warploom.schedule.model import Schedule
-from warploom.schedule.numbers import is_on_numbers
 from warploom.target import Target
 
 

@@ -4,8 +4,9 @@ before:  for j in lo … hi:                    after:  for j in lo … end:  as
            wait full k;  s = q·k;  …                  for j in following … hi:
            release k                                    wait full k;  release k
 
-`Schedule.idle` names the loops and says why a group needs no more of their iterations (schedule/idle.py).
-Slots are still taken and given back, one by one: a barrier's phases are counted by all groups that read.
+`Schedule.idle` names the loops and says why a group needs no more of their iterations
+(analysis/idle_iterations.py).  Slots are still taken and given back, one by one: a barrier's phases are
+counted by all groups that read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.idle_iterations import outside
+from warploom.analysis.loop_overlap import turning_point
+from warploom.analysis.mask_ranges import Bounds, ahead_of, clamped
+from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, is_pure, sources
@@ -22,12 +28,7 @@ from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, dtype_of, i64
-from warploom.schedule.access import Accesses
-from warploom.schedule.bounds import Bounds, ahead_of, clamped
-from warploom.schedule.demand import Structure
-from warploom.schedule.idle import outside
 from warploom.schedule.model import IdlePlan
-from warploom.schedule.overlap import turning_point
 
 REST = ".rest"  # behind the id of a loop: what is left of it for a group that has left it
 _PROTOCOL = frozenset((hopper.mbarrier_wait, hopper.mbarrier_arrive, task.ring_next))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
+from warploom.analysis.loop_overlap import TurningPoint
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, reads
@@ -24,7 +25,6 @@ from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
 from warploom.passes.warp.loop_tail import Tail
 from warploom.passes.warp.sit_out import following
-from warploom.schedule.overlap import TurningPoint
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.
 _REMADE = frozenset(

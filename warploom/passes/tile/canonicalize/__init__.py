@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from warploom.analysis.divisors import describe_views
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
-from warploom.ir.divisors import describe_views
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import Scalar

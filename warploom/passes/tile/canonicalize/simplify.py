@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from warploom.analysis.divisors import divisor
 from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
-from warploom.ir.divisors import divisor
 from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute

@@ -21,14 +21,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.loop_overlap import turning_point
+from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
+from warploom.analysis.structure import Structure
 from warploom.ir.analysis import is_pure, must_run
 from warploom.ir.core import Builder, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
-from warploom.schedule.access import Accesses
-from warploom.schedule.bounds import Bounds, UnknownError, ahead_of
-from warploom.schedule.demand import Structure
-from warploom.schedule.overlap import turning_point
 
 _PROMISES = (control.assume, control.device_assert)
 

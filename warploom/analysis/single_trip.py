@@ -7,10 +7,10 @@ iterations of one loop; others with the same bounds have as many.
 
 from __future__ import annotations
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Func, Op
 from warploom.ir.ops import control, tile
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.target import Target
 
 

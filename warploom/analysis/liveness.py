@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Tile
-from warploom.schedule.demand import Structure
 
 _LOOPS = frozenset({control.for_, control.while_})
 _WHOLE = frozenset({tile.dot, tile.load, tile.load_box, tile.reduce, tile.scan, tile.atomic})

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from warploom.analysis.structure import Structure
 from warploom.ir.analysis import effects
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.schedule.demand import Structure
 
 Group = tuple[Op, ...]  # dots of one block, in program order
 _APART = "its sum is not carried from dot to dot alone"

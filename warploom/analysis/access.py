@@ -13,12 +13,12 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from warploom.analysis.structure import Structure
 from warploom.ir.analysis import passed_on
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
-from warploom.schedule.demand import Structure
 from warploom.target import Target
 
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them

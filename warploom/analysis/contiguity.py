@@ -14,12 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import DType, Pointer, Tile, elem_of, f32, shape_of
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 from warploom.target import Target
 
 _MOST = 1 << 16  # as Accesses: stands for any power of two

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
 from warploom.ir.types import Pointer, Scalar
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Structure
 
 NUMBER_DEPTH = 2  # so that handing one on doesn't wait for whoever still works with the one before
 SLOT_BYTES = 128  # of a number in shared memory (Shared.slot_bytes)

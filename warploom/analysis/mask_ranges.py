@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, dtype_of, i64
-from warploom.schedule.demand import Structure
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, shape_of
-from warploom.schedule.demand import Structure
 
 Axis = int | None
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from warploom.analysis.access import Accesses
+from warploom.analysis.structure import Demand, Structure
 from warploom.ir.analysis import backward_slice, must_run, sources
 from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
-from warploom.schedule.access import Accesses
-from warploom.schedule.demand import Demand, Structure
 
 _PROMISES = (control.assume, control.device_assert)  # checks, whose order means nothing
 
