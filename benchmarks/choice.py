@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.choice_kernels import known_k, one_tile
-from benchmarks.plain_kernels import add, layernorm_rows, softmax_rows
+from corpus.choice_kernels import known_k, one_tile
+from corpus.plain_kernels import add, layernorm_rows, softmax_rows
 from warploom.bench.data import input_sets
 from warploom.bench.measure import Clock, Run, in_turn, lost, machine
 from warploom.kernels.attention import attention_forward, section_of

@@ -26,8 +26,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import plain_kernels
-from tests.e2e import tutorials
+from corpus import plain_kernels, tutorials
 from warploom.bench.data import input_sets
 from warploom.bench.measure import Clock, lost, machine
 

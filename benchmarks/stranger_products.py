@@ -1,4 +1,4 @@
-"""Strangers' products (tests/e2e/strangers) at real sizes, in tiles as their authors take them.
+"""Strangers' products (corpus/) at real sizes, in tiles as their authors take them.
 
 A case is a function of where its arrays come from (`warploom.bench.data`): on the GPU they are random, and
 `benchmarks/strangers.py` checks and times what it is launched with; on paper they are enough to compile.
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import warploom.language as tl
-from tests.e2e.strangers import around, formats, plain, several
-from tests.e2e.strangers.case import blocks
+from corpus import around, formats, plain, several
+from corpus.case import blocks
 from warploom.bench.data import (
     E4M3_MAX,
     Paper,
@@ -108,7 +108,7 @@ def gelu(x: Any) -> Any:
     return 0.5 * x * (1 + (x * 0.5**0.5).erf())
 
 
-# ---- tests/e2e/strangers/plain.py
+# ---- corpus/plain.py
 
 
 def strided(
@@ -199,7 +199,7 @@ def asked(m: int, n: int, k: int, tile: Tile, ws: bool, source: Source) -> Launc
     return Launches(plain.asked, sets(source, call), grid, meta, {2: product}, 2 * m * n * k)
 
 
-# ---- tests/e2e/strangers/around.py
+# ---- corpus/around.py
 
 
 def linear(m: int, n: int, k: int, tile: Tile, act: str, kept: bool, source: Source) -> Launches:
@@ -371,7 +371,7 @@ def normed(m: int, n: int, k: int, tile: Tile, layer: bool, source: Source) -> L
     return Launches(kernel, calls, grid, tiles(tile), wanted, 2 * m * n * k)
 
 
-# ---- tests/e2e/strangers/several.py
+# ---- corpus/several.py
 
 
 def split(m: int, n: int, k: int, tile: Tile, parts: int, how: str, source: Source) -> Launches:
@@ -606,7 +606,7 @@ def block_sparse(m: int, n: int, k: int, tile: Tile, source: Source) -> Launches
     return Launches(several.banded, sets(source, call), grid, tiles(tile), {2: wanted}, flops)
 
 
-# ---- tests/e2e/strangers/formats.py
+# ---- corpus/formats.py
 
 
 def tf32(m: int, n: int, k: int, tile: Tile, how: str, relu: bool, source: Source) -> Launches:

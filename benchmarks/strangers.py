@@ -1,4 +1,4 @@
-"""Strangers' kernels (tests/e2e/strangers) at real sizes, by warploom and by Triton: the same text.
+"""Strangers' kernels (corpus/) at real sizes, by warploom and by Triton: the same text.
 
     python -m benchmarks.strangers --out out/strangers.json --made /tmp/made [--only decode] [--products]
 
@@ -26,9 +26,9 @@ import torch
 import triton
 
 from benchmarks import plain, stranger_products
-from tests.e2e.strangers import attention, backward, decoding, fused, serving, states
-from tests.e2e.strangers.case import F16, F32, Case
-from tests.e2e.strangers.on_gpu import upload
+from corpus import attention, backward, decoding, fused, serving, states
+from corpus.arrays import upload
+from corpus.case import F16, F32, Case
 from warploom.bench.data import Gpu, input_sets
 from warploom.bench.measure import Clock, machine
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import warploom as wl
-from benchmarks.choice_kernels import one_tile
-from benchmarks.flat_kernels import rotated
+from corpus.choice_kernels import one_tile
+from corpus.flat_kernels import rotated
 from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
 from warploom.bench.data import Gpu, Paper, Source, make_data, strides
 from warploom.bench.launches import Chain, KernelRun

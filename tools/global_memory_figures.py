@@ -47,10 +47,10 @@ def scripts() -> Named:
 
 def strangers() -> Named:
     """Kernels in the shapes that others write."""
-    from tests.e2e.strangers import corpus
+    from corpus import catalog
     from tests.e2e.strangers.judging import FORMS
 
-    for case in corpus.cases():
+    for case in catalog.cases():
         how: dict[str, Any] = {**case.meta, **FORMS["auto"], **case.knobs}
         made = case.kernel.compile_for(*case.args, grid=case.grid, **how)
         yield case.name, made.placed

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness import AttentionData, Candidate, Run
-from tests.e2e.tutorials import attention
+from corpus.tutorials import attention
 
 NAME = "warploom, tutorial's kernel"
 KINDS = ("attention",)

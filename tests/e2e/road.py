@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 import warploom as wl
+from corpus.arrays import GUARD, around
+from corpus.arrays import array as array
+from corpus.arrays import filled as filled
 from warploom.check.report import CheckReport
 from warploom.ir.core import SEQUENTIAL, Level
 from warploom.runtime.args import fields_of
@@ -18,43 +21,6 @@ from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
 
 ORDERS = ("late", "early", "seeded")
-GUARD = 128  # bytes before and after an array, which nothing may change
-
-
-def array(shape: tuple[int, ...], dtype: Any, order: str = "r", pad: int = 0) -> Any:
-    """An array of NaN (integers: 119) whose rows start at multiples of 16 bytes, plus `pad` elements.
-
-    order: 'r' row-major, 'c' column-major.  It lies in a larger buffer, aligned and with guards."""
-    dtype = np.dtype(dtype)
-    stored = shape if order == "r" else shape[::-1]
-    unit = max(1, 16 // dtype.itemsize)
-    row = max(1, -(-stored[-1] // unit)) * unit + pad
-    lead = stored[:-1]
-    size = int(np.prod(lead, dtype=np.int64)) * row * dtype.itemsize
-    owner = np.full(size + 2 * GUARD + 128, 119, np.uint8)
-    at = GUARD + -(owner.ctypes.data + GUARD) % 128
-    whole = owner[at : at + size].view(dtype).reshape(*lead, row)
-    if dtype.kind not in "iu":
-        whole[...] = np.float32(np.nan).astype(dtype)
-    rows = whole[..., : stored[-1]]
-    return rows if order == "r" else rows.T
-
-
-def filled(data: Any, dtype: Any, order: str = "r", pad: int = 0) -> Any:
-    """`data` in an array as above; the padding stays NaN, so that whoever uses it shows."""
-    found = array(data.shape, dtype, order, pad)
-    found[...] = data.astype(dtype)
-    return found
-
-
-def around(a: Any) -> Any:
-    """The bytes of an array of this module with what lies between its rows, and a guard on both sides."""
-    reach = sum(s * (n - 1) for n, s in zip(a.shape, a.strides, strict=True))
-    owner = a
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    at = a.ctypes.data - owner.ctypes.data
-    return owner[at - GUARD : at + reach + a.itemsize + GUARD]
 
 
 def clone(value: Any) -> Any:

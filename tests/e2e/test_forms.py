@@ -15,12 +15,12 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from benchmarks.choice_kernels import known_k, one_tile
+from corpus.attention import windowed_case
+from corpus.case import Case
+from corpus.choice_kernels import known_k, one_tile
+from corpus.states import chunk_state_case
 from tests.e2e import road
 from tests.e2e.strangers import judging
-from tests.e2e.strangers.attention import windowed_case
-from tests.e2e.strangers.case import Case
-from tests.e2e.strangers.states import chunk_state_case
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel

@@ -1,4 +1,4 @@
-"""Strangers' products (tests/e2e/strangers): a sample against float64, and what they once broke."""
+"""Strangers' products (corpus/): a sample against float64, and what they once broke."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.strangers import corpus, judging
-from tests.e2e.strangers.case import Case
+from corpus import catalog
+from corpus.case import Case
+from tests.e2e.strangers import judging
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import hopper
@@ -49,7 +50,7 @@ SAMPLE = [
     "lora-16",
     "banded",
 ]
-CASES = {c.name: c for c in corpus.cases()}
+CASES = {c.name: c for c in catalog.cases()}
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -1,4 +1,4 @@
-"""Strangers' attention-like kernels (tests/e2e/strangers): a sample against float64, unasked with a producer and
+"""Strangers' attention-like kernels (corpus/): a sample against float64, unasked with a producer and
 consumers, and what they once broke.  `python -m tests.e2e.strangers` judges all of them."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from corpus.attending import named
+from corpus.backward import two_walks_case
+from corpus.case import Case
+from corpus.catalog import ATTENDING
 from tests.e2e.strangers import judging
-from tests.e2e.strangers.attending import named
-from tests.e2e.strangers.backward import two_walks_case
-from tests.e2e.strangers.case import Case
-from tests.e2e.strangers.corpus import ATTENDING
 from warploom.layout import wgmma_acc
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from corpus.case import BF16, E4M3
+from corpus.skinny import CASES, product
 from tests.e2e.strangers import judging
-from tests.e2e.strangers.case import BF16, E4M3
-from tests.e2e.strangers.skinny import CASES, product
 from warploom.errors import CompileError
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")

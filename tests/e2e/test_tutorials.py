@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.e2e import road, tutorials
+from corpus import tutorials
+from tests.e2e import road
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = [

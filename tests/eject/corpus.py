@@ -12,7 +12,8 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import kernels, road, tutorials
+from corpus import tutorials
+from tests.e2e import kernels, road
 from tests.e2e.gemms import DESCRIBED, EIGHT_BIT, KNOBS, PRODUCERS, SIXTEEN_BIT, TURNED, Gemm
 from warploom.kernels.gemm import GEMM_CONFIGS
 from warploom.runtime.compiled import CompiledKernel

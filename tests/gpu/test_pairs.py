@@ -10,7 +10,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.strangers.on_gpu import download, upload
+from corpus.arrays import download, upload
 
 pytestmark = pytest.mark.gpu
 pytest.importorskip("torch")

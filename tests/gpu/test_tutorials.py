@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import kernels, tutorials
+from corpus import tutorials
+from tests.e2e import kernels
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -109,6 +109,15 @@ def test_imports_point_left(path: Path) -> None:
     assert violations(part, path) == []
 
 
+def test_kernels_of_the_corpus_import_neither_tests_nor_benchmarks() -> None:
+    """Both take kernels from it; and what is measured does not come from the tests."""
+    repository = ROOT.parent
+    for folder, others in (("corpus", {"tests", "benchmarks"}), ("benchmarks", {"tests"})):
+        for path in sorted((repository / folder).rglob("*.py")):
+            found = {name.split(".")[0] for name, _, _ in imports(path)}
+            assert not found & others, path.relative_to(repository)
+
+
 def test_the_rule_finds_what_it_forbids(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(

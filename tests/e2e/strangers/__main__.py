@@ -11,7 +11,8 @@ import traceback
 import warnings
 from pathlib import Path
 
-from tests.e2e.strangers import corpus, judging
+from corpus import catalog
+from tests.e2e.strangers import judging
 from warploom.errors import WarploomWarning
 
 
@@ -35,7 +36,7 @@ def main() -> None:
         compiled._compile_text = no_nvrtc
         os.environ["WARPLOOM_CACHE"] = "off"  # nobody else may find kernels without code
     with tempfile.TemporaryDirectory() as folder:
-        for case in corpus.everything():
+        for case in catalog.everything():
             if options.names and not any(n in case.name for n in options.names):
                 continue
             for form in judging.FORMS if not options.auto else ("auto",):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from corpus.case import Case
 from tests.e2e import road
-from tests.e2e.strangers.case import Case
 from tests.eject.owned import owned, same_program
 from warploom import TensorDescriptor
 from warploom.errors import CompileError

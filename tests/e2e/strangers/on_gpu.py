@@ -17,47 +17,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tests.e2e.strangers.case import Case
+from corpus.arrays import download, upload
+from corpus.case import Case
 from tests.e2e.strangers.judging import arrays
-from warploom import TensorDescriptor
 from warploom.errors import WarploomWarning
 
 SECONDS = 25  # for one kernel
 # More for a lane's first: it makes all cases, imports torch and makes a context, beside all others.
 START_SECONDS = 120
-
-
-def upload(x: Any) -> Any:
-    """An array (of the same strides) on the GPU; descriptors of one; numbers as they are."""
-    import torch
-
-    if isinstance(x, TensorDescriptor):
-        return TensorDescriptor.from_tensor(upload(x.base), x.block_shape)
-    if not isinstance(x, np.ndarray):
-        return x
-    types = {
-        "bfloat16": torch.bfloat16,
-        "float8_e4m3fn": torch.float8_e4m3fn,
-        "float8_e5m2": torch.float8_e5m2,
-    }
-    dense = np.ascontiguousarray(x)
-    raw = torch.from_numpy(dense.view(f"i{x.itemsize}") if x.dtype.name in types else dense)
-    like = [s // x.itemsize for s in x.strides]
-    there = torch.empty_strided(x.shape, like, dtype=raw.dtype, device="cuda").copy_(raw)
-    return there.view(types[x.dtype.name]) if x.dtype.name in types else there
-
-
-def download(x: Any, dtype: Any) -> Any:
-    import torch
-
-    if isinstance(x, TensorDescriptor):
-        x = x.base
-    x = x.detach().cpu().contiguous()
-    if x.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
-        return x.view({1: torch.uint8, 2: torch.int16}[x.element_size()]).numpy().view(dtype)
-    return x.numpy()
 
 
 def run(case: Case, knobs: dict[str, Any]) -> str:
@@ -92,9 +59,10 @@ def one(case: Case, knobs: dict[str, Any]) -> dict[str, Any]:
 
 def work(tasks: Any) -> None:
     """A lane's process: (name, form) in, what came of it out."""
-    from tests.e2e.strangers import corpus, judging
+    from corpus import catalog
+    from tests.e2e.strangers import judging
 
-    cases = {c.name: c for c in corpus.everything()}
+    cases = {c.name: c for c in catalog.everything()}
     while True:
         name, form = tasks.recv()
         tasks.send(one(cases[name], judging.FORMS[form]))
@@ -137,7 +105,8 @@ class Lane:
 
 
 def main() -> None:
-    from tests.e2e.strangers import corpus, judging
+    from corpus import catalog
+    from tests.e2e.strangers import judging
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
@@ -146,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=140, help="for the whole run")
     options = parser.parse_args()
     begin = time.perf_counter()
-    names = dict.fromkeys(c.name for c in corpus.everything())
+    names = dict.fromkeys(c.name for c in catalog.everything())
     parts = options.names
     todo = [
         (n, f) for n in names for f in judging.FORMS if not parts or any(p in n for p in parts)

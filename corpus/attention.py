@@ -10,9 +10,9 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import road
-from tests.e2e.strangers.attending import I32, f64, launch, normal, out, softmax, strides
-from tests.e2e.strangers.case import BF16, F16, F32, Case
+from corpus.arrays import filled
+from corpus.attending import I32, f64, launch, normal, out, softmax, strides
+from corpus.case import BF16, F16, F32, Case
 
 
 @wl.jit
@@ -305,7 +305,7 @@ def documents_case(
     heads=2, n=200, d=64, block_m=64, block_n=64, causal=True, dtype=BF16, **knobs
 ) -> Case:
     q, k, v = (normal(i, heads, n, d, dtype=dtype) for i in range(3))
-    seg = road.filled(np.sort(np.random.default_rng(5).integers(0, 4, n)), I32)
+    seg = filled(np.sort(np.random.default_rng(5).integers(0, 4, n)), I32)
     o, lse = out(heads, n, d, dtype=dtype), out(heads * n, dtype=F32)
 
     def wanted() -> dict[int, Any]:

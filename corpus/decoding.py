@@ -9,9 +9,9 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import road
-from tests.e2e.strangers.attending import I32, f64, launch, normal, out, softmax, strides
-from tests.e2e.strangers.case import BF16, F16, F32, Case, blocks
+from corpus.arrays import filled
+from corpus.attending import I32, f64, launch, normal, out, softmax, strides
+from corpus.case import BF16, F16, F32, Case, blocks
 
 
 @wl.jit
@@ -78,7 +78,7 @@ def over_pages_case(
     sink=False, dtype=BF16, tasks=True, **knobs,
 ) -> Case:  # fmt: skip
     b, per = len(lens), -(-max(lens) // page)
-    table = road.filled(np.random.default_rng(0).permutation(b * per).reshape(b, per), I32)
+    table = filled(np.random.default_rng(0).permutation(b * per).reshape(b, per), I32)
     k, v = (normal(i, b * per, page, h_kv, d, dtype=dtype) for i in (1, 2))
     q, sinks = normal(3, b, h_kv, g, d, dtype=dtype), normal(4, h_kv * g, dtype=F32)
     o, lse = out(b, h_kv, g, splits, d, dtype=F32), out(b * h_kv * g * splits, dtype=F32)
@@ -107,7 +107,7 @@ def over_pages_case(
                     parts[i, j, :, x], logs[i, j, :, x] = p @ values, found / np.log(2)
         return {3: parts, 4: logs.ravel()}
 
-    args = [q, k, v, o, lse, table, road.filled(np.array(lens), I32), sinks, d**-0.5]
+    args = [q, k, v, o, lse, table, filled(np.array(lens), I32), sinks, d**-0.5]
     args += [strides(table)[0], *strides(k)[:2]]
     meta = {
         "H_KV": h_kv,
@@ -190,7 +190,7 @@ def latent_case(
                 parts[i, :, x] = p @ here[:, :d]
         return {2: parts, 3: logs.ravel()}
 
-    args = [q, kv, part, lse, road.filled(firsts, I32), road.filled(slots, I32), scale]
+    args = [q, kv, part, lse, filled(firsts, I32), filled(slots, I32), scale]
     args += [*strides(q)[:2], strides(kv)[0]]
     meta = {"HEADS": heads, "D": d, "ROPE": rope, "BLOCK_H": block_h, "BLOCK_N": block_n}
     meta["SPLITS"] = splits

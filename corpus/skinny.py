@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.strangers.case import BF16, E4M3, E5M2, F16, F32, Case
-from tests.e2e.strangers.plain import matmul, of
+from corpus.case import BF16, E4M3, E5M2, F16, F32, Case
+from corpus.plain import matmul, of
 
 
 def product(m: int, n: int, k: int, tile: tuple[int, int, int], dtype: Any, orders: str) -> Case:

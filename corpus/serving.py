@@ -9,9 +9,9 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import road
-from tests.e2e.strangers.attending import I32, f64, launch, normal, out, softmax, strides
-from tests.e2e.strangers.case import BF16, E4M3, E5M2, F16, F32, Case, blocks
+from corpus.arrays import filled
+from corpus.attending import I32, f64, launch, normal, out, softmax, strides
+from corpus.case import BF16, E4M3, E5M2, F16, F32, Case, blocks
 
 
 @wl.jit
@@ -85,7 +85,7 @@ def decode_case(
         normal(2, b, n, d, dtype=dtype),
     )
     part, lse = out(b, splits, g, d, dtype=F32), out(b, splits, g, dtype=F32)
-    seq = road.filled(np.array(lens), I32)
+    seq = filled(np.array(lens), I32)
     args = [
         q,
         k,
@@ -200,7 +200,7 @@ def paged_case(
 ):
     b, per = len(lens), -(-max(lens) // page)
     rng = np.random.default_rng(0)
-    table = road.filled(rng.permutation(b * per).reshape(b, per), I32)
+    table = filled(rng.permutation(b * per).reshape(b, per), I32)
     k, v = normal(1, b * per, page, h, d, dtype=dtype), normal(2, b * per, page, h, d, dtype=dtype)
     q, o = normal(3, b, h, n_ctx, d, dtype=dtype), out(b, h, n_ctx, d, dtype=dtype)
 
@@ -217,7 +217,7 @@ def paged_case(
         k,
         v,
         table,
-        road.filled(np.array(lens), I32),
+        filled(np.array(lens), I32),
         o,
         d**-0.5,
         strides(table)[0],
@@ -363,8 +363,8 @@ def ragged_case(
         k,
         v,
         o,
-        road.filled(cq, I32),
-        road.filled(ck, I32),
+        filled(cq, I32),
+        filled(ck, I32),
         d**-0.5,
         strides(q)[0],
         strides(k)[0],
@@ -429,8 +429,8 @@ def sparse_case(h=2, n=330, d=64, block=64, dtype=BF16, **knobs):
         s = np.where(seen, f64(q) @ f64(k).swapaxes(1, 2) * d**-0.5, -np.inf)
         return {3: softmax(s)[0] @ f64(v)}
 
-    index = road.filled(index, I32)
-    args = [q, k, v, o, road.filled(keep.sum(1), I32), index, d**-0.5, n, strides(index)[0]]
+    index = filled(index, I32)
+    args = [q, k, v, o, filled(keep.sum(1), I32), index, d**-0.5, n, strides(index)[0]]
     return launch(block_sparse, args, (blocks, h), {"D": d, "BLOCK": block}, wanted(), knobs=knobs)
 
 
@@ -549,7 +549,7 @@ def in_eight_bits(
 def eight_bit_case(heads=2, n=208, d=64, block_m=128, block_n=64, turned=True, dtype=E4M3, **knobs):
     q, k, v = (normal(i, heads, n, d, dtype=dtype) for i in range(3))
     v_stored = normal(2, heads, d, n, dtype=dtype) if turned else v
-    scales = [road.filled(np.array([0.5, 1.5][:1] * heads), F32) for _ in range(3)]
+    scales = [filled(np.array([0.5, 1.5][:1] * heads), F32) for _ in range(3)]
     o = out(heads, n, d)
 
     def wanted() -> dict[int, Any]:

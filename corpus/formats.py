@@ -8,7 +8,7 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.strangers.case import BF16, F32, Case, blocks, ints, nan, product, stored, strides
+from corpus.case import BF16, F32, Case, blocks, ints, nan, product, stored, strides
 
 
 @wl.jit

@@ -9,7 +9,7 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.strangers.case import (
+from corpus.case import (
     BF16,
     E4M3,
     E5M2,

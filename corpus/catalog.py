@@ -1,10 +1,10 @@
-"""All strangers' kernels."""
+"""All kernels of the corpus that have a reference."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tests.e2e.strangers import (
+from corpus import (
     around,
     attention,
     backward,
@@ -17,8 +17,8 @@ from tests.e2e.strangers import (
     skinny,
     states,
 )  # fmt: skip
-from tests.e2e.strangers.attending import Builds, named
-from tests.e2e.strangers.case import Case
+from corpus.attending import Builds, named
+from corpus.case import Case
 
 ATTENDING: Mapping[str, Builds] = {
     "attention": attention.CASES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.e2e import road
-from tests.e2e.strangers.case import BF16, Case
+from corpus.arrays import array, filled
+from corpus.case import BF16, Case
 
 I32 = np.int32
 Builds = Mapping[str, Callable[[], Case]]
@@ -32,18 +32,18 @@ def named(builds: Builds, family: str) -> Iterator[Case]:
 def normal(seed: int, *shape: int, dtype: Any = BF16, scale: float = 1.0) -> Any:
     """Random normal numbers of a dtype."""
     rng = np.random.default_rng(seed)
-    return road.filled((rng.standard_normal(shape) * scale).astype(np.float32), dtype)
+    return filled((rng.standard_normal(shape) * scale).astype(np.float32), dtype)
 
 
 def integers(seed: int, *shape: int, dtype: Any = BF16, low: int = -2, high: int = 3) -> Any:
     """Small random integers: products and sums of them are exact."""
     rng = np.random.default_rng(seed)
-    return road.filled(rng.integers(low, high, shape), dtype)
+    return filled(rng.integers(low, high, shape), dtype)
 
 
 def out(*shape: int, dtype: Any = BF16) -> Any:
     """What a kernel is to fill."""
-    return road.array(shape, dtype)
+    return array(shape, dtype)
 
 
 def strides(a: Any) -> list[int]:

@@ -11,9 +11,9 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import road
-from tests.e2e.strangers.attending import I32, f64, integers, launch, normal, out, softmax
-from tests.e2e.strangers.case import BF16, F32, Case
+from corpus.arrays import filled
+from corpus.attending import I32, f64, integers, launch, normal, out, softmax
+from corpus.case import BF16, F32, Case
 
 
 @wl.jit
@@ -152,7 +152,7 @@ def cross_entropy_case(
     m=150, v=200, d=136, block_m=128, block_v=64, block_d=64, dtype=BF16, **knobs
 ):
     x, w = normal(0, m, d, dtype=dtype), normal(1, v, d, dtype=dtype, scale=0.2)
-    target = road.filled(np.random.default_rng(2).integers(0, v, m), I32)
+    target = filled(np.random.default_rng(2).integers(0, v, m), I32)
     loss, lse = out(m, dtype=F32), out(m, dtype=F32)
     meta = {"BLOCK_M": block_m, "BLOCK_V": block_v, "BLOCK_D": block_d}
 
@@ -309,7 +309,7 @@ def rotated_case(n=200, d=64, block_m=128, block_n=64, dtype=BF16, **knobs):
     q, k, v = (normal(i, n, d, dtype=dtype) for i in range(3))
     o = out(n, d, dtype=dtype)
     angle = np.random.default_rng(3).random((n, d // 2)) * 6
-    cos, sin = road.filled(np.cos(angle), F32), road.filled(np.sin(angle), F32)
+    cos, sin = filled(np.cos(angle), F32), filled(np.sin(angle), F32)
 
     def wanted() -> dict[int, Any]:
         x, y = f64(q)[:, ::2], f64(q)[:, 1::2]

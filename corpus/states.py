@@ -9,8 +9,8 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.strangers.attending import f64, integers, launch, normal, out
-from tests.e2e.strangers.case import BF16, F16, F32, Case
+from corpus.attending import f64, integers, launch, normal, out
+from corpus.case import BF16, F16, F32, Case
 
 
 @wl.jit

@@ -9,9 +9,9 @@ import numpy as np
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e import road
-from tests.e2e.strangers.attending import f64, launch, normal, out, softmax, strides
-from tests.e2e.strangers.case import BF16, F16, F32, Case
+from corpus.arrays import filled
+from corpus.attending import f64, launch, normal, out, softmax, strides
+from corpus.case import BF16, F16, F32, Case
 
 
 @wl.jit
@@ -34,17 +34,17 @@ class Gradients:
         self, heads: int, n: int, d: int, causal: bool, dtype: Any, scaled: float = 1.0
     ) -> None:
         self.q, self.k, self.v, self.do = (normal(i, heads, n, d, dtype=dtype) for i in range(4))
-        self.k = road.filled(f64(self.k) * scaled, dtype)
+        self.k = filled(f64(self.k) * scaled, dtype)
         q, k, v, do = f64(self.q, self.k, self.v, self.do)
         k = k / scaled
         s = q @ k.swapaxes(1, 2) * d**-0.5
         if causal:
             s = np.where(np.tril(np.ones((n, n), bool)), s, -np.inf)
         p, lse = softmax(s)
-        self.o = road.filled(p @ v, dtype)
+        self.o = filled(p @ v, dtype)
         delta = (f64(self.o) * do).sum(-1)
         self.lse, self.delta, self.lse2 = (
-            road.filled(x.ravel(), F32) for x in (lse, delta, lse / np.log(2))
+            filled(x.ravel(), F32) for x in (lse, delta, lse / np.log(2))
         )
         ds = p * (do @ v.swapaxes(1, 2) - delta[..., None]) * d**-0.5
         self.dq, self.dk, self.dv = ds @ k, ds.swapaxes(1, 2) @ q, p.swapaxes(1, 2) @ do
