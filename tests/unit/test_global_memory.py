@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ import warploom as wl
 import warploom.language as tl
 from tests.eject.test_round_trip import aligned as aligned_signature
 from warploom import Script
-from warploom.check import Verdict, check
+from warploom.check import Case, Verdict, check
 from warploom.check.global_memory import GlobalMemory, check_global
+from warploom.check.launches import at_launch
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.language import float32, int32
@@ -26,8 +28,8 @@ def of(kernel: Any, *signature: str, **constexprs: Any) -> GlobalMemory:
     return check_global(kernel.compile(signature=list(signature), constexprs=constexprs).placed)
 
 
-def of_script(script: Script, **known: Any) -> GlobalMemory:
-    return check_global(script.compile(aligned_signature(script)).placed, **known)
+def of_script(script: Script) -> GlobalMemory:
+    return check_global(script.compile(aligned_signature(script)).placed)
 
 
 # ---- Triton-style kernels
@@ -377,7 +379,6 @@ def _keep(report: GlobalMemory, programs: int, n: int) -> bool:
 @given(stores())
 def test_a_launch_is_decided_word_by_word(case: tuple[Func, Any, int, str]) -> None:
     func, place, size, step = case
-    (numbers,) = (p for p in func.params if p.hint == "n")
     for programs, n in ((1, 5), (2, 9), (5, 13)):
         owner: dict[int, int] = {}
         met = False
@@ -386,7 +387,7 @@ def test_a_launch_is_decided_word_by_word(case: tuple[Func, Any, int, str]) -> N
                 for i in range(size):
                     word = place(p, t, programs, n) + i
                     met |= owner.setdefault(word, p) != p
-        report = check_global(func, {numbers: n}, (programs, 1, 1))
+        report = check_global(func, Case((np.zeros(0, np.int32), n), (programs, 1, 1)))
         assert report.verdict == ("broken" if met else "proved"), str(report)
 
 
@@ -407,8 +408,112 @@ def test_what_a_loop_carries_is_followed_in_a_launch() -> None:
         signature=["*i32:16", "i32", "i32"], constexprs={"BLOCK": 32}
     ).placed
     assert check_global(func).verdict == "not proved"
-    known = dict(zip(func.params[1:], (5, 100), strict=True))
-    found = check_global(func, known, (3, 1, 1))
+    found = check_global(func, Case((np.zeros(500, np.int32), 5, 100), (3, 1, 1)))
     assert found.verdict == "proved" and found.is_enumerated
     report = check(func)
     assert report.ok and any(", at M=" in claim for claim in report.claims), str(report)
+
+
+# ---- one launch, followed by a run
+
+
+@wl.jit
+def scattered(x: Any, index: Any, y: Any, B: tl.constexpr) -> None:
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + tl.load(index + at), tl.load(x + at) + tl.program_id(0))
+
+
+def test_a_scatter_is_decided_by_what_the_index_holds() -> None:
+    x, y = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    index = np.random.default_rng(0).permutation(128).astype(np.int32)
+    compiled = scattered.compile_for(x, index, y, grid=(4,), B=32)
+    report = compiled.check(x, index, y, grid=(4,))
+    assert report.ok and any("with what index hold" in c for c in report.claims), str(report)
+    assert compiled.check().verdict is Verdict.NOT_PROVED
+    index[100] = index[3]
+    report = compiled.check(x, index, y, grid=(4,))
+    assert report.verdict is Verdict.BROKEN
+    assert f"element {index[3]} of y" in str(report), str(report)
+
+
+@wl.jit
+def rows_of_groups(y: Any, ends: Any, E: tl.constexpr, B: tl.constexpr, STEP: tl.constexpr) -> None:
+    """Tiles of groups whose ends are in memory, walked by a while in a for."""
+    tile, begin, before = tl.program_id(0), 0, 0
+    for e in range(E):
+        end = tl.load(ends + e)
+        tiles = tl.cdiv(end - begin, B)
+        while tile < before + tiles:
+            at = begin + (tile - before) * STEP + tl.arange(0, B)
+            tl.store(y + at, tl.program_id(0) + 0 * at, mask=at < end)
+            tile += tl.num_programs(0)
+        before += tiles
+        begin = end
+
+
+@pytest.mark.parametrize("step", [16, 8])
+def test_what_a_while_carries_is_followed(step: int) -> None:
+    y, ends = np.zeros(100, np.int32), np.array([30, 37, 100], np.int32)
+    meta = {"E": 3, "B": 16, "STEP": step}
+    compiled = rows_of_groups.compile_for(y, ends, grid=(3,), **meta)
+    found = at_launch(compiled.placed, Case((y, ends), (3,)))
+    assert found.verdict == ("proved" if step == 16 else "broken"), found.unproved
+
+
+@wl.jit
+def own_counter(x: Any) -> None:
+    tl.store(x, tl.load(x) + 1)
+
+
+def test_programs_that_never_ask_who_they_are() -> None:
+    x = np.zeros(4, np.int32)
+    func = own_counter.compile_for(x, grid=(1,)).placed
+    assert at_launch(func, Case((x,), (1,))).verdict == "proved"
+    assert at_launch(func, Case((x,), (4,))).verdict == "broken"
+
+
+class HandsOn(Script):
+    """One group stores what another one reads, with a barrier between them or not."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.of_kind = kind
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32, n: int32):  # type: ignore[no-untyped-def]
+        self.attrs.blocks = [n]
+        self.attrs.warps = 8
+        done = self.mbarrier.alloc([128])
+        row = self.blockIdx.x * 128
+        with self.thread_group(0, 128, name="first"):
+            if self.of_kind == "early":
+                self.mbarrier.arrive(done[0])
+            self.store(x_ptr + row + self.arange(0, 128), self.arange(0, 128).to(float32))
+            if self.of_kind != "early":
+                self.mbarrier.arrive(done[0])
+        with self.thread_group(128, 128, name="second"):
+            if self.of_kind != "none":
+                self.mbarrier.wait(done[0], 0)
+            at = row + 127 - self.arange(0, 128)
+            self.store(y_ptr + row + self.arange(0, 128), self.load(x_ptr + at))
+
+
+@pytest.mark.parametrize("kind", ["ordered", "early", "none"])
+def test_groups_that_a_barrier_orders(kind: str) -> None:
+    script = HandsOn(kind)
+    x, y = np.zeros(512, np.float32), np.zeros(512, np.float32)
+    report = script.check(x, y, 4)
+    if kind == "ordered":
+        assert report.ok and "at n=4 on grid 4" in str(report), str(report)
+    else:
+        assert report.verdict is Verdict.BROKEN, str(report)
+        assert "reads what another group writes" in str(report)
+    func = script.compile(aligned_signature(script)).placed
+    assert check(func).ok == (kind == "ordered")
+
+
+def test_a_launch_that_breaks_a_condition_is_broken() -> None:
+    x, y = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+    compiled = copy_rows.compile_for(x, y, 64, 48, 64, 64, grid=(4, 2), BM=16, BN=32)
+    good, bad = ((x, y, 64, 48, 64, stride) for stride in (64, 40))
+    assert at_launch(compiled.placed, Case(good, (4, 2))).verdict == "proved"
+    assert at_launch(compiled.placed, Case(bad, (4, 2))).verdict == "broken"

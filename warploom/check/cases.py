@@ -61,6 +61,11 @@ class Case:
         """The arguments, the number of programs, then the numbers in memory."""
         return (*self.args, math.prod(self.grid), *(fill.base for _, fill in self.memory))
 
+    def numbers(self, func: Func) -> dict[Value, int]:
+        """The integers among the arguments, by parameter."""
+        pairs = zip(func.params, self.args, strict=True)
+        return {v: int(a) for v, a in pairs if isinstance(v.type, Scalar) and v.type.dtype.is_int}
+
     @property
     def fills(self) -> dict[str, Fill] | None:
         """As `simulate` takes them."""

@@ -46,11 +46,11 @@ class Words:
 
 @dataclass(frozen=True)
 class Common:
-    """A word that two executors touch.  is_certain: all conditions are known."""
+    """A word that two executors touch: which, in words.  is_certain: all conditions are known."""
 
     word: int
-    one: tuple[int, ...]
-    other: tuple[int, ...]
+    one: str
+    other: str
     is_certain: bool
 
 
@@ -66,7 +66,6 @@ def common_word(
     the numbers that tell them apart; none: those of one program (`programs`) are meant.  reached: gets the
     ops that are executed.  Raises Unknown."""
     numbers = [_atom(p) for p in executors or programs]
-    sizes = [_constant(x.args[0]) for x in numbers]
     one = _Table(values, a, numbers)
     other = one if a is b else _Table(values, b, numbers)
     first, second = one.words(), other.words()
@@ -75,7 +74,8 @@ def common_word(
     if found is None:
         return None
     word, x, y = found
-    return Common(word, _digits(x, sizes), _digits(y, sizes), one.is_exact and other.is_exact)
+    is_certain = one.is_exact and other.is_exact
+    return Common(word, _digits(numbers, x), _digits(numbers, y), is_certain)
 
 
 class _Table:
@@ -393,10 +393,10 @@ def _constant(p: Poly) -> int:
     return p.constant
 
 
-def _digits(who: int, sizes: Sequence[int]) -> tuple[int, ...]:
+def _digits(executors: Sequence[Atom], who: int) -> str:
     """The executors' numbers, of one for all."""
     out = []
-    for n in reversed(sizes):
-        who, digit = divmod(who, n)
-        out.append(digit)
-    return tuple(reversed(out))
+    for x in reversed(executors):
+        who, digit = divmod(who, _constant(x.args[0]))
+        out.append(f"{x} = {digit}")
+    return ", ".join(reversed(out))

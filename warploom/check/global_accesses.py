@@ -34,7 +34,8 @@ class Agent:
 class Access:
     """One access.  base: the pointer argument (None: not known); offset: the element's distance from it, in
     elements.  within: polynomials that are not negative where it is made, by masks, extents and guards;
-    equal: those that are 0.  guards: i1 polynomials that hold.  value: what is stored."""
+    equal: those that are 0.  guards: i1 polynomials that hold.  value: what is stored.  ops: of boxes side by
+    side, which are one access, all."""
 
     op: Op
     agent: Agent
@@ -45,6 +46,7 @@ class Access:
     guards: tuple[Poly, ...]
     value: Poly | None
     loops: tuple[Op, ...]
+    ops: tuple[Op, ...]
 
     @property
     def writes(self) -> bool:
@@ -162,7 +164,7 @@ class _Collector:
         view = v.made.get(o.operands[0])
         if view is not None and view.kind is hopper.tensor_map:
             view = v.made.get(view.operands[0])
-        thick, kept, value, offsets = _box_of(o)
+        thick, kept, value, offsets = box_of(o)
         if view is None or view.kind is not tile.make_view:
             self._add(o, None, Poly(), [], None)
             return
@@ -179,11 +181,13 @@ class _Collector:
         for (*_, guards, loops), boxes in self.boxes.items():
             self.guards, self.loops = list(guards), list(loops)
             whole = _joined(boxes)
-            for box in boxes if whole is None else [whole]:
-                self._add_box(box)
+            if whole is not None:
+                self._add_box(whole, tuple(b.op for b in boxes))
+            for box in boxes if whole is None else ():
+                self._add_box(box, (box.op,))
         self.boxes, self.guards, self.loops = {}, [], []
 
-    def _add_box(self, box: _Box) -> None:
+    def _add_box(self, box: _Box, ops: tuple[Op, ...]) -> None:
         v, view = self.values, box.view
         coords = [self._coordinate(k, n) for k, n in enumerate(box.thick)]
         rank = len(view.operands) // 2
@@ -198,7 +202,7 @@ class _Collector:
             address = address + v.scalar(stride) * index
         at = tuple(coords[a] for a in box.kept)
         stored = None if box.value is None else v.at(box.value, at)
-        self._add(box.op, *self._split(address), within, stored)
+        self._add(box.op, *self._split(address), within, stored, ops)
 
     def _pointers(self, o: Op) -> None:
         v, p = self.values, o.operands[0]
@@ -215,14 +219,20 @@ class _Collector:
         del self.guards[len(self.guards) - len(guards) :]
 
     def _add(
-        self, o: Op, base: Value | None, offset: Poly, within: list[Poly], value: Poly | None
+        self,
+        o: Op,
+        base: Value | None,
+        offset: Poly,
+        within: list[Poly],
+        value: Poly | None,
+        ops: tuple[Op, ...] = (),
     ) -> None:
         equal: list[Poly] = []
         for c in self.guards:
             facts_of(c, within, equal)
         access = Access(
             o, self.agent, base, offset, tuple(dict.fromkeys(within)), tuple(dict.fromkeys(equal)),
-            tuple(self.guards), value, tuple(self.loops),
+            tuple(self.guards), value, tuple(self.loops), ops or (o,),
         )  # fmt: skip
         self.found.accesses.append(access)
 
@@ -279,7 +289,7 @@ def _is_pointer(a: object) -> bool:
     )
 
 
-def _box_of(o: Op) -> tuple[tuple[int, ...], tuple[int, ...], Value | None, Sequence[Value]]:
+def box_of(o: Op) -> tuple[tuple[int, ...], tuple[int, ...], Value | None, Sequence[Value]]:
     """Of a box: its size along the view's axes, which of them its tile has, the stored tile, the offsets."""
     kind: Any = o.operands[0].type
     if o.kind in (hopper.tma_load, hopper.tma_store):

@@ -13,29 +13,29 @@ negative, conditions on strides and the grid.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from warploom.check.cases import Case
 from warploom.check.data_flow import comes_first, depends_on_executor
 from warploom.check.disjoint import Condition, Meeting, meet
 from warploom.check.enumerated import Common, Unknown, common_word
-from warploom.check.global_accesses import Access, Collected, collect
+from warploom.check.global_accesses import Access, collect
 from warploom.check.inequalities import Facts
-from warploom.check.launches import examples
 from warploom.check.proxies import crossings
-from warploom.check.report import CheckReport, Failure, Unproved
+from warploom.check.report import Unproved
 from warploom.check.terms import LAUNCH, ONE, Atom, atoms_of, show
+from warploom.check.trace import Trace, trace
 from warploom.check.witness import Witness, find_witness
 from warploom.errors import Note
-from warploom.ir.core import Func, Op, Value
+from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
-from warploom.ir.types import Scalar
 from warploom.sim.report import Race
 
 Executors = list[tuple[Poly, Poly]]
+Settled = Container[tuple[Op, Op]]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class GlobalMemory:
 
     broken: list[Race] = field(default_factory=list)
     unproved: list[Unproved] = field(default_factory=list)
-    conditions: dict[str, None] = field(default_factory=dict)
+    conditions: dict[str, Condition | None] = field(default_factory=dict)
     stores: int = 0
     pairs: int = 0
     seconds: float = 0.0
@@ -55,6 +55,8 @@ class GlobalMemory:
     launches: tuple[str, ...] = ()  # for which
     asked: set[Op] = field(default_factory=set)  # that were looked at so
     reached: set[Op] = field(default_factory=set)  # of these, what the launch executes
+    settled: dict[tuple[Op, Op], list[Condition]] = field(default_factory=dict)  # pairs kept apart
+    read: dict[str, None] = field(default_factory=dict)  # arrays whose contents decided something
 
     @property
     def verdict(self) -> str:
@@ -67,81 +69,49 @@ class GlobalMemory:
         if not self.stores:
             return "no store to global memory"
         where = f", at {'; '.join(self.launches)}" if self.is_enumerated else ""
+        where += f", with what {', '.join(self.read)} hold" if self.read else ""
         text = (
             f"global memory{where}: no two programs or groups write different values to a word, or read what "
             f"another one writes ({self.stores} stores), where different pointer arguments do not overlap "
             "and integer arguments are not negative"
         )
+        if not self.is_enumerated:
+            text += ", and the grid has one program along axes that no program asks for"
         return text + ("; and " + "; ".join(self.conditions) if self.conditions else "")
 
 
+def asked_axes(func: Func) -> set[int]:
+    """The axes of the grid along which programs ask who they are."""
+    return {o.attrs["axis"] for o in func.body.all_ops if o.kind is tile.program_id}
+
+
 def check_global(
-    func: Func, known: dict[Value, int] | None = None, grid: Sequence[int] | None = None
+    func: Func, case: Case | None = None, has_contents: bool = False, settled: Settled = frozenset()
 ) -> GlobalMemory:
-    """Decides a function at WARP or PLACED.  known: values of arguments of this launch, by parameter;
-    grid: its programs along each axis.  Without them the verdict is that of all launches that keep the
-    conditions."""
+    """Decides a function at WARP or PLACED, in the launch `case`; without one in all launches that keep the
+    conditions.  has_contents: its arrays hold what they will hold then.  settled: pairs that keep apart in
+    all launches."""
     start = time.perf_counter()
-    checker = _Checker(collect(func, known, grid))
+    checker = _Checker(func, case, has_contents, settled)
     checker.run()
     checker.report.seconds = time.perf_counter() - start
     return checker.report
 
 
-def add_global_memory(
-    report: CheckReport,
-    func: Func,
-    cases: Sequence[Case] | None,
-    searched: Sequence[Case] = (),
-) -> None:
-    """Adds to a report what is known of global memory: for all launches, or for the given ones.  searched:
-    inputs whose like are tried where nothing is known for all."""
-    found = [_for_all(func, searched)] if cases is None else _launch_by_launch(func, cases)
-    races = {(r.code, r.loc): r for one in found for r in one.broken}
-    report.failures += map(Failure, races.values())
-    report.unproved += dict.fromkeys(u for one in found for u in one.unproved)
-    if not report.unproved and not report.failures:
-        report.claims += dict.fromkeys(one.claim for one in found)
-
-
-def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
-    """The verdict for all launches; where there is none, that for some, which the claim then names."""
-    whole = check_global(func)
-    if whole.verdict != "not proved":
-        return whole
-    launches = examples(func, searched)
-    each = _launch_by_launch(func, launches)
-    reached = {o for one in each for o in one.reached}
-    left = {o for one in each for o in one.asked} - reached
-    if not each or left or any(one.verdict != "proved" for one in each):
-        return whole
-    found = each[0]
-    found.conditions = {c: None for one in each for c in one.conditions}
-    found.launches = tuple(case.describe(func) for case in launches)
-    return found
-
-
-def _launch_by_launch(func: Func, cases: Sequence[Case]) -> list[GlobalMemory]:
-    found: dict[object, GlobalMemory] = {}
-    for case in cases:
-        pairs = zip(func.params, case.args, strict=True)
-        known = {v: int(a) for v, a in pairs if isinstance(v.type, Scalar) and v.type.dtype.is_int}
-        key = tuple(known.values()), case.grid
-        if key not in found:
-            found[key] = check_global(func, known, case.grid)
-            found[key].launches = (case.describe(func),)
-    return list(found.values())
-
-
 class _Checker:
-    def __init__(self, found: Collected) -> None:
-        self.found, self.terms, self.values = found, found.terms, found.values
+    def __init__(self, func: Func, case: Case | None, has_contents: bool, settled: Settled) -> None:
+        known = case.numbers(func) if case else None
+        self.found = found = collect(func, known, case.grid if case else None)
+        self.case, self.has_contents, self.settled = case, has_contents, settled
+        self.terms, self.values = found.terms, found.values
         self.report = GlobalMemory()
-        axes = {o.attrs["axis"] for o in found.func.body.all_ops if o.kind is tile.program_id}
+        is_grid_known = case is not None or found.func.attrs.get("grid")
+        axes = {0, 1, 2} if is_grid_known else asked_axes(found.func)
         cluster = cluster_of(found.func)
         self.programs = [p for a in sorted(axes) if (p := self.values.program(a))]
         self.ctas = [p for a in range(3) if cluster[a] > 1 and (p := self.values.cta(a))]
         self._said: set[object] = set()
+        self._trace: Trace | Unknown | None = None
 
     def run(self) -> None:
         accesses = self.found.accesses
@@ -168,40 +138,59 @@ class _Checker:
 
     def _pair(self, a: Access, b: Access) -> None:
         self.report.pairs += 1
-        other = self.terms.other
-        executors = [(p, other(p)) for p in (*self.programs, *self.ctas)]
+        if (a.op, b.op) in self.settled:
+            return
+        self.report.asked |= {a.op, b.op}
+        self._held: list[Condition] = []
         together = a.agent.phase == b.agent.phase
+        numbers = [*self.programs, *self.ctas]
         if together and a.agent == b.agent and a.agent.replicas > 1:
             self.values.enter(a.agent.replicas)
-            group = self.values.replica()
-            executors.append((group, other(group)))
-        if executors and (common := self._common(a, b, [p for p, _ in executors])) is not None:
-            found = meet(self.terms, a, b, executors, self.programs)
-            self._note(found, a)
-            if not found.is_fine:
-                self._stuck(a, b, executors, found, common)
-                return
-        if together and a.agent != b.agent:
-            self._tasks_of_one_program(a, b)
-
-    def _tasks_of_one_program(self, a: Access, b: Access) -> None:
-        """Two tasks of a program: apart, or ordered by barriers, which nothing here follows."""
-        if self._common(a, b, []) is None:
+            numbers.append(self.values.replica())
+        if numbers and not self._keep_apart(a, b, [(p, self.terms.other(p)) for p in numbers]):
             return
+        if not together or a.agent == b.agent or self._tasks_keep_apart(a, b):
+            self.report.settled[a.op, b.op] = self._held
+
+    def _keep_apart(self, a: Access, b: Access, executors: Executors) -> bool:
+        """Do a and b by different executors keep apart?  Says what they do where they don't."""
+        common = self._common(a, b, [p for p, _ in executors])
+        if common is None:
+            return True
+        found = meet(self.terms, a, b, executors, self.programs)
+        self._note(found, a)
+        if found.is_fine or self._is_last_out(a, b):
+            return True
+        seen = self._seen_common(a, b, False)
+        if seen is None:
+            return True
+        self._stuck(a, b, executors, found, seen if isinstance(seen, Common) else common)
+        return False
+
+    def _tasks_keep_apart(self, a: Access, b: Access) -> bool:
+        """Two tasks of a program: are they apart, or ordered by barriers in this launch?"""
+        if self._common(a, b, []) is None:
+            return True
         alike = [p - self.terms.other(p) for p in (*self.programs, *self.ctas)]
         found = meet(self.terms, a, b, [], self.programs, alike)
         self._note(found, a)
         if found.apart or found.agrees or (not b.writes and comes_first(self.found, a, b)):
-            return
+            return True
+        seen = self._seen_common(a, b, True)
+        if seen is None:
+            return True
+        if isinstance(seen, Common) and not b.writes:
+            self._broken(_race(a, b, _witness(a, seen), "reads what another group writes"))
+            return False
         words = f"whether {a} by {a.agent.task} and {b} by {b.agent.task} of one program keep apart"
         self._open(a, f"{words} or are ordered by barriers")
+        return False
 
     def _common(self, a: Access, b: Access, executors: list[Poly]) -> Common | Unknown | None:
         """A word that two executors touch in this launch, None where there is none; Unknown where the launch
         is not known, or not enough of it."""
         if self.values.grid is None:
             return Unknown("the launch")
-        self.report.asked |= {a.op, b.op}
         try:
             programs = [*self.programs, *self.ctas]
             found = common_word(self.values, a, b, executors, programs, self.report.reached)
@@ -209,6 +198,24 @@ class _Checker:
             return e
         if found is None:
             self.report.is_enumerated = True
+        return found
+
+    def _seen_common(self, a: Access, b: Access, only_within: bool) -> Common | Unknown | None:
+        """The same by a run of this launch, which knows what is in its arrays and what orders groups."""
+        if self.case is None:
+            return Unknown("the launch")
+        if self._trace is None:
+            try:
+                self._trace = trace(self.found, self.case, self.has_contents)
+            except Unknown as e:
+                self._trace = e
+        if isinstance(self._trace, Unknown):
+            return self._trace
+        found = self._trace.common(a, b, only_within)
+        if found is None:
+            self.report.is_enumerated = True
+            self.report.reached |= {x.op for x in (a, b) if self._trace.reaches(x)}
+            self.report.read |= self._trace.read
         return found
 
     def _stuck(
@@ -220,14 +227,12 @@ class _Checker:
         common: Common | Unknown,
     ) -> None:
         unknown = _unknown((*found.left, a.offset, b.offset))
-        if self._is_last_out(a, b):
-            return
         # With strides left over, numbers could be found that no array has.
         strides = any(x.kind == "argument" for q in found.left for x in q.atoms())  # type: ignore[attr-defined]
         witness = None
         if isinstance(common, Common):
-            names = [str(p) for p, _ in executors]
-            witness = _seen(a, names, common) if common.is_certain and not b.is_atomic else None
+            is_sure = common.is_certain and not b.is_atomic
+            witness = _witness(a, common) if is_sure else None
         elif not b.is_atomic and not strides:
             witness = find_witness(self.terms, a, b, executors, found.conditions)
         if witness is not None:
@@ -285,8 +290,10 @@ class _Checker:
     def _note(self, found: Meeting, a: Access) -> None:
         if not found.is_fine:
             return
-        for c in _strongest(found.conditions):
-            self.report.conditions[str(c)] = None
+        strongest = _strongest(found.conditions)
+        self._held += strongest
+        for c in strongest:
+            self.report.conditions[str(c)] = c
         facts = Facts(self.terms, a.within, is_strict=True)
         for d in dict.fromkeys(found.assumed):
             mine = all(x.side == 0 for x in atoms_of([d]))
@@ -319,14 +326,9 @@ def _race(a: Access, b: Access, witness: Witness, how: str) -> Race:
     )  # fmt: skip
 
 
-def _seen(a: Access, names: list[str], common: Common) -> Witness:
-    def who(numbers: tuple[int, ...]) -> str:
-        return ", ".join(f"{x} = {n}" for x, n in zip(names, numbers, strict=True))
-
+def _witness(a: Access, common: Common) -> Witness:
     base = a.base.hint if a.base is not None else "memory"
-    return Witness(
-        f"element {common.word} of {base} by {who(common.one)} and by {who(common.other)}"
-    )
+    return Witness(f"element {common.word} of {base} by {common.one} and by {common.other}")
 
 
 def _protocol(accesses: Iterable[Access]) -> list[Access]:

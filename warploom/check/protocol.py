@@ -44,8 +44,8 @@ from warploom.check.explore import (
     explore,
     simulation,
 )
-from warploom.check.global_memory import add_global_memory
 from warploom.check.interleaving import Interleaving, shortened
+from warploom.check.launches import add_global_memory
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.check.solve import Solver
@@ -71,6 +71,7 @@ def check(
     func: Func,
     cases: Iterable[Case | tuple[Sequence[Any], Any]] | None = None,
     *,
+    launch: Case | None = None,
     exhaustive: bool = False,
     max_states: int = MAX_STATES,
     save: str | Path | None = None,
@@ -78,8 +79,9 @@ def check(
     """Checks a function at WARP or PLACED, on the given inputs ((args, grid) pairs) or on inputs found by
     `find_cases`.  Keeps the first problem of each kind.
 
-    exhaustive: explores what is confluent, too.  max_states: of all explorations together; what they leave
-    out counts as not proved.  save: a file for the first failing interleaving."""
+    launch: the launch that is asked about; of global memory what is not known for all launches is decided
+    for it.  exhaustive: explores what is confluent, too.  max_states: of all explorations together; what
+    they leave out counts as not proved.  save: a file for the first failing interleaving."""
     start = time.perf_counter()
     max_states = whole_number("max_states", max_states, 0)
     dependence = Dependence(func)
@@ -109,7 +111,7 @@ def check(
     report = checker.report
     checker.judge_loops()
     checker.judge_together()
-    add_global_memory(report, func, given, found)
+    add_global_memory(report, func, given, found, launch)
     report.seconds = time.perf_counter() - start
     if save is not None and report.failures:
         report.failures[0].save(save)

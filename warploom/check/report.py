@@ -75,6 +75,7 @@ class CheckReport:
 
     Each analysis appends: `failures` make the verdict *broken*, `unproved` without failures *not proved*;
     `claims` are sentences that hold where the verdict is *proved*, each with its own hypotheses.
+    of_launch: where global memory is decided for one launch only, what is open there (of `unproved`).
     bound: arrivals, copies and waits that were bound to one phase.  seconds: that it took."""
 
     name: str
@@ -82,6 +83,7 @@ class CheckReport:
     failures: list[Failure] = field(default_factory=list)
     unproved: list[Unproved] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
+    of_launch: list[Unproved] | None = None  # open in the launch that was asked about; None: in all
     explored: list[Explored] = field(default_factory=list)
     recurring: dict[str, int] = field(default_factory=dict)  # loop -> period in iterations
     taken: dict[str, bool] = field(default_factory=dict)  # conditions that no input turned

@@ -349,10 +349,18 @@ class CompiledKernel:
         return str(explain(self))
 
     @user_facing
-    def check(self, **options: Any) -> CheckReport:
-        """Deadlocks and races of the PLACED program, on small grids; the report says what was proved."""
-        from warploom.check import check
+    def check(self, *args: Any, grid: Any = None, **options: Any) -> CheckReport:
+        """Deadlocks and races of the PLACED program; the report says what was proved, and for which launches.
 
+        args, grid: a launch, as for `simulate`: what is not known of global memory for all launches is
+        decided for this one, with what its host arrays hold.  options: as of `warploom.check.check`.
+
+            kernel.compile_for(x, y, n, grid=(n // 128,)).check(x, y, n, grid=(n // 128,))"""
+        from warploom.check import check
+        from warploom.runtime.checked import launch_of_values
+
+        if args:
+            options["launch"] = launch_of_values(self, args, grid)
         return check(self.placed, **options)
 
     @overload

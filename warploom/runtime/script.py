@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from warploom import options
 from warploom.compile import Lowered, lower_explicit
-from warploom.errors import CompileError, LaunchError, format_message
+from warploom.errors import CompileError, LaunchError
 from warploom.explicit.script import ScriptBase
 from warploom.explicit.translate import kernel_parameters, translate_script
 from warploom.frontend.reads import Reads, Variants
@@ -36,12 +35,13 @@ from warploom.runtime.args import (
 )
 from warploom.runtime.autotune import Candidate, Config, Verdict, judge
 from warploom.runtime.binding import Call, read_signature
-from warploom.runtime.cache import DiskCache, compiler_package, default_cache, digest, own_sources
+from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
+from warploom.runtime.checked import check_first_launch, launch_of
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.jit import ARCHITECTURES, UNKEYED, launch_key
 from warploom.runtime.launch import Prepared, driver, grid_sizes
-from warploom.runtime.mistakes import user_facing, warn
+from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.snapshot import snapshot
@@ -183,7 +183,7 @@ class Script(ScriptBase):
                 help="warploom compiles for sm_90a (H100, H200); NumPy arrays run anywhere",
             )
         kernel = self._compiled(self._request(call, ARCHITECTURES[capability]))
-        skeleton_check(kernel)
+        check_first_launch(kernel, call.fields)
         grid = kernel.plan.grid_for(call.values())
         if 0 in grid:
             return None
@@ -261,13 +261,15 @@ class Script(ScriptBase):
 
     @user_facing
     def check(self, *args: Any, **kwargs: Any) -> Any:
-        """Deadlocks and races of the variant for these arguments."""
+        """Deadlocks and races of the variant for these arguments; of global memory in this launch, where
+        nothing is known for all."""
         return self._check(self.bind(args, kwargs))
 
     def _check(self, call: Call) -> Any:
         from warploom.check import check
 
-        return check(self._lowered(self._request(call, "sm_90a")).placed)
+        func = self._lowered(self._request(call, "sm_90a")).placed
+        return check(func, launch=launch_of(func, call.fields))
 
     @user_facing
     def simulate(self, *args: Any, grid: Any = None, seed: int | None = None, **how: Any) -> Any:
@@ -388,42 +390,6 @@ def _numbers(call: Call) -> tuple[Any, ...]:
     return tuple(0 if f.array is not None else f.value for f in call.fields)
 
 
-# ---- the check before the first launch
-
-
-def skeleton_check(kernel: CompiledKernel) -> None:
-    """Raises the first problem that `check` finds in a kernel's protocol; warns where it is not proved, which
-    raises CompileError under WARPLOOM_CHECK=strict.  Verdicts are kept on disk, but of broken kernels."""
-    wanted = options.get().check
-    if wanted is options.Check.OFF:
-        return
-    open_points = _not_proved(kernel)
-    if not open_points:
-        return
-    advice = "WARPLOOM_CHECK=strict refuses such kernels, WARPLOOM_CHECK=0 checks none"
-    if wanted is options.Check.STRICT:
-        raise CompileError("not-proved", open_points, kernel.placed.loc, help=advice)
-    if not getattr(kernel, "is_warned", False):
-        kernel.is_warned = True  # type: ignore[attr-defined]
-        warn(format_message("warning", "not-proved", open_points, None, (), advice))
-
-
-def _not_proved(kernel: CompiledKernel) -> str:
-    """What `check` could not prove of a kernel, "" where it proved all.  Raises what is broken."""
-    if (told := getattr(kernel, "not_proved", None)) is not None:
-        return str(told)
-    disk, name = default_cache(), digest("check", own_sources(), kernel.key)
-    kept = disk.load("check", name)
-    if kept is None:
-        report = kernel.check()
-        if report.diagnostics:
-            raise report.diagnostics[0]
-        kept = {"not proved": b"" if report.ok else str(report).encode()}
-        disk.store("check", name, kept)
-    kernel.not_proved = kept["not proved"].decode()  # type: ignore[attr-defined]
-    return str(kernel.not_proved)  # type: ignore[attr-defined]
-
-
 # ---- tuning
 
 
@@ -491,7 +457,7 @@ class TunedScript:
             made = Candidate(i, Config(schedule))
             try:
                 made.kernel = script.compile_for(*args, **kwargs)
-                skeleton_check(made.kernel)
+                check_first_launch(made.kernel, call.fields)
                 made.grid = made.kernel.plan.grid_for(call.values())
                 machine = made.kernel.request.machine()
                 made.skipped = "; ".join(resources_fit(made.kernel.resources, machine))

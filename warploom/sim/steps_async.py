@@ -116,7 +116,7 @@ def _box(o: Op) -> tuple[int, ...]:
     return kind.thick
 
 
-def _whole_units(view: ViewValue, kind: Type) -> ViewValue:
+def whole_units(view: ViewValue, kind: Type) -> ViewValue:
     """What a TMA store into the view can reach: rows end at the next multiple of 16 bytes."""
     assert isinstance(kind, TensorMap)
     axis, unit = kind.axes[kind.inner], max(1, 16 // kind.dtype.bytes)
@@ -157,7 +157,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
         def write() -> None:
             if data is not None:
                 box, fn = data.reshape(_box(o)), o.attrs.get("reduce")
-                reached = _whole_units(view, o.operands[0].type)
+                reached = whole_units(view, o.operands[0].type)
                 if fn is None:
                     cta.memory.store_box(reached, box, at, o.loc)
                 else:

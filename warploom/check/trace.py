@@ -1,0 +1,301 @@
+"""What one launch does to global memory: a run of the simulator without data in which addresses are computed.
+
+No tile of numbers is moved; where an access goes follows from arguments, program ids and what the launch's
+arrays hold.  What a program learns from arrays that the kernel writes, or from an atomic, it learns in one
+order of events; it counts as not known here, and so the words that are found are those of every order.
+Programs are kept apart by their words; the groups of one program by their words or by happens-before
+(sim/order.py), which is that of all orders where the protocol is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from warploom.check.cases import Case
+from warploom.check.enumerated import Column, Common, Unknown
+from warploom.check.global_accesses import Access, Collected, box_of
+from warploom.ir.analysis import backward_slice, sources
+from warploom.ir.core import Op, Value
+from warploom.ir.cost import SM_90A
+from warploom.ir.ops import hopper, tile
+from warploom.ir.types import Pointer, Scalar, Tile, elem_of
+from warploom.sim.agent import Agent, NeedsData
+from warploom.sim.evaluate import PURE
+from warploom.sim.machine import simulate
+from warploom.sim.memory import ViewValue
+from warploom.sim.outline import STEPS, Line, Outline
+from warploom.sim.report import SimError
+from warploom.sim.steps_async import whole_units
+
+MOST_STEPS = 40_000  # of the scheduler, a launch
+MOST_WORDS = 4_000_000  # touched by all accesses
+_LOADS = (tile.load, tile.load_box)
+_COPIES = (hopper.tma_load, hopper.tma_store, hopper.cp_async)
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(eq=False)
+class _Event:
+    """One execution of an access.  It is over for whoever knows `epochs` of `components`; known: what all
+    threads that made it knew then."""
+
+    op: Op
+    program: int
+    agent: int
+    who: str
+    words: Column
+    known: Column
+    components: Column
+    epochs: Column
+
+
+@dataclass
+class Trace:
+    """The accesses of a launch to arrays that it writes.  read: arrays whose contents decided something."""
+
+    events: dict[Op, list[_Event]] = field(default_factory=dict)
+    read: dict[str, None] = field(default_factory=dict)
+    words: int = 0
+
+    def reaches(self, a: Access) -> bool:
+        """Does an access touch a word?"""
+        return any(len(e.words) for e in self._of(a))
+
+    def common(self, a: Access, b: Access, only_within: bool = False) -> Common | None:
+        """A word that a and b touch by two programs, or by two groups of one program that nothing orders;
+        None where there is none.  only_within: programs are known to keep apart."""
+        ones, others = self._of(a), self._of(b)
+        programs = None if only_within else _of_two_programs(ones, others)
+        if programs is not None:
+            return programs
+        for one, other in _of_two_agents(ones, others):
+            shared = np.intersect1d(one.words, other.words)
+            if len(shared):
+                return _common(int(shared[0]), one, other)
+        return None
+
+    def _of(self, a: Access) -> list[_Event]:
+        return [e for o in a.ops for e in self.events.get(o, ())]
+
+
+def _of_two_programs(ones: list[_Event], others: list[_Event]) -> Common | None:
+    if not ones or not others:
+        return None
+    words, programs = (np.concatenate(x) for x in zip(*map(_columns, ones), strict=True))
+    order = np.lexsort((programs, words))
+    words, programs = words[order], programs[order]
+    begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
+    ends = np.concatenate([begins[1:] - 1, [len(words) - 1]])
+    found, lows, highs = words[begins], programs[begins], programs[ends]
+    for e in others:
+        at = np.searchsorted(found, e.words)
+        at[at == len(found)] = 0
+        wrong = (found[at] == e.words) & ((lows[at] != e.program) | (highs[at] != e.program))
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            word = int(e.words[i])
+            one = next(x for x in ones if x.program != e.program and word in x.words)
+            return _common(word, one, e)
+    return None
+
+
+def _columns(e: _Event) -> tuple[Column, Column]:
+    return e.words, np.full(len(e.words), e.program)
+
+
+def _of_two_agents(ones: list[_Event], others: list[_Event]) -> Iterable[tuple[_Event, _Event]]:
+    """Executions by two groups of one program that are not ordered."""
+    by_program: dict[int, list[_Event]] = {}
+    for e in others:
+        by_program.setdefault(e.program, []).append(e)
+    for one in ones:
+        for other in by_program.get(one.program, ()):
+            if one.agent != other.agent and not _is_ordered(one, other):
+                yield one, other
+
+
+def _is_ordered(x: _Event, y: _Event) -> bool:
+    return any(
+        bool((late.known[early.components] >= early.epochs).all())
+        for early, late in ((x, y), (y, x))
+    )
+
+
+def _common(word: int, one: _Event, other: _Event) -> Common:
+    return Common(word, one.who, other.who, True)
+
+
+def trace(found: Collected, case: Case, has_contents: bool) -> Trace:
+    """What a launch does.  has_contents: its arrays hold what they will hold then.  Raises Unknown."""
+    written = {a.base for a in found.accesses if a.writes}
+    if None in written:
+        raise Unknown("an address that is no pointer argument plus an offset")
+    outline = _Traced(found, written, has_contents)
+    args = [_given(p, x) for p, x in zip(found.func.params, case.args, strict=True)]
+    try:
+        simulate(
+            found.func, args, case.grid, order="early", data=False, confluent=True,
+            max_steps=MOST_STEPS, outline=outline,
+        )  # fmt: skip
+    except NeedsData:
+        raise Unknown("control flow that follows from data") from None
+    except SimError as e:
+        raise Unknown(e.message) from None
+    return outline.trace
+
+
+def _given(p: Value, x: Any) -> Any:
+    """An argument as the simulator takes it: of arrays that are not on the host nothing is known."""
+    if isinstance(p.type, Pointer) and not isinstance(x, np.ndarray):
+        return np.zeros(0, p.type.dtype.numpy)
+    return x
+
+
+class _Traced(Outline):
+    """The lines of a function whose accesses to written arrays tell their words, instead of making them."""
+
+    def __init__(self, found: Collected, written: Collection[Value | None], contents: bool) -> None:
+        super().__init__(found.func, SM_90A)
+        self.found, self.written, self.has_contents = found, written, contents
+        self.trace = Trace()
+        self.told = {o: a.base for a in found.accesses if a.base in written for o in a.ops}
+        self._open_stores: dict[Agent, list[_Event]] = {}
+
+    @cached_property
+    def _followed(self) -> set[Value]:
+        """What the places of accesses follow from."""
+        roots = [v for o in self.told for v in _place(o)]
+        return backward_slice(roots, sources(self.func.body), _is_no_number)
+
+    @cached_property
+    def _needed(self) -> set[Value]:
+        return super()._needed | self._followed
+
+    def _is_in_skeleton(self, o: Op) -> bool:
+        is_index = o.kind in _LOADS and o.result in self._followed
+        return o in self.told or is_index or super()._is_in_skeleton(o)
+
+    def _line(self, o: Op) -> Line:
+        line = super()._line(o)
+        if o.kind in PURE:
+            is_followed = any(v in self._followed for v in o.results)
+            return line._replace(tiles=()) if is_followed else line
+        if o in self.told:
+            return line._replace(run=self._telling(line))
+        if o.kind in _LOADS:
+            return line._replace(run=self._loading)
+        if o.kind is hopper.tma_store_wait:
+            return line._replace(run=self._waiting)
+        return line._replace(run=_putting) if o.kind is hopper.shared_put else line
+
+    # ---- what ops do
+
+    def _telling(self, line: Line) -> Callable[..., Any]:
+        """Tells the words, then does what the protocol takes of it."""
+        is_copy = line.op.kind in _COPIES
+
+        def run(a: Agent, o: Op, *values: Any) -> Any:
+            self._tell(a, o, _words(o, values) - a.cta.program.params[self.told[o]])  # type: ignore[index]
+            return line.run(a, o, *values) if is_copy else None
+
+        return run
+
+    def _tell(self, a: Agent, o: Op, words: Column) -> None:
+        self.trace.words += len(words)
+        if self.trace.words > MOST_WORDS:
+            raise Unknown("too many words")
+        rows, cta = a.rows, a.cta
+        components, epochs = a.access_order[: len(rows)], a.epochs()
+        if o.kind in _COPIES:
+            epochs = np.full(len(rows), _NEVER)
+        axes = max([1, *(i + 1 for i, n in enumerate(cta.grid) if n > 1)])
+        who = f"program {', '.join(map(str, cta.ids[:axes]))} ({a.who})"
+        known = rows.min(axis=0)
+        event = _Event(o, cta.number, a.index, who, words, known, components, epochs)
+        self.trace.events.setdefault(o, []).append(event)
+        if o.kind is hopper.tma_store:
+            self._open_stores.setdefault(a, []).append(event)
+
+    def _waiting(self, a: Agent, o: Op) -> Any:
+        """Stores are over when the thread that made them has waited for all to be written."""
+        yield from STEPS[o.kind](a, o)
+        if o.attrs["pending"] == 0 and not o.attrs.get("read", True):
+            for event in self._open_stores.pop(a, ()):
+                event.epochs = a.epochs()
+        return ()
+
+    def _loading(self, a: Agent, o: Op, *values: Any) -> Any:
+        """A number out of an array, None where the kernel writes it or nothing is known of it."""
+        base = self.found.values.base_of(o.operands[0])
+        is_known = self.has_contents and base is not None and base not in self.written
+        if not is_known or o.attrs.get("volatile") or any(x is None for x in values):
+            return None
+        assert base is not None
+        self.trace.read[base.hint] = None
+        memory = a.cta.memory
+        if o.kind is tile.load:
+            p, mask, other = (*values, None, None)[:3]
+            return memory.load(elem_of(o.result.type), p, mask, other, o.loc)  # type: ignore[arg-type]
+        kind = o.result.type
+        assert isinstance(kind, Tile)
+        return memory.load_box(kind.dtype, values[0], a.numbers(values[1:]), kind.shape, o.loc)
+
+
+def _putting(a: Agent, o: Op, place: Any, value: Any) -> Any:
+    if value is None:
+        raise Unknown("a number that tasks hand on")
+    return STEPS[o.kind](a, o, place, value)
+
+
+def _words(o: Op, values: Sequence[Any]) -> Column:
+    """The addresses that an access touches, each once."""
+    at = dict(zip(o.operands, values, strict=True))
+    if any(at[v] is None for v in _place(o)):
+        raise Unknown(f"the place of {o.kind.name}")
+    place = at[o.operands[0]]
+    if isinstance(place, ViewValue):
+        thick, _, _, offsets = box_of(o)
+        if o.kind is hopper.tma_store:
+            place = whole_units(place, o.operands[0].type)
+        return _of_box(place, thick, [int(at[v]) for v in offsets])
+    pointers = np.asarray(place)
+    mask = [at[v] for v in _place(o)[1:2]]
+    active = pointers[np.broadcast_to(mask[0], pointers.shape)] if mask else pointers
+    found = np.unique(active)
+    if len(found) and found[-1] >> 61:
+        raise Unknown("offsets that 32 bits do not hold")
+    return found
+
+
+def _of_box(view: ViewValue, thick: Sequence[int], offsets: Sequence[int]) -> Column:
+    """The words of a box inside the view's extents."""
+    words = np.full(1, view.base, np.int64)
+    for n, start, extent, stride in zip(thick, offsets, view.extents, view.strides, strict=True):
+        inside = np.arange(max(start, 0), min(start + n, extent), dtype=np.int64)
+        words = (words[:, None] + inside * stride).reshape(-1)
+    return np.unique(words)
+
+
+def _is_no_number(v: Value) -> bool:
+    """Is it a tile that no address is made of?"""
+    if not isinstance(v.type, Scalar | Pointer | Tile):
+        return False
+    elem = elem_of(v.type)
+    return not isinstance(elem, Pointer) and not elem.is_int
+
+
+def _place(o: Op) -> tuple[Value, ...]:
+    """The operands that say which words an access touches: pointers and mask, or a view and offsets."""
+    first, rest = o.operands[:1], o.operands[2:]
+    if o.kind is tile.load:
+        return o.operands[:2]
+    if o.kind is tile.load_box:
+        return o.operands
+    if o.kind is hopper.tma_load:
+        return (*first, *o.operands[4:])
+    return first if o.attrs.get("fn") == "cas" else (*first, *rest)

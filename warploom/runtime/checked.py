@@ -1,0 +1,112 @@
+"""What `check` says of launches: on demand, and before an explicit kernel's first on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from warploom import options
+from warploom.errors import CompileError, LaunchError, format_message
+from warploom.ir.core import Func
+from warploom.runtime.args import CPU, Field
+from warploom.runtime.cache import default_cache, digest, own_sources
+from warploom.runtime.launch import grid_sizes
+from warploom.runtime.mistakes import warn
+from warploom.runtime.plan import grid_of
+from warploom.runtime.signature import workspaces_of
+from warploom.runtime.values import fields_for
+from warploom.runtime.workspace import asked_for, on_host
+
+if TYPE_CHECKING:
+    from warploom.check import Case
+    from warploom.runtime.compiled import CompiledKernel
+
+
+def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | None:
+    """A launch as the checker takes it; None where it has no programs.  grid: of a kernel that does not say
+    itself how many programs it has.  Arrays that are not on the host come without contents."""
+    from warploom.check import Case
+
+    numbers = [0 if f.array is not None else f.value for f in fields]
+    if func.attrs.get("grid"):
+        sizes = grid_of(func, numbers)
+    elif grid is None:
+        raise LaunchError(
+            "grid",
+            f"{func.name} is checked for a launch whose grid is not known",
+            help="check(*args, grid=(programs,)); or check() for all launches",
+        )
+    else:
+        sizes = grid_sizes(grid)
+    own = on_host(asked_for(workspaces_of(func), numbers))
+    given = (*fields, *own)[: len(func.params)]
+    values = (f.on_host if f.array is None or f.array.device == CPU else f.value for f in given)
+    return Case(tuple(values), sizes) if 0 not in sizes else None
+
+
+def launch_of_values(kernel: CompiledKernel, args: Sequence[Any], grid: Any) -> Case | None:
+    """The launch of a compiled kernel with these run-time arguments.  Raises LaunchError."""
+    return launch_of(kernel.placed, fields_for(kernel.placed, kernel.request.specs, args), grid)
+
+
+def check_first_launch(kernel: CompiledKernel, fields: Sequence[Field]) -> None:
+    """Raises the first problem that `check` finds in a kernel, or in this launch of it; warns where it is not
+    proved, which raises CompileError under WARPLOOM_CHECK=strict.  Verdicts are kept on disk, but of what is
+    broken."""
+    wanted = options.get().check
+    if wanted is options.Check.OFF:
+        return
+    verdicts: dict[Any, str] = vars(kernel).setdefault("verdicts", {})
+    numbers = tuple(f.value for f in fields if f.array is None)
+    open_points = verdicts.get("every launch")
+    if open_points is None:
+        open_points = verdicts.get(numbers)
+    if open_points is None:
+        open_points = _judged(kernel, fields, numbers, verdicts)
+    if not open_points:
+        return
+    advice = "WARPLOOM_CHECK=strict refuses such kernels, WARPLOOM_CHECK=0 checks none"
+    if wanted is options.Check.STRICT:
+        raise CompileError("not-proved", open_points, kernel.placed.loc, help=advice)
+    if "warned" not in verdicts:
+        verdicts["warned"] = ""
+        warn(format_message("warning", "not-proved", open_points, None, (), advice))
+
+
+def _judged(
+    kernel: CompiledKernel, fields: Sequence[Field], numbers: Any, verdicts: dict[Any, str]
+) -> str:
+    """What is open, "" where all is proved: for every launch, or for this one."""
+    from warploom.check import check
+    from warploom.check.launches import at_launch
+
+    disk, name = default_cache(), digest("check", own_sources(), kernel.key)
+    here = digest("check launch", own_sources(), kernel.key, numbers)
+    kept, kept_here = disk.load("check", name), disk.load("check", here)
+    launch = launch_of(kernel.placed, fields)
+    if kept is None:
+        report = check(kernel.placed, launch=launch)
+        if report.diagnostics:
+            raise report.diagnostics[0]
+        by_launch = report.of_launch
+        left = [u for u in report.unproved if u not in (by_launch or ())]
+        is_open = bool(left) or not report.runs
+        kept = {
+            "not proved": str(report).encode() if is_open else b"",
+            "by launch": b"" if by_launch is None else b"yes",
+        }
+        disk.store("check", name, kept)
+        if by_launch is not None:
+            kept_here = {"not proved": "\n".join(map(str, by_launch)).encode()}
+            disk.store("check", here, kept_here)
+    if kept["not proved"] or not kept["by launch"]:
+        verdicts["every launch"] = kept["not proved"].decode()
+        return verdicts["every launch"]
+    if kept_here is None and launch is not None:
+        found = at_launch(kernel.placed, launch)
+        if found.broken:
+            raise found.broken[0]
+        kept_here = {"not proved": "\n".join(map(str, found.unproved)).encode()}
+        disk.store("check", here, kept_here)
+    verdicts[numbers] = "" if kept_here is None else kept_here["not proved"].decode()
+    return verdicts[numbers]
