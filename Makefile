@@ -9,13 +9,16 @@ WORKERS ?= auto
 
 N ?= 1000
 
-.PHONY: demo test test-gpu check mutants fuzz spills bench clean
+.PHONY: demo test test-all test-gpu check mutants fuzz spills bench clean
 
 demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
 	$(PYTHON) -m warploom demo --out out
 
 test: $(VENV)/.ready  ## all tests that need no GPU
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+
+test-all: $(VENV)/.ready  ## the same, each program simulated in every order of events instead of one by the test's name
+	WARPLOOM_TEST_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
 
 test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
 	$(PYTHON) -m pytest -m gpu

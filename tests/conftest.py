@@ -21,6 +21,19 @@ os.environ.setdefault("WARPLOOM_TRACEBACK", "1")
 os.environ["WARPLOOM_CACHE"] = "off"
 
 
+def pytest_configure() -> None:
+    from tests import nvrtc_cache
+
+    nvrtc_cache.install()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # once, after the workers
+        from tests import nvrtc_cache
+
+        nvrtc_cache.evict()
+
+
 def no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
     """In the place of runtime/compiled.py's _compile_text: a build without code."""
     from warploom.runtime.nvrtc import Build

@@ -163,7 +163,7 @@ def test_attention(stage: int, ws: bool | None) -> None:
     compiled = road.compile_for(tutorials.attention, args, grid, meta)
     for found in (
         road.expected_of(compiled, args, grid),
-        *(road.simulated(compiled, args, grid, order) for order in road.ORDERS),
+        *(road.simulated(compiled, args, grid, order) for order in road.default_orders()),
     ):
         for h in range(heads):
             part = slice(h * seq, (h + 1) * seq)

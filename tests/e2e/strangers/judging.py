@@ -41,7 +41,7 @@ def arrays(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x.base if isinstance(x, TensorDescriptor) else x for x in args)
 
 
-def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any = road.ORDERS,
+def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any = None,
           full: bool = True) -> str:  # fmt: skip
     """What there is to say of it; raises what shows a bug."""
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any 
     case.kernel[case.grid](*plain, **case.meta, **knobs)  # the oracle
     wrong = case.judge(arrays(plain))
     assert not wrong, f"oracle: {wrong}"
-    for order in orders:
+    for order in orders or road.default_orders():
         found = copies(case.args)
         compiled.simulate(*found, grid=case.grid, order=order, seed=3)
         wrong = case.judge(arrays(found))
