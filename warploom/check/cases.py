@@ -220,8 +220,10 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
     wanted = sorted({0, 1, 2, max(depth - 1, 1), depth, depth + 1, 2 * depth + 1, 3 * depth + 3})
     seen, least = _trips(runs, base), steering.least(base)
     is_told = runs.path(base, 0) is not None
-    # The smaller, the shorter are all runs from here, where paths do not spare them.
-    if not seen or (not is_told and seen == _trips(runs, least)):
+    # The smaller, the shorter are all runs from here, where paths do not spare them; where one loop is as
+    # long as any need be, no other one can be made longer from here.
+    is_long = any(n > wanted[-1] for _, n in seen)
+    if not seen or is_long or (not is_told and seen == _trips(runs, least)):
         base, seen = least, seen or _trips(runs, least)
     kept: dict[int, dict[int, set[tuple[Op, int]]]] = {}  # variable -> value -> what it is good for
     for i in steering.variables:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol
 
 from warploom.check.cases import MOST_PROGRAMS, NOT_CONFLUENT, UNFIT, Case, Runs, Steering
@@ -30,7 +31,11 @@ from warploom.sim.report import SimError, StepLimit
 
 MOST_WISHES = 10  # inputs that are tried to turn one condition
 MOST_PAIRS = 16  # pairs of conditions that are turned together
-MOST_STEPS = 20_000  # of all inputs that are tried, of the scheduler
+MOST_STEPS = (
+    20_000  # of the inputs that are tried to turn conditions, and of those that lengthen loops
+)
+LARGEST, MOST_IDLE = 1 << 30, 3  # numbers that lengthen a loop, and doublings without effect
+FEWEST = 8  # tiles an iteration, before which a number that has no effect may still have one
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 
 FREE: tuple[Forced, ...] = (
@@ -43,6 +48,7 @@ FREE: tuple[Forced, ...] = (
     lambda turn: turn % 5 == 4,
     lambda turn: turn % 5 != 4,
 )
+CONSTANT = 2  # so many of these, the first ones, are the same in all iterations
 
 
 class Checker(Protocol):
@@ -52,6 +58,7 @@ class Checker(Protocol):
     recurrences: Recurrences
     runs: Runs
     rich: Case | None
+    whole: set[Op]
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
 
@@ -70,6 +77,8 @@ class Coverage:
         self.around = loops(dependence.func.body)
         self.cases = cases
         self._constant: dict[Condition, bool] = {}
+        self._at_most: dict[Op, int] = {}  # how often a `while` runs at the largest of all numbers
+        self._free: dict[int, bool] = {}  # by the class of conditions
 
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
@@ -93,8 +102,8 @@ class Coverage:
                 continue
             if not self._is_constant(condition) and not self._is_free(condition):
                 self._leave(condition)
-        for loop, event in self.dependence.deciding.items():
-            if loop.kind is not control.if_ and not self._is_long(loop):
+        for loop, event in self._loops.items():
+            if not self._is_long(loop):
                 trips = self.checker.recurrences.trips.get(loop, 0)
                 reason = (
                     f"the {event.kind.name} is in a loop for which no input was found that makes it run for "
@@ -128,9 +137,16 @@ class Coverage:
 
     # ---- loops
 
+    @cached_property
+    def _loops(self) -> dict[Op, Op]:
+        """The loops that decide events, each with one of them."""
+        found = self.dependence.deciding.items()
+        return {o: event for o, event in found if o.kind is not control.if_}
+
     def _lengthen(self) -> None:
         """Runs each loop for as long as its state takes to recur, where an input makes it."""
-        for loop in self.dependence.deciding:
+        self._begun = self.runs.taken
+        for loop in self._loops:
             most = self.solver.most_trips(loop) if loop.kind is control.for_ else None
             enough = self.checker.recurrences.enough(loop)
             most = (
@@ -154,11 +170,39 @@ class Coverage:
         if loop.kind is control.for_:
             yield from self.solver.trips(loop, trips, base)
             return
-        for i in self.steering.free:
-            # Each program has its first tile before one draws a second one.
-            programs = math.prod(self.steering.case(base.values, {i: 64 * trips}).grid)
-            for n in (trips, programs + trips, programs + 2 * trips, 8 * trips, 64 * trips):
-                yield from (Wish({i: m}, {}) for m in self.steering.allowed(i, n)[-1:])
+        for i in sorted(self.steering.free):
+            yield from self._doubled(loop, trips, base, i)
+
+    def _doubled(self, loop: Op, trips: int, base: Case, i: int) -> Iterator[Wish]:
+        """One number twice as large each time, as long as that makes a loop longer; where paths tell by how
+        much, the last one of these alone."""
+        n, most, best, idle = max(1, base.values[i]), 0, None, 0
+        is_told = self.runs.path(base, 0) is not None
+        while n < LARGEST and idle < MOST_IDLE and most < trips:
+            n *= 2
+            (m, *_) = self.steering.allowed(i, n)[-1:]
+            if not is_told:
+                yield Wish({i: m}, {})
+            found = self._trips(loop, self.steering.case(base.values, {i: m}), is_told)
+            if found is None:
+                break
+            best, idle = (m, 0) if found > most else (best, idle + (n > FEWEST * trips))
+            most = max(found, most)
+        else:
+            if most < trips and n >= LARGEST:
+                self._at_most[loop] = max(most, self._at_most.get(loop, 0))
+        if is_told and best is not None:
+            yield Wish({i: best}, {})
+
+    def _trips(self, loop: Op, case: Case, is_told: bool) -> int | None:
+        """How often the first program runs a loop; None where the input does not fit."""
+        if is_told:
+            path = self.runs.path(case, 0)
+            return None if path is None else max((n for o, n in path.trips if o is loop), default=0)
+        try:
+            return max(self.runs(case, 0).trips.get(loop, (0,)))
+        except (SimError, NeedsData, StepLimit):
+            return None
 
     def _is_long(self, loop: Op) -> bool:
         """Was it run for as long as it takes, or as often as it ever is?"""
@@ -166,17 +210,21 @@ class Coverage:
         trips = recurrences.trips.get(loop, 0)
         if trips >= recurrences.enough(loop) and recurrences.period(loop) is not None:
             return True
-        if loop.kind is not control.for_:
-            return False
-        if not any(self.dependence.sources(v) for v in loop.operands[:3]):
-            return True
-        most = self.solver.most_trips(loop)
-        if most is not None and trips >= most:
-            return True
-        most = self.solver.most_found(loop, self.cases[0])
+        if loop.kind is control.for_:
+            if not any(self.dependence.sources(v) for v in loop.operands[:3]):
+                return True
+            most = self.solver.most_trips(loop)
+            if most is not None and trips >= most:
+                return True
+            most = self.solver.most_found(loop, self.cases[0])
+        else:
+            goes_on = loop.regions[0].yielded[0]
+            is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.TURN)
+            most = self._at_most.get(loop) if is_told else None
         if most is None or trips < max(most, 1):
             return False
         self.report.runs_at_most.setdefault(loop_name(loop), most)
+        self.checker.whole.add(loop)
         return True
 
     def _part(self) -> None:
@@ -328,11 +376,21 @@ class Coverage:
     # ---- conditions that no input turns
 
     def _is_free(self, condition: Condition) -> bool:
-        """Whether everything is right whatever the outcome."""
+        """Whether everything is right whatever the outcome, of it and of all conditions that are equal."""
+        kind = self.dependence.alike[condition.value]
+        if kind not in self._free:
+            self._free[kind] = self._is_free_indeed(condition)
+        return self._free[kind]
+
+    def _is_free_indeed(self, condition: Condition) -> bool:
+        if self.dependence.is_one_of_many(condition.value):
+            return False  # replicas would have to be given different outcomes
         own: Callable[[int], bool]
         taken = 0
-        for own in FREE:
-            runs = Runs(self.dependence.func, {condition.op: own})
+        ops = [c.op for c in self.dependence.twins(condition)]
+        is_constant = not condition.sources & ~_UNIFORM
+        for own in FREE[:CONSTANT] if is_constant else FREE:
+            runs = Runs(self.dependence.func, dict.fromkeys(ops, own))
             if taken > MOST_STEPS:
                 return False
             for case in dict.fromkeys((self.longest, self.cases[0], self.cases[-1])):

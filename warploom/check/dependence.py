@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from warploom.check.alike import alike
 from warploom.errors import Loc
 from warploom.ir.analysis import closure, definitions, parents, passed_on
 from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
@@ -67,6 +68,7 @@ _CONNECTIVES = CONNECTING | frozenset((arith.not_, arith.const))
 _STRUCTURE = frozenset(
     (task.ring_next, task.replica_id, cluster.cta_rank, cluster.cta_id, arith.const)
 )
+_RANKS = frozenset((task.replica_id, cluster.cta_rank, cluster.cta_id))
 _DATA = (Tile, InFlight, View)  # what no run without data computes
 _BRANCHES = (control.for_, control.if_, control.while_)
 
@@ -346,6 +348,23 @@ class Dependence:
             and v in closure(self.flow.get(x, ()), lambda y: self.flow.get(y, ()))
             for x in behind
         )
+
+    @cached_property
+    def alike(self) -> dict[Value, int]:
+        """The classes of equal values among those that decide events (alike.py)."""
+        return alike(self.func.body, self.needed, self._is_kept)
+
+    def _is_kept(self, load: Op) -> bool:
+        return not load.attrs.get("volatile") and self.own(load.result) is Source.MEMORY
+
+    def twins(self, condition: Condition) -> list[Condition]:
+        """The conditions that always come to the same, in whatever task: itself, too."""
+        return [c for c in self.conditions if self.alike[c.value] == self.alike[condition.value]]
+
+    def is_one_of_many(self, v: Value) -> bool:
+        """Whether agents that run one op have different values there: replicas, CTAs of a cluster."""
+        behind = closure([v], self._behind)
+        return any(x in self.made and self.made[x].kind in _RANKS for x in behind)
 
     def inputs(self, v: Value) -> Iterator[Op]:
         """The ops that bring in what a value hangs on, for words."""

@@ -135,6 +135,7 @@ class _Checker:
         self.rich: Case | None = None  # the shortest of the inputs at which most is done
         self._richest = (0, 0)
         self.recurrences = recurrences
+        self.whole: set[Op] = set()  # loops that were run as often as they ever are
         self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None:
@@ -190,6 +191,8 @@ class _Checker:
         r, others = self.report, dict[str, list[str]]()
         for loop, trips in self.recurrences.trips.items():
             period, name = self.recurrences.period(loop), loop_name(loop)
+            if loop in self.whole:
+                continue
             if period is not None:
                 r.recurring[name] = max(period, r.recurring.get(name, 1))
             elif trips > 2 * self.recurrences.depth + 2:

@@ -287,7 +287,7 @@ class Outline:
         def run(a: Any, o: Op, *values: Any) -> Any:
             turn = a.loops[-1][3] if a.loops else 0
             if forced is not None:
-                out = np.bool_(forced(turn))
+                out = np.bool_(forced(sum(turn for *_, turn in a.loops)))
             elif is_pure and any(x is None for x in values):
                 return None
             else:
