@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import overview
+from benchmarks.cases import BARS, CASES, FP8, Case
+from benchmarks.chart import draw
 from benchmarks.report import (
     CUBLAS,
     CUBLAS_GATED,
@@ -30,8 +32,6 @@ from benchmarks.report import (
     load,
     median,
 )
-from warploom.bench.cases import BARS, CASES, FP8, Case
-from warploom.bench.chart import draw
 
 HERE = Path(__file__).parent
 LAST = HERE / "results"

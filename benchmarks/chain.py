@@ -14,10 +14,11 @@ import statistics
 
 import torch
 
-from warploom.bench.cases import BARS
-from warploom.bench.data import Data, make_data
-from warploom.bench.measure import Candidate, Run
-from warploom.bench.peers import warploom
+from benchmarks.cases import BARS
+from benchmarks.data import Data, make_data
+from benchmarks.measure import Candidate
+from benchmarks.peers import warploom
+from warploom.bench import Run
 
 LAUNCHES, ROUNDS = 48, 15
 

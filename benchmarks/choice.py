@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.data import input_sets
+from benchmarks.measure import lost, machine
 from corpus.choice_kernels import known_k, one_tile
 from corpus.plain_kernels import add, layernorm_rows, softmax_rows
-from warploom.bench.data import input_sets
-from warploom.bench.measure import Clock, Run, in_turn, lost, machine
+from warploom.bench import Clock, Run, in_turn
 from warploom.kernels.attention import attention_forward, section_of
 from warploom.kernels.gemm import gemm_pointers
 

@@ -45,10 +45,10 @@ print(time.perf_counter() - start)
 """
 LIBRARY = """
 import importlib, json, resource, time
-import warploom.bench.launches
-from warploom.bench.cases import named
-from warploom.bench.data import Paper, make_data
-peer = importlib.import_module("warploom.bench.peers.{peer}")
+import benchmarks.launches
+from benchmarks.cases import named
+from benchmarks.data import Paper, make_data
+peer = importlib.import_module("benchmarks.peers.{peer}")
 candidates = peer.candidates(make_data(named("{case}"), Paper()))
 run = candidates[{index}].make()
 used, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -82,9 +82,9 @@ KERNELS = {  # name -> peer of the benchmark that has its configurations, and a 
 TRITON = """
 import time
 import torch
-from warploom.bench.cases import Gemm
-from warploom.bench.data import Data
-from warploom.bench.peers.triton_tma import bind
+from benchmarks.cases import Gemm
+from benchmarks.data import Data
+from benchmarks.peers.triton_tma import bind
 case = Gemm(256, 512, 512)
 a, b = (torch.randn(n, case.k, device="cuda").bfloat16() for n in (case.m, case.n))
 c = torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16)
@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         report = {"compile_seconds": measure()}
     if has_gpu():
-        from warploom.bench.measure import machine
+        from benchmarks.measure import machine
 
         report = {"machine": machine(), **report}
     args.out.write_text(json.dumps(report, indent=1) + "\n")

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warploom.bench.cases import named
-from warploom.bench.data import make_data
+from benchmarks.cases import named
+from benchmarks.data import make_data
 
 SECTIONS = (
     "SpeedOfLight",

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from warploom.bench.measure import Clock, machine
+from benchmarks.measure import machine
+from warploom.bench import Clock
 from warploom.runtime.launch import LoadedKernel, driver
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.runtime.plan import LaunchPlan, ScalarParam

@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
-from warploom.bench.cases import Gemm
-from warploom.bench.data import Data, make_data
-from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
+from benchmarks.cases import Gemm
+from benchmarks.data import Data, make_data
+from benchmarks.measure import TOLERANCE, check, machine
+from warploom.bench import Clock, Run, in_turn
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 SHAPES = [Gemm(8192, 8192, 8192), Gemm(4096, 4096, 4096), Gemm(8192, 8192, 512)]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.chart import save
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results, best_of, geometric_mean, median
-from warploom.bench.chart import save
 
 if TYPE_CHECKING:
     from benchmarks.bars import Group

@@ -3,7 +3,7 @@
     python -m benchmarks.plain --out out/plain.json [--only softmax] [--part 0/4 --check-only]
 
 A file of kernels is run as it is, and as Triton's with its two imports changed.  Each launch is checked
-against float64 and timed in bursts, the two in turns (warploom/bench/measure.py).  A record holds the times,
+against float64 and timed in bursts, the two in turns (benchmarks/measure.py).  A record holds the times,
 the bytes that have to move or the operations, and what was compiled; products have cuBLAS beside them.
 """
 
@@ -26,9 +26,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.data import input_sets
+from benchmarks.measure import lost, machine
 from corpus import plain_kernels, tutorials
-from warploom.bench.data import input_sets
-from warploom.bench.measure import Clock, lost, machine
+from warploom.bench import Clock
 
 TOLERANCE = 6e-3
 IMPORTS = {

@@ -1,6 +1,6 @@
 """Strangers' products (corpus/) at real sizes, in tiles as their authors take them.
 
-A case is a function of where its arrays come from (`warploom.bench.data`): on the GPU they are random, and
+A case is a function of where its arrays come from (`benchmarks.data`): on the GPU they are random, and
 `benchmarks/strangers.py` checks and times what it is launched with; on paper they are enough to compile.
 """
 
@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 import warploom.language as tl
-from corpus import around, formats, plain, several
-from corpus.case import blocks
-from warploom.bench.data import (
+from benchmarks.data import (
     E4M3_MAX,
     Paper,
     Source,
@@ -25,6 +23,8 @@ from warploom.bench.data import (
     strides,
     zeros,
 )
+from corpus import around, formats, plain, several
+from corpus.case import blocks
 
 Tile = tuple[int, int, int]
 

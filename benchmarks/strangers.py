@@ -26,11 +26,12 @@ import torch
 import triton
 
 from benchmarks import plain, stranger_products
+from benchmarks.data import Gpu, input_sets
+from benchmarks.measure import machine
 from corpus import attention, backward, decoding, fused, serving, states
 from corpus.arrays import upload
 from corpus.case import F16, F32, Case
-from warploom.bench.data import Gpu, input_sets
-from warploom.bench.measure import Clock, machine
+from warploom.bench import Clock
 
 SECONDS = 60  # for one case to be made, compiled and checked
 THEIRS = [{"num_warps": w, "num_stages": s} for w in (4, 8) for s in (2, 3)]

@@ -3,7 +3,7 @@
     python -m benchmarks.tile_ends --out results.json
 
 C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without, with
-as many slots, alternating, in bursts (`warploom/bench/measure.py`), in TFLOP/s.  This is what
+as many slots, alternating, in bursts (`benchmarks/measure.py`), in TFLOP/s.  This is what
 schedule/tile_ends.py's LONG stands on.
 """
 
@@ -20,7 +20,7 @@ import torch
 
 import warploom as wl
 import warploom.language as tl
-from warploom.bench.measure import Clock, in_turn
+from warploom.bench import Clock, in_turn
 
 SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
 ENDS = [(256, 0), (256, 1), (256, 2), (256, 4), (128, 1), (128, 3)]  # columns of a tile, rounds

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from warploom.bench.cases import Attention, Case, Dual, Fp8, Gemm
-from warploom.bench.data import E4M3_MAX, NUMPY, Paper, make_data
+from benchmarks.cases import Attention, Case, Dual, Fp8, Gemm
+from benchmarks.data import E4M3_MAX, NUMPY, Paper, make_data
 from warploom.passes.placed.stamp import stamp
 from warploom.runtime.measure import Recording, compare, record
 from warploom.timeline.compare import Comparison

@@ -13,7 +13,7 @@ ladder: attention uniform, specialized, with iterations that overlap, with turns
 tail: attention whose last tiles' keys are shared out, beside tiles that are whole.
 
 Each form of a product stands beside the others of its case in one process, in turn, in bursts
-(`warploom/bench/measure.py`); the record holds TFLOP/s, slots of the ring, registers and spills.
+(`benchmarks/measure.py`); the record holds TFLOP/s, slots of the ring, registers and spills.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import warploom as wl
+from benchmarks.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
+from benchmarks.data import Gpu, Paper, Source, make_data, strides
+from benchmarks.launches import Chain, KernelRun
+from benchmarks.measure import TOLERANCE, check, machine
+from benchmarks.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
+from benchmarks.peers import warploom as product
 from corpus.choice_kernels import one_tile
 from corpus.flat_kernels import rotated
-from warploom.bench.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
-from warploom.bench.data import Gpu, Paper, Source, make_data, strides
-from warploom.bench.launches import Chain, KernelRun
-from warploom.bench.measure import TOLERANCE, Clock, Run, check, in_turn, machine
-from warploom.bench.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
-from warploom.bench.peers import warploom as product
+from warploom.bench import Clock, Run, in_turn
 from warploom.kernels.attention import ATTENTION_CONFIGS
 from warploom.kernels.gemm import config
 
@@ -467,7 +468,7 @@ def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
             live[name] = run
 
     for name in filter(None, work.beside.split(",")):
-        peer = importlib.import_module(f"warploom.bench.peers.{name}")
+        peer = importlib.import_module(f"benchmarks.peers.{name}")
         admit(peer.NAME, peer.candidates(data)[0].make(), {})
     for name, bind in work.forms.items():
         what = known[name]

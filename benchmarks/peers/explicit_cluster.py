@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.bench.data import Data, multiprocessors
-from warploom.bench.measure import Candidate, Run
+from benchmarks.data import Data, multiprocessors
+from benchmarks.measure import Candidate
+from warploom.bench import Run
 
 NAME = "explicit in clusters"
 

@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (Triton's kernels are not annotated)
 """Triton, plain pointers, one program a tile: rows of A by an index, or operands with any strides."""
 
 from __future__ import annotations
@@ -5,8 +7,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from warploom.bench.data import AwkwardData
-from warploom.bench.measure import Candidate, Run, each
+from benchmarks.data import AwkwardData
+from benchmarks.measure import Candidate, each
+from warploom.bench import Run
 
 NAME = "Triton pointers"
 KINDS = ("awkward",)

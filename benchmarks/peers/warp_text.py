@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from warploom.bench.data import Data
-from warploom.bench.measure import Candidate, Run
+from benchmarks.data import Data
+from benchmarks.measure import Candidate
+from warploom.bench import Run
 
 NAME = "WARP text"
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "gemm_bf16_tn.warp.ir"
@@ -38,7 +39,7 @@ def loaded(path: str) -> Any:
     build = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
     if build.problems():
         print(f"{path}: {', '.join(build.problems())}", flush=True)
-    return LoadedKernel(driver(), build.cubin, plan_of(emitted, placed, 1))
+    return LoadedKernel(driver(), build.cubin, plan_of(emitted, placed))
 
 
 def candidates(data: Data) -> list[Candidate]:

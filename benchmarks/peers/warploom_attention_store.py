@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warploom.bench.data import AttentionData
-from warploom.bench.measure import Candidate
-from warploom.bench.peers import warploom_attention
+from benchmarks.data import AttentionData
+from benchmarks.measure import Candidate
+from benchmarks.peers import warploom_attention
 
 NAME = "warploom, explicit, store role"
 KINDS = ("attention",)

@@ -6,8 +6,9 @@ from typing import Any
 
 import warploom as wl
 import warploom.language as tl
-from warploom.bench.data import AwkwardData, multiprocessors
-from warploom.bench.measure import Candidate, Run, each
+from benchmarks.data import AwkwardData, multiprocessors
+from benchmarks.measure import Candidate, each
+from warploom.bench import Run
 from warploom.kernels.gemm import gemm_pointers, grouped_tile, persistent_grid
 
 NAME = "warploom"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warploom.bench.data import Data, multiprocessors
-from warploom.bench.measure import Candidate
-from warploom.bench.peers.warploom import bind
+from benchmarks.data import Data, multiprocessors
+from benchmarks.measure import Candidate
+from benchmarks.peers.warploom import bind
 
 NAME = "warploom in clusters"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warploom.bench.data import Data
-from warploom.bench.measure import Candidate
-from warploom.bench.peers import warploom
+from benchmarks.data import Data
+from benchmarks.measure import Candidate
+from benchmarks.peers import warploom
 
 NAME = "warploom, serial launches"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warploom.bench.data import Data
-from warploom.bench.measure import Candidate
-from warploom.bench.peers.warploom import candidates_of
+from benchmarks.data import Data
+from benchmarks.measure import Candidate
+from benchmarks.peers.warploom import candidates_of
 from warploom.kernels.gemm import config
 
 NAME = "warploom, tiles in turn"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
-from benchmarks.harness import AttentionData, Candidate, Run
+from benchmarks.data import AttentionData
+from benchmarks.measure import Candidate
 from corpus.tutorials import attention
+from warploom.bench import Run
 
 NAME = "warploom, tutorial's kernel"
 KINDS = ("attention",)
@@ -35,8 +38,8 @@ def candidates(data: AttentionData) -> list[Candidate]:
     found = []
     for rows, columns, eighths in ((128, 128, 3), (128, 128, 2), (128, 64, 3), (192, 128, 0)):
         if data.case.seq % rows == 0 and not (data.case.causal and rows % columns):
-            options = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": True}
+            options: dict[str, Any] = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": True}
             options["wait_eighths"] = eighths
             label = ", ".join(f"{k}={v}" for k, v in options.items())
-            found.append(Candidate(label, lambda options=options: bind(data, **options)))
+            found.append(Candidate(label, functools.partial(bind, data, **options)))
     return found

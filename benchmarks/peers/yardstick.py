@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.data import Data
+from benchmarks.measure import Candidate
 from benchmarks.yardstick.build import Yardstick, compile_cubin
-from warploom.bench.data import Data
-from warploom.bench.measure import Candidate, Run
+from warploom.bench import Run
 
 NAME = "yardstick (hand-written CUDA)"
 CUBIN = "YARDSTICK_CUBIN"  # a cubin built elsewhere, for machines with an older NVRTC

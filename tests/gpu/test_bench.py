@@ -1,4 +1,4 @@
-"""`warploom bench` on the GPU: a small case of each kind, from a folder that is no checkout."""
+"""`python -m benchmarks` on the GPU: a small case of each kind, from another folder; and `do_bench`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_bench_measures_a_small_case(kind: str, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     shape, peers = CASES[kind]
-    command = [sys.executable, "-m", "warploom", "bench", kind, "--shape", shape, "--bursts", "2"]
+    command = [sys.executable, "-m", "benchmarks", kind, "--shape", shape, "--bursts", "2"]
     done = subprocess.run(
         [*command, "--peers", peers, "--out", "found.json"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=240, capture_output=True, text=True, check=False,
@@ -43,3 +43,20 @@ def test_bench_measures_a_small_case(kind: str, tmp_path: Path) -> None:
         assert record["rel_err"] < 6e-3 and min(record["burst"]) > 0
         assert record["peer"] in done.stdout
     assert "<svg" in (tmp_path / "found.svg").read_text()
+
+
+def test_a_launch_takes_the_time_that_its_work_takes() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    from warploom.bench import do_bench
+
+    def copied(megabytes: int) -> float:
+        x = torch.empty(megabytes << 20, dtype=torch.uint8, device="cuda")
+        y = torch.empty_like(x)
+        return do_bench(lambda: y.copy_(x), bursts=3)
+
+    small, large = copied(256), copied(1024)
+    assert 2.5 < large / small < 6
+    with pytest.raises(ValueError, match="at least one"):
+        do_bench(lambda: None, bursts=0)

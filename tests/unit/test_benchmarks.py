@@ -22,9 +22,9 @@ from benchmarks.bars import (
     standing,
     verdict,
 )
+from benchmarks.cases import BARS, CASES, DUAL, Gemm
 from benchmarks.report import RECORDED, against, best_of, load, median, table
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
-from warploom.bench.cases import BARS, CASES, DUAL, Gemm
 from warploom.target import SM_90A
 
 

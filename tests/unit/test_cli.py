@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from warploom.cli import doctor, kernel, main, parser
+from warploom.cli import bench, doctor, kernel, main, parser
 from warploom.cli.console import EXIT, UsageError
 from warploom.cli.doctor import REQUIRED
 from warploom.runtime import nvrtc
@@ -26,6 +27,52 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for command in ("demo", "explain", "check", "compile", "eject", "bench", "doctor"):
         assert command in text
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["gemm"], "python -m benchmarks gemm"),
+        (["kernels.py:number"], "is no function that launches"),
+        (["kernels.py:launch", "--bursts", "0"], "at least one"),
+    ],
+)
+def test_bench_says_what_it_can_not_time(
+    given: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "kernels.py").write_text("number = 3\ndef launch(): pass\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *given]) == EXIT.usage
+    assert says in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_bench_times_functions_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "calls = []\ndef one(): calls.append(1)\ndef two(): calls.append(2)\n"
+    (tmp_path / "kernels.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    names = ["kernels.py:one", "kernels.py:two"]
+    assert main(["bench", *names]) == EXIT.lacking or bench._has_gpu()
+
+    def timed(
+        clock: object, runs: dict[str, Any], sets: int, bursts: int
+    ) -> dict[str, list[float]]:
+        for run in runs.values():
+            run(0)
+        return {name: [0.25, 0.5, 0.75][:bursts] for name in runs}
+
+    monkeypatch.setattr(bench, "_has_gpu", lambda: True)
+    monkeypatch.setattr(bench, "Clock", object)
+    monkeypatch.setattr(bench, "in_turn", timed)
+    capsys.readouterr()
+    assert main(["bench", *names, "--bursts", "3"]) == EXIT.ok
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"0.5000 ms  0.2500..0.7500  {name}" for name in names]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import stranger_products
-from warploom.bench.data import Paper
+from benchmarks.data import Paper
 
 CASES = stranger_products.cases()
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import timelines
+from benchmarks.cases import Gemm
 from benchmarks.timelines import BEGIN, END, TRACED, Traced
 from tests.unit.test_measured import Clock, simulated
-from warploom.bench.cases import Gemm
 from warploom.passes.placed.stamp import stamp
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeline.md"

@@ -63,4 +63,4 @@ def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> No
     assert "compiled" in run(python, "kernel.py", cwd=elsewhere)
     command = tmp_path / "env" / "bin" / "warploom"
     assert "sm_90a" in run(command, "doctor", cwd=elsewhere)
-    assert "warploom_fp8" in run(command, "bench", "fp8", "--list", cwd=elsewhere)
+    assert "PATH.py:FUNCTION" in run(command, "bench", "--help", cwd=elsewhere)

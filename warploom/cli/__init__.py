@@ -39,10 +39,11 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code.  `argv`: without the program's name."""
+def main(argv: Sequence[str] | None = None, commands: argparse.ArgumentParser | None = None) -> int:
+    """Runs one command and returns its exit code.  `argv`: without the program's name.  commands: a parser
+    whose results have `run`; default: that of `warploom`."""
     try:
-        args = parser().parse_args(argv)
+        args = (commands or parser()).parse_args(argv)
     except SystemExit as stop:  # argparse has printed what is wrong
         return stop.code if isinstance(stop.code, int) else EXIT.usage
     try:

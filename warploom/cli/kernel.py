@@ -59,8 +59,9 @@ def _value(text: str) -> int | bool | str:
     )
 
 
-def load(name: str) -> Any:
-    """The kernel `path.py:function`.  Raises UsageError where there is none."""
+def module_of(name: str) -> tuple[Any, Path, str]:
+    """(the module, its file, the function's name) of `path.py:function`.  Raises UsageError where the file is
+    not there, or does not load."""
     path_text, colon, attribute = name.rpartition(":")
     path = Path(path_text)
     if not colon or not attribute:
@@ -80,6 +81,12 @@ def load(name: str) -> Any:
         raise UsageError(f"{path} does not load: {_in_file(error, path)}") from error
     finally:
         sys.path.pop(0)
+    return module, path, attribute
+
+
+def load(name: str) -> Any:
+    """The kernel `path.py:function`.  Raises UsageError where there is none."""
+    module, path, attribute = module_of(name)
     kernel = getattr(module, attribute, None)
     if hasattr(kernel, "compile_for"):
         return kernel
