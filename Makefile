@@ -28,8 +28,8 @@ check: $(VENV)/.ready  ## style and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-mutants: $(VENV)/.ready  ## every mutant of the library's programs through the checker; rewrites docs/mutants.md
-	$(PYTHON) tools/mutants.py
+mutants: $(VENV)/.ready  ## a sample of the mutants of the library's programs through the checker; rewrites docs/mutants.md
+	$(PYTHON) -m tests.mutants
 
 fuzz: $(VENV)/.ready  ## N random kernels and N/5 random broken scripts (docs/fuzzing.md); resumes out/fuzz.jsonl
 	$(PYTHON) -m tests.fuzz --kernels $(N) --scripts $(shell expr $(N) / 5) --out out/fuzz.jsonl

@@ -1,26 +1,41 @@
-"""Mutants of the hand-written GEMM and of the library's kernels: a fixed sample; all of them by `make
-mutants`."""
+"""Mutants of the hand-written GEMM and of the library's programs: a fixed sample; more by `make mutants`."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tools.mutants import PROGRAMS, begun, checker, main, program, put, summary, write
-from warploom.check.cases import find_cases
-from warploom.check.mutants import examine, few, mutants, table
-from warploom.ir.parser import parse_func
+from tests.mutants.__main__ import by, main
+from tests.mutants.change import Mutant
+from tests.mutants.conditions import FAMILIES
+from tests.mutants.judge import Judged, Trial, harm, judged
+from tests.mutants.page import page
+from tests.mutants.programs import PROGRAMS, program
+from warploom.check import Case, Verdict, check
 from warploom.ir.verify import verify
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
-FILE = Path(__file__).parent.parent / "golden" / "gemm_bf16_tn.warp.ir"
+
+
+def trials_of(name: str, *which: int) -> list[Trial]:
+    """Some of a program's data runs; negative ones are the far ones."""
+    p = program(name)
+    return [p.trials[i] if i >= 0 else p.far_trials[i] for i in which]
+
+
+def found(mutant: Mutant, trials: list[Trial], cases: list[Case] | None = None) -> Judged:
+    return judged(mutant, trials, seeds=1, cases=cases)
+
+
+# ---- making them
 
 
 def test_mutants_are_valid_and_all_different() -> None:
-    func = parse_func(FILE.read_text(encoding="utf-8"), str(FILE))
-    made = list(mutants(func))
+    made = program("gemm").changed
     assert len(made) > 80
     words = " ".join(m.what for m in made)
     for change in ("remove mbarrier_wait", "duplicate mbarrier_arrive", "swap", "flip the phase", "count 8 → 7",
@@ -30,60 +45,146 @@ def test_mutants_are_valid_and_all_different() -> None:
         verify(m.func)
 
 
-@pytest.mark.slow
-def test_every_harmful_mutant_of_a_sample_is_found() -> None:
-    func = parse_func(FILE.read_text(encoding="utf-8"), str(FILE))
-    verdicts = examine(func, lambda i: i % 15 == 4, seeds=1, cases=few(find_cases(func))[1::3])
-    harmful = [v for v in verdicts if v.harm]
-    assert len(harmful) >= 3
-    missed = [v.mutant.what for v in verdicts if v.is_missed]
-    assert not missed
-    for v in harmful:
-        assert str(FILE) in v.message  # the error points into the program
-    text = table(func, verdicts)
-    assert f"{len(verdicts)} mutants" in text and "misses 0" in text
-    assert "not explained" not in text
+@pytest.mark.parametrize("name", ["gemm", "dual GEMM, store task"])
+def test_mutants_under_conditions_are_valid_and_of_all_families(name: str) -> None:
+    made = program(name).conditional
+    families = Counter(m.family for m in made)
+    assert set(families) == {*FAMILIES, "always"}
+    assert min(families.values()) > 20
+    for m in made:
+        verify(m.func)
+        assert len(m.func.params) == len(program(name).func.params) + 2
+
+
+def test_every_event_of_the_protocol_comes_under_conditions() -> None:
+    kinds = {m.kind.name for m in program("gemm").conditional if m.change == "only if"}
+    assert kinds >= {
+        "mbarrier_wait", "mbarrier_arrive", "mbarrier_expect", "tma_load", "tma_store_commit", "tma_store_wait",
+        "wgmma_fence", "wgmma_commit", "wgmma_wait", "group_sync", "fence_async", "ring_next",
+    }  # fmt: skip
+
+
+# ---- judging them
+
+
+def one(name: str, change: str, op: str, family: str, condition: str = "") -> Mutant:
+    """The first mutant under a condition of these."""
+    return next(
+        m
+        for m in program(name).conditional
+        if (m.change, m.kind.name, m.family) == (change, op, family) and condition in m.what
+    )
+
+
+def test_harm_is_judged_where_the_condition_fails() -> None:
+    """At an input where it holds the mutant is its original."""
+    late = one("gemm", "only if", "mbarrier_arrive", "late", "iteration of k")
+    far, short = trials_of("gemm", -2), trials_of("gemm", 1)
+    assert harm(late, far, seeds=0).how
+    assert harm(late, short, seeds=0).how == "" and not harm(late, short, seeds=0).turned
+
+
+def test_what_all_tasks_leave_out_does_no_harm() -> None:
+    """Its result differs from the original's, but not from order to order."""
+    for family in ("data", "argument"):
+        m = one("gemm", "all tasks only if", "tasks", family)
+        verdict = harm(m, trials_of("gemm", 1, 3, 5), seeds=1)
+        assert verdict.how == ""
+
+
+def test_a_checker_that_does_not_turn_the_condition_is_caught() -> None:
+    """On given inputs `check` claims nothing of others: called proved, a harmful mutant is missed."""
+    late = one("gemm", "only if", "mbarrier_arrive", "late", "iteration of k")
+    x = np.zeros(16, np.int32)
+    given = program("gemm").cases[3]
+    case = Case((*given.args, x, 0), given.grid)
+    assert check(late.func, [case]).verdict is Verdict.PROVED
+    assert found(late, trials_of("gemm", -2), [case]).is_missed
+    assert not found(late, trials_of("gemm", -2)).is_missed
 
 
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"gemm"}))
 def test_every_harmful_mutant_of_the_librarys_programs_is_found(name: str) -> None:
     """Four of each, spread over the program, on its smallest and its largest input; for four groups the
     largest takes half a minute, and the smallest has a group that sits out."""
-    func, cases, made = program(name)
-    n = len(made)
-    picked = {n // 7, 2 * n // 5, 3 * n // 5, 6 * n // 7}
-    inputs = [cases[1]] if "four groups" in name else [cases[1], cases[-1]]
-    verdicts = examine(func, picked.__contains__, seeds=1, cases=inputs)
-    assert len(verdicts) == len(picked)
+    p = program(name)
+    n = len(p.changed)
+    inputs = (1,) if "four groups" in name else (1, len(p.cases) - 1)
+    cases = [p.cases[i] for i in inputs]
+    verdicts = [
+        found(p.changed[i], trials_of(name, *inputs), cases)
+        for i in (n // 7, 2 * n // 5, 3 * n // 5, 6 * n // 7)
+    ]
     assert not [v.mutant.what for v in verdicts if v.is_missed]
-    assert any(v.harm for v in verdicts)
+    assert any(v.harm.how for v in verdicts)
 
 
-def test_a_record_keeps_what_was_judged_of_the_same_program() -> None:
-    words = dict.fromkeys(("at", "change", "op", "mutant", "harm", "check", "why"), "")
-    record = begun("dual GEMM", {})
-    for i in (5, 2):
-        put(record, {"number": i, "by": "an earlier one", **words})
-    record = begun("dual GEMM", record)
-    put(record, {"number": 5, "by": checker(), **words, "harm": "deadlock", "check": "deadlock"})
-    assert [(r["number"], r["harm"]) for r in record["judged"]] == [(2, ""), (5, "deadlock")]
-    text = summary({"dual GEMM": record["judged"]}, {"dual GEMM": record["mutants"]})
-    of = record["mutants"]
-    assert f"| dual GEMM | 2 of {of}, at random, 1 by today's | 1 | 1 | 0 |" in text
-    assert begun("dual GEMM", {**record, "program": "another"})["judged"] == []
+SAMPLE = (
+    ("only if", "mbarrier_wait", "late"),
+    ("only if", "tma_load", "argument"),
+    ("only if", "mbarrier_arrive", "both"),
+    ("only if", "ring_next", "data"),
+    ("again unless", "mbarrier_arrive", "argument"),
+    ("a trip less unless", "for", "data"),
+)
+
+
+@pytest.mark.parametrize(("change", "op", "family"), SAMPLE)
+def test_no_harmful_mutant_under_a_condition_is_proved(change: str, op: str, family: str) -> None:
+    verdict = found(one("gemm", change, op, family), trials_of("gemm", 1, 2, 3, 4, 5, -2))
+    assert verdict.harm.how
+    assert verdict.verdict is Verdict.BROKEN
+    assert "gemm_bf16_tn.warp.ir" in verdict.message  # the error points into the program
+
+
+@pytest.mark.parametrize(
+    ("change", "op", "family"),
+    [
+        ("again unless", "mbarrier_wait", "argument"),
+        ("only if", "mbarrier_expect", "always"),
+        ("all tasks only if", "tasks", "argument"),
+    ],
+)
+def test_harmless_ones_are_proved(change: str, op: str, family: str) -> None:
+    verdict = found(one("gemm", change, op, family), trials_of("gemm", 3, 5))
+    assert verdict.harm.how == ""
+    assert verdict.verdict is Verdict.PROVED, verdict.message
+
+
+# ---- the log and the page
+
+
+def row(number: int, verdict: str, harm: str = "", **more: object) -> dict[str, object]:
+    words = dict.fromkeys(("at", "change", "op", "code"), "x")
+    return {"what": "gemm/conditional", "seed": number, "by": by("gemm"), "status": "ok", "family": "late",
+            "mutant": f"mutant {number}", "harm": harm, "turned": True, "verdict": verdict, "replays": False,
+            "check seconds": 1.0, **words, **more}  # fmt: skip
+
+
+def test_the_page_counts_what_is_proved_of_harmful_and_harmless_ones() -> None:
+    rows = [row(0, "broken", "deadlock"), row(1, "proved", "deadlock"), row(2, "proved"), row(3, "not proved"),
+            row(4, "broken", replays=True), row(5, "proved", turned=False)]  # fmt: skip
+    text = page(rows, {"gemm/conditional": 9})
+    assert "Judged: 6 of 9 mutants" in text
+    assert "| late | 5 | 3 | 2 | 0 | 1 | 1 | 2 | 1 | 1 | 0 | 50 % |" in text
+    assert "| gemm |  | mutant 3 | not proved |" in text
+    assert "mutant 2" not in text and "Of 1 mutants the condition fails in none" in text
 
 
 def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
-    name, words = "dual GEMM, store task", dict.fromkeys(("at", "change", "op", "why"), "")
-    record = begun(name, {})
-    for i in range(record["mutants"]):
-        put(record, {"number": i, "by": checker(), **words, "mutant": "", "harm": "", "check": ""})
-    put(record, {**record["judged"][0], "by": "an earlier one"})
-    results, page = tmp_path / "mutants.json", tmp_path / "mutants.md"
-    write(results, {name: record})
-    options = ["--only", name, "--jobs", "1", "--out", str(page), "--results", str(results)]
+    name, log, file = "dual GEMM, store task", tmp_path / "mutants.jsonl", tmp_path / "page.md"
+    total = {kind: len(getattr(program(name), kind)) for kind in ("changed", "conditional")}
+    rows = [
+        row(i, "proved", what=f"{name}/{kind}", by=by(name))
+        for kind, n in total.items()
+        for i in range(n)
+    ]
+    rows[3] = {**rows[3], "by": "an earlier one"}
+    log.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    options = ["--only", name, "--all", "--jobs", "1", "--out", str(log), "--page", str(file)]
     assert main(options) == 0
-    first, *rest = json.loads(results.read_text())[name]["judged"]
-    assert first["by"] == checker() and first["mutant"]
-    assert not any(r["mutant"] for r in rest)
-    assert f"| {name} | {record['mutants']} | " in page.read_text()
+    *_, last = map(json.loads, log.read_text().splitlines())
+    assert (last["what"], last["seed"]) == (f"{name}/changed", 3)
+    assert last["mutant"] == program(name).changed[3].what
+    assert len(log.read_text().splitlines()) == len(rows) + 1
+    assert f"Judged: {len(rows)} of {sum(total.values())} mutants" in file.read_text()

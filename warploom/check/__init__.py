@@ -1,4 +1,4 @@
-"""Deadlocks and races, proved absent or named: see protocol.py.  mutants.py tests the checker itself."""
+"""Deadlocks and races, proved absent or named: see protocol.py."""
 
 from __future__ import annotations
 
