@@ -18,7 +18,7 @@ test: $(VENV)/.ready  ## all tests that need no GPU
 	$(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
 
 test-all: $(VENV)/.ready  ## the same, each program simulated in every order of events instead of one by the test's name
-	WARPLOOM_TEST_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+	TESTS_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
 
 test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
 	$(PYTHON) -m pytest -m gpu

@@ -4,7 +4,7 @@ What NVRTC says is a function of the text, the options and its version, and most
 was asked before: half of the suite's time.  Answers lie in a folder by the hash of the question, an answer a
 file, which appears by rename; what can't be read is asked again.  Refusals are answers too.
 
-WARPLOOM_TEST_CACHE names the folder; `off` asks NVRTC each time.  Without it: `warploom-tests` in the user's
+TESTS_NVRTC_CACHE names the folder; `off` asks NVRTC each time.  Without it: `warploom-tests` in the user's
 cache folder, outside of the clone, so that a fresh clone finds it.
 """
 
@@ -30,7 +30,7 @@ _ask = nvrtc._run
 
 def folder() -> Path | None:
     """Where answers are kept; None where they are not."""
-    named = os.environ.get("WARPLOOM_TEST_CACHE")
+    named = os.environ.get("TESTS_NVRTC_CACHE")
     if named:
         return None if named == "off" else Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warploom-tests"

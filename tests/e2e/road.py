@@ -27,9 +27,9 @@ ORDERS = ("late", "early", "seeded")
 
 def default_orders() -> Sequence[str]:
     """The orders of events that a test tries where it names none: one of ORDERS, by the test's name, so that
-    many tests try each; all in `make test-all` (WARPLOOM_TEST_ORDERS=all)."""
+    many tests try each; all in `make test-all` (TESTS_ORDERS=all)."""
     name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]  # without the phase
-    if not name or os.environ.get("WARPLOOM_TEST_ORDERS") == "all":
+    if not name or os.environ.get("TESTS_ORDERS") == "all":
         return ORDERS
     return (ORDERS[zlib.crc32(name.encode()) % len(ORDERS)],)
 
