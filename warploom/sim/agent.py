@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
-from warploom.sim.barriers import MBarrier, Party, Touch
+from warploom.sim.barriers import MBarrier, Touch
 from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
-from warploom.sim.order import Access, Array
+from warploom.sim.order import Access, Array, Loops, Party, located
 from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warploom.sim.machine import Cta
 
 Steps = Generator["Block | None", None, Any]
+Around: TypeAlias = tuple[Loops, tuple[tuple[Op, int], ...]]
 
 
 class NeedsData(Exception):
@@ -85,7 +86,8 @@ class Agent:
         self.count = 0  # of ops run
         self.time = 0.0
         self.is_solo = False  # inside elect
-        self.loops: list[tuple[Op, str, int, int]] = []  # loop, variable, its value, iteration
+        self.loops: Loops = ()
+        self.turns: tuple[tuple[Op, int], ...] = ()  # of each loop around it the iteration
         self.block: Block | None = None
         self.is_done = False
         self.target = -1  # full phase of the mbarrier wait that blocks it
@@ -114,11 +116,24 @@ class Agent:
 
     @property
     def who(self) -> str:
-        at = ", ".join(f"{name}={i}" for _, name, i, _ in self.loops)
-        return f"{self.label} ({at})" if at else self.label
+        return located(self.label, self.loops)
 
     def party(self, o: Op) -> Party:
-        return Party(self.who, o)
+        return Party(self.label, self.loops, o)
+
+    def begin_turn(self, outer: Around, o: Op, name: str, value: int, turn: int) -> None:
+        """An iteration of a loop inside `outer`, what was `around` before the loop."""
+        loops, turns = outer
+        self.loops, self.turns = (*loops, (o, name, value, turn)), (*turns, (o, turn))
+
+    @property
+    def around(self) -> Around:
+        """The loops around what it does, and their iterations."""
+        return self.loops, self.turns
+
+    @around.setter
+    def around(self, outer: Around) -> None:
+        self.loops, self.turns = outer
 
     def released(self) -> None:
         """After a release: what the executing warps do from now on is not covered by it."""
@@ -142,7 +157,7 @@ class Agent:
         generic: bool,
         visible: Array | None = None,
     ) -> Access:
-        return Access(self.who, what, o, components, epochs, generic, visible)
+        return Access(self.party(o), what, components, epochs, generic, visible)
 
     def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
         return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)
@@ -169,14 +184,15 @@ class Agent:
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            loops = tuple([(loop, turn) for loop, _, _, turn in self.loops])
             age = self.wgmma.committed - self.wgmma.known, self.bulk.committed - self.bulk.known
-            self.cta.report.steps.append(SyncStep(self.label, o, loops, thing, phase, age))
+            self.cta.report.steps.append(SyncStep(self.label, o, self.turns, thing, phase, age))
 
     # ---- time
 
     def spend(self, unit: str, cycles: float, name: str) -> None:
         """Holds a unit for so many cycles, after whoever holds it now."""
+        if self.cta.is_skeleton:
+            return
         start = max(self.time, self.cta.free[unit]) if cycles else self.time
         self.time = start + cycles
         if cycles:
@@ -185,6 +201,8 @@ class Agent:
 
     def stall(self, until: float, o: Op, cause: str) -> None:
         """Waits until a time; it takes longer to wake up than to pass by what is over already."""
+        if self.cta.is_skeleton:
+            return
         if until > self.time:
             self.emit("wait", name_of(o), self.time, until, cause)
             self.time = until + self.cta.cost.wake

@@ -14,24 +14,13 @@ import numpy as np
 
 from warploom.errors import Note
 from warploom.ir.core import Op
-from warploom.sim.order import Array
+from warploom.sim.order import Array, Party
 from warploom.sim.report import ProtocolError
 
 if TYPE_CHECKING:
     from warploom.sim.agent import Agent
 
 TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count of mbarrier object")
-
-
-@dataclass(frozen=True, eq=False)
-class Party:
-    """Who did something to a barrier, where, and in which iteration."""
-
-    who: str
-    op: Op
-
-    def note(self, what: str) -> Note:
-        return Note(f"{what} by {self.who}", self.op.loc)
 
 
 class Touch(NamedTuple):
@@ -88,6 +77,7 @@ class MBarrier:
     rank: int = 0
     made: Op | None = None
     index: int = 0
+    is_wide: bool = False  # in a cluster, whose other CTAs take part
     phases: int = 0
     pending: int = 0
     bytes: int = 0
@@ -105,7 +95,8 @@ class MBarrier:
 
     def __post_init__(self) -> None:
         self.pending = self.count
-        self.stamp, self.done, self.wide_stamp, self.wide_done = np.zeros((4, self.width), np.int64)
+        self.done = self.wide_done = np.zeros(self.width, np.int64)
+        self._begin_phase()
 
     # ---- changes
 
@@ -137,8 +128,7 @@ class MBarrier:
                 help=f"the barrier was made for {self.count} arrivals a phase",
             )
         self.pending -= now
-        np.maximum(self.stamp, stamp, out=self.stamp)
-        np.maximum(self.wide_stamp, stamp if wide is None else wide, out=self.wide_stamp)
+        self._take(stamp, wide)
         self.time = max(self.time, time)
         self.arrivals.append(party)
         self._advance(party)
@@ -181,13 +171,24 @@ class MBarrier:
                 party.op.loc,
                 help="the barrier expects fewer bytes than its copies bring",
             )
-        np.maximum(self.stamp, stamp, out=self.stamp)
-        np.maximum(self.wide_stamp, stamp, out=self.wide_stamp)
+        self._take(stamp, None)
         self.time = max(self.time, time)
         phase = self.phases
         self._transact(party, -n)
         self._advance(party)
         self.touch("arrive", phase, party)
+
+    def _take(self, stamp: Array, wide: Array | None) -> None:
+        """What an arrival releases is added to the running phase."""
+        np.maximum(self.stamp, stamp, out=self.stamp)
+        if self.wide_stamp is not self.stamp:
+            np.maximum(self.wide_stamp, stamp if wide is None else wide, out=self.wide_stamp)
+
+    def _begin_phase(self) -> None:
+        """Nothing was released in it; in a program of one CTA its scope is all there is."""
+        self.stamp = self.wide_stamp = np.zeros(self.width, np.int64)
+        if self.is_wide:
+            self.wide_stamp = self.stamp.copy()
 
     def _transact(self, party: Party, n: int) -> None:
         self.bytes += n
@@ -204,11 +205,12 @@ class MBarrier:
             return
         if self.tracked:
             self._check_waiters(party)
-            own = np.array([self.component, self.visible])
-            for at in (own, own + self.width // 2):
-                self.stamp[at] = self.wide_stamp[at] = self.phases + 1
+            half = self.width // 2
+            for at in (self.component, self.visible):
+                self.stamp[at] = self.stamp[at + half] = self.phases + 1
+                self.wide_stamp[at] = self.wide_stamp[at + half] = self.phases + 1
         self.done, self.wide_done, self.done_time = self.stamp, self.wide_stamp, self.time
-        self.stamp, self.wide_stamp = np.zeros((2, self.width), np.int64)
+        self._begin_phase()
         self.phases += 1
         self.pending = self.count
         self.arrivals, self.waited, self.last = [], [], party
@@ -219,9 +221,9 @@ class MBarrier:
         """Proof that an arrival (or a copy's expectation) can't fall into an earlier phase: whoever makes it
         knows that all earlier ones are complete.  Where that is not asked for, the warps that make it must
         at least know the same: they are run in step."""
-        all_known = rows[:, self.component]
-        known = int(all_known.min())
-        if known < self.phases and (self.bound or known != all_known.max()):
+        all_known = rows[:, self.component].tolist()
+        known = min(all_known)
+        if known < self.phases and (self.bound or known != max(all_known)):
             raise ProtocolError(
                 "unbound-arrival",
                 f"{party.who} {verb} at {self.name} in phase {self.phases}, but knows only of "
@@ -239,19 +241,19 @@ class MBarrier:
     def target(self, party: Party, rows: Array, parity: int) -> int:
         """The full phase that a wait for `parity` means to whoever makes it: the first that it does
         not know to be complete, or the one before (then it passes at once)."""
-        known = rows[:, self.component]
-        targets = np.where(known % 2 == parity, known, known - 1)
-        if targets.min() != targets.max():
+        known: list[int] = rows[:, self.component].tolist()
+        targets = {n - (n % 2 != parity) for n in known}
+        if len(targets) > 1:
             raise ProtocolError(
                 "unbound-wait",
-                f"{party.who} waits for parity {parity} of {self.name}, which means phase {targets.min()} "
-                f"to one of its warps and {targets.max()} to another",
+                f"{party.who} waits for parity {parity} of {self.name}, which means phase {min(targets)} "
+                f"to one of its warps and {max(targets)} to another",
                 party.op.loc,
                 help="the group's warps know of different phases: let them synchronise (self.sync()) first",
             )
         if not self.bound:
             return self.phases - (self.phases % 2 != parity)
-        target = int(targets[0])
+        (target,) = targets
         if self.phases > target + 1:
             raise self._late(party, target, self._arrival_notes())
         return target

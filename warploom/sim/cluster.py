@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warploom.ir.core import Op
-from warploom.sim.barriers import Party, Touch
-from warploom.sim.order import Array
+from warploom.sim.barriers import Touch
+from warploom.sim.order import Array, Party
 from warploom.sim.report import ProtocolError
 
 if TYPE_CHECKING:

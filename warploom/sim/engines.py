@@ -48,6 +48,7 @@ class Engine:
         self.max_turns: int | None = (
             None  # of the scheduler, and of a `while` that takes none of its steps
         )
+        self.max_trips: int | None = None  # of any loop
 
     def issue(self, kind: str, run: Callable[[], None], time: float, lane: Lane) -> Action:
         """Queues an action."""

@@ -32,13 +32,13 @@ from warploom.ir.ops import hopper
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.ir.registers import at_entry
 from warploom.sim.agent import Agent, Steps, name_of
-from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Touch
+from warploom.sim.barriers import CountedBarrier, MBarrier, Touch
 from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.cluster import ClusterBarrier, Reach
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import GlobalMemory, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
-from warploom.sim.order import Array, Footprints
+from warploom.sim.order import Array, Footprints, Party
 from warploom.sim.outline import Outline, outline_of
 from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimError, SimReport
@@ -60,6 +60,7 @@ def simulate(
     track: bool = True,
     data: bool = True,
     max_steps: int | None = None,
+    max_trips: int | None = None,
     confluent: bool = True,
     scheduler: Scheduler | None = None,
     program: int | None = None,
@@ -75,7 +76,7 @@ def simulate(
     event of the timeline.  track=False leaves the happens-before proof out and lets warps of one replica
     drift apart instead, so that only what goes wrong by itself is reported.  data=False runs the protocol
     alone: no tile is computed or moved (agent.NeedsData where control flow depends on one).
-    max_steps: of the scheduler, for each program (StepLimit).
+    max_steps: of the scheduler, for each program (StepLimit).  max_trips: of any loop (TripLimit).
     confluent=False: a tracked run in which arrivals and waits count in whatever phase they meet, as on the
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
     program: only the program with this number.  together: all programs at once, as far as they share global
@@ -143,7 +144,7 @@ def simulate(
         rng = random.Random(hash((seed or 0, first)))
         with np.errstate(all="ignore"):
             try:
-                machine.run(scheduler or Ordered(order, rng, max_steps))
+                machine.run(scheduler or Ordered(order, rng, max_steps, max_trips))
             except SimError as e:
                 e.program = first
                 raise
@@ -301,9 +302,7 @@ class Cta:
 
     @cached_property
     def footprints(self) -> Footprints:
-        outline, (_, size) = self.outline, self.outline.shared
-        readers = 4 * outline.agents * outline.ctas
-        return Footprints(size, outline.granule, readers, self.width // 2)
+        return Footprints(self.outline.partition, self.width // 2)
 
     @cached_property
     def named_barriers(self) -> list[CountedBarrier]:
@@ -341,6 +340,7 @@ class Cta:
                         self.rank,
                         o,
                         i,
+                        self.outline.ctas > 1,
                     )
                     for i in range(n)
                 ]
@@ -371,7 +371,7 @@ class Cta:
             a.log(o, s.name)
             now = a.access(o, what, components, epochs, False)
             kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
-            at = self.outline.granules(s, mn_axis)
+            at = self.outline.regions(s, mn_axis)
             try:
                 self.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
             except MemoryFault as e:
@@ -396,7 +396,7 @@ class Cta:
         if self.is_tracked:
             a.log(o, s.name)
             now = a.access(o, what, components, epochs, is_generic, visible)
-            self.footprints.write(now, self.outline.granules(s), a.rows, is_async)
+            self.footprints.write(now, self.outline.regions(s), a.rows, is_async)
 
     def _writers(self, s: Place) -> list[Op]:
         """The ops that write the allocation which a place belongs to."""
@@ -420,6 +420,8 @@ class Cta:
 
     def transfer(self, a: Agent, o: Op, size: int) -> float:
         """TMA moves `size` bytes; gives the time when the last of them is on its way."""
+        if self.is_skeleton:
+            return 0.0
         start = max(a.time, self.free["tma"])
         end = start + self.cost.transfer(size)
         self.free["tma"] = end
@@ -429,6 +431,8 @@ class Cta:
 
     def multiply(self, a: Agent, o: Op, cycles: float) -> float:
         """The tensor cores work for so long; gives the time when the result is there."""
+        if self.is_skeleton:
+            return 0.0
         start = max(a.time, self.free["tensor"])
         self.free["tensor"] = start + cycles
         a.emit("tensor", name_of(o), start, start + cycles)

@@ -41,18 +41,31 @@ ORDERED_BY = {
     "tma_load": "the bytes are there when the copy's mbarrier completes its phase: wait for it",
 }
 
-Granules: TypeAlias = slice | Array  # a slice where they lie side by side
+# For each loop around what an agent does: the op, the name and the value of its variable, the iteration.
+Loops: TypeAlias = tuple[tuple[Op, str, int, int], ...]
+Regions: TypeAlias = tuple[int, ...]
 
 
-def _distinct(ids: Array) -> list[int]:
-    """The different numbers, in order.  Of most accesses each column holds one number only."""
-    columns = ids.reshape(len(ids), -1)
-    first = columns[0]
-    if (columns == first).all():
-        return sorted(set(first.tolist()))
-    low, high = columns.min(axis=0), columns.max(axis=0)
-    mixed = columns[:, low != high]
-    return sorted({*low.tolist(), *mixed.ravel().tolist()})
+def located(label: str, loops: Loops) -> str:
+    """An agent and the iterations that it is in, in words."""
+    at = ", ".join(f"{name}={i}" for _, name, i, _ in loops)
+    return f"{label} ({at})" if at else label
+
+
+@dataclass(eq=False, slots=True)
+class Party:
+    """Who did something, an agent by its label, where, and in which iterations."""
+
+    label: str
+    loops: Loops
+    op: Op
+
+    @property
+    def who(self) -> str:
+        return located(self.label, self.loops)
+
+    def note(self, what: str) -> Note:
+        return Note(f"{what} by {self.who}", self.op.loc)
 
 
 class Components:
@@ -67,37 +80,65 @@ class Components:
         return range(first, self.size)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Access:
     """One access to shared memory.  It is over for whoever knows `epochs` of `components`."""
 
-    who: str  # agent, and the loop iterations that it was in
+    party: Party
     what: str  # the op in words
-    op: Op
     components: Array
     epochs: Array
     is_generic_write: bool
     visible: Array | None = None  # of a copy by TMA: the components for ordinary accesses
 
     def note(self, verb: str) -> Note:
-        return Note(f"{verb} by {self.who}: {self.what}", self.op.loc)
+        return Note(f"{verb} by {self.party.who}: {self.what}", self.party.op.loc)
+
+
+class Partition:
+    """Shared memory in regions: bytes that every access so far takes together.  An access that takes a part
+    of a region only divides it; the part that it takes is a new region."""
+
+    def __init__(self, granules: int) -> None:
+        self.origins = [0]  # of each region the one that it was a part of
+        self._region_of = np.zeros(granules, np.int64)
+
+    def regions(self, granules: Array) -> Regions:
+        """The regions that an access takes; those that were given for others may be divided by it."""
+        found = []
+        for region in np.unique(self._region_of[granules]).tolist():
+            part = granules[self._region_of[granules] == region]
+            if part.size < np.count_nonzero(self._region_of == region):
+                self._region_of[part] = len(self.origins)
+                found.append(len(self.origins))
+                self.origins.append(region)
+            else:
+                found.append(region)
+        return tuple(found)
 
 
 class Footprints:
-    """For every granule of shared memory the last write, and each reader's last read since."""
+    """For every region of shared memory the last write, and each reader's last read since."""
 
-    def __init__(self, size: int, granule: int, readers: int, components: int) -> None:
+    def __init__(self, partition: Partition, components: int) -> None:
         self.components = components
-        self.last_write = np.full(-(-size // granule), -1, np.int32)
-        self.last_reads = np.full((self.last_write.size, readers), -1, np.int32)
         self.accesses: list[Access] = []
+        self._partition = partition
+        self._last_write = [-1]
+        self._last_reads: list[dict[int, int]] = [{}]  # reader -> access
+
+    def _divide(self) -> None:
+        """Follows the partition: of a region's parts is known what is known of the region."""
+        for origin in self._partition.origins[len(self._last_write) :]:
+            self._last_write.append(self._last_write[origin])
+            self._last_reads.append(self._last_reads[origin].copy())
 
     def _is_over(self, earlier: Access, rows: Array, is_async: bool) -> bool:
         shift = self.components if is_async and earlier.is_generic_write else 0
         components = earlier.components
         if earlier.visible is not None and not is_async:
             components = earlier.visible
-        known = rows[:, components + shift if shift else components]
+        known = rows.take(components + shift if shift else components, axis=1)
         return bool((known >= earlier.epochs).all())
 
     def _race(
@@ -107,8 +148,9 @@ class Footprints:
         how = "is not made visible to the async proxy before" if fence else "is not ordered before"
         return Race(
             kind,
-            f"{earlier.who}: {earlier.what} {how} {now.what} by {now.who}, which touches the same bytes",
-            now.op.loc,
+            f"{earlier.party.who}: {earlier.what} {how} {now.what} by {now.party.who}, which touches the "
+            "same bytes",
+            now.party.op.loc,
             (earlier.note(f"earlier {verbs[0]}"), now.note(f"later {verbs[1]}")),
             help=(
                 "the writers call self.fence.proxy_async() before the barrier that publishes their data"
@@ -118,15 +160,17 @@ class Footprints:
                 if relaxed
                 else "two copies go to the same bytes: one of them belongs into another slot, or after "
                 "a wait for the slot's release"
-                if earlier.op.kind.name == now.op.kind.name == "tma_load"
-                else ORDERED_BY.get(earlier.op.kind.name, "a barrier must stand between the two")
+                if earlier.party.op.kind.name == now.party.op.kind.name == "tma_load"
+                else ORDERED_BY.get(
+                    earlier.party.op.kind.name, "a barrier must stand between the two"
+                )
             ),
         )
 
     def _check(
-        self, now: Access, ids: Array, rows: Array, is_async: bool, verbs: tuple[str, str]
+        self, now: Access, ids: set[int], rows: Array, is_async: bool, verbs: tuple[str, str]
     ) -> None:
-        for i in _distinct(ids):
+        for i in sorted(ids):
             if i < 0:
                 continue
             earlier = self.accesses[i]
@@ -135,23 +179,27 @@ class Footprints:
                 only_relaxed = earlier.visible is not None and self._is_over(earlier, rows, True)
                 raise self._race(now, earlier, verbs, only_fence, only_relaxed)
 
-    def read(self, now: Access, at: Granules, reader: int, rows: Array, is_async: bool) -> None:
+    def read(self, now: Access, at: Regions, reader: int, rows: Array, is_async: bool) -> None:
         """A read that begins now, with the knowledge of `rows` (one a warp that takes part).
 
         Raises Race, or MemoryFault where nothing ever wrote the bytes."""
-        writes = self.last_write[at]
-        if (writes < 0).any():
-            raise MemoryFault(
-                "uninitialised", f"{now.who}: {now.what} reads bytes that nothing wrote", now.op.loc
-            )
+        self._divide()
+        writes = {self._last_write[i] for i in at}
+        if min(writes) < 0:
+            what = f"{now.party.who}: {now.what} reads bytes that nothing wrote"
+            raise MemoryFault("uninitialised", what, now.party.op.loc)
         self._check(now, writes, rows, is_async, ("write", "read"))
-        self.last_reads[at, reader] = len(self.accesses)
+        for i in at:
+            self._last_reads[i][reader] = len(self.accesses)
         self.accesses.append(now)
 
-    def write(self, now: Access, at: Granules, rows: Array, is_async: bool) -> None:
+    def write(self, now: Access, at: Regions, rows: Array, is_async: bool) -> None:
         """A write that may happen from now on.  Raises Race."""
-        self._check(now, self.last_write[at], rows, is_async, ("write", "write"))
-        self._check(now, self.last_reads[at], rows, is_async, ("read", "write"))
-        self.last_write[at] = len(self.accesses)
-        self.last_reads[at] = -1
+        self._divide()
+        self._check(now, {self._last_write[i] for i in at}, rows, is_async, ("write", "write"))
+        reads = {read for i in at for read in self._last_reads[i].values()}
+        self._check(now, reads, rows, is_async, ("read", "write"))
+        for i in at:
+            self._last_write[i] = len(self.accesses)
+            self._last_reads[i].clear()
         self.accesses.append(now)

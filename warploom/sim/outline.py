@@ -20,7 +20,7 @@ from warploom.ir.types import Shared, Tile
 from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
-from warploom.sim.order import Array, Components, Granules
+from warploom.sim.order import Array, Components, Partition, Regions
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
@@ -113,7 +113,7 @@ class Outline:
         self.offsets = Offsets(func)
         self._lines: dict[tuple[Region, bool], tuple[Line, ...]] = {}
         self._places: dict[str, Place] = {}
-        self._granules: dict[tuple[Place, int | None], Granules] = {}
+        self._regions: dict[tuple[Place, int | None], tuple[int, Regions]] = {}
 
     @cached_property
     def warps(self) -> int:
@@ -207,16 +207,23 @@ class Outline:
             self._places[name] = Place(self.shared[0][name], kind, (0,) * len(kind.box), name)
         return self._places[name]
 
-    def granules(self, s: Place, axis: int | None = None) -> Granules:
-        """The granules that a tile covers, or that wgmma reads as its operand with this MN axis."""
-        key = s, axis
-        found = self._granules.get(key)
-        if found is None:
+    @cached_property
+    def partition(self) -> Partition:
+        """Shared memory as the accesses so far divide it."""
+        return Partition(-(-self.shared[1] // self.granule))
+
+    def regions(self, s: Place, axis: int | None = None) -> Regions:
+        """The regions that a tile covers, or that wgmma reads as its operand with this MN axis."""
+        key, origins = (s, axis), self.partition.origins
+        if key not in self._regions:
             addresses = s.addresses if axis is None else s.operand(axis)
-            numbers = np.unique(addresses // self.granule)
-            first, stop = int(numbers[0]), int(numbers[-1]) + 1
-            found = slice(first, stop) if stop - first == numbers.size else numbers
-            self._granules[key] = found
+            first = self.partition.regions(np.unique(addresses // self.granule))
+            self._regions[key] = len(origins), first
+        at, found = self._regions[key]
+        if at < len(origins):  # some were divided since: it covers both parts
+            for region in range(at, len(origins)):
+                found = (*found, region) if origins[region] in found else found
+            self._regions[key] = len(origins), found
         return found
 
     # ---- regions
@@ -285,7 +292,7 @@ class Outline:
         )
 
         def run(a: Any, o: Op, *values: Any) -> Any:
-            turn = a.loops[-1][3] if a.loops else 0
+            turn = a.turns[-1][1] if a.turns else 0
             if forced is not None:
                 out = np.bool_(forced(sum(turn for *_, turn in a.loops)))
             elif is_pure and any(x is None for x in values):

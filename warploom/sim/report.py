@@ -7,7 +7,7 @@ party, one line of help.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warploom.errors import ReportedError
 from warploom.ir.core import Op
@@ -53,6 +53,10 @@ class StepLimit(SimError):
     """The run took more steps than it was given."""
 
 
+class TripLimit(StepLimit):
+    """A loop runs more often than it may."""
+
+
 @dataclass(frozen=True)
 class Event:
     """One use of a unit on the predicted timeline.
@@ -72,8 +76,7 @@ class Event:
     cause: str = ""
 
 
-@dataclass(frozen=True)
-class SyncStep:
+class SyncStep(NamedTuple):
     """What an agent did to a barrier, bound to a full phase (or generation), or to a slot (phase -1).
 
     loops: for each enclosing loop the op and the iteration, counted from 0.  thing: the barrier's name, or

@@ -23,6 +23,9 @@ class Scheduler:
     what is shared, if anywhere."""
 
     touched: list[Touch] | None = None
+    engines_first = False  # no agent is picked while an engine has something to do
+
+    max_trips: int | None = None  # of any loop, in any agent
 
     def __init__(self, max_steps: int | None = None) -> None:
         self.max_steps = max_steps
@@ -31,10 +34,12 @@ class Scheduler:
     def run(self, machine: Machine) -> None:
         """Runs agents and engines until all agents have ended and all actions are done."""
         going, engine = machine.going, machine.engine
-        engine.max_turns = self.max_steps
+        engine.max_turns, engine.max_trips = self.max_steps, self.max_trips
         while True:
-            ready = [a for a in going if a.block is None or a.block.ready()]
             heads = engine.heads()
+            ready = []
+            if not (heads and self.engines_first):
+                ready = [a for a in going if a.block is None or a.block.ready()]
             if not ready and not heads:
                 if going:
                     raise machine.deadlock()
@@ -61,9 +66,17 @@ class Scheduler:
 class Ordered(Scheduler):
     """One of the orders of `simulate`."""
 
-    def __init__(self, order: str, rng: random.Random, max_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        order: str,
+        rng: random.Random,
+        max_steps: int | None = None,
+        max_trips: int | None = None,
+    ) -> None:
         super().__init__(max_steps)
+        self.max_trips = max_trips
         self.order, self.rng = order, rng
+        self.engines_first = order == "early"
         self.priorities: dict[Choice, float] = {}
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:

@@ -93,6 +93,11 @@ class Place:
         return found or self.made.setdefault(("peer", rank), replace(self, rank=rank, made={}))
 
     @cached_property
+    def words(self) -> str:
+        """Its name, and where it begins inside its slot."""
+        return f"{self.name} from {self.start}" if any(self.start) else self.name
+
+    @cached_property
     def addresses(self) -> Array:
         """Byte address of every element, as TMA lays the tile out."""
         return element_addresses(self.address, self.type, self.start)

@@ -19,7 +19,7 @@ from warploom.sim.cluster import Reach
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array
 from warploom.sim.outline import step
-from warploom.sim.report import MemoryFault, SimError, StepLimit
+from warploom.sim.report import MemoryFault, SimError, StepLimit, TripLimit
 from warploom.sim.shared import Place
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ def _for(a: Agent, o: Op, lo: Any, hi: Any, by: Any, *init: Any) -> Steps:
     carried = init
     name = body.params[0].hint or "i"
     turns = range(first, stop, stride)
+    _limit(a, o, len(turns))
     a.cta.report.trips.setdefault(o, set()).add(len(turns))
+    outer = a.around
     for turn, i in enumerate(turns):
-        a.loops.append((o, name, i, turn))
+        a.begin_turn(outer, o, name, i, turn)
         a.env.update(zip(body.params, (number(i), *carried), strict=True))
         carried = yield from a.region(body)
-        a.loops.pop()
+    a.around = outer
     return results_of(o, carried)
 
 
@@ -51,21 +53,29 @@ def _for(a: Agent, o: Op, lo: Any, hi: Any, by: Any, *init: Any) -> Steps:
 def _while(a: Agent, o: Op, *init: Any) -> Steps:
     condition, body = o.regions
     carried = init
-    turn = 0
+    turn, outer = 0, a.around
     while True:
         a.env.update(zip(condition.params, carried, strict=True))
         go, *rest = yield from a.region(condition)
         if not a.number(go):
             a.cta.report.trips.setdefault(o, set()).add(turn)
             return results_of(o, tuple(rest))
-        a.loops.append((o, "turn", turn, turn))
+        a.begin_turn(outer, o, "turn", turn, turn)
         a.env.update(zip(body.params, rest, strict=True))
         carried = yield from a.region(body)
-        a.loops.pop()
+        a.around = outer
         turn += 1
+        _limit(a, o, turn)
         most = a.cta.engine.max_turns
         if most is not None and turn > most:
             raise StepLimit("step-limit", f"a loop runs for more than {most} turns", o.loc)
+
+
+def _limit(a: Agent, o: Op, trips: int) -> None:
+    """Raises TripLimit where that is more than a loop may run."""
+    most = a.cta.engine.max_trips
+    if most is not None and trips > most:
+        raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations", o.loc)
 
 
 @step(control.if_)
@@ -337,8 +347,7 @@ def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
 
 
 def described(o: Op, s: Place) -> str:
-    part = f" from {s.start}" if any(s.start) else ""
-    return f"{o.kind.name} of {s.name}{part}"
+    return f"{o.kind.name} of {s.words}"
 
 
 @step(hopper.shared_load)

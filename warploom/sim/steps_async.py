@@ -11,11 +11,11 @@ from warploom.ir.core import Op, Type
 from warploom.ir.ops import hopper
 from warploom.ir.types import InFlight, TensorMap, Tile, View
 from warploom.sim.agent import Agent, Block, Steps
-from warploom.sim.barriers import MBarrier, Party, Together
+from warploom.sim.barriers import MBarrier, Together
 from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.memory import ViewValue
-from warploom.sim.order import Array
+from warploom.sim.order import Array, Party
 from warploom.sim.outline import step
 from warploom.sim.shared import LayoutError, Place
 from warploom.sim.steps import check_run, described, need_written, results_of

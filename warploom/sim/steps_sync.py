@@ -9,9 +9,9 @@ import numpy as np
 from warploom.ir.core import Op
 from warploom.ir.ops import cluster, hopper
 from warploom.sim.agent import Agent, Block, Steps
-from warploom.sim.barriers import CountedBarrier, MBarrier, Party, Together, Waiter
+from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
-from warploom.sim.order import Array
+from warploom.sim.order import Array, Party
 from warploom.sim.outline import step
 
 if TYPE_CHECKING:
@@ -164,16 +164,15 @@ def _arrive(
     o: Op,
     b: MBarrier,
     party: Party,
-    row: Array,
+    known: Array,
     order: tuple[Array, Array],
     n: int = 1,
     others: Together | None = None,
 ) -> None:
-    """n arrivals with what `row` knows; `order`: components and epochs of the arriving warps; others: of the
-    same op."""
+    """n arrivals of warps that know so much; `order`: their components and epochs; others: of the same op."""
     program = a.cta.program
-    there, stamp = program.ctas[b.rank], row
-    rows = row[None] if a.cta.is_tracked else None
+    there, row = program.ctas[b.rank], known[0] if len(known) == 1 else known.max(axis=0)
+    stamp, rows = row, known if a.cta.is_tracked else None
     if _is_relaxed(o):
         stamp = program.relaxed(row)
     if there is a.cta:
@@ -199,12 +198,15 @@ def _mbarrier_arrive(
     warps = 1 if a.is_solo or by == "one" else a.warps
     times = (32 if by == "thread" and not a.is_solo else 1) * o.attrs.get("count", 1)
     order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
-    for w in range(warps):
-        row = a.clock[w].copy()
+    known = a.clock[:warps].copy()
+    # Where warps neither lag nor are told apart they arrive at once.
+    at_once = a.cta.touched is None and not a.cta.lets_warps_lag
+    for w in range(0, warps, warps if at_once else 1):
+        some = known if at_once else known[w : w + 1]
 
-        def run(row: Array = row) -> None:
+        def run(some: Array = some) -> None:
             for target in targets:
-                _arrive(a, o, target, party, row, order, times, together)
+                _arrive(a, o, target, party, some, order, times * len(some), together)
 
         a.lag(w, run)
     a.released()
@@ -222,7 +224,7 @@ def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
-    _arrive(a, o, b, party, a.clock[0].copy(), (a.access_order[:1], a.epochs()))
+    _arrive(a, o, b, party, a.clock[:1].copy(), (a.access_order[:1], a.epochs()))
     a.released()
     yield None
     return ()
