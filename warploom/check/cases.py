@@ -23,7 +23,7 @@ from warploom.sim.evaluate import ON_INTEGERS
 from warploom.sim.machine import simulate
 from warploom.sim.outline import Forced, Outline
 from warploom.sim.path import Path, Paths
-from warploom.sim.report import SimError, SimReport, StepLimit
+from warploom.sim.report import SimError, SimReport, StepLimit, TripLimit
 
 MAX_STEPS = 20_000  # of the scheduler, a program: a case that takes more is left out
 MAX_CASES = 60
@@ -109,24 +109,28 @@ class Runs:
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func, watched)
-        self._length: dict[Any, int] = {}
+        self._most_trips: dict[Any, dict[Op, int]] = {}
         self.taken = 0  # steps of all runs
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}
 
-    def __call__(self, case: Case, program: int) -> SimReport:
-        """Raises what the run does: SimError, NeedsData."""
+    def __call__(self, case: Case, program: int, most: int | None = None) -> SimReport:
+        """Raises what the run does: SimError, NeedsData; TripLimit where a loop of a program without a path
+        runs more often than `most`."""
         key = *case.key, program
         if key not in self._found:
             try:
-                self._found[key] = case, self._first_like(case, program)
+                self._found[key] = case, self._first_like(case, program, most)
+            except TripLimit:
+                raise  # the whole run is still to be made
             except (SimError, NeedsData) as e:
                 self._found[key] = case, e
         _, found = self._found[key]  # with the case its arrays stay, and their ids
         if isinstance(found, Exception):
             raise found
-        trips = max((n for counts in found.trips.values() for n in counts), default=0)
-        self._length[case.key] = max(trips, self._length.get(case.key, 0))
+        trips = self._most_trips.setdefault(case.key, {})
+        for loop, counts in found.trips.items():
+            trips[loop] = max(*counts, trips.get(loop, 0))
         return found
 
     def programs(self, case: Case) -> Sequence[int]:
@@ -150,27 +154,31 @@ class Runs:
         for key, turn in outcomes.items():
             self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
 
-    def length(self, case: Case) -> int:
-        """The iterations of the longest loop that was run at an input."""
-        return self._length.get(case.key, 0)
+    def length(self, case: Case, loop: Op | None = None) -> int:
+        """The iterations of a loop, or of the longest one, that were run at an input."""
+        trips = self._most_trips.get(case.key, {})
+        return max(trips.values(), default=0) if loop is None else trips.get(loop, 0)
 
-    def _first_like(self, case: Case, program: int) -> SimReport:
+    def _first_like(self, case: Case, program: int, most: int | None) -> SimReport:
         """The run of the first program that did the same, or this one's."""
         path = self.path(case, program)
         if path is None:
-            return self._run(case, program, True)
+            return self._run(case, program, True, most)
         self.note(path.outcomes)
         if path not in self._by_path:
             self._by_path[path] = self._run(case, program, True)
         return self._by_path[path]
 
-    def _run(self, case: Case, program: int, confluent: bool) -> SimReport:
+    def _run(self, case: Case, program: int, confluent: bool, most: int | None = None) -> SimReport:
         args = case.args if is_reading(self.func) else case.copied().args
         try:
             found = simulate(
                 self.func, args, case.grid, order="early", data=False, max_steps=MAX_STEPS,
                 confluent=confluent, program=program, outline=self.outline, fills=case.fills,
+                max_trips=most,
             )  # fmt: skip
+        except TripLimit:
+            raise
         except StepLimit:
             self.taken += MAX_STEPS // 4
             raise
@@ -178,14 +186,15 @@ class Runs:
         self.taken += len(found.steps)
         return found
 
-    def trips(self, case: Case, program: int) -> SimReport:
-        """The same; of a program that is not confluent as it happens to go."""
+    def trips(self, case: Case, program: int, most: int | None) -> SimReport:
+        """The same; of a program that is not confluent as it happens to go.  Raises TripLimit where a loop
+        runs more often than `most`."""
         try:
-            return self(case, program)
+            return self(case, program, most)
         except SimError as e:
             if e.code not in NOT_CONFLUENT:
                 raise
-        return self._run(case, program, False)
+        return self._run(case, program, False, most)
 
 
 def find_cases(
@@ -233,8 +242,9 @@ def _search(func: Func, runs: Runs, steering: Steering, base: Case) -> list[Case
                 if unit * t in tried:
                     continue
                 tried.add(unit * t)
-                reached = _trips(runs, steering.case(base.values, {i: unit * t}), wanted[-1])
-                if any(n > wanted[-1] for _, n in reached):
+                try:
+                    reached = _trips(runs, steering.case(base.values, {i: unit * t}), wanted[-1])
+                except TripLimit:
                     break  # further multiples only run longer
                 new = {(o, n) for o, n in reached if n in wanted} - seen
                 if new:
@@ -457,19 +467,20 @@ def _smallest(func: Func) -> list[Any]:
     return args
 
 
-def _trips(runs: Runs, case: Case, most: float = math.inf) -> set[tuple[Op, int]]:
+def _trips(runs: Runs, case: Case, most: int | None = None) -> set[tuple[Op, int]]:
     """(loop, trip count) of the task loops in one run, of the first and the last program (which have the
-    most and the least to do); empty where the input does not fit.  A program that runs a loop more often than
-    `most` isn't run, where its path tells."""
+    most and the least to do); empty where the input does not fit.  Raises TripLimit where a program runs a
+    loop more often than `most`."""
     programs = math.prod(case.grid)
     found: set[tuple[Op, int]] = set()
     for program in sorted({0, programs - 1}) if programs else ():
         path = runs.path(case, program)
-        if path is not None and any(n > most for _, n in path.trips):
-            found |= path.trips
-            continue
+        if path is not None and most is not None and any(n > most for _, n in path.trips):
+            raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
         try:
-            result = runs.trips(case, program)
+            result = runs.trips(case, program, most)
+        except TripLimit:
+            raise
         except (StepLimit, NeedsData):
             return set()
         except SimError as e:

@@ -157,7 +157,7 @@ class Coverage:
             enough = enough if most is None else min(most, enough)
             least = self.steering.least(self.cases[0])
             rich = self.checker.rich or self.cases[0]
-            for base in dict.fromkeys((least, rich, self.longest)):
+            for base in dict.fromkeys((rich, least, self.longest)):
                 if self._is_long(loop):
                     break
                 for wish in self._longer(loop, enough, base):
