@@ -27,7 +27,7 @@ from warploom.ir.ops import control
 from warploom.sim.agent import NeedsData
 from warploom.sim.chosen import LATE, PATTERNS, Fill
 from warploom.sim.outline import Forced
-from warploom.sim.report import SimError, StepLimit
+from warploom.sim.report import SimError, StepLimit, TripLimit
 
 MOST_WISHES = 10  # inputs that are tried to turn one condition
 MOST_PAIRS = 16  # pairs of conditions that are turned together
@@ -35,6 +35,7 @@ MOST_STEPS = (
     20_000  # of the inputs that are tried to turn conditions, and of those that lengthen loops
 )
 LARGEST, MOST_IDLE = 1 << 30, 3  # numbers that lengthen a loop, and doublings without effect
+MUCH = 3  # times the iterations that are asked for
 FEWEST = 8  # tiles an iteration, before which a number that has no effect may still have one
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 
@@ -174,33 +175,48 @@ class Coverage:
             yield from self._doubled(loop, trips, base, i)
 
     def _doubled(self, loop: Op, trips: int, base: Case, i: int) -> Iterator[Wish]:
-        """One number twice as large each time, as long as that makes a loop longer; where paths tell by how
-        much, the last one of these alone."""
+        """One number twice as large each time, as long as that makes a loop longer; where that makes it much
+        longer than asked for, one in between."""
+
+        def made(n: int) -> int:
+            return self.steering.allowed(i, n)[-1]
+
+        def found(n: int) -> int | None:
+            return self._trips(loop, self.steering.case(base.values, {i: made(n)}), MUCH * trips)
+
         n, most, best, idle = max(1, base.values[i]), 0, None, 0
-        is_told = self.runs.path(base, 0) is not None
         while n < LARGEST and idle < MOST_IDLE and most < trips:
             n *= 2
-            (m, *_) = self.steering.allowed(i, n)[-1:]
-            if not is_told:
-                yield Wish({i: m}, {})
-            found = self._trips(loop, self.steering.case(base.values, {i: m}), is_told)
-            if found is None:
-                break
-            best, idle = (m, 0) if found > most else (best, idle + (n > FEWEST * trips))
-            most = max(found, most)
-        else:
-            if most < trips and n >= LARGEST:
-                self._at_most[loop] = max(most, self._at_most.get(loop, 0))
-        if is_told and best is not None:
-            yield Wish({i: best}, {})
+            now = found(n)
+            if now is None:
+                yield Wish({i: made(n)}, {})  # something is wrong with it
+                return
+            best, idle = (n, 0) if now > most else (best, idle + (n > FEWEST * trips))
+            most = max(now, most)
+        if most < trips and n >= LARGEST:
+            self._at_most[loop] = max(most, self._at_most.get(loop, 0))
+        low, high = n // 2, n
+        while most > MUCH * trips and high - low > 1 and now is not None:
+            n = (low + high) // 2
+            now = found(n)
+            if now is not None and now >= trips:
+                high = best = n
+                most = now
+            else:
+                low = n
+        if best is not None:
+            yield Wish({i: made(best)}, {})
 
-    def _trips(self, loop: Op, case: Case, is_told: bool) -> int | None:
-        """How often the first program runs a loop; None where the input does not fit."""
-        if is_told:
-            path = self.runs.path(case, 0)
-            return None if path is None else max((n for o, n in path.trips if o is loop), default=0)
+    def _trips(self, loop: Op, case: Case, most: int) -> int | None:
+        """How often the first program runs a loop, one more than `most` where its run takes more of some
+        loop; None where it can't be run."""
+        path = self.runs.path(case, 0)
+        if path is not None:
+            return max((n for o, n in path.trips if o is loop), default=0)
         try:
-            return max(self.runs(case, 0).trips.get(loop, (0,)))
+            return max(self.runs(case, 0, most).trips.get(loop, (0,)))
+        except TripLimit:
+            return most + 1
         except (SimError, NeedsData, StepLimit):
             return None
 
