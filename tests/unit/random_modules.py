@@ -216,14 +216,20 @@ def helper_default(m: Module, depth: int) -> str:
 
 
 def factory(m: Module, depth: int) -> str:
+    return f"{_with_a_cell(m, '@wl.jit', 'n')}(4)"
+
+
+def _with_a_cell(m: Module, decorator: str, result: str) -> str:
+    """A function that reads a slot from its closure, and its setter beside it: the function's name."""
     name, slot = m.name("h"), m.slot()
     m.define(
-        f"def make_{name}():\n    s = {slot}\n    @wl.jit\n    def {name}(a):\n        return a + s\n"
+        f"def make_{name}():\n    s = {slot}\n    {decorator}\n    def {name}(n):\n"
+        f"        return {result} + s\n"
         f"    def set_{name}(v):\n        nonlocal s\n        s = v\n    return {name}, set_{name}\n"
         f"{name}, set_{name} = make_{name}()",
         f"set_{name}({slot})",
     )
-    return f"{name}(4)"
+    return name
 
 
 def constexpr_call(m: Module, depth: int) -> str:
@@ -245,14 +251,7 @@ def plain_default(m: Module, depth: int) -> str:
 
 
 def closure_call(m: Module, depth: int) -> str:
-    name, inner, slot = m.name("p"), python_term(m, depth), m.slot()
-    m.define(
-        f"def make_{name}():\n    s = {slot}\n    def {name}(n):\n        return n + {inner} + s\n"
-        f"    def set_{name}(v):\n        nonlocal s\n        s = v\n    return {name}, set_{name}\n"
-        f"{name}, set_{name} = make_{name}()",
-        f"set_{name}({slot})",
-    )
-    return f"{name}(8)"
+    return f"{_with_a_cell(m, '', f'n + {python_term(m, depth)}')}(8)"
 
 
 def in_lambda(m: Module, depth: int) -> str:
