@@ -15,16 +15,12 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import overview
-from benchmarks.cases import BARS, CASES, FP8, Case
 from benchmarks.chart import draw
+from benchmarks.groups import GROUPS, Bar, Group
 from benchmarks.report import (
-    CUBLAS,
-    CUBLAS_GATED,
-    CUDNN,
     MARGIN,
     Results,
     best_of,
@@ -39,138 +35,6 @@ RECORDS = "*_last*.json"
 PAGE = HERE.parent / "docs" / "performance.md"
 FIGURES = PAGE.parent / "figures"
 BEGIN, END = "<!-- benchmarks.bars -->", "<!-- /benchmarks.bars -->"
-
-FA3 = "FlashAttention-3"
-PRECISE, FAST = "torch._scaled_mm, precise", "torch._scaled_mm, fast"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """ours ≥ r × the best of the peers: r in geometric mean, and r on each case.  peers: how their names
-    begin; (): all that are not warploom's."""
-
-    ours: str
-    of: str  # in words
-    peers: tuple[str, ...]
-    mean: float = 0.0
-    each: float = 0.0
-
-
-@dataclass(frozen=True)
-class Group:
-    """The cases of a row, whose record are `RECORD_last*.json`.  ours, by_hand: peers (or ""); peers,
-    triton: as Bar's."""
-
-    name: str
-    record: str
-    shapes: Sequence[Case]
-    ours: str
-    by_hand: str
-    peers: tuple[str, ...]
-    triton: tuple[str, ...]
-    bars: tuple[Bar, ...]
-
-    @property
-    def title(self) -> str:
-        return f"{self.name}, {len(self.shapes)} cases"
-
-    def cases(self, results: Results) -> Results:
-        """Those of the results that are the group's."""
-        return {case.name: results[case.name] for case in self.shapes if case.name in results}
-
-
-def _attention(d: int, mean: float, by_hand: tuple[Bar, ...]) -> Group:
-    ours, explicit, triton = "warploom, automatic", "warploom, explicit", ("Triton",)
-    bars: tuple[Bar, ...] = (
-        Bar(ours, "the kernel by hand", (explicit,), each=0.97),
-        Bar(ours, "the best peer", (), mean),
-        Bar(ours, "Triton's best", triton, each=1.25),
-    )
-    cases = CASES[f"attention{d}"]
-    name, bars = f"attention d = {d}", bars + by_hand
-    return Group(name, "attention", cases, ours, explicit, (), triton, bars)
-
-
-def _dual(dtype: str, by_hand: tuple[Bar, ...] = ()) -> Group:
-    ours, triton = "warploom dual", ("Triton dual",)
-    bars: tuple[Bar, ...] = (
-        Bar(ours, "the best peer", (), each=0.97),
-        Bar(ours, "cuBLAS and a pass", (CUBLAS_GATED,), each=1.05),
-    )
-    record = "dual" if dtype == "bf16" else "dual_fp8"
-    name, bars = f"gated pair {dtype}", bars + by_hand
-    return Group(name, record, CASES[record], ours, "explicit dual", (), triton, bars)
-
-
-_FAST_TRITON = ("Triton fp8, persistent", "Triton fp8, pointers")
-_PROMOTED = "warploom fp8, promoted"
-
-GROUPS = (
-    Group(
-        "GEMM bf16 and fp16",
-        "gemm",
-        BARS,
-        "warploom",
-        "",
-        (),
-        ("Triton",),
-        (
-            Bar("warploom", "the best peer", (), 1.0, 0.97),
-            Bar("warploom", CUBLAS, (CUBLAS,), 1.0, 0.95),
-            Bar("warploom", "Triton's best", ("Triton",), each=1.0),
-            Bar("warploom", "the uniform kernel", ("warploom, uniform",), each=1.0),
-        ),
-    ),
-    Group(
-        "GEMM bf16, 8192³ and 4096³",
-        "gemm",
-        [case for case in BARS if case.dtype == "bf16" and case.m == case.n == case.k > 2048],
-        "warploom",
-        "explicit",
-        (),
-        ("Triton",),
-        (Bar("explicit", "the best peer", (), each=1.0),),
-    ),
-    _attention(
-        128,
-        1.0,
-        (
-            Bar("warploom, explicit", FA3, (FA3,), 1.0, 0.98),
-            Bar("warploom, explicit", CUDNN, (CUDNN,), each=1.0),
-        ),
-    ),
-    _attention(64, 1.02, (Bar("warploom, explicit", "the best peer", (), 1.03),)),
-    Group(
-        "e4m3, fast",
-        "fp8",
-        FP8,
-        "warploom fp8",
-        "explicit fp8",
-        (FAST, *_FAST_TRITON),
-        _FAST_TRITON,
-        (
-            Bar("warploom fp8", FAST, (FAST,), 1.0),
-            Bar("warploom fp8", "Triton's best", _FAST_TRITON, each=1.0),
-            Bar("explicit fp8", FAST, (FAST,), 1.0),
-        ),
-    ),
-    Group(
-        "e4m3, promoted",
-        "fp8",
-        FP8,
-        _PROMOTED,
-        "explicit fp8, promoted",
-        (PRECISE, "Triton fp8, promoted"),
-        ("Triton fp8, promoted",),
-        (
-            Bar(_PROMOTED, PRECISE, (PRECISE,), 1.0),
-            Bar(_PROMOTED, "Triton's", ("Triton fp8, promoted",), 1.3),
-            Bar("explicit fp8, promoted", PRECISE, (PRECISE,), 1.05),
-        ),
-    ),
-    _dual("bf16", (Bar("explicit dual", "the best peer", (), 0.0, 0.97),)),
-    _dual("e4m3"),
-)
 
 
 def ratios(results: Results, ours: str, peers: Sequence[str]) -> dict[str, float]:

@@ -393,11 +393,8 @@ class AwkwardData:
         return Reference(value, abs(value) * EPS["bf16"] + 1e-3 * math.sqrt(self.case.k))
 
 
-AnyData = Data | AttentionData | DualData | Fp8Data | AwkwardData
-
-
 def make_data(case: Case, source: Source | None = None) -> Any:
-    """The case's arrays (an `AnyData`), random on the GPU by default."""
+    """The case's arrays (`Data`, `AttentionData`, …), random on the GPU by default."""
     source = Gpu() if source is None else source
     match case:
         case Gemm():

@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.chart import save
+from benchmarks.groups import Group
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results, best_of, geometric_mean, median
-
-if TYPE_CHECKING:
-    from benchmarks.bars import Group
 
 SERIES = {
     "warploom, Triton-style source": "#b3410e",

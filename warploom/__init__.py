@@ -5,8 +5,10 @@ and `kernel.compile_for(…)` give a `CompiledKernel`, which prints, explains, c
 A `wl.Script` is a kernel in which the user places every role and barrier.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from warploom.codegen.resources import Resources
 from warploom.errors import (
     CompileError,
     InternalError,
@@ -15,8 +17,8 @@ from warploom.errors import (
     WarploomWarning,
 )
 from warploom.runtime.args import TensorDescriptor
-from warploom.runtime.autotune import Config, autotune, heuristics
-from warploom.runtime.compiled import CompiledKernel, Resources
+from warploom.runtime.autotune import Autotuner, Config, heuristics
+from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.jit import JITFunction, jit
 from warploom.schedule.model import Knobs, Schedule
 
@@ -49,6 +51,32 @@ __all__ = [
     "jit",
     "next_power_of_2",
 ]
+
+
+def autotune(
+    configs: Sequence[Config] | str,
+    key: Sequence[Any],
+    *,
+    restore_value: Sequence[str] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    prune_configs_by: Mapping[str, Any] | None = None,
+    warmup: Any = None,
+    rep: Any = None,
+) -> Callable[[Any], Any]:
+    """Decorator: choose among configs by timing, once for each value of the `key` parameters.
+
+    restore_value, reset_to_zero: parameters whose arrays are restored, or zeroed, before each timed
+    launch.  prune_configs_by: `early_config_prune`, or `perf_model` and `top_k`, as in Triton.
+    warmup and rep are accepted and have no effect: the protocol is docs/architecture.md's.
+    On a `wl.Script`, as in Tilus: autotune("block_m, block_n", [[128, 64], [128, 128]]), stacked at will.
+    """
+    if isinstance(configs, str):
+        from warploom.runtime.script import autotune as of_script
+
+        return of_script(configs, key)
+    return lambda fn: Autotuner(
+        fn, configs, key, restore_value or (), reset_to_zero or (), prune_configs_by
+    )
 
 
 def cdiv(x: int, y: int) -> int:

@@ -7,10 +7,10 @@ function at PLACED (what was built) and, where the kernel was compiled, its reso
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
+from warploom.codegen.resources import Resources
 from warploom.errors import Loc, source_line
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
@@ -18,9 +18,6 @@ from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import SM_90A, Target
-
-if TYPE_CHECKING:
-    from warploom.runtime.compiled import CompiledKernel, Resources
 
 
 @dataclass(frozen=True)
@@ -63,24 +60,18 @@ class Explanation:
         return "\n".join(line.rstrip() for line in out)
 
 
-def explain(kernel: CompiledKernel) -> Explanation:
-    """The explanation of a compiled kernel."""
-    lowered = kernel.lowered
-    machine = kernel.request.machine()
-    parts = explain_parts(
-        lowered.source, lowered.schedule, lowered.placed, machine, kernel.resources
-    )
-    return replace(parts, reads=tuple(kernel.reads.told()))
-
-
-def explain_parts(
+def explain(
     func: Func,
     schedule: Schedule,
     placed: Func,
     target: Target = SM_90A,
     resources: Resources | None = None,
+    reads: Iterable[str] = (),
 ) -> Explanation:
-    """The same from a kernel's parts: at TILE (explicit ones: WARP), its schedule, at WARP or PLACED."""
+    """The explanation of a kernel from its parts.
+
+    func: at TILE (of an explicit kernel: WARP).  placed: at WARP or PLACED.  reads: what its translation
+    read outside of it."""
     found = {o.id: _root(o.loc).line for o in walk(func.body) if o.id and o.loc}
     return Explanation(
         heading=tuple(_heading(func, schedule, placed, target, resources)),
@@ -88,6 +79,7 @@ def explain_parts(
         buffers=tuple(_buffers(placed)),
         barriers=tuple(_barriers(placed)),
         decisions=tuple(_decision(r, found) for r in schedule.reasons),
+        reads=tuple(reads),
     )
 
 

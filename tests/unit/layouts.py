@@ -1,5 +1,8 @@
-"""Random layouts for property tests."""
+"""Random layouts for property tests, and questions that only tests ask of layouts."""
 
+import math
+
+import numpy as np
 from hypothesis import strategies as st
 
 from warploom.layout import Layout
@@ -42,3 +45,15 @@ def layouts(draw: st.DrawFn, max_rank: int = 3, exact: bool = False) -> Layout:
         tuple(vectors[5 : 5 + warp_bits]),
         tuple(repeats),
     )
+
+
+def covers(layout: Layout) -> bool:
+    """Does every element live somewhere?"""
+    inside = np.all([c < n for c, n in zip(layout.table, layout.shape, strict=True)], axis=0)
+    flat = sum(c * math.prod(layout.shape[a + 1 :]) for a, c in enumerate(layout.table))
+    return len(np.unique(flat[inside])) == math.prod(layout.shape)
+
+
+def equivalent(x: Layout, y: Layout) -> bool:
+    """Does every thread hold the same elements in both (registers in any order)?"""
+    return x.shape == y.shape and x.threads == y.threads and x.permutation(y) is not None

@@ -13,7 +13,6 @@ from benchmarks import overview
 from benchmarks.bars import (
     BEGIN,
     END,
-    GROUPS,
     LAST,
     PAGE,
     RECORDS,
@@ -23,6 +22,7 @@ from benchmarks.bars import (
     verdict,
 )
 from benchmarks.cases import BARS, CASES, DUAL, Gemm
+from benchmarks.groups import GROUPS
 from benchmarks.report import RECORDED, against, best_of, load, median, table
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
 from warploom.target import SM_90A

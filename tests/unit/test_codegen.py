@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.codegen_kernels import built, emitted, kernel, placed
 from tests.unit.codegen_wgmma import PRODUCTS, Product
+from tests.unit.host_functions import compile_expressions
 from warploom.codegen import host
 from warploom.codegen.emit import emit
 from warploom.codegen.formula import thread_formula
@@ -61,7 +62,7 @@ def test_gemm_takes_tensor_maps_before_scalars_and_no_pointers() -> None:
     assert [p.name for p in e.params] == ["a_map", "b_map", "c_map", "M", "N", "K"]
     a, b, c = (p for p in e.params if isinstance(p, host.TensorMapParam))
     assert (a.box, b.box, c.box) == ((64, 128), (64, 256), (64, 64))
-    values = host.compile_expressions([b.base, *b.extents, *b.strides])
+    values = compile_expressions([b.base, *b.extents, *b.strides])
     assert values((1 << 40, 2 << 40, 3 << 40, 100, 200, 64)) == (2 << 40, 64, 200, 128)
 
 
@@ -262,13 +263,13 @@ def test_host_expressions_wrap_and_divide_as_c() -> None:
         ("select", "i1", ("lt", "i32", a, b), a, b): 1,
         ("minimum", "i32", a, b): 1,
     }
-    found = host.compile_expressions(list(cases))(((1 << 31) - 1, 1))
+    found = compile_expressions(list(cases))(((1 << 31) - 1, 1))
     assert found == tuple(cases.values())
 
 
 def test_a_launch_survives_a_division_whose_guard_is_false() -> None:
     cases = [(kind, "i32", ("arg", 0), ("arg", 1)) for kind in ("idiv", "rem")]
-    assert host.compile_expressions(cases)((7, 0)) == (0, 7)
+    assert compile_expressions(cases)((7, 0)) == (0, 7)
 
 
 def test_a_tensor_map_of_a_loaded_size_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import emitted, kernel
-from warploom.codegen import host
+from tests.unit.host_functions import compile_expressions
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.target import SM_90A
 
@@ -66,7 +66,7 @@ def test_the_host_negates_conditions() -> None:
     """`not` of a boolean is no complement of bits, of which every number but -1 has some."""
     flag = ("gt", "i32", ("arg", 0), ("const", 3))
     chosen = ("select", "i1", ("not", "i1", flag), ("const", 5), ("const", 7))
-    compute = host.compile_expressions([chosen])
+    compute = compile_expressions([chosen])
     assert compute((3,)) == (5,) and compute((4,)) == (7,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from warploom.errors import Loc
-from warploom.explain import Line, explain_parts
+from warploom.explain import Line, explain
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.parser import parse_func
@@ -69,7 +69,7 @@ def kernel(file: Path) -> Func:
 
 def test_buffers_and_barriers_of_the_hand_written_gemm(tmp_path: Path) -> None:
     placed = parse_func(GOLDEN.read_text())
-    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), placed)
+    told = explain(kernel(tmp_path / "k.py"), schedule(), placed)
     assert told.buffers[0].startswith("a: 3 × 128×64 bf16 = 49,152 bytes")
     assert "filled by producer (TMA); read by consumer × 2" in told.buffers[1]
     assert "filled by consumer × 2; read by consumer × 2 (TMA)" in told.buffers[5]
@@ -84,13 +84,13 @@ def test_bytes_of_a_phase_that_is_told_in_several_places_count_once(tmp_path: Pa
     text = GOLDEN.read_text()
     (expect,) = (line for line in text.splitlines() if " mbarrier_expect(" in f" {line}")
     twice = parse_func(text.replace(expect, f"{expect}\n{expect}"))
-    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), twice)
+    told = explain(kernel(tmp_path / "k.py"), schedule(), twice)
     assert "a phase is 1 arrival and 49,152 bytes" in told.barriers[0]
 
 
 def test_lines_tell_tasks_boxes_rings_and_reasons(tmp_path: Path) -> None:
     placed = parse_func(GOLDEN.read_text())
-    told = explain_parts(kernel(tmp_path / "k.py"), schedule(), placed)
+    told = explain(kernel(tmp_path / "k.py"), schedule(), placed)
     assert [line.number for line in told.lines] == [1, 2, 3, 4]
     load, store = told.lines[1], told.lines[3]
     assert load.text == "    x = load(a)" and load.tasks == ("producer",)
@@ -108,7 +108,7 @@ def test_lines_tell_tasks_boxes_rings_and_reasons(tmp_path: Path) -> None:
 
 def test_the_text_says_who_runs_and_what_went_against_a_request(tmp_path: Path) -> None:
     placed = parse_func(GOLDEN.read_text())
-    text = str(explain_parts(kernel(tmp_path / "k.py"), schedule(), placed))
+    text = str(explain(kernel(tmp_path / "k.py"), schedule(), placed))
     assert "f (" in text and "for sm_90a, specialized" in text
     assert "consumer: 2 × 4 warps, 232 registers a thread, 196 estimated" in text
     assert "the tile is split along M among 2 groups" in text

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.layouts import covers, equivalent
 from warploom.layout import Layout, blocked, coalesced, wgmma_a, wgmma_acc
 
 # PTX ISA, wgmma, "Register fragments": a warp holds 16 rows, in which its fragments are those of
@@ -62,7 +63,7 @@ def test_fragments_as_in_the_isa(
 @pytest.mark.parametrize("n", [8, 96, 112, 176, 192, 256])
 def test_accumulators_of_any_n_are_exact(n: int) -> None:
     x = wgmma_acc((64, n))
-    assert x.covers and not x.is_replicated and not x.overhangs
+    assert covers(x) and not x.is_replicated and not x.overhangs
     assert x.registers == n // 2
     assert str(x) == f"wgmma_acc(64x{n})"
 
@@ -70,7 +71,7 @@ def test_accumulators_of_any_n_are_exact(n: int) -> None:
 def test_a_fragment_of_16_bits_is_the_accumulator() -> None:
     """What lets P = softmax(Q·Kᵀ) feed the next wgmma without a conversion."""
     assert wgmma_a((64, 128), 16) == wgmma_acc((64, 128))
-    assert not wgmma_a((64, 128), 8).equivalent(wgmma_acc((64, 128)))
+    assert not equivalent(wgmma_a((64, 128), 8), wgmma_acc((64, 128)))
 
 
 @pytest.mark.parametrize("shape", [(32, 8), (64, 12), (64, 4), (96, 8)])
@@ -93,7 +94,7 @@ def test_coalesced_holds_everything(
 ) -> None:
     inner = data.draw(st.integers(0, len(shape) - 1))
     x = coalesced(tuple(shape), inner, itemsize, warps)
-    assert x.covers and x.warps == warps
+    assert covers(x) and x.warps == warps
     assert x.contiguous(inner) * itemsize <= 16 or x.contiguous(inner) == x.registers
     assert Layout.parse(str(x)) == x
     # No register holds nothing at all.

@@ -1,4 +1,4 @@
-"""layout.show(): every cell names a holder of its element."""
+"""Pictures of layouts: every cell names a holder of its element."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from warploom.layout import wgmma_acc, whole
-from warploom.layout.draw import holders_of
+from warploom.layout.draw import as_svg, as_text, holders_of
 
 
 def test_cells_name_who_holds_them() -> None:
@@ -24,12 +24,12 @@ def test_cells_name_who_holds_them() -> None:
 
 def test_text_and_svg_have_every_cell() -> None:
     layout = wgmma_acc((64, 8))
-    lines = layout.show().splitlines()
+    lines = as_text(layout).splitlines()
     assert len(lines) == 65 and lines[1].split() == holders_of(layout)[0]
-    root = ElementTree.fromstring(layout.show(svg=True))
+    root = ElementTree.fromstring(as_svg(layout))
     assert len(root.findall("{http://www.w3.org/2000/svg}text")) == 64 * 8
 
 
 def test_copies_are_told() -> None:
-    assert "of several holders the first" in whole((2, 2), 1).show()
-    assert "of several" not in wgmma_acc((64, 8)).show()
+    assert "of several holders the first" in as_text(whole((2, 2), 1))
+    assert "of several" not in as_text(wgmma_acc((64, 8)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.layouts import layouts
+from tests.unit.layouts import covers, equivalent, layouts
 from warploom.layout import Layout, blocked, wgmma_acc
 
 few = settings(max_examples=40, deadline=None)
@@ -27,7 +27,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 def test_exact_layouts_are_bijections(x: Layout) -> None:
     held = spread(x, numbered(x.shape)).reshape(-1)
     assert sorted(held) == list(range(held.size))
-    assert not x.is_replicated and not x.overhangs and x.covers
+    assert not x.is_replicated and not x.overhangs and covers(x)
     assert x.registers * x.threads == held.size
 
 
@@ -36,7 +36,7 @@ def test_exact_layouts_are_bijections(x: Layout) -> None:
 def test_every_element_lives_somewhere_and_flags_tell_the_truth(x: Layout) -> None:
     held = spread(x, numbered(x.shape))
     inside = held[held >= 0]
-    assert x.covers and set(inside) == set(range(numbered(x.shape).size))
+    assert covers(x) and set(inside) == set(range(numbered(x.shape).size))
     assert x.overhangs == bool((held < 0).any())
     assert x.is_replicated == (len(set(inside)) != inside.size)
 
@@ -78,7 +78,7 @@ def test_equality_sees_through_spelling_but_not_through_order() -> None:
     b = Layout((64, 32), ((0, 1), (8, 0), (0, 8), (0, 16)), lane, warp)
     c = Layout((64, 32), ((0, 1), (8, 0), (0, 16), (0, 8)), lane, warp)
     assert a == b == wgmma_acc((64, 32))
-    assert b != c and b.equivalent(c)
+    assert b != c and equivalent(b, c)
     assert b.permutation(c) == tuple(
         i & 3 | (i >> 2 & 1) << 3 | (i >> 3 & 1) << 2 for i in range(16)
     )
@@ -186,7 +186,7 @@ def test_broadcast_repeats_and_unbroadcast_undoes(x: Layout, data: st.DataObject
 def test_product_repeats_the_tile(x: Layout, data: st.DataObject) -> None:
     counts = [data.draw(st.integers(1, 3)) for _ in x.shape]
     big = x.product(counts)
-    assert big.covers and not big.overhangs and not big.is_replicated
+    assert covers(big) and not big.overhangs and not big.is_replicated
     for block in np.ndindex(*counts):
         offset = [b * n for b, n in zip(block, x.shape, strict=True)]
         found = big.slice(offset, x.shape)

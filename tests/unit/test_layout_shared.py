@@ -45,9 +45,9 @@ def test_first_offsets_of_the_128_byte_swizzle() -> None:
 
 def test_panels_follow_each_other() -> None:
     g = Geometry((64, 256), 2, 0, 128)  # inner axis 0: one panel of 64 elements, 256 rows
-    assert (g.panels, g.rows, g.row_bytes, g.panel_bytes) == (1, 256, 128, 32768)
+    assert (g.rows, g.row_bytes, g.panel_bytes) == (256, 128, 32768)
     g = Geometry((64, 256), 2, 1, 128)
-    assert (g.panels, g.rows, g.panel_bytes) == (4, 64, 8192)
+    assert (g.rows, g.panel_bytes) == (64, 8192)
     assert byte_offset(g, (0, 64)) == 8192
     assert byte_offset(g, (2, 72)) == 8192 + 256 + (1 ^ 2) * 16
     assert Geometry((4, 10), 4, 1, 0).row_bytes == 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.unit.layouts import covers
 from warploom.codegen.lower_memory import _quads
 from warploom.layout import turning
 from warploom.layout.choose import matrix_form, thread_offsets, turning_form
@@ -22,7 +23,7 @@ def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> No
     if layout is None:
         assert (shape[0] // 16) * (shape[1] // 16) % warps
         return
-    assert layout.covers and not layout.is_replicated and not layout.overhangs
+    assert covers(layout) and not layout.is_replicated and not layout.overhangs
     source = Geometry(shape, 1, 1 - inner, swizzle_for(shape[1 - inner]))
     target = Geometry(shape, 1, inner, swizzle_for(shape[inner]))
     form = turning_form(layout, source)
@@ -56,7 +57,7 @@ def test_words_are_moved_in_vectors(shape: tuple[int, int], inner: int) -> None:
     """Where both slots have rows of 128 bytes, 8 lanes that are served together meet all banks both ways."""
     layout = turning(shape, 4, inner, 4)
     assert layout is not None
-    assert layout.covers and not layout.is_replicated and not layout.overhangs
+    assert covers(layout) and not layout.is_replicated and not layout.overhangs
     assert layout.contiguous(inner) == 4
     target, source = (Geometry(shape, 4, a, swizzle_for(4 * shape[a])) for a in (inner, 1 - inner))
     written, read = thread_offsets(layout, target), thread_offsets(layout, source)

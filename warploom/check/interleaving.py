@@ -42,8 +42,7 @@ from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.sim.barriers import Touch
 from warploom.sim.chosen import Fill
-from warploom.sim.cuts import Exchange
-from warploom.sim.report import Deadlock, SimError, SimReport
+from warploom.sim.report import Deadlock, Exchange, SimError, SimReport
 
 _FORMAT = "warploom interleaving 1"
 _LINES = 16  # of actions that are printed

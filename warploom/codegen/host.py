@@ -2,12 +2,12 @@
 
 An expression is closed, picklable data: ("arg", i) is argument i of the kernel as its user passes it (for
 a pointer its address), ("const", n) a number, (kind, dtype, x, y) or (kind, dtype, x) an op of ir/ops/arith
-on integers of that dtype.  `compile_expressions` turns expressions into one Python function.
+on integers of that dtype.  `python_text` is an expression as Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -149,19 +149,6 @@ def _extra(o: Op) -> tuple[str, ...]:
     return (o.attrs["dtype"].name,) if o.kind is arith.cast else ()
 
 
-def _quotient(x: int, y: int) -> int:
-    """C's x / y; 0 where y is 0, which C leaves undefined: a launch also computes what an if guards."""
-    if not y:
-        return 0
-    q = abs(x) // abs(y)
-    return q if (x < 0) == (y < 0) else -q
-
-
-def _remainder(x: int, y: int) -> int:
-    """C's x % y."""
-    return x - y * _quotient(x, y)
-
-
 # How Python spells an op on integers before it is wrapped to its dtype.
 PYTHON: dict[OpKind, str] = {
     arith.add: "({} + {})",
@@ -194,7 +181,8 @@ _WRAPS = frozenset({"add", "sub", "mul", "shl", "neg", "abs", "not"})
 
 
 def python_text(e: Expr) -> str:
-    """An expression as Python over `a`, the tuple of arguments; needs `_quotient` and `_remainder`."""
+    """An expression as Python over `a`, the tuple of arguments; needs `_quotient` and `_remainder`
+    (runtime/plan.py)."""
     match e:
         case ("arg", i):
             return f"a[{i}]"
@@ -220,14 +208,3 @@ def _wrap(text: str, dtype: str) -> str:
         return f"({text} & {mask})"
     half = 1 << (bits - 1)
     return f"((({text} + {half}) & {mask}) - {half})"
-
-
-def compile_expressions(expressions: Sequence[Expr]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """A function from the kernel's arguments (integers; addresses for pointers) to the values of all
-    expressions, in order."""
-    body = ", ".join(map(python_text, expressions))
-    code = f"lambda a: ({body}{',' if len(expressions) == 1 else ''})"
-    made: Callable[[Sequence[int]], tuple[int, ...]] = eval(
-        code, {"_quotient": _quotient, "_remainder": _remainder}
-    )
-    return made

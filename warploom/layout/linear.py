@@ -30,7 +30,7 @@ exist.  Whoever reads or writes memory, or reduces, leaves those elements out: `
 
 **Equality.**  The same map can be written in several ways (two register bits of 8 and 16 columns are a repeat
 of four by 8).  Layouts compare equal if they are the same map with the same register numbering; then tile
-types that hold them are equal too and no conversion stands between them.  `equivalent` asks less: the same
+types that hold them are equal too and no conversion stands between them.  `permutation` asks less: the same
 elements in every thread, registers in any order, so that a conversion costs nothing.
 
 **Algebra.**  `drop` strikes out an axis (what a reduction leaves; its lane and warp bits become zero vectors:
@@ -144,11 +144,6 @@ class Layout:
         return any(int(c.max()) >= n for c, n in zip(self.table, self.shape, strict=True))
 
     @cached_property
-    def covers(self) -> bool:
-        """Does every element live somewhere?"""
-        return _distinct(self._flat()[self._inside()]) == math.prod(self.shape)
-
-    @cached_property
     def is_replicated(self) -> bool:
         """Is some element held more than once?"""
         flat = self._flat()[self._inside()]
@@ -222,14 +217,6 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self._key)
-
-    def equivalent(self, other: Layout) -> bool:
-        """Does every thread hold the same elements in both (registers in any order)?"""
-        if self == other:
-            return True
-        if self.shape != other.shape or self.threads != other.threads:
-            return False
-        return self.permutation(other) is not None
 
     def permutation(self, dst: Layout) -> tuple[int, ...] | None:
         """For each register of `dst` the register of this layout that holds its element, in every thread the
@@ -454,12 +441,6 @@ class Layout:
         if self.repeats:
             parts.append(f"rep={vectors(self.repeats)}")
         return f"layout({', '.join(parts)})"
-
-    def show(self, svg: bool = False) -> str:
-        """A picture of a layout of one or two axes: who holds each element (draw.py), as text or SVG."""
-        from warploom.layout.draw import as_svg, as_text
-
-        return as_svg(self) if svg else as_text(self)
 
     @staticmethod
     def parse(text: str) -> Layout:

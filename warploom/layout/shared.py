@@ -59,10 +59,6 @@ class Geometry:
         return self.rows * self.row_bytes
 
     @property
-    def panels(self) -> int:
-        return self.shape[self.inner] // self.row_elements
-
-    @property
     def bytes(self) -> int:
         """Bytes of the slot."""
         return math.prod(self.shape) * self.itemsize

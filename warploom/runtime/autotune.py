@@ -546,32 +546,6 @@ def kernel_below(fn: Any) -> JITFunction:
     return fn
 
 
-def autotune(
-    configs: Sequence[Config] | str,
-    key: Sequence[Any],
-    *,
-    restore_value: Sequence[str] | None = None,
-    reset_to_zero: Sequence[str] | None = None,
-    prune_configs_by: Mapping[str, Any] | None = None,
-    warmup: Any = None,
-    rep: Any = None,
-) -> Callable[[Any], Any]:
-    """Decorator: choose among configs by timing, once for each value of the `key` parameters.
-
-    restore_value, reset_to_zero: parameters whose arrays are restored, or zeroed, before each timed
-    launch.  prune_configs_by: `early_config_prune`, or `perf_model` and `top_k`, as in Triton.
-    warmup and rep are accepted and have no effect: the protocol is docs/architecture.md's.
-    On a `wl.Script`, as in Tilus: autotune("block_m, block_n", [[128, 64], [128, 128]]), stacked at will.
-    """
-    if isinstance(configs, str):
-        from warploom.runtime.script import autotune as of_script
-
-        return of_script(configs, key)
-    return lambda fn: Autotuner(
-        fn, configs, key, restore_value or (), reset_to_zero or (), prune_configs_by
-    )
-
-
 def heuristics(
     values: Mapping[str, Callable[[dict[str, Any]], Any]],
 ) -> Callable[[Any], Heuristics]:

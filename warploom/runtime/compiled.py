@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from warploom import options
+from warploom.codegen.resources import Advisory, Resources
 from warploom.errors import (
     CompileError,
     LaunchError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from warploom.check import CheckReport
     from warploom.compile import Lowered
     from warploom.ir.core import Func
-    from warploom.runtime.nvrtc import Advisory, Build
+    from warploom.runtime.nvrtc import Build
     from warploom.sim.algebra import AlgebraReport
     from warploom.sim.report import SimReport
     from warploom.timeline.compare import Comparison
@@ -198,42 +199,6 @@ def _records(disk: DiskCache, prefix: str) -> list[str]:
     return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What one CTA takes; registers are a thread's at entry, sizes are in bytes."""
-
-    threads: int
-    registers: int
-    spill_bytes: int
-    stack_bytes: int
-    static_shared: int
-    dynamic_shared: int
-    barriers: int  # named barriers
-    advisories: tuple[Advisory, ...]
-    compile_seconds: float  # of NVRTC, all builds together
-    compiler: str
-    builds: int = 1  # that NVRTC made, of which this is the best
-    stopped: str = ""  # why no other schedule was tried, where there would have been more
-
-    def __str__(self) -> str:
-        shared = self.static_shared + self.dynamic_shared
-        found = (
-            f"{self.threads} threads of {self.registers} registers, {shared:,} bytes of shared memory, "
-            f"{', '.join(self.problems()) or 'no spill'} ({self.compiler}, {self.compile_seconds:.1f} s)"
-        )
-        return f"{found}; {self.search()}" if self.stopped else found
-
-    def search(self) -> str:
-        """How long the search for a build without spills went on."""
-        count = "one build" if self.builds == 1 else f"the best of {self.builds} builds"
-        return f"{count}; no other schedule was tried, because {self.stopped}"
-
-    def problems(self) -> tuple[str, ...]:
-        """Spills and ptxas advisories: what a kernel of this library must not have."""
-        spills = (f"{self.spill_bytes} bytes of spills",) if self.spill_bytes else ()
-        return (*spills, *map(str, self.advisories))
-
-
 class CompiledKernel:
     """One compiled variant of a kernel.  Get it by `kernel.compile(…)` or `kernel.compile_for(…)`.
 
@@ -346,7 +311,9 @@ class CompiledKernel:
         """The kernel's source, line by line with what became of it, and why."""
         from warploom.explain import explain
 
-        return str(explain(self))
+        lowered = self.lowered
+        parts = (lowered.source, lowered.schedule, lowered.placed, self.request.machine())
+        return str(explain(*parts, resources=self.resources, reads=self.reads.told()))
 
     @user_facing
     def check(self, *args: Any, grid: Any = None, **options: Any) -> CheckReport:
@@ -426,8 +393,10 @@ class CompiledKernel:
     ) -> Comparison: ...
     @user_facing
     def timeline(self, *args: Any, grid: Any, measured: bool = False, **options: Any) -> Any:
-        """The predicted timeline of one program of a launch, which is simulated.
+        """The predicted timeline of one program of a launch, which is simulated with these arguments.
 
+        options: `program`, of the grid (default: 0); and the simulator's: `order="timed"`, by the cost
+        table's clock, unless said otherwise.
         measured: launch the kernel with clock stamps on the GPU instead (runtime/measure.py), and give both
         timelines with what each barrier cost.  The arguments may lie on the host or the GPU; the kernel
         runs on them many times."""
@@ -435,13 +404,16 @@ class CompiledKernel:
             from warploom.runtime.measure import measure
 
             return measure(self, args, grid, **options)
-        from warploom.timeline import timeline
+        from warploom.timeline import from_report
 
         sizes = grid_sizes(grid)
         if whole_number("program", options.get("program", 0), 0) >= math.prod(sizes):
             text = f"the grid {sizes} has no program {options['program']}"
             raise LaunchError("program", text, help=f"one from 0 to {math.prod(sizes) - 1}")
-        return timeline(self, *args, grid=grid, **options)
+        program = options.pop("program", 0)
+        report = self.simulate(*args, grid=grid, **{"order": "timed", **options})
+        kind = "specialized" if self.schedule.specialized else "uniform"
+        return from_report(report, f"{self.name}, {kind}", program)
 
     @user_facing
     def eject(self) -> str:
@@ -760,8 +732,6 @@ def _resources_to(build: Build) -> dict[str, Any]:
 
 def _resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resources:
     """What a build took, and of the kernel that it became: its launch, and the search for it."""
-    from warploom.runtime.nvrtc import Advisory
-
     return Resources(
         threads=head["threads"],
         dynamic_shared=head["dynamic_shared"],

@@ -18,20 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warploom.codegen.resources import Advisory
 from warploom.errors import CompileError, InternalError
 from warploom.target import Target
-
-
-@dataclass(frozen=True)
-class Advisory:
-    """What ptxas remarks on, by code: `C7508` (setmaxnreg ignored), `C7510` (wgmma serialised)."""
-
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
-
 
 # Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
 # columns with 48 a thread wait for each load in turn, with 80 they have all on their way

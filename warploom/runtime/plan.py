@@ -134,7 +134,9 @@ def _tupled(value: Any) -> Any:
 
 
 def _quotient(x: int, y: int) -> int:
-    """C's x / y."""
+    """C's x / y; 0 where y is 0, which C leaves undefined: a launch also computes what an if guards."""
+    if not y:
+        return 0
     q = abs(x) // abs(y)
     return q if (x < 0) == (y < 0) else -q
 

@@ -18,32 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
-from warploom.ir.core import Op
 from warploom.sim.order import Array
+from warploom.sim.report import Exchange
 
 MAX_STATES = 20_000
-
-
-@dataclass(frozen=True, eq=False)
-class Exchange:
-    """One warp's setmaxnreg: `before` and `after` are registers a thread.
-
-    who, label: the agent, with and without its iterations.  warp: of the CTA.  known: of each warp of the CTA
-    the position that this one knows it to have passed.  epoch: its own position."""
-
-    who: str
-    label: str
-    op: Op
-    warp: int
-    before: int
-    after: int
-    known: Array
-    epoch: int
-
-    @property
-    def asks(self) -> int:
-        """Registers that it takes from the pool; below zero: that it gives back."""
-        return 32 * (self.after - self.before)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from warploom.ir.core import Op
 from warploom.ir.ops import hopper
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import Touch
-from warploom.sim.cuts import Exchange, Stuck, find_stuck
+from warploom.sim.cuts import Stuck, find_stuck
 from warploom.sim.outline import step
-from warploom.sim.report import Deadlock, SimError
+from warploom.sim.report import Deadlock, Exchange, SimError
 
 if TYPE_CHECKING:
     from warploom.sim.machine import Cta

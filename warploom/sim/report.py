@@ -7,13 +7,34 @@ party, one line of help.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from warploom.errors import ReportedError
 from warploom.ir.core import Op
 
-if TYPE_CHECKING:
-    from warploom.sim.cuts import Exchange
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """One warp's setmaxnreg: `before` and `after` are registers a thread.
+
+    who, label: the agent, with and without its iterations.  warp: of the CTA.  known: of each warp of the CTA
+    the position that this one knows it to have passed.  epoch: its own position."""
+
+    who: str
+    label: str
+    op: Op
+    warp: int
+    before: int
+    after: int
+    known: np.ndarray[Any, np.dtype[Any]]
+    epoch: int
+
+    @property
+    def asks(self) -> int:
+        """Registers that it takes from the pool; below zero: that it gives back."""
+        return 32 * (self.after - self.before)
 
 
 @dataclass(eq=False)
