@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import warploom
 from warploom import options
 from warploom.runtime.cache_folder import (
     FOLDER_MODE,
@@ -147,7 +146,7 @@ def digest(*parts: Any) -> str:
 @functools.cache
 def own_sources() -> str:
     """A hash of warploom's own text: another compiler is another key."""
-    root = os.path.dirname(warploom.__file__)  # noqa: PTH120 (os.walk is several times faster)
+    root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 (os.walk is several times faster)
     found = hashlib.sha256()
     for folder, folders, files in os.walk(root):
         folders.sort()
