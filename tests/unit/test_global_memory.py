@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import warploom as wl
 import warploom.language as tl
+from tests.e2e.test_attention import compiled as attention_of
 from tests.eject.test_round_trip import aligned as aligned_signature
 from warploom import Script
 from warploom.check import Case, Verdict, check
@@ -517,3 +519,33 @@ def test_a_launch_that_breaks_a_condition_is_broken() -> None:
     good, bad = ((x, y, 64, 48, 64, stride) for stride in (64, 40))
     assert at_launch(compiled.placed, Case(good, (4, 2))).verdict == "proved"
     assert at_launch(compiled.placed, Case(bad, (4, 2))).verdict == "broken"
+
+
+@wl.jit
+def differences(y: Any, n: Any) -> None:
+    """What a loop carries is of the turn before: t·t - before is another number in each turn."""
+    before = 0
+    for t in range(1, n):
+        tl.store(y + tl.program_id(0) + t * t - before, tl.program_id(0), mask=before > 0)
+        before = t * t
+
+
+def test_what_a_loop_carries_is_of_an_earlier_turn() -> None:
+    compiled = differences.compile(signature=["*i32:16", "i32"])
+    assert check_global(compiled.placed).verdict != "proved"
+    assert at_launch(compiled.placed, Case((np.zeros(99, np.int32), 5), (4,))).verdict == "broken"
+
+
+@pytest.mark.parametrize("config", [(128, False, 2), (64, True, 0)])
+def test_attention_whose_tiles_are_drawn(config: tuple[int, bool, int]) -> None:
+    """Head and tile are carried together: both are the first ones, or both of the number drawn."""
+    func = attention_of(*config).placed
+    x, numbers = np.zeros(16, ml_dtypes.bfloat16), (2, 384, 1, 0.1)
+    case = Case((x, x, x, x, np.zeros(16, np.float32), np.zeros(2, np.int32), *numbers), (4,))
+    found = at_launch(func, case)
+    assert found.verdict == "proved", found.unproved
+
+
+def test_no_condition_that_no_launch_keeps() -> None:
+    func = attention_of(64, True, 0).placed
+    assert not any("section ≥ section" in c for c in check_global(func).conditions)

@@ -29,9 +29,6 @@ _CHOICES = frozenset({"one_of", "select", "remainder"})
 _BOUNDS = frozenset({"min", "max"})
 _PLAIN = frozenset({"coordinate", "replica", "cta"})
 CASES = 64  # of selections and carried numbers, a pair
-MOST_REPLACED = (
-    17_000  # terms that are written anew, a kernel (proofs that end take 16 400 at most)
-)
 
 
 @dataclass(frozen=True)
@@ -154,13 +151,18 @@ class _Solver:
         tried: set[Poly] = set()
         facts = Facts(self.terms, s.given)
         for _ in range(ROUNDS):
-            if self.terms.replaced > MOST_REPLACED:
+            if self.terms.replaced > self.terms.most_replaced:
                 return Meeting(left=s.equations, is_cut=True)
             s.equations = list(dict.fromkeys(_positive(q) for q in s.equations if q))
             if facts.given != s.given:
                 assumptions += facts.assumed
                 facts = Facts(self.terms, s.given, like=facts)
-            if not all(s.clashes) or any(_contradicts(q, facts) for q in s.equations):
+            is_impossible = any((g.constant or 0) < 0 for g in s.given)
+            if (
+                is_impossible
+                or not all(s.clashes)
+                or any(_contradicts(q, facts) for q in s.equations)
+            ):
                 return Meeting(apart=True, conditions=conditions, assumed=assumptions)
             if has_targets and not any(s.targets):
                 return Meeting(
@@ -201,13 +203,15 @@ class _Solver:
             keep, drop = x[0], y[0]
             assert isinstance(keep, Atom) and isinstance(drop, Atom)
             if _depth(keep) > _depth(drop) or (
-                keep.side and not drop.side and _depth(keep) == _depth(drop)
+                keep.is_other and not drop.is_other and _depth(keep) == _depth(drop)
             ):
                 keep, drop = drop, keep
             if drop.kind in LAUNCH or (drop in atoms_of([Poly.atom(keep)]) and drop is not keep):
                 continue
-            given = [*s.given, *facts.of_atom(drop)]
             more = self._follows(keep, drop, s)
+            if not more and any(self._has_company(a, s) for a in (keep, drop)):
+                continue  # it would no longer say which turn the others are of
+            given = [*s.given, *facts.of_atom(drop)]
             more = [s.now(self.terms, p) for p in more]
             state = s.with_([*s.equations, *more], given)
             return state.replaced(self.terms, drop, Poly.atom(keep))
@@ -228,9 +232,10 @@ class _Solver:
     def _follows(self, a: Atom, b: Atom, s: _State) -> list[Poly]:
         """What else is equal where two atoms are: of remainders x = d·(x // d) + x % d; a number drawn from a
         counter is drawn by one program."""
-        if a.side != b.side and a.kind == b.kind == "drawn" and a.args == b.args:
+        is_across = a.is_other != b.is_other
+        if is_across and a.kind == b.kind == "drawn" and a.args == b.args:
             return s.drawn
-        if a.side != b.side and a.kind == b.kind == "one_of" and self._is_own(a, b):
+        if is_across and a.kind == b.kind == "one_of" and self._is_own(a, b):
             return s.drawn
         if a.kind == b.kind == "remainder":
             x, y = (z - d * self.terms.div(z, d) for z, d in (a.args, b.args))
@@ -280,11 +285,13 @@ class _Solver:
                 continue
             self.cases_left -= len(options)
             every: list[Meeting] = []
-            for value, given in options:
+            for values, given in options:
                 if every and not every[-1].is_fine:
                     break
                 state = s.with_(s.equations, [*s.given, *given])
-                every.append(self._run(state.replaced(self.terms, a, value), has_targets))
+                for x, value in values.items():
+                    state = state.replaced(self.terms, x, value)
+                every.append(self._run(state, has_targets))
             wrong = [m for m in every if not m.is_fine]
             conditions = [c for m in every for c in m.conditions]
             assumed = [d for m in every for d in m.assumed]
@@ -299,27 +306,50 @@ class _Solver:
             )  # fmt: skip
         return None
 
-    def _options(self, a: Atom, s: _State) -> list[tuple[Poly, list[Poly]]]:
-        """(value, facts that come with it) for each thing that an atom may be."""
+    def _options(self, a: Atom, s: _State) -> list[tuple[dict[Atom, Poly], list[Poly]]]:
+        """(values, facts that come with them) for each thing that an atom may be; with it all that are chosen
+        by the same turn or condition."""
         if a.kind == "one_of":
-            return [(x, []) for x in a.args]
+            like = self._alike(a, s)
+            return [({x: x.args[i] for x in like}, []) for i in range(len(a.args))]
         if a.kind == "select":
-            c, x, y = a.args
+            like, c = self._alike(a, s), a.args[0]
             options = []
-            for value, holds in ((x, c), (y, ONE - c)):
+            for i, holds in ((1, c), (2, ONE - c)):
                 within: list[Poly] = []
                 equal: list[Poly] = []
                 facts_of(holds, within, equal)
-                options.append((value, [*within, *equal, *(-e for e in equal)]))
+                given = [*within, *equal, *(-e for e in equal)]
+                options.append(({x: x.args[i] for x in like}, given))
             return options
         if a.kind in ("min", "max"):
             x, y = a.args
             sign = ONE if a.kind == "min" else -ONE
-            return [(x, [sign * (y - x)]), (y, [sign * (x - y)])]
+            return [({a: x}, [sign * (y - x)]), ({a: y}, [sign * (x - y)])]
         nonlinear = any(len(m) > 1 and a in m for q in s.equations for m in q.terms)
         if nonlinear and a.kind == "remainder" and a.args[1].constant == 2:
-            return [(Poly(), []), (ONE, [])]
+            return [({a: Poly()}, []), ({a: ONE}, [])]
         return []
+
+    def _alike(self, a: Atom, s: _State) -> list[Atom]:
+        """What is chosen with an atom, itself first."""
+        found = (x for x in atoms_of([*s.equations, *s.given]) if x.kind == a.kind and x is not a)
+        return [a, *(x for x in found if self._choice(x) == self._choice(a))]
+
+    def _has_company(self, a: Atom, s: _State) -> bool:
+        """Is something else in the equations chosen by the same turn or condition?"""
+        if a.kind not in ("one_of", "select"):
+            return False
+        others = (x for x in atoms_of(s.equations) if x.kind == a.kind and x is not a)
+        return any(self._choice(x) == self._choice(a) for x in others)
+
+    def _choice(self, a: Atom) -> object:
+        """Equal for what one condition selects, and for what one loop carries into one turn: all have their
+        first values, or none."""
+        if a.kind == "select":
+            return a.args[0]
+        loop = self.terms.carriers.get(a.about) if len(a.args) == 2 else None
+        return a if loop is None else (loop, a.side)
 
     # ---- conditions
 
@@ -331,6 +361,8 @@ class _Solver:
             found.sort(key=lambda t: -len(next(iter(t[0].terms))))
             for c, whole, rest in found:
                 least = self._bound(rest, facts) if rest else ONE
+                if least is not None and _is_negative(c - least, facts):
+                    continue  # no launch keeps it
                 equations = [whole, rest, *(x for x in s.equations if x is not q)]
                 return s.with_(equations), Condition(c, least, name)
             for c, whole, rest in _splits(q):
@@ -357,7 +389,7 @@ class _Solver:
                 yield launch + ONE
         total = ONE
         for a in wanted:
-            if a.kind in ("coordinate", "program", "replica", "cta") and not a.side:
+            if a.kind in ("coordinate", "program", "replica", "cta") and not a.is_other:
                 reach = Poly.const(abs(rest.terms.get((a,), 0))) * (a.args[0] - ONE)
                 total = total + reach
                 yield reach + ONE
@@ -383,7 +415,7 @@ def _is_below(rest: Poly, c: Poly, facts: Facts) -> bool:
     most = c - ONE
     if not facts.may_hold(most - rest) or not facts.may_hold(most + rest):
         return False
-    here, there = rest.split(lambda m: not any(a.side for a in _within(m)))
+    here, there = rest.split(lambda m: not any(a.is_other for a in _within(m)))
     there = -there
     lows = [Poly()]
     for f in facts.given:

@@ -21,6 +21,9 @@ _BY_POINTERS = frozenset({tile.load, tile.store, tile.atomic})
 _WRITES = frozenset({tile.store, tile.store_box, tile.atomic, hopper.tma_store})
 
 
+PATIENCE = 8  # with a launch that is asked about
+
+
 @dataclass(frozen=True)
 class Agent:
     """Who executes: a task of a phase, in so many replicas."""
@@ -90,7 +93,7 @@ def collect(
     programs along each axis."""
     facts = zip(func.params, func.attrs.get("facts", ()), strict=False)
     told = {v: f.value for v, f in facts if f.value is not None}
-    terms = Terms()
+    terms = Terms(PATIENCE if grid is not None else 1)
     values = Values(func, terms, {**told, **(known or {})}, grid)
     collector = _Collector(Collected(func, terms, values))
     collector.run()

@@ -68,14 +68,14 @@ class GlobalMemory:
         """What holds where it is proved, with its hypotheses."""
         if not self.stores:
             return "no store to global memory"
-        where = f", at {'; '.join(self.launches)}" if self.is_enumerated else ""
+        where = f", at {'; '.join(self.launches)}" if self.launches else ""
         where += f", with what {', '.join(self.read)} hold" if self.read else ""
         text = (
             f"global memory{where}: no two programs or groups write different values to a word, or read what "
             f"another one writes ({self.stores} stores), where different pointer arguments do not overlap "
             "and integer arguments are not negative"
         )
-        if not self.is_enumerated:
+        if not self.launches:
             text += ", and the grid has one program along axes that no program asks for"
         return text + ("; and " + "; ".join(self.conditions) if self.conditions else "")
 
@@ -296,7 +296,7 @@ class _Checker:
             self.report.conditions[str(c)] = c
         facts = Facts(self.terms, a.within, is_strict=True)
         for d in dict.fromkeys(found.assumed):
-            mine = all(x.side == 0 for x in atoms_of([d]))
+            mine = all(not x.is_other for x in atoms_of([d]))
             if mine and not facts.at_least_0(d - Poly.const(1)):
                 self.report.conditions[f"the divisor {show(d)} is positive"] = None
 
@@ -355,7 +355,7 @@ def _unknown(equations: Iterable[Poly]) -> list[Atom]:
         "min",
         "max",
     )
-    return [a for a in atoms_of(equations) if a.kind not in plain and not a.side]
+    return [a for a in atoms_of(equations) if a.kind not in plain and not a.is_other]
 
 
 def _strongest(conditions: Iterable[Condition]) -> list[Condition]:

@@ -24,6 +24,7 @@ Coords = tuple[Poly, ...]
 COMPARISONS = {
     arith.lt: "lt", arith.le: "le", arith.gt: "gt", arith.ge: "ge", arith.eq: "eq", arith.ne: "ne",
 }  # fmt: skip
+_VARYING = frozenset({"trip", "free", "drawn", "one_of"})  # from iteration to iteration
 _LOGIC = frozenset((arith.and_, arith.or_, arith.not_))
 _PASS_ON = frozenset(
     (arith.addptr, tile.make_view, hopper.tensor_map, tile.splat, tile.expand_dims, tile.broadcast,
@@ -171,9 +172,7 @@ class Values:
 
     def _chosen(self, o: Op, i: int, coords: Coords) -> Poly:
         then, other = (self.at(r.yielded[i], coords) for r in o.regions)
-        if then == other:
-            return then
-        return self.terms.atom("select", (self.scalar(o.operands[0]), then, other), loc=o.loc)
+        return self.terms.select(self.scalar(o.operands[0]), then, other, o.loc)
 
     def trip(self, o: Op) -> Poly:
         """Which iteration of a `for` it is, from 0."""
@@ -192,11 +191,11 @@ class Values:
             carried = self._steps(o, i - 1, coords)
             if carried is not None:
                 return carried[0] + carried[1] * self.trip(o)
-            return self._one_of(v, [o.operands[2 + i], o.regions[0].yielded[i - 1]], coords)
+            return self._carried(v, o, o.operands[2 + i], o.regions[0].yielded[i - 1], coords)
         if o.kind is control.while_ and r == 1:
             return self.at(o.regions[0].yielded[1 + i], coords)
         if o.kind is control.while_:
-            return self._one_of(v, [o.operands[i], o.regions[1].yielded[i]], coords)
+            return self._carried(v, o, o.operands[i], o.regions[1].yielded[i], coords)
         return self._free(v, coords)
 
     def _is_one_turn(self, o: Op) -> bool:
@@ -229,11 +228,8 @@ class Values:
         step = self.at(end, coords) - unknown
         self._cache = saved
         self._in_progress.discard((o, i))
-        varies = any(
-            a.about in inside or (a.kind == "trip" and a.about in (o, *o.regions[0].all_ops))
-            for a in atoms_of([step])
-        )
-        return None if varies else (self.at(first, coords), step)
+        varies = self._varies_in(o)
+        return None if any(map(varies, atoms_of([step]))) else (self.at(first, coords), step)
 
     def after_a_turn(self, o: Op) -> dict[Value, Poly]:
         """What the numbers that a `for` carries become in a turn, by what they are in it."""
@@ -254,23 +250,33 @@ class Values:
             self._inside[o] = frozenset([*params, *(v for x in ops for v in x.results)])
         return self._inside[o]
 
-    def _one_of(self, v: Value, choices: Sequence[Value], coords: Coords) -> Poly:
-        """A number that is one of others, which do not follow from itself."""
-        unknown = self._free(v, coords)
+    def _varies_in(self, o: Op) -> Callable[[Atom], bool]:
+        """Whether an atom may be another one in another turn of a loop."""
+        inside = {o, *(x for r in o.regions for x in r.all_ops), *self._values_inside(o)}
+        return lambda a: a.about in inside
+
+    def _carried(self, v: Value, o: Op, first: Value, after: Value, coords: Coords) -> Poly:
+        """What a loop carries: its first value, or what an earlier turn left."""
         if not _counts(v) or isinstance(v.type, Tile):
-            return unknown
-        found = dict.fromkeys(p for x in choices for p in _choices(self.at(x, ())))
+            return self._free(v, coords)
+        begins, ends = self.at(first, ()), self.at(after, ())
+        found = self._one_of(v, begins, ends, varies=self._varies_in(o))
+        if len(found.terms) == 1 and len(_choices(begins)) == len(_choices(ends)) == 1:
+            self.terms.carriers[v] = o
+        return found
+
+    def _one_of(self, v: Value, *choices: Poly, varies: Callable[[Atom], bool]) -> Poly:
+        """A number that is one of others, which do not follow from itself and were made in other turns."""
+        unknown = self._free(v, ())
+        found = dict.fromkeys(p for x in choices for p in _choices(x))
         (own,) = unknown.atoms()
         found.pop(unknown, None)
         if not found or any(own in atoms_of([p]) for p in found):
             return unknown
-        if len(found) == 1 and not self._varies(found):
+        if len(found) == 1 and not any(a.kind in _VARYING for a in atoms_of(found)):
             return next(iter(found))
-        return self.terms.atom("one_of", found, v, loc=own.loc, name=own.name)  # type: ignore[attr-defined]
-
-    def _varies(self, polys: Sequence[Poly] | dict[Poly, None]) -> bool:
-        """Does it change from iteration to iteration?"""
-        return any(a.kind in ("trip", "free", "drawn", "one_of") for a in atoms_of(polys))
+        args = [self.terms.earlier(p, varies) for p in found]
+        return self.terms.atom("one_of", args, v, loc=own.loc, name=own.name)  # type: ignore[attr-defined]
 
     # ---- memory
 
@@ -437,9 +443,7 @@ class Values:
 
     def _select(self, o: Op, coords: Coords) -> Poly:
         c, x, y = (self.at(v, coords) for v in o.operands)
-        if c.constant is not None:
-            return x if c.constant else y
-        return x if x == y else self.terms.atom("select", (c, x, y), loc=o.loc)
+        return self.terms.select(c, x, y, o.loc)
 
     def _load(self, o: Op, coords: Coords) -> Poly:
         """A function of the address where nothing in the kernel writes the array."""
@@ -473,7 +477,10 @@ class Values:
         name = self.allocation(o.operands[0])
         if not name or "" in self._puts:
             return self._free(o.result, coords)
-        return self._one_of(o.result, self._puts.get(name, []), ())
+        puts = [self.at(x, ()) for x in self._puts.get(name, [])]
+        if not puts or not _counts(o.result) or isinstance(o.result.type, Tile):
+            return self._free(o.result, coords)
+        return self._one_of(o.result, *puts, varies=lambda a: a.kind in _VARYING)
 
 
 def _choices(p: Poly) -> tuple[Poly, ...]:

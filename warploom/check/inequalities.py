@@ -21,7 +21,6 @@ _NEVER_NEGATIVE = frozenset(
     ("program", "programs", "argument", "cta", "replica", "trip", "coordinate", "drawn",
      "lt", "le", "gt", "ge", "eq", "ne", "not")
 )  # fmt: skip
-MOST_STEPS = 2_500  # of all proofs of a kernel
 
 Monomial = tuple[Hashable, ...]
 
@@ -148,7 +147,7 @@ class Facts:
     def _deeper(self, q: Poly, facts: list[Poly]) -> bool:
         """Short proofs first."""
         outer = self._budget
-        if self.terms.steps > MOST_STEPS:
+        if self.terms.steps > self.terms.most_steps:
             return False
         for depth, budget in DEPTHS:
             self._budget = budget

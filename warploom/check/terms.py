@@ -5,7 +5,8 @@ a tile's coordinate, or a function (a quotient, a minimum, a loaded number) of o
 atoms are one object, so that a function of equal arguments is the same number.
 
 Two executions of one access are told apart by their *side*: `Terms.other` renames what two programs, tasks or
-iterations may disagree on.  As everywhere where pointers are computed, integers are taken not to wrap.
+iterations may disagree on.  What a loop carries was made in a turn before: `Terms.earlier` renames what it
+may have been other than in.  As everywhere where pointers are computed, integers are taken not to wrap.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ OWN = frozenset({"program", "cta", "replica", "trip", "coordinate", "free", "dra
 @dataclass(frozen=True, eq=False)
 class Atom:
     """kind: of LAUNCH, of OWN (each execution has its own), or the name of a function of `args`.
-    about: what it belongs to (an axis, an op, a parameter).  side: which of two executions."""
+    about: what it belongs to (an axis, an op, a parameter).  side: odd in the other of two executions; 2 for
+    each time that it is of an earlier turn."""
 
     kind: str
     args: tuple[Poly, ...]
@@ -32,6 +34,11 @@ class Atom:
     loc: Loc | None
     name: str
     rank: int  # in which it was made, from 1: orders monomials (poly.py)
+
+    @property
+    def is_other(self) -> bool:
+        """Is it of the other of two executions?"""
+        return self.side % 2 == 1
 
     def __str__(self) -> str:
         return self.name
@@ -48,12 +55,20 @@ def mul(*polys: Poly) -> Poly:
 ONE = Poly.const(1)
 
 
-class Terms:
-    """The atoms of one analysis."""
+MOST_STEPS = 2_500  # of the proofs of a kernel, for all launches
+MOST_REPLACED = 18_000  # terms that are written anew (proofs that end take 17 900 at most)
 
-    def __init__(self) -> None:
+
+class Terms:
+    """The atoms of one analysis.  patience: how much longer than for all launches it may take."""
+
+    def __init__(self, patience: int = 1) -> None:
+        self.most_steps, self.most_replaced = patience * MOST_STEPS, patience * MOST_REPLACED
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._others: dict[Poly, Poly] = {}
+        self.carriers: dict[
+            Hashable, Hashable
+        ] = {}  # of what begins with one value, then has another
         self.steps = 0  # that proofs have taken so far (inequalities.py)
         self.replaced = 0  # terms that were written anew
 
@@ -103,6 +118,12 @@ class Terms:
             return x if (difference <= 0) == (kind == "min") else y
         return self.atom(kind, (x, y))
 
+    def select(self, c: Poly, x: Poly, y: Poly, loc: Loc | None = None) -> Poly:
+        """x where c is 1, y where it is 0."""
+        if c.constant is not None:
+            return x if c.constant else y
+        return x if x == y else self.atom("select", (c, x, y), loc=loc)
+
     def rebuilt(self, a: Atom, args: tuple[Poly, ...]) -> Poly:
         """The same function of other arguments."""
         if a.kind == "quotient":
@@ -111,6 +132,8 @@ class Terms:
             return self.rem(args[0], args[1], a.loc)
         if a.kind in ("min", "max"):
             return self.least(a.kind, args[0], args[1])
+        if a.kind == "select":
+            return self.select(args[0], args[1], args[2], a.loc)
         return self.atom(a.kind, args, a.about, a.side, a.loc, a.name if a.kind in OWN else "")
 
     def replace(self, p: Poly, rule: Callable[[Atom], Poly | None]) -> Poly:
@@ -148,8 +171,21 @@ class Terms:
             return Poly.atom(a)
         if a.kind in OWN:
             args = tuple(self.other(x) for x in a.args)
-            return self.atom(a.kind, args, a.about, 1, a.loc, a.name + "′")
+            return self.atom(a.kind, args, a.about, a.side | 1, a.loc, a.name + "′")
         return None
+
+    def earlier(self, p: Poly, varies: Callable[[Atom], bool]) -> Poly:
+        """The same expression in an earlier turn of a loop, where what `varies` was another."""
+
+        def rule(a: Atom) -> Poly | None:
+            if a.kind not in OWN:
+                return None
+            if not varies(a):
+                return Poly.atom(a)
+            args = tuple(self.replace(x, rule) for x in a.args)
+            return self.atom(a.kind, args, a.about, a.side + 2, a.loc, a.name)
+
+        return self.replace(p, rule)
 
 
 def atoms_of(polys: Iterable[Poly]) -> dict[Atom, None]:

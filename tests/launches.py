@@ -1,0 +1,234 @@
+"""The kernels of tests, lessons and library at launches of theirs: what the checker is measured on.
+
+The kernels that are wrong on purpose, and those that test one message or one spelling, are not among them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warploom import Script
+from warploom.check import Case
+from warploom.ir.core import Func
+from warploom.ir.types import Pointer, Scalar
+from warploom.runtime.checked import launch_of, launch_of_values
+from warploom.runtime.compiled import CompiledKernel
+
+BF16 = ml_dtypes.bfloat16
+LESSONS = Path(__file__).resolve().parents[1] / "docs" / "lessons"
+Found = tuple[Func, Case | None]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """name: of the kernel.  make: compiles it, and gives its function at PLACED with the launch."""
+
+    name: str
+    make: Callable[[], Found]
+
+
+def _of_jit(kernel: Any, args: Any, grid: Any, meta: Mapping[str, Any]) -> Found:
+    made: CompiledKernel = kernel.compile_for(*args, grid=grid, **meta)
+    sizes = kernel.sizes(grid, args, meta)
+    return made.placed, launch_of_values(made, args, sizes)
+
+
+def _of_script(script: Script, *args: Any) -> Found:
+    call = script.bind(args, {})
+    func = script._lowered(script._request(call, "sm_90a")).placed
+    return func, launch_of(func, call.fields)
+
+
+def _of_signature(made: CompiledKernel, numbers: Mapping[str, Any], grid: int) -> Found:
+    """With small arrays, whose contents nothing follows from."""
+
+    def value(v: Any) -> Any:
+        if isinstance(v.type, Pointer):
+            return np.zeros(16, v.type.dtype.numpy)
+        assert isinstance(v.type, Scalar)
+        return numbers.get(v.hint, 1 if v.type.dtype.is_int else 1.0)
+
+    return made.placed, Case(tuple(map(value, made.placed.params)), (grid, 1, 1))
+
+
+def eject() -> Iterator[Launch]:
+    """What ejecting is tested on: the kernels of tests/e2e, tutorials among them."""
+    from tests.eject.corpus import cases
+
+    for name, case in cases().items():
+        yield Launch(name, lambda case=case: _of_jit(case.jit, case.make(), case.grid, case.meta))  # type: ignore[misc]
+
+
+def library() -> Iterator[Launch]:
+    """The library's kernels in every configuration: products and attention."""
+    from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
+    from tests.e2e.test_attention import CONFIGS, compiled
+    from warploom.kernels.attention import section_of
+
+    m, n, k = 512, 768, 512
+
+    def of(product: LibraryProduct) -> Found:
+        constexprs = product.config.kwargs
+        knobs = {key: v for key, v in product.config.all_kwargs.items() if key not in constexprs}
+        made = product.kernel.compile(signature=product.signature, constexprs=constexprs, **knobs)
+        pointers = [
+            np.zeros(16, p.type.dtype.numpy)
+            for p in made.placed.params
+            if isinstance(p.type, Pointer)
+        ]
+        args = product.arguments(pointers[:-1], pointers[-1], m, n, k)
+        return made.placed, Case(tuple(args), (6, 1, 1))
+
+    for product in PRODUCTS + GEMMS:
+        yield Launch(str(product), lambda product=product: of(product))  # type: ignore[misc]
+    for d, causal, i in CONFIGS:
+        numbers = {"heads": 2, "seq": 384, "section": section_of(2, 384, d, 1, 1 << 15)}
+        yield Launch(
+            f"attention-{d}{'-causal' * causal}-{i}",
+            lambda key=(d, causal, i), numbers=numbers: _of_signature(compiled(*key), numbers, 4),  # type: ignore[misc]
+        )
+
+
+def scripts() -> Iterator[Launch]:
+    """Explicit kernels of library and tests."""
+    from tests.explicit.language import Hinted, Passed, SplitSum, reducer
+    from warploom.kernels.explicit.attention import Attention
+    from warploom.kernels.explicit.dual_gemm import DualGemm
+    from warploom.kernels.explicit.fp8_gemm import Fp8GemmPromoted
+    from warploom.kernels.explicit.gemm import Gemm
+
+    x, f, e4m3 = np.zeros(16, BF16), np.zeros(16, np.float32), np.zeros(16, ml_dtypes.float8_e4m3fn)
+    sizes, counter = (512, 768, 512), np.zeros(2, np.int32)
+    attention = x, x, x, x, f, counter, 2, 384, 0.1
+    ready: dict[str, tuple[Script, tuple[Any, ...]]] = {
+        **{f"gemm-{d}": (Gemm(block_n=128, stages=d, programs=2), (x, x, x, *sizes)) for d in (2, 3, 4)},
+        "gemm": (Gemm(), (x, x, x, *sizes)),
+        "gemm-multicast": (Gemm(ctas=2, share="a"), (x, x, x, *sizes)),
+        "dual": (DualGemm(), (x, x, x, x, *sizes)),
+        "fp8": (Fp8GemmPromoted(), (e4m3, e4m3, f, f, x, *sizes)),
+        "attention": (Attention(eighths=3, programs=2), attention),
+        "attention-causal": (Attention(causal=True, d=64, groups=3, lse=True, shared_by=4),
+                             (x, x, x, x, f, counter, 4, 384, 0.1)),
+        "attention-store-role": (Attention(causal=True, store_role=True), attention),
+        "passed": (Passed(), (150, f, f)),
+        "hinted": (Hinted("evict_first"), (48, f, f)),
+        "split-sum": (SplitSum(), (np.zeros((2, 64), np.float32), np.zeros(2, np.float32), 2, 2)),
+    }  # fmt: skip
+    for fn, name in (("add", "f32"), ("max", "i64")):
+        y = np.zeros(16, np.float32 if name == "f32" else np.int64)
+        ready[f"reduce-{fn}-{name}"] = reducer(name)(fn), (70, 136, 144, y, y.copy())
+    for name, (script, args) in ready.items():
+        yield Launch(name, lambda script=script, args=args: _of_script(script, *args))  # type: ignore[misc]
+
+
+def lessons() -> Iterator[Launch]:
+    """The programs of docs/lessons."""
+    x = np.zeros(16, BF16)
+    for path in sorted(LESSONS.glob("[0-9]*.py")):
+
+        def make(path: Path = path) -> Found:
+            spec = importlib.util.spec_from_file_location(f"lesson_{path.stem}", path)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+            (script,) = (
+                v
+                for v in vars(module).values()
+                if isinstance(v, type) and issubclass(v, Script) and v is not Script
+            )
+            return _of_script(script(), x, x, x, 512, 768, 512)
+
+        yield Launch(path.stem, make)
+
+
+def strangers() -> Iterator[Launch]:
+    """Kernels in the shapes that others write."""
+    from corpus import catalog
+    from tests.e2e.strangers.judging import FORMS
+
+    for case in catalog.everything():
+        how = {**case.meta, **FORMS["auto"], **case.knobs}
+        yield Launch(
+            case.name, lambda case=case, how=how: _of_jit(case.kernel, case.args, case.grid, how)
+        )  # type: ignore[misc]
+
+
+def tutorials() -> Iterator[Launch]:
+    """Triton's tutorials."""
+    from corpus import tutorials as of
+
+    def x(*shape: int, dtype: Any = np.float32) -> Any:
+        return np.zeros(shape, dtype)
+
+    b16 = x(200, 160, dtype=BF16), x(160, 136, dtype=BF16)
+    args = [*b16, x(200, 136), 200, 136, 160, 160, 1, 136, 1, 136, 1]
+    meta = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": "leaky"}
+    for groups in (2, 0):
+        how = {**meta, "num_consumer_groups": groups}
+        yield Launch(f"matmul-{groups}", lambda how=how: _of_jit(of.matmul, args, 6, how))  # type: ignore[misc]
+    persistent = [
+        x(300, 192, dtype=BF16),
+        x(192, 256, dtype=BF16),
+        x(300, 256, dtype=BF16),
+        300,
+        256,
+        192,
+    ]
+    meta = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "NUM_SMS": 3}
+    for subtile, ws in ((False, True), (True, True), (False, False), (True, False)):
+        how = {**meta, "SUBTILE": subtile, "WARP_SPECIALIZE": ws}
+        name = f"matmul-persistent{'-subtile' * subtile}{'-ws' * ws}"
+        yield Launch(name, lambda how=how: _of_jit(of.matmul_persistent, persistent, 3, how))  # type: ignore[misc]
+    sizes = np.array([[128, 128, 64], [256, 64, 128], [128, 192, 64]], np.int32)
+    extents = np.array([[m * k, k * n, m * n] for m, n, k in sizes])
+    starts = (np.cumsum(extents, axis=0) - extents).astype(np.int32)
+    flat = [
+        x(int(n), dtype=t) for n, t in zip(extents.sum(0), (BF16, BF16, np.float32), strict=True)
+    ]
+    grouped = [*flat, starts.ravel(), sizes.ravel(), 3]
+    for groups in (1, 0):
+        how = {
+            "BLOCK_M": 128,
+            "BLOCK_N": 64,
+            "BLOCK_K": 64,
+            "NUM_SM": 2,
+            "num_consumer_groups": groups,
+        }
+        yield Launch(
+            f"grouped-{groups}", lambda how=how: _of_jit(of.grouped_matmul, grouped, 2, how)
+        )  # type: ignore[misc]
+    rows = [x(5, 100), x(5, 100), 100, 100, 5, 100]
+    how = {"BLOCK_SIZE": 128, "STAGES": 4}
+    yield Launch("softmax", lambda: _of_jit(of.softmax, rows, 2, how))
+    half = x(4, 300, dtype=np.float16)
+    norm = [half, half.copy(), half[0], x(300), x(4), x(4), 300, 300, 1e-5]
+    yield Launch("layer-norm", lambda: _of_jit(of.layer_norm, norm, 4, {"BLOCK_SIZE": 128}))
+    back = [
+        x(6, 100), x(6, 100), x(200), x(200), x(6, 100), x(100), x(6), x(6), x(4, dtype=np.int32), 100, 100
+    ]  # fmt: skip
+    backward = {"GROUP_SIZE_M": 2, "BLOCK_SIZE_N": 128}
+    yield Launch("layer-norm-backward", lambda: _of_jit(of.layer_norm_backward, back, 6, backward))
+    q = [x(512, 64, dtype=BF16) for _ in range(4)]
+    attended = [0.125, x(512), 1, 2, *q, 256]
+    for stage in (1, 3):
+        for ws in (True, False):
+            meta = {
+                "HEAD_DIM": 64,
+                "BLOCK_M": 128,
+                "BLOCK_N": 64,
+                "STAGE": stage,
+                "WARP_SPECIALIZE": ws,
+            }
+            name = f"attention{'-causal' * (stage == 3)}{'-ws' * ws}"
+            yield Launch(name, lambda meta=meta: _of_jit(of.attention, attended, (2, 2), meta))  # type: ignore[misc]
+
+
+PARTS = {f.__name__: f for f in (eject, library, scripts, lessons, strangers, tutorials)}
