@@ -85,7 +85,7 @@ def lower(
 
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
-    structure_access assumes).  overlap: True where pointer arguments may overlap: every access keeps
+    recover_boxes assumes).  overlap: True where pointer arguments may overlap: every access keeps
     the program's order.  room: registers that the chooser leaves free beyond its estimate.  launch: what is
     known of the launches.  Raises
     CompileError for the user's mistakes and unmeetable requests.

@@ -150,7 +150,7 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
     reasons: dict[str, list[Reason]] = {}
     for reason in schedule.reasons:
         reasons.setdefault(reason.subject, []).append(reason)
-    no_box: dict[str, list[str]] = {}  # what structure_access found in the way, by op
+    no_box: dict[str, list[str]] = {}  # what recover_boxes found in the way, by op
     for subject, why in func.attrs.get("access_notes", ()):
         no_box.setdefault(subject, []).append(why)
     told = " ".join(f"{r.decision} {r.because}" for r in schedule.reasons)

@@ -78,7 +78,7 @@ def unused_wait(x, w, o, n):
     tl.store(o + pid * 64 + tl.arange(0, 64), row)
 
 
-def test_a_load_ahead_of_a_loop_that_nobody_needs() -> None:
+def test_a_prefetch_loads_of_a_loop_that_nobody_needs() -> None:
     """The loop that the load was to be issued before is no code of any task in the end."""
     args = [
         filled(ints(128), ml_dtypes.bfloat16),

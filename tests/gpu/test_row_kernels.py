@@ -9,9 +9,9 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
-from tests.e2e.test_load_ahead import centred, centred_rows, normed, shifted
-from tests.e2e.test_load_once import weighed
+from tests.e2e.test_deduplicate_loads import weighed
 from tests.e2e.test_local_boxes import products
+from tests.e2e.test_prefetch_loads import centred, centred_rows, normed, shifted
 from tests.e2e.test_scans import running, sums
 
 torch = pytest.importorskip("torch")

@@ -1,4 +1,4 @@
-"""TILE texts of small kernels, as structure_access leaves them: boxes of views, scalar offsets."""
+"""TILE texts of small kernels, as recover_boxes leaves them: boxes of views, scalar offsets."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from warploom.ir.parser import parse_func
 from warploom.ir.types import Tile
 from warploom.ir.verify import verify
 from warploom.passes.tile.canonicalize import canonicalize
-from warploom.passes.tile.structure_access import structure_access
+from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.sim import oracle
 from warploom.target import SM_90A
 
@@ -133,6 +133,6 @@ def test_what_begins_a_step_before_the_first(step: int, boxed: bool) -> None:
   yield()
 }}"""
     )
-    out = structure_access(func, None, SM_90A)
+    out = recover_boxes(func, None, SM_90A)
     verify(out)
     assert (tile.load_box in {o.kind for o in walk(out.body)}) == boxed

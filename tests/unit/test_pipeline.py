@@ -48,7 +48,12 @@ def test_a_kernel_takes_the_passes_that_its_schedule_asks_for() -> None:
     took = [name for name, _ in lowered.steps]
     assert took[0] == "frontend" and took[-1] == "allocate_shared"
     assert "partition_code" in took
-    assert not {"run_once", "partition_ctas", "pipeline_wgmma", "load_ahead"} & set(took)
+    assert not {
+        "peel_single_trip_loops",
+        "partition_ctas",
+        "pipeline_wgmma",
+        "prefetch_loads",
+    } & set(took)
 
 
 def test_what_is_at_warp_enters_there() -> None:

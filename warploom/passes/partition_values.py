@@ -1,5 +1,5 @@
 """Writes the versions of values that analysis/data_split.py asks for: the part of partition_data and
-share_copies that cuts tiles among replicas.
+partition_copies that cuts tiles among replicas.
 
 Each version gets an op; a part's place along the cut axis follows from the replica's id.  How ops with
 effects are cut differs: `effect` is the subclasses' own.

@@ -14,30 +14,30 @@ from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.task.fuse_dots import fuse_dots
 from warploom.passes.task.insert_channels import insert_channels
-from warploom.passes.task.join_dots import join_dots
-from warploom.passes.task.order_numbers import order_numbers
 from warploom.passes.task.partition_data import partition_data
 from warploom.passes.task.partition_tasks import partition_tasks
+from warploom.passes.task.pipeline_scalars import pipeline_scalars
+from warploom.passes.tile.apply_alignment_hints import apply_alignment_hints
 from warploom.passes.tile.canonicalize import canonicalize, number_ops
-from warploom.passes.tile.load_once import load_once
+from warploom.passes.tile.deduplicate_loads import deduplicate_loads
 from warploom.passes.tile.partition_ctas import partition_ctas
-from warploom.passes.tile.run_once import run_once
-from warploom.passes.tile.structure_access import structure_access
-from warploom.passes.tile.take_promises import take_promises
-from warploom.passes.warp.deal_iterations import deal_iterations
-from warploom.passes.warp.defer_sums import defer_sums
-from warploom.passes.warp.end_tiles_in_turns import end_tiles_in_turns
+from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
+from warploom.passes.tile.recover_boxes import recover_boxes
+from warploom.passes.warp.broadcast_scalars import broadcast_scalars
+from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.fuse_tasks import fuse_tasks
-from warploom.passes.warp.hand_over_stores import hand_over_stores
-from warploom.passes.warp.load_ahead import load_ahead
-from warploom.passes.warp.load_early import load_early
+from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.merge_elects import merge_elects
 from warploom.passes.warp.partition_code import partition_code
+from warploom.passes.warp.partition_copies import partition_copies
+from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
 from warploom.passes.warp.pipeline_consumer import pipeline_consumer
 from warploom.passes.warp.pipeline_wgmma import pipeline_wgmma
-from warploom.passes.warp.share_copies import share_copies
-from warploom.passes.warp.share_numbers import share_numbers
+from warploom.passes.warp.prefetch_loads import prefetch_loads
+from warploom.passes.warp.specialize_stores import specialize_stores
+from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import ClusterPlan, Knobs, Launch, Reason, Schedule
@@ -163,11 +163,11 @@ def _uniform(schedule: Schedule) -> bool:
 
 PIPELINE: tuple[Pass | Choice, ...] = (
     _canonical(Level.TILE),
-    _row(run_once, Level.TILE, _one_trip),
-    _canonical(Level.TILE, lambda f, r: r.last == "run_once"),
-    _row(structure_access, Level.TILE, _structured),
-    _row(take_promises, Level.TILE),
-    _row(load_once, Level.TILE),
+    _row(peel_single_trip_loops, Level.TILE, _one_trip),
+    _canonical(Level.TILE, lambda f, r: r.last == "peel_single_trip_loops"),
+    _row(recover_boxes, Level.TILE, _structured),
+    _row(apply_alignment_hints, Level.TILE),
+    _row(deduplicate_loads, Level.TILE),
     Pass("canonicalize", lambda f, r: canonicalize(f, None, r.target), Level.TILE, _structured),
     Choice("choose_cluster", _choose_cluster),
     Pass(
@@ -180,21 +180,21 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     Choice("choose", _choose),
     _row(partition_tasks, Level.TASK),
     _asked(partition_data, Level.TASK, lambda s: s.split.count > 1),
-    _asked(join_dots, Level.TASK, lambda s: s.joined),
-    _asked(order_numbers, Level.TASK, lambda s: any("number" in c.via for c in s.channels)),
+    _asked(fuse_dots, Level.TASK, lambda s: s.joined),
+    _asked(pipeline_scalars, Level.TASK, lambda s: any("number" in c.via for c in s.channels)),
     _row(insert_channels, Level.CHANNEL),
     _row(partition_code, Level.WARP),
     _asked(pipeline_wgmma, Level.WARP, lambda s: s.wgmma_in_flight),
-    _asked(defer_sums, Level.WARP, lambda s: s.deferred),
+    _asked(delay_row_reduction, Level.WARP, lambda s: s.deferred),
     _asked(pipeline_consumer, Level.WARP, lambda s: s.overlaps),
-    _asked(end_tiles_in_turns, Level.WARP, lambda s: s.turns),
-    _asked(deal_iterations, Level.WARP, lambda s: s.dealt),
-    _asked(hand_over_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
-    _asked(share_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
+    _asked(stagger_epilogues, Level.WARP, lambda s: s.turns),
+    _asked(ping_pong_tiles, Level.WARP, lambda s: s.dealt),
+    _asked(specialize_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
+    _asked(partition_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
     _asked(fuse_tasks, Level.WARP, _uniform),
-    _row(share_numbers, Level.WARP),
-    _asked(load_early, Level.WARP, lambda s: s.early),
-    _asked(load_ahead, Level.WARP, lambda s: s.ahead),
+    _row(broadcast_scalars, Level.WARP),
+    _asked(hoist_loads, Level.WARP, lambda s: s.early),
+    _asked(prefetch_loads, Level.WARP, lambda s: s.ahead),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _row(assign_layouts, Level.WARP),

@@ -351,7 +351,7 @@ def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View
     """A strided array: operands are base, then rank extents, then rank strides (i64, in elements).
 
     `divisible`: for base (bytes) and each stride (elements), the power of two known to divide it.
-    A descriptor of the user's and a pointer tile recovered by structure_access both become this.
+    A descriptor of the user's and a pointer tile recovered by recover_boxes both become this.
     """
     require(isinstance(base, Pointer), f"a view's base is a pointer, got {base}", "not-a-pointer")
     assert isinstance(base, Pointer)

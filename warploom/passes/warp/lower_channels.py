@@ -288,7 +288,7 @@ def fill(
     replicas: int,
 ) -> None:
     """From acquire to commit.  elected: one thread runs this already.  replicas: so many are going to
-    share the copies (share_copies)."""
+    share the copies (partition_copies)."""
 
     def wait(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")

@@ -2,7 +2,7 @@
 
 Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
 wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
-and stores by select_instructions.  Afterwards pipeline_wgmma, and for uniform kernels share_copies and
+and stores by select_instructions.  Afterwards pipeline_wgmma, and for uniform kernels partition_copies and
 fuse_tasks.
 
 before:  one sequential function with the communication ops
@@ -27,7 +27,7 @@ from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes.warp import lower_channels, lower_numbers, select_instructions, sit_out
+from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, sit_out
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import Target
@@ -73,7 +73,7 @@ class _Partition:
         self.rings = lower_channels.declare(
             self.func, self.schedule, self.target, self.structure, self.top
         )
-        self.numbers = lower_numbers.declare(self.schedule, self.structure, self.top)
+        self.numbers = lower_scalars.declare(self.schedule, self.structure, self.top)
         plans = self.schedule.tasks
         regions = tuple(self.region(plan, common) for plan in plans)
         b = self.top
@@ -294,18 +294,18 @@ class _Writer:
         replica = maker(test.operands[0]) if test is not None and test.kind is arith.eq else None
         return replica is not None and replica.kind is task.replica_id
 
-    def number(self, o: Op, ring: lower_numbers.NumberRing, b: Builder) -> None:
+    def number(self, o: Op, ring: lower_scalars.NumberRing, b: Builder) -> None:
         """What a consumer does to a ring of numbers; whoever put the number knows it."""
         slot = self.get(o.operands[1])
         if o.kind is task.consumer_wait:
-            lower_numbers.wait(b, ring, slot, self.get(o.operands[2]))
+            lower_scalars.wait(b, ring, slot, self.get(o.operands[2]))
         elif o.kind is task.consumer_release:
-            lower_numbers.release(b, ring, slot)
+            lower_scalars.release(b, ring, slot)
         else:
             users = self.shared.structure.users[o.operands[0]]
             (put,) = (u for u in users if u.kind is task.put)
             known = self.get(put.operands[2]) if self.runs(put) else None
-            self.env[o.result] = known or lower_numbers.take(b, ring, slot, o.result.hint)
+            self.env[o.result] = known or lower_scalars.take(b, ring, slot, o.result.hint)
 
     def copy(self, o: Op, b: Builder) -> None:
         operands = tuple(self.get(v) for v in o.operands)
@@ -339,7 +339,7 @@ class _Writer:
         if acquire.operands[0] in self.shared.numbers:
             (number,) = (self.get(o.operands[2]) for o in unit if o.kind is task.put)
             numbers = self.shared.numbers[acquire.operands[0]]
-            lower_numbers.put(b, numbers, slot, phase, number, self.elected)
+            lower_scalars.put(b, numbers, slot, phase, number, self.elected)
             return
         ring = self.shared.rings[acquire.operands[0]]
         sources = [lower_channels.Source()] * len(ring.items)

@@ -1,4 +1,5 @@
-"""A loop that a group leaves early, and what it still owes the others (part of partition_code).
+"""Skips iterations that cannot affect a group's output, and does what the group still owes the others in them
+(part of partition_code).
 
 before:  for j in lo … hi:                    after:  for j in lo … end:  as before
            wait full k;  s = q·k;  …                  for j in following … hi:

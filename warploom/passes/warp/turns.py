@@ -1,5 +1,6 @@
-"""A turn that consumer groups pass on: who has it does what the others wait for.  The part that
-pipeline_consumer (to issue dots) and end_tiles_in_turns (to finish tiles) have in common.
+"""Ping-pong between consumer warp groups by named barriers: one does what the others wait for, then passes
+it on.  The part that pipeline_consumer (to issue dots) and stagger_epilogues (to finish tiles) have in
+common.
 
 Group g waits at named barrier first + g, and arrives at the next group's when it passes the turn on.  Group 0
 begins: the last group passes the turn on once, before all else.

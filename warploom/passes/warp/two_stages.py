@@ -1,4 +1,4 @@
-"""A loop in two stages: stage 0 of one iteration runs in a turn with stage 1 of the iteration before.
+"""A loop in two stages: stage 0 of one iteration runs together with stage 1 of the iteration before.
 
     before:  for i in lo … hi:      after:  if lo < hi:
                a(i)                           a(first)

@@ -1,8 +1,8 @@
 """Brings a function into the form that analyses expect: constants folded, nothing computed twice or in vain.
 
-Order: first after the frontend, and again after structure_access, which leaves the pointer arithmetic behind
+Order: first after the frontend, and again after recover_boxes, which leaves the pointer arithmetic behind
 that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
-that structure_access makes do.  Dots of too few rows are turned (turned.py); tiles
+that recover_boxes makes do.  Dots of too few rows are turned (turned.py); tiles
 that loops pass on and that differ by a number are passed on as that number (shifted.py).
 `number_ops` then gives the ids that a schedule names.
 

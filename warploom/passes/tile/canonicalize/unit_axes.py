@@ -151,7 +151,7 @@ def _elementwise(o: Op, b: Builder, made: Made) -> Replacement:
 
 def _smaller(v: Value, made: Made) -> Value | None:
     """The tile of two or more axes that v is with more axes, all of size 1.  (Below that, index arithmetic
-    stays as it is written: structure_access reads it.)"""
+    stays as it is written: recover_boxes reads it.)"""
     o = made(v)
     if o is None or o.kind not in (tile.reshape, tile.expand_dims) or _layout(v) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Dots that multiply the same left operand become one wider dot.
+"""Horizontal fusion: dots that multiply the same left operand become one wider dot.
 
 Order: after partition_data, which cuts each dot's tiles; before insert_channels, which finds the right
 operands as parts of one item.  `Schedule.joined` names the dots of each.
@@ -29,7 +29,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def join_dots(func: Func, schedule: Schedule, target: Target) -> Func:
+def fuse_dots(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     dots = {o.id: o for o in walk(func.body) if o.kind is tile.dot}
     for ids in schedule.joined:

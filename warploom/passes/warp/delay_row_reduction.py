@@ -1,4 +1,4 @@
-"""Row sums that a loop only adds up cross lanes once, behind the loop.
+"""Delays the reduction across lanes of row sums that a loop only accumulates until after the loop.
 
 Order: before pipeline_consumer.  Which sums is the schedule's decision (`Schedule.deferred`, ids of reduces).
 
@@ -33,7 +33,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def defer_sums(func: Func, schedule: Schedule, target: Target) -> Func:
+def delay_row_reduction(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.deferred)
     made = definitions(func.body)

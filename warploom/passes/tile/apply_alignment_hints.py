@@ -1,6 +1,6 @@
-"""What the user promises of pointers (`multiple_of`) becomes what loads and stores may move at once.
+"""Alignment hints (`multiple_of`) become the width of vectors that loads and stores may move.
 
-Order: after structure_access, since a box says by itself what divides its rows; before a schedule is chosen,
+Order: after recover_boxes, since a box says by itself what divides its rows; before a schedule is chosen,
 which asks what cp.async can copy.
 
 before:  multiple_of(%pointers) {by=(16, 16)}        after:  %x = load(%pointers) {run=(1, 8)}
@@ -19,7 +19,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def take_promises(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def apply_alignment_hints(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     if not any(o.kind is tile.multiple_of for o in walk(func.body)):
         return func

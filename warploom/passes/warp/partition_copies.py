@@ -1,4 +1,4 @@
-"""Uniform kernels of several replicas: each replica fills its part of every slot.
+"""Cooperative copies: in uniform kernels of several replicas each replica fills its part of every slot.
 
 Order: after partition_code, whose inline task fills slots whole; before fuse_tasks puts that task's code
 into the main task, which all replicas run.
@@ -37,7 +37,7 @@ from warploom.target import Target
 _PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}  # which operand says where a copy goes
 
 
-def share_copies(func: Func, schedule: Schedule, target: Target) -> Func:
+def partition_copies(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     count = schedule.tasks[0].replicas
     *before, tasks, end = func.body.ops

@@ -1,4 +1,5 @@
-"""Places what claims a number early, and what needs the number late: its way passes under the work between.
+"""Software-pipelines the dynamic tile scheduler: hoists the atomic that fetches the next tile's index, and
+sinks its first use, so that the work between hides its latency.
 
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
 
@@ -25,7 +26,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def order_numbers(func: Func, schedule: Schedule, target: Target) -> Func:
+def pipeline_scalars(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     crossing = {i for c in schedule.channels if "number" in c.via for i in c.items}
     items = {i for c in schedule.channels for i in c.all_items} - crossing

@@ -1,4 +1,4 @@
-"""take_promises: what tl.multiple_of says of pointers becomes runs of loads; and whom nobody believes."""
+"""apply_alignment_hints: what tl.multiple_of says of pointers becomes runs of loads; and whom nobody believes."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from warploom.ir.core import Fact, Func, walk
 from warploom.ir.ops import tile
 from warploom.ir.types import Tile, f16
 from warploom.ir.verify import verify
+from warploom.passes.tile.apply_alignment_hints import apply_alignment_hints
 from warploom.passes.tile.canonicalize import canonicalize
-from warploom.passes.tile.take_promises import take_promises
 from warploom.sim import oracle
 from warploom.sim.report import SimError
 from warploom.target import SM_90A
@@ -47,10 +47,10 @@ def taken(how: str, by: int) -> tuple[Func, tuple[int, ...]]:
     x, at = np.zeros(0, np.float16), np.zeros(0, np.int32)
     func = trace(rows, x, at, x, BY=by, HOW=how)
     func = canonicalize(func.with_(attrs={**func.attrs, "facts": (Fact(16),) * 3}), None, SM_90A)
-    out = take_promises(func, None, SM_90A)
+    out = apply_alignment_hints(func, None, SM_90A)
     verify(out)
     assert not any(o.kind is tile.multiple_of for o in walk(out.body))
-    assert take_promises(out, None, SM_90A) == out
+    assert apply_alignment_hints(out, None, SM_90A) == out
     loads = [o for o in walk(out.body) if o.kind is tile.load and o.results]
     (run,) = {tuple(o.attrs.get("run", ())) for o in loads if o.result.type == Tile((4, 32), f16)}
     return func, run

@@ -1,4 +1,4 @@
-"""Rings of numbers as shared memory and mbarriers: the part of partition_code that knows them.
+"""Rings of scalars as shared memory and mbarriers: the part of partition_code that knows them.
 
     producer_acquire   mbarrier_wait(empty[slot], phase ^ 1), all three by one thread
     put                shared_put(numbers[slot])

@@ -1,6 +1,6 @@
-"""Loops that the launch is known to run exactly once are no loops.
+"""Peels loops that the launch is known to run exactly once: their body remains.
 
-Order: after canonicalize, which makes equal bounds one value; before structure_access.  Only in the variant
+Order: after canonicalize, which makes equal bounds one value; before recover_boxes.  Only in the variant
 for such launches (`Launch.short`); which loops: analysis/single_trip.py.
 
 before:  for %i in 0 … %n step 4096, carrying %s from %zero:  …; yield(%t)          after:  … with %i = 0
@@ -15,7 +15,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def run_once(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def peel_single_trip_loops(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     once = {o.id for o in loops(func, target)}
 

@@ -1,4 +1,4 @@
-"""Deals a loop's iterations out to the consumer's groups: each takes a tile of its own, in turn.
+"""Ping-pong over tiles: consumer warp groups process alternate iterations of a loop over output tiles.
 
 Order: after pipeline_consumer; every loop of the consumer has its final form.
 
@@ -41,7 +41,7 @@ from warploom.target import Target
 Moved = Callable[[Builder, Value, Values], Values]
 
 
-def deal_iterations(func: Func, schedule: Schedule, target: Target) -> Func:
+def ping_pong_tiles(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     ops = tuple(
         _tasks(o, schedule.dealt, schedule.tasks[0].name) if o.kind is task.tasks else o
@@ -64,7 +64,7 @@ def _tasks(o: Op, loop: str, consumer: str) -> Op:
             ops.append(x)
     if not turns.used:
         raise InternalError(
-            f"deal_iterations: the consumer has no loop {loop} that waits for slots"
+            f"ping_pong_tiles: the consumer has no loop {loop} that waits for slots"
         )
     regions[at] = turns.begin(Region((), tuple(ops)))
     return o.with_(regions=tuple(regions))

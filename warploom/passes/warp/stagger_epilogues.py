@@ -1,4 +1,4 @@
-"""Consumer groups finish their tiles one after the other.
+"""Staggers the epilogues of consumer groups: one group's runs under the other's products.
 
 Order: after pipeline_wgmma and pipeline_consumer.  `Schedule.turns` names the main loops before these ends.
 
@@ -27,7 +27,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def end_tiles_in_turns(func: Func, schedule: Schedule, target: Target) -> Func:
+def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     left = {p.loop for p in schedule.idle}
     loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.turns)

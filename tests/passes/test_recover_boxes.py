@@ -1,4 +1,4 @@
-"""structure_access: the boxes it finds, and that the program computes what it computed before."""
+"""recover_boxes: the boxes it finds, and that the program computes what it computed before."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from warploom.ir.core import Fact, Func, Op, walk
 from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
-from warploom.passes.tile.structure_access import structure_access
+from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.sim import oracle
 from warploom.target import SM_90A
 
@@ -31,7 +31,7 @@ def views(func: Func) -> list[Op]:
 
 
 def structured(func: Func) -> Func:
-    out = structure_access(func, None, SM_90A)
+    out = recover_boxes(func, None, SM_90A)
     verify(out)
     return out
 

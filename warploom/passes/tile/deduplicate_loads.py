@@ -1,7 +1,7 @@
-"""Elements that neighbours of a tile share are loaded once: a weight of every channel for all of its pixels.
+"""Loads an element that neighbours in a tile share once: the weight of a channel for all of its pixels.
 
-Order: after structure_access and take_promises (what is a box, or moves in runs, is none of this); before a
-schedule is chosen.
+Order: after recover_boxes and apply_alignment_hints (what is a box, or moves in runs, is none of this);
+before a schedule is chosen.
 
 before:  %c = idiv(%at, splat(%pixels)) : tile<1024xi32>         where 16 divides %pixels, as %at's first
          %x = load(addptr(splat(%w), %c), %mask) : tile<1024xf32>
@@ -30,7 +30,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def load_once(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def deduplicate_loads(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     runs = Runs(Accesses(func, Structure(func.body), target))
     made = definitions(func.body)

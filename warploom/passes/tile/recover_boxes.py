@@ -940,7 +940,7 @@ def _dtype(v: Value) -> DType:
     return v.type.dtype
 
 
-def structure_access(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def recover_boxes(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     assert func.level is Level.TILE
     an = _Analysis(func)

@@ -1,6 +1,6 @@
-"""Loads of a kernel without dots are issued in front of what their threads wait for first.
+"""Hoists loads of a kernel without dots before the first op that makes their threads wait.
 
-Order: before load_ahead, at WARP.  Which loads is the schedule's decision (`Schedule.early`, ids).
+Order: before prefetch_loads, at WARP.  Which loads is the schedule's decision (`Schedule.early`, ids).
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %s = reduce(%x)                        %w = load_box(%u, …)
@@ -23,7 +23,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def load_early(func: Func, schedule: Schedule, target: Target) -> Func:
+def hoist_loads(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.early)
     return func.with_(body=_region(func.body, wanted))

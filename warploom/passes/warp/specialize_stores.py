@@ -1,7 +1,7 @@
-"""Hands the stores of a loop over tiles to a task of their own: who computes a tile neither issues its store
-nor waits for it.
+"""Epilogue warp: a task of its own issues the TMA stores of a loop over tiles and waits for them, so that who
+computes a tile does neither.
 
-Order: after deal_iterations; the loop over tiles has its final form.
+Order: after ping_pong_tiles; the loop over tiles has its final form.
 
 before (a chunk, in the consumer's loop):      after, in the consumer:
   shared_store(%staging, %chunk)                 mbarrier_wait(%free, …)
@@ -35,7 +35,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def hand_over_stores(func: Func, schedule: Schedule, target: Target) -> Func:
+def specialize_stores(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     names = [f"store_{s.op.replace('/', '_')}" for s in schedule.stores if s.by_task]
     top = Builder()
@@ -81,7 +81,7 @@ def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:
         (x for x in region.ops if x.kind is control.for_ and _spans(x.regions[0], places[0])), None
     )
     if loop is None:
-        raise InternalError("hand_over_stores: the consumer has no loop over tiles that stores")
+        raise InternalError("specialize_stores: the consumer has no loop over tiles that stores")
     allocs = (hopper.shared_alloc, hopper.mbarrier_alloc)
     names_taken = {x.attrs["name"] for x in top.ops if x.kind in allocs}
     stores = [_declare(loop.regions[0], x, consumer.warps, names_taken, top) for x in places]
@@ -107,7 +107,7 @@ def _spans(body: Region, place: Value) -> range | None:
 def _declare(body: Region, place: Value, warps: int, names: set[str], top: Builder) -> _Store:
     span = _spans(body, place)
     if span is None or not isinstance(place.type, Shared):
-        raise InternalError("hand_over_stores: a store outside of the loop over tiles")
+        raise InternalError("specialize_stores: a store outside of the loop over tiles")
     chunks = tuple(
         x for i in span for x in walk(Region((), (body.ops[i],))) if x.kind is hopper.tma_store
     )

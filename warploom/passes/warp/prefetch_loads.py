@@ -1,5 +1,4 @@
-"""Loads of a loop without dots are issued some iterations before their elements are used; these wait in
-registers.
+"""Prefetches into registers: loads of a loop without dots are issued some iterations ahead of their use.
 
 Order: before layouts are given, behind everything that makes loops at WARP.  Which loads, and how far ahead,
 is the schedule's decision (`Schedule.ahead`, ids of loops and loads).
@@ -42,7 +41,7 @@ Rows = list[Values]  # of each slot the elements of each load
 Bounds = tuple[Value, Value, Value]
 
 
-def load_ahead(func: Func, schedule: Schedule, target: Target) -> Func:
+def prefetch_loads(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     plans = {p.loop: p for p in schedule.ahead}
     return func.with_(body=_region(func.body, plans))
@@ -71,7 +70,9 @@ class _Loop:
         self.loads = [x for x in self.body.ops if x.id in plan.loads]
         place = place_of(self.body, [v for x in self.loads for v in x.operands])
         if place is None:
-            raise InternalError(f"load_ahead: loads of {o.id} follow from what the loop carries")
+            raise InternalError(
+                f"prefetch_loads: loads of {o.id} follow from what the loop carries"
+            )
         self.place = place
         self.slots = self.n + 1 if self.n > 1 else 1
 

@@ -1,4 +1,4 @@
-"""A number that one thread gets from memory becomes known to all threads of its task.
+"""Broadcasts a scalar that one thread gets from memory to all threads of its task.
 
 Order: at WARP, after fuse_tasks; a producer that is one elected thread, or a lone warp with an atomic, needs
 none of it.
@@ -21,12 +21,12 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, hopper, task, tile
 from warploom.ir.types import Scalar, i32
-from warploom.passes.warp.lower_numbers import as_stored
+from warploom.passes.warp.lower_scalars import as_stored
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 
-def share_numbers(func: Func, schedule: Schedule, target: Target) -> Func:
+def broadcast_scalars(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     top: list[Op] = []
     ops: list[Op] = []
