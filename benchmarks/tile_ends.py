@@ -4,7 +4,7 @@
 
 C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without, with
 as many slots, alternating, in bursts (`benchmarks/measure.py`), in TFLOP/s.  This is what
-schedule/tile_ends.py's LONG stands on.
+schedule/epilogues.py's LONG stands on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.cases import Attention, Case, Dual, Fp8, Gemm
 from benchmarks.data import E4M3_MAX, NUMPY, Paper, make_data
-from warploom.passes.placed.stamp import stamp
+from warploom.passes.placed.instrument import instrument
 from warploom.runtime.measure import Recording, compare, record
 from warploom.timeline.compare import Comparison
 
@@ -146,7 +146,7 @@ def load(folder: Path, name: str) -> tuple[Comparison, dict[str, Any]]:
     """A recorded case with today's prediction, and what was measured beside."""
     facts = json.loads((folder / "records.json").read_text())[name]
     kernel, given, grid = TRACED[name].launch()
-    func, sites = stamp(kernel.placed)
+    func, sites = instrument(kernel.placed)
     with np.load(folder / f"{name}.npz") as data:
         ctas = 1 + max(int(key.partition(".")[0]) for key in data.files)
         agents = len(data.files) // ctas

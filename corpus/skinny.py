@@ -1,4 +1,4 @@
-"""Products with few rows: their dots are made as their transposes (warploom/passes/tile/canonicalize/turned.py)."""
+"""Products with few rows: their dots are made as their transposes (warploom/passes/tile/canonicalize/transpose_dots.py)."""
 
 from __future__ import annotations
 

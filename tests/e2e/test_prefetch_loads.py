@@ -13,7 +13,7 @@ from tests.e2e import road
 from warploom.ir.core import walk
 from warploom.ir.ops import control, task, tile
 from warploom.runtime.compiled import CompiledKernel
-from warploom.schedule.ahead import BUDGET
+from warploom.schedule.prefetch import BUDGET
 
 ROWS = 8  # of the arrays; programs begin at `start`, so some have no iteration
 

@@ -22,7 +22,7 @@ from warploom.ir.verify import verify
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.explicit.gemm import Gemm
 from warploom.kernels.gemm import gemm_pointers
-from warploom.passes.placed.stamp import CAPACITY, stamp
+from warploom.passes.placed.instrument import CAPACITY, instrument
 from warploom.runtime import launch, measure
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.sim.machine import simulate
@@ -96,7 +96,7 @@ def test_records_of_the_simulators_clock_give_the_simulators_stalls(
     case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, arguments, grid = case()
-    func, sites = stamp(kernel.placed)
+    func, sites = instrument(kernel.placed)
     verify(func)
     clock = Clock(monkeypatch, start=0xFFFFFFFF - 1000)  # it wraps on the way
     report = simulated(func, arguments, grid)
@@ -143,7 +143,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, kernel: Any, full: bool = False) -
     """The driver with the records of a simulated launch."""
     with monkeypatch.context() as patch:
         clock = Clock(patch)
-        func, _ = stamp(kernel.placed)
+        func, _ = instrument(kernel.placed)
         simulated(func, _arguments()[2])
     gpu = Recording(clock.records(func)[0], full)
     for module in (launch, measure):
@@ -186,7 +186,7 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stamps_cost_no_spill_and_no_shared_memory(variant: str) -> None:
     kernel = compiled(variant)
-    func, sites = stamp(kernel.placed)
+    func, sites = instrument(kernel.placed)
     emitted = emit(func, TARGET)
     built = compile_cuda(emitted.source, name=emitted.name, target=TARGET)
     assert built.problems() == ()
@@ -200,7 +200,7 @@ def test_the_stamped_program_is_the_same_program() -> None:
     from warploom.ir.rewrite import rewrite
 
     placed = compiled("specialized").placed
-    func, _ = stamp(placed)
+    func, _ = instrument(placed)
     bare = rewrite(func, lambda o, b: () if o.kind is hopper.stamp else None)
     kept = {k: v for k, v in bare.attrs.items() if k != "facts"}
     body = bare.body.__class__(placed.params, bare.body.ops)

@@ -12,7 +12,7 @@ from benchmarks import timelines
 from benchmarks.cases import Gemm
 from benchmarks.timelines import BEGIN, END, TRACED, Traced
 from tests.unit.test_measured import Clock, simulated
-from warploom.passes.placed.stamp import stamp
+from warploom.passes.placed.instrument import instrument
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeline.md"
 
@@ -25,7 +25,7 @@ def test_records_become_figures_data_and_a_page(
     traced = Traced("a product", peer, Gemm(512, 1024, 256), 4000.0)
     monkeypatch.setattr(timelines, "TRACED", {"one": traced})
     kernel, given, grid = traced.launch()
-    func, _ = stamp(kernel.placed)
+    func, _ = instrument(kernel.placed)
     clock = Clock(monkeypatch)
     simulated(func, given, grid)
     rows = {f"{c}.{i}": r for c, cta in enumerate(clock.records(func)) for i, r in enumerate(cta)}

@@ -1,7 +1,7 @@
 """Boxes of views: from and to global memory by ordinary accesses, and by cp.async.
 
 Copies, which need no tile, are a loop: unrolled, their rows' addresses would be kept across the loop around
-it.  Rows that begin inside units of 16 bytes: lower_units.py.
+it.  Rows that begin inside units of 16 bytes: lower_vectors.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing
-from warploom.codegen.lower_units import load_shifted
+from warploom.codegen.lower_vectors import load_shifted
 from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind

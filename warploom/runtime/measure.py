@@ -1,6 +1,6 @@
 """Measured timelines: a kernel launched with clock stamps, beside what the simulator predicts of it.
 
-The stamped kernel is the same PLACED function with stamps (passes/placed/stamp.py) and two parameters
+The stamped kernel is the same PLACED function with stamps (passes/placed/instrument.py) and two parameters
 more.  It and the plain kernel take turns for a while, which warms the GPU up and says what stamps cost;
 then the records are cleared and one more launch fills them.
 """
@@ -21,7 +21,7 @@ from warploom.errors import LaunchError
 from warploom.ir.core import Func
 from warploom.ir.cost import SM_90A
 from warploom.ir.ops import task
-from warploom.passes.placed.stamp import CAPACITY, Site, relieved, stamp
+from warploom.passes.placed.instrument import CAPACITY, Site, instrument, relieved
 from warploom.runtime.args import CPU, Field, fields_of
 from warploom.runtime.cache import default_cache
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
@@ -124,7 +124,7 @@ def _record(
     from warploom.runtime.compiled import build
 
     gpu = driver()
-    func, sites = stamp(kernel.placed, CAPACITY, inside)
+    func, sites = instrument(kernel.placed, CAPACITY, inside)
     tried = [f for f in (func, relieved(func)) if f is not None]
     builds = (
         build(kernel.request, replace(kernel.lowered, placed=f), default_cache()) for f in tried

@@ -1,7 +1,7 @@
 """What the task of the dots does with them: which become one, how sums are promoted, which iterations
 overlap, where groups take turns.
 
-Asks joining, overlap, tile_ends and linear, and records what they say.
+Asks dot_fusion, overlap, epilogues and carried_sums, and records what they say.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from warploom.analysis import carried_sums, dot_fusion, idle_iterations, loop_ov
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule import overlap, rings, tile_ends
-from warploom.schedule.division import Division, piece_counts
+from warploom.schedule import epilogues, overlap, rings
+from warploom.schedule.consumer_partition import ConsumerPartition, piece_counts
+from warploom.schedule.context import Context, named
 from warploom.schedule.model import (
     ChannelPlan,
     IdlePlan,
@@ -26,50 +27,51 @@ from warploom.schedule.model import (
 )
 from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP
 from warploom.schedule.roles import Roles
-from warploom.schedule.subject import Subject, named
 
 
 def joins(
-    subject: Subject, roles: Roles, division: Division, vias: dict[Op, str]
+    context: Context, roles: Roles, partition: ConsumerPartition, vias: dict[Op, str]
 ) -> dot_fusion.Joins:
     """Dots that multiply the same left operand, as one."""
-    groups = roles.warp_groups(division.replicas)
-    most = subject.target.wgmma_max_n
-    if groups > 1:  # what one instruction may take of the registers: see Division.why_cramped
-        entry = subject.target.entry_registers(groups * WARP_GROUP)
+    groups = roles.warp_groups(partition.replicas)
+    most = context.target.wgmma_max_n
+    if (
+        groups > 1
+    ):  # what one instruction may take of the registers: see ConsumerPartition.why_cramped
+        entry = context.target.entry_registers(groups * WARP_GROUP)
         most = min(most, 2 * (entry - INSTRUCTION_RESERVE))
 
     def columns(dot: Op) -> int:
-        return shape_of(dot.result.type)[1] if division.parts(dot)[1] == 1 else 0
+        return shape_of(dot.result.type)[1] if partition.parts(dot)[1] == 1 else 0
 
     def way(o: Op) -> object:  # what a transposer makes of them lies in rings of their own
         via = None if o in roles.relays else vias.get(o)
-        return None if via is None else (via, rings.slot_layout(subject.accesses, o))
+        return None if via is None else (via, rings.slot_layout(context.accesses, o))
 
-    found = dot_fusion.find(subject.structure, way, columns, most)
+    found = dot_fusion.find(context.structure, way, columns, most)
     for g in found.groups:
         n = sum(map(columns, g))
-        subject.because(
+        context.because(
             g[-1].id,
             f"one product of {n} columns with {named(list(g[:-1]))}",
             "they multiply the same tile; the right operands lie side by side in a slot",
         )
     for o, why in found.refused:
-        subject.because(o.id, "a product of its own", why)
+        context.because(o.id, "a product of its own", why)
     return found
 
 
 def promotions(
-    subject: Subject, division: Division, joins: dot_fusion.Joins, registers: int
+    context: Context, partition: ConsumerPartition, joins: dot_fusion.Joins, registers: int
 ) -> tuple[PromotionPlan, ...]:
     """How the promoting dots add up their partial sums, dots that become one as one.  registers: that a
     thread of the consumer has."""
-    rest = division.need - division.partial(division.pieces)
+    rest = partition.need - partition.partial(partition.pieces)
     plans = []
-    for o in (o for o in subject.dots if o.attrs.get("max_imprecise")):
+    for o in (o for o in context.dots if o.attrs.get("max_imprecise")):
         group = next((g for g in joins.groups if o in g), (o,))
         rows, columns = (
-            n // parts for n, parts in zip(shape_of(o.result.type), division.parts(o), strict=True)
+            n // parts for n, parts in zip(shape_of(o.result.type), partition.parts(o), strict=True)
         )
         counts = piece_counts([columns * len(group)])
         fits = (
@@ -78,14 +80,14 @@ def promotions(
         at_once = columns * len(group) // next(fits, counts[-1])
         plans.append(PromotionPlan(o.id, at_once))
         said = f"promoted each {o.attrs['max_imprecise']} of K, {at_once} columns at a time"
-        subject.because(o.id, said, "a partial sum and the total fit the registers")
+        context.because(o.id, said, "a partial sum and the total fit the registers")
     return tuple(plans)
 
 
 def overlaps(
-    subject: Subject,
+    context: Context,
     roles: Roles,
-    division: Division,
+    partition: ConsumerPartition,
     consumer: TaskPlan,
     channels: tuple[ChannelPlan, ...],
 ) -> tuple[OverlapPlan, ...]:
@@ -93,41 +95,41 @@ def overlaps(
     why = "no loop has a dot that waits for another one of the same iteration"
     if not roles.specialized:
         why = "the kernel is uniform"
-    elif division.dealt:
+    elif partition.dealt:
         why = "each group has tiles of its own"
     else:
-        found = _overlapping_loops(subject, roles, consumer, channels)
+        found = _overlapping_loops(context, roles, consumer, channels)
         if found is not None:
             return found
-    knobs = subject.knobs
+    knobs = context.knobs
     if (knobs.consumer_stages or 0) > 1 or knobs.ping_pong is True:
-        subject.unmet(subject.dots[0], "iterations don't overlap", why)
+        context.unmet(context.dots[0], "iterations don't overlap", why)
     return ()
 
 
 def _overlapping_loops(
-    subject: Subject, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
+    context: Context, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
 ) -> tuple[OverlapPlan, ...] | None:
     """None where there is no loop that could be asked."""
     threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
-    registers = consumer.registers or subject.target.entry_registers(threads)
+    registers = consumer.registers or context.target.entry_registers(threads)
     chosen, reasons = overlap.plans(
-        subject.structure,
-        subject.knobs,
-        overlap.Groups(consumer.replicas, registers - subject.room.consumer),
+        context.structure,
+        context.knobs,
+        overlap.Groups(consumer.replicas, registers - context.room.consumer),
         roles.mine,
-        _in_place(subject, roles.loads),
-        lambda found: _cramped(subject, channels, found),
+        _in_place(context, roles.loads),
+        lambda found: _cramped(context, channels, found),
     )
-    subject.tell(reasons)
+    context.tell(reasons)
     return tuple(chosen) if reasons else None
 
 
 def _cramped(
-    subject: Subject, channels: tuple[ChannelPlan, ...], found: loop_overlap.Overlap
+    context: Context, channels: tuple[ChannelPlan, ...], found: loop_overlap.Overlap
 ) -> str:
     """Why a loop can't overlap: dots of an iteration and of the next one read a ring of one slot."""
-    structure = subject.structure
+    structure = context.structure
     named_loads = {o.id: o for o in structure.ops if o.id}
     for c in (c for c in channels if c.depth < 2):
         items = [
@@ -141,26 +143,26 @@ def _cramped(
     return ""
 
 
-def overlapping(subject: Subject, roles: Roles) -> bool:
+def overlapping(context: Context, roles: Roles) -> bool:
     """Are iterations of some loop of the consumer to overlap, if there are registers?"""
-    if subject.knobs.consumer_stages == 1 or subject.knobs.num_ctas > 1:
+    if context.knobs.consumer_stages == 1 or context.knobs.num_ctas > 1:
         return False
-    loops = (o for o in subject.structure.ops if o.kind is control.for_ and roles.mine(o))
-    found = (loop_overlap.find(o, roles.mine, _in_place(subject, roles.loads)) for o in loops)
+    loops = (o for o in context.structure.ops if o.kind is control.for_ and roles.mine(o))
+    found = (loop_overlap.find(o, roles.mine, _in_place(context, roles.loads)) for o in loops)
     return any(x is not None and not x.why_not for x in found)
 
 
-def deferred(subject: Subject, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
+def deferred(context: Context, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
     """Row sums that cross lanes behind their loop."""
     loops = {p.loop for p in overlaps}
     found = [
         o
-        for p in subject.ops
+        for p in context.ops
         if p.id in loops
-        for o in carried_sums.deferrable(p, subject.from_dot)
+        for o in carried_sums.deferrable(p, context.from_dot)
     ]
     for o in found:
-        subject.because(
+        context.because(
             o.id,
             "its lanes are added up behind the loop",
             "the loop only scales the sum and adds to it",
@@ -168,40 +170,40 @@ def deferred(subject: Subject, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, 
     return tuple(o.id for o in found)
 
 
-def idles(subject: Subject, roles: Roles, division: Division) -> tuple[IdlePlan, ...]:
+def idles(context: Context, roles: Roles, partition: ConsumerPartition) -> tuple[IdlePlan, ...]:
     """Loops that a group may leave before their end: where that is asked for, as long as it has not run on
     a GPU."""
-    if not subject.knobs.sit_out:
+    if not context.knobs.sit_out:
         return ()
-    if division.axis is None:
+    if partition.axis is None:
         why = "groups don't share a tile"
-        subject.unmet(subject.dots[0], "every group stays to its loop's end, against sit_out", why)
+        context.unmet(context.dots[0], "every group stays to its loop's end, against sit_out", why)
         return ()
     found = []
-    for o in subject.ops:
+    for o in context.ops:
         dots = any(x.kind is tile.dot for r in o.regions for x in r.ops)
         if o.kind is control.for_ and roles.mine(o) and dots:
-            found.append(_idle(subject, roles, division, o))
+            found.append(_idle(context, roles, partition, o))
     return tuple(p for p in found if p.stores or p.mask)
 
 
-def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdlePlan:
+def _idle(context: Context, roles: Roles, partition: ConsumerPartition, loop: Op) -> IdlePlan:
     """Why a group may leave a loop, as a plan; it may be empty."""
     plan = IdlePlan(loop.id)
-    masks = subject.knobs.sit_out == "masked"
+    masks = context.knobs.sit_out == "masked"
 
     def stays(used: idle_iterations.UsedError, wanted: bool) -> None:
         if wanted:
-            subject.unmet(loop, "every group stays to its end, against sit_out", str(used))
+            context.unmet(loop, "every group stays to its end, against sit_out", str(used))
         else:
-            subject.because(loop.id, "every group stays to its end", str(used))
+            context.because(loop.id, "every group stays to its end", str(used))
 
     try:
-        _check_channels(subject, roles, loop)
-        cut, _ = division.cut
-        stores = idle_iterations.dropping(subject.accesses, loop, cut.get, roles.mine)
+        _check_channels(context, roles, loop)
+        cut, _ = partition.cut
+        stores = idle_iterations.dropping(context.accesses, loop, cut.get, roles.mine)
         plan = replace(plan, stores=tuple((o.id, cut[o.operands[1]]) for o in stores))
-        subject.because(
+        context.because(
             loop.id,
             "a group leaves it where its part of a tile lies behind the end of what is stored",
             f"all that it computes goes to {named(list(stores))}",
@@ -211,11 +213,11 @@ def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdleP
     if not masks:
         return plan
     try:
-        _check_channels(subject, roles, loop)
-        mask = idle_iterations.masked(subject.structure, loop, roles.mine)
+        _check_channels(context, roles, loop)
+        mask = idle_iterations.masked(context.structure, loop, roles.mine)
         branch = mask.branch.id if mask.branch is not None else ""
         plan = replace(plan, mask=mask.select.id, branch=branch, positive=mask.positive)
-        subject.because(
+        context.because(
             loop.id,
             "a group leaves it where its part of the mask lets nothing more through",
             f"what {mask.select.id} then gives changes nothing, if numbers are finite",
@@ -225,24 +227,24 @@ def _idle(subject: Subject, roles: Roles, division: Division, loop: Op) -> IdleP
     return plan
 
 
-def _check_channels(subject: Subject, roles: Roles, loop: Op) -> None:
+def _check_channels(context: Context, roles: Roles, loop: Op) -> None:
     """Raises UsedError where what comes in a loop is not taken in its own block."""
 
     def inside(o: Op | None) -> bool:
-        return o is not None and loop in subject.structure.enclosing(o)
+        return o is not None and loop in context.structure.enclosing(o)
 
-    if subject.knobs.num_ctas > 1:
+    if context.knobs.num_ctas > 1:
         raise idle_iterations.UsedError("in clusters, groups don't leave loops yet")
-    if any(inside(o) and subject.structure.parent[o] is not loop for o in roles.loads):
+    if any(inside(o) and context.structure.parent[o] is not loop for o in roles.loads):
         raise idle_iterations.UsedError("some of what it reads comes in control flow inside it")
-    numbers = (subject.structure.made[v].op for v in roles.demand.crossings)
+    numbers = (context.structure.made[v].op for v in roles.demand.crossings)
     if any(inside(o) and o not in roles.loads for o in numbers):
         raise idle_iterations.UsedError("numbers come in it")
 
 
 def turns(
-    subject: Subject,
-    ends: list[tile_ends.TileEnd],
+    context: Context,
+    ends: list[epilogues.Epilogue],
     channels: tuple[ChannelPlan, ...],
     stores: tuple[StorePlan, ...],
     groups: int,
@@ -251,7 +253,7 @@ def turns(
     plan_of = {s.op: s for s in stores}
 
     def depth(loop: Op) -> int:
-        inside = {o.id for o in subject.structure.ops if loop in subject.structure.enclosing(o)}
+        inside = {o.id for o in context.structure.ops if loop in context.structure.enclosing(o)}
         return min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
 
     def chunks(o: Op) -> int:
@@ -260,23 +262,23 @@ def turns(
             return 0
         return math.prod(shape_of(o.operands[1].type)) // groups // math.prod(plan.chunk)
 
-    chosen, reasons = tile_ends.plans(ends, subject.knobs, depth, chunks)
-    subject.tell(reasons)
-    if subject.knobs.end_turns and not ends:
+    chosen, reasons = epilogues.plans(ends, context.knobs, depth, chunks)
+    context.tell(reasons)
+    if context.knobs.end_turns and not ends:
         why = "no loop over tiles, shared by several groups, goes on behind it"
-        subject.unmet(subject.dots[0], "groups don't finish their tiles in turns", why)
+        context.unmet(context.dots[0], "groups don't finish their tiles in turns", why)
     return chosen
 
 
-def _in_place(subject: Subject, loads: list[Op]) -> Callable[[Value], bool]:
+def _in_place(context: Context, loads: list[Op]) -> Callable[[Value], bool]:
     """Does wgmma read a right operand where a load put it?"""
     items = {o.result for o in loads}
 
     def in_place(v: Value) -> bool:
-        maker = subject.structure.maker(v)
+        maker = context.structure.maker(v)
         while v not in items and maker is not None and maker.kind in rings.VIEWS:
             v = maker.operands[0]
-            maker = subject.structure.maker(v)
+            maker = context.structure.maker(v)
         return v in items
 
     return in_place

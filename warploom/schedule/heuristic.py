@@ -1,7 +1,8 @@
 """The chooser: from a TILE function and the user's knobs to a schedule, every decision with its reason.
 
-    which task runs what (roles.py) ─▶ how groups divide it (division.py) ─▶ rings and staging (memory.py,
-    stores.py) ─▶ warps and registers (tasks.py) ─▶ how the dots go together and overlap (consumer.py)
+    which task runs what (roles.py) ─▶ how groups divide it (consumer_partition.py) ─▶ rings and staging
+    (memory.py, stores.py) ─▶ warps and registers (tasks.py) ─▶ how the dots go together and overlap
+    (consumer.py)
 
 It knows ops, never kernels.  The result is deterministic: ops are visited in program order.
 """
@@ -17,8 +18,9 @@ from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import ahead, consumer, forms, rings, roles, tile_ends
-from warploom.schedule.division import divide
+from warploom.schedule import consumer, epilogues, forms, prefetch, rings, roles
+from warploom.schedule.consumer_partition import partition_consumer
+from warploom.schedule.context import Context
 from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
 from warploom.schedule.model import (
     MANY_TURNS,
@@ -32,7 +34,6 @@ from warploom.schedule.model import (
 )
 from warploom.schedule.resources import GROUP_WARPS, Room
 from warploom.schedule.stores import Stores
-from warploom.schedule.subject import Subject
 from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import Target
 
@@ -59,26 +60,26 @@ def choose(
     Raises CompileError for a dot that wgmma can't take, for memory or registers over the limit and, where
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
-    subject = Subject(func, knobs, target, room or Room())
-    shared = _asked_abreast(subject)
+    context = Context(func, knobs, target, room or Room())
+    shared = _asked_abreast(context)
     if shared is not None:
         return shared
-    if not roles.is_free(subject):
-        return _scheduled(subject)[0]
+    if not roles.is_free(context):
+        return _scheduled(context)[0]
     try:
-        schedule, need = _scheduled(subject)
+        schedule, need = _scheduled(context)
     except CompileError as refusal:
-        return _instead(subject, refusal)
+        return _instead(context, refusal)
     if not schedule.specialized:
         return schedule
-    return _faster(subject, schedule, need, launch or Launch())
+    return _faster(context, schedule, need, launch or Launch())
 
 
-def _instead(subject: Subject, refusal: CompileError) -> Schedule:
+def _instead(context: Context, refusal: CompileError) -> Schedule:
     """The uniform schedule of a kernel that can't be specialized, where nobody asked for that.  Raises
     `refusal` where there is none either."""
     try:
-        schedule, _ = _scheduled(subject.afresh(), plainly=True)
+        schedule, _ = _scheduled(context.afresh(), plainly=True)
     except CompileError:
         raise refusal from None
     return replace(
@@ -86,26 +87,26 @@ def _instead(subject: Subject, refusal: CompileError) -> Schedule:
     )
 
 
-def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> Schedule:
+def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> Schedule:
     """The schedule of a specialized kernel that has a multiprocessor to itself, that of one which shares it,
     or the uniform one's: which is predicted to be the fastest.  need: as _scheduled."""
-    work = forms.work_of(subject.accesses, schedule)
+    work = forms.work_of(context.accesses, schedule)
     try:
-        other, plain_need = _scheduled(subject.afresh(), plainly=True)
+        other, plain_need = _scheduled(context.afresh(), plainly=True)
     except CompileError:  # as uniform it doesn't fit
         return schedule
     if work is None or any(r.warn for r in other.reasons):
         return schedule
-    if plain_need > (subject.target.entry_limit or plain_need):  # it would spill
+    if plain_need > (context.target.entry_limit or plain_need):  # it would spill
         return schedule
 
     def form(s: Schedule, registers: int) -> forms.Form:
-        return forms.form_of(subject.accesses, s, work, registers, subject.target)
+        return forms.form_of(context.accesses, s, work, registers, context.target)
 
     uniform = form(other, plain_need)
     whole = [
         (schedule, form(schedule, need)),
-        *((s, form(s, n)) for s, n in _abreast(subject, work)),
+        *((s, form(s, n)) for s, n in _abreast(context, work)),
     ]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
@@ -125,30 +126,30 @@ def _faster(subject: Subject, schedule: Schedule, need: int, launch: Launch) -> 
     return replace(best, reasons=reasons, short=short, by_turns=len(each) > 1)
 
 
-def _asked_abreast(subject: Subject) -> Schedule | None:
+def _asked_abreast(context: Context) -> Schedule | None:
     """The schedule for as many programs a multiprocessor as the launch asks for; None where it asks for none,
     or they don't fit, which is a warning, and an error where strict."""
-    n = subject.knobs.abreast
-    if n is None or n == 1 or not subject.dots:
+    n = context.knobs.abreast
+    if n is None or n == 1 or not context.dots:
         return None
     try:
-        return _scheduled(subject.sharing(n))[0]
+        return _scheduled(context.sharing(n))[0]
     except CompileError as e:
         why = f"in 1/{n} of a multiprocessor {e.message}"
-        subject.unmet(subject.dots[0], f"one program a multiprocessor, against abreast={n}", why)
+        context.unmet(context.dots[0], f"one program a multiprocessor, against abreast={n}", why)
         return None
 
 
-def _abreast(subject: Subject, work: forms.Work) -> list[tuple[Schedule, int]]:
+def _abreast(context: Context, work: forms.Work) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
     one's start, waits and end lie under the other's steps.
 
     One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
     trade them), only overlapping iterations are known to be worth it."""
-    if work.walks or subject.knobs.num_ctas > 1 or subject.knobs.abreast == 1:
+    if work.walks or context.knobs.num_ctas > 1 or context.knobs.abreast == 1:
         return []
     try:
-        found = _scheduled(subject.sharing(2))
+        found = _scheduled(context.sharing(2))
     except CompileError:
         return []
     made, _ = found
@@ -158,71 +159,71 @@ def _abreast(subject: Subject, work: forms.Work) -> list[tuple[Schedule, int]]:
     return [] if alone or trades else [found]
 
 
-def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
+def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     """A schedule, and the registers that a thread of a consumer needs.
 
     plainly: a uniform one, whatever could be had."""
-    _check_limits(subject)
-    if not subject.dots:
-        return _plain(subject), 0
-    for o in subject.dots:
+    _check_limits(context)
+    if not context.dots:
+        return _plain(context), 0
+    for o in context.dots:
         _check_dot_types(o)
         if o.attrs.get("turned"):
             columns, rows = shape_of(o.result.type)
             why = (
-                f"wgmma takes multiples of {subject.target.wgmma_m} rows: not {rows}, but {columns}"
+                f"wgmma takes multiples of {context.target.wgmma_m} rows: not {rows}, but {columns}"
             )
-            subject.because(o.id, "made as its transpose", why)
-    who = roles.assign(subject, plainly)
-    division = divide(subject, who)
-    replicas, specialized = division.replicas, who.specialized
-    vias = fillings(subject, who, division)
-    joins = consumer.joins(subject, who, division, vias)
-    groups = rings.group(subject.structure, who.loads, who.mine, joins.stands)
+            context.because(o.id, "made as its transpose", why)
+    who = roles.assign(context, plainly)
+    partition = partition_consumer(context, who)
+    replicas, specialized = partition.replicas, who.specialized
+    vias = fillings(context, who, partition)
+    joins = consumer.joins(context, who, partition, vias)
+    groups = rings.group(context.structure, who.loads, who.mine, joins.stands)
     kept = {o for g in groups for o in g}
     sharing: rings.Sharing | None = None
     if specialized and not (
-        who.relays or division.dealt or joins.groups or subject.knobs.num_ctas > 1
+        who.relays or partition.dealt or joins.groups or context.knobs.num_ctas > 1
     ):
-        sharing = rings.Sharing(subject.accesses, vias, subject.hints.stages, who.mine)
+        sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
-    shared = specialized and not division.dealt
-    ends = tile_ends.find(subject.structure, who.mine, replicas) if shared else []
-    wanted = tile_ends.wanted_depth(ends, subject.knobs)
+    shared = specialized and not partition.dealt
+    ends = epilogues.find(context.structure, who.mine, replicas) if shared else []
+    wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:
         wanted = max(wanted, TURNED_DEPTH)
     for o in who.relays:  # a transposer runs the control flow around what it turns
-        for outer in subject.structure.enclosing(o):
+        for outer in context.structure.enclosing(o):
             who.demand.run(outer, "turn")
-    numbers = number_channels(subject, who)
-    storing = Stores(subject, who, division)
+    numbers = number_channels(context, who)
+    storing = Stores(context, who, partition)
 
-    memory = Memory(subject, who, division, storing, groups, vias)
+    memory = Memory(context, who, partition, storing, groups, vias)
     channels, stores = plan_memory(memory, sharing, wanted, numbers)
     stores = storing.handed_over(stores, bool(numbers))
-    subject.tell_hints(specialized, channels, stores)
+    context.tell_hints(specialized, channels, stores)
     lean = ""
-    if shared and consumer.overlapping(subject, who):
+    if shared and consumer.overlapping(context, who):
         lean = "overlaps iterations"  # 3 to 5 % of attention (docs/performance.md)
     elif any(s.by_task for s in stores):
         lean = "hands its stores over"  # no barrier ends what ptxas moves between chunks
-    tasks = plan_tasks(subject, who, division, lean)
+    tasks = plan_tasks(context, who, partition, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks)
-    overlaps = consumer.overlaps(subject, who, division, tasks[0], channels)
-    deferred = consumer.deferred(subject, overlaps)
-    idle = consumer.idles(subject, who, division) if shared else ()
-    entry = subject.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)
-    promotions = consumer.promotions(subject, division, joins, tasks[0].registers or entry)
-    turns = consumer.turns(subject, ends, channels, stores, replicas)
+    overlaps = consumer.overlaps(context, who, partition, tasks[0], channels)
+    deferred = consumer.deferred(context, overlaps)
+    idle = consumer.idles(context, who, partition) if shared else ()
+    entry = context.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)
+    promotions = consumer.promotions(context, partition, joins, tasks[0].registers or entry)
+    turns = consumer.turns(context, ends, channels, stores, replicas)
     names = who.names
     assign = {
         o.id: tuple(names[t] for t in names if t in who.demand.tasks[o])
-        for o in subject.ops
+        for o in context.ops
         if o.id
     }
     late = any(c.depth > 1 for c in channels)
-    subject.because(
+    context.because(
         "kernel",
         f"{int(late)} wgmma in flight",
         "the slot of the step before is released while the next step runs"
@@ -230,64 +231,64 @@ def _scheduled(subject: Subject, plainly: bool = False) -> tuple[Schedule, int]:
         else "a ring of one slot is drained each step",
     )
     schedule = Schedule(
-        tile_hash=tile_hash(subject.func),
+        tile_hash=tile_hash(context.func),
         specialized=specialized,
         tasks=tasks,
         assign=assign,
-        split=SplitPlan(division.axis, 1 if division.dealt else replicas),
+        split=SplitPlan(partition.axis, 1 if partition.dealt else replicas),
         channels=(*channels, *numbers),
         stores=stores,
         wgmma_in_flight=int(late),
-        reasons=tuple(subject.reasons),
+        reasons=tuple(context.reasons),
         overlaps=overlaps,
         deferred=deferred,
         joined=joins.ids(),
         promotions=promotions,
         turns=turns,
         relays=tuple(o.id for o in who.loads if o in who.relays),
-        dealt=division.dealt,
+        dealt=partition.dealt,
         idle=idle,
-        abreast=subject.abreast,
+        abreast=context.abreast,
     )
-    return schedule, division.need
+    return schedule, partition.need
 
 
-def _plain(subject: Subject) -> Schedule:
+def _plain(context: Context) -> Schedule:
     """One task, no channels: nothing here feeds a tensor core."""
     because = "it has no dot: there is nothing that a producer could run ahead of"
-    roles.uniform(subject, because, subject.func.loc, "kernel")
-    running, soon = ahead.plans(subject), ahead.early(subject)
-    walks = single_trip.loops(subject.func, subject.target)
+    roles.uniform(context, because, context.func.loc, "kernel")
+    running, soon = prefetch.plans(context), prefetch.early(context)
+    walks = single_trip.loops(context.func, context.target)
     if walks:
         why = "what a block loads twice is loaded once, and early"
-        subject.because(walks[0].id, "no loop in launches of one step of it", why)
-    subject.tell_hints(False, (), ahead=[p.loop for p in running])
+        context.because(walks[0].id, "no loop in launches of one step of it", why)
+    context.tell_hints(False, (), ahead=[p.loop for p in running])
     return Schedule(
-        tile_hash=tile_hash(subject.func),
+        tile_hash=tile_hash(context.func),
         specialized=False,
-        tasks=(TaskPlan("main", "main", subject.knobs.num_warps, 1, None),),
-        assign={o.id: ("main",) for o in subject.ops if o.id},
+        tasks=(TaskPlan("main", "main", context.knobs.num_warps, 1, None),),
+        assign={o.id: ("main",) for o in context.ops if o.id},
         split=SplitPlan(None, 1),
         channels=(),
         stores=tuple(
-            StorePlan(o.id, "direct") for o in subject.ops if o.kind in (tile.store, tile.store_box)
+            StorePlan(o.id, "direct") for o in context.ops if o.kind in (tile.store, tile.store_box)
         ),
         wgmma_in_flight=0,
-        reasons=tuple(subject.reasons),
+        reasons=tuple(context.reasons),
         ahead=running,
         early=soon,
         once=walks[0].id if walks else "",
     )
 
 
-def _check_limits(subject: Subject) -> None:
+def _check_limits(context: Context) -> None:
     """Knobs that no CTA can have."""
-    knobs, target = subject.knobs, subject.target
+    knobs, target = context.knobs, context.target
     if not 1 <= knobs.num_warps <= target.max_warps:
         raise CompileError(
             "num-warps",
             f"num_warps={knobs.num_warps}: a CTA has 1 to {target.max_warps} warps",
-            subject.func.loc,
+            context.func.loc,
             help=f"use num_warps={GROUP_WARPS} or {2 * GROUP_WARPS}",
         )
     groups = knobs.num_consumer_groups or 0
@@ -297,7 +298,7 @@ def _check_limits(subject: Subject) -> None:
             "warps",
             f"num_consumer_groups={groups}: with a producer these are {warps} warps, a CTA has at most "
             f"{target.max_warps}",
-            subject.func.loc,
+            context.func.loc,
             help="lower num_consumer_groups: two or three are usual",
         )
     most = target.max_registers_per_thread
@@ -305,7 +306,7 @@ def _check_limits(subject: Subject) -> None:
         raise CompileError(
             "maxnreg",
             f"maxnreg={knobs.maxnreg}: a thread has 1 to {most} registers",
-            subject.func.loc,
+            context.func.loc,
             help="leave maxnreg out: by default a thread gets what a CTA of its size can have",
         )
 

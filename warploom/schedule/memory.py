@@ -17,12 +17,12 @@ from warploom.ir.ops import control
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
-from warploom.schedule.division import Division
+from warploom.schedule.consumer_partition import ConsumerPartition
+from warploom.schedule.context import Context
 from warploom.schedule.model import ChannelPlan, Knobs, StorePlan, relayed
 from warploom.schedule.resources import excess, fits
 from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
-from warploom.schedule.subject import Subject
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
 LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is turned
@@ -30,32 +30,32 @@ ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared w
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
 
-def fillings(subject: Subject, roles: Roles, division: Division) -> dict[Op, str]:
+def fillings(context: Context, roles: Roles, partition: ConsumerPartition) -> dict[Op, str]:
     """How each load's items get to their slots."""
     found = {}
     for o in roles.loads:
-        via, fact = rings.choose_via(subject.accesses, o, division.parts, o in roles.relays)
-        subject.because(o.id, f"filled by {via}", fact)
+        via, fact = rings.choose_via(context.accesses, o, partition.parts, o in roles.relays)
+        context.because(o.id, f"filled by {via}", fact)
         if o in roles.relays:
-            why = rings.misplaced(subject.accesses, o, division.parts)
+            why = rings.misplaced(context.accesses, o, partition.parts)
             assert why is not None
-            subject.because(o.id, "turned by a transposer", why)
+            context.because(o.id, "turned by a transposer", why)
         found[o] = via
     return found
 
 
-def number_channels(subject: Subject, roles: Roles) -> tuple[ChannelPlan, ...]:
+def number_channels(context: Context, roles: Roles) -> tuple[ChannelPlan, ...]:
     """A ring for each number that the producer alone gets to know."""
     plans, names = [], roles.names
     for v, tasks in roles.demand.crossings.items():
-        o = subject.structure.maker(v)
+        o = context.structure.maker(v)
         assert o is not None
         if isinstance(v.type, Tile):
             continue
         name = v.hint or o.id.rsplit("/", 1)[-1]
         readers = tuple(names[t] for t in names if t in tasks)
         plans.append(ChannelPlan(name, (o.id,), ("number",), names["load"], readers, NUMBER_DEPTH))
-        subject.because(
+        context.because(
             o.id,
             f"done once, by the {names['load']}; the number crosses to the {readers[0]}",
             "both need it, and it must not be done twice",
@@ -65,14 +65,14 @@ def number_channels(subject: Subject, roles: Roles) -> tuple[ChannelPlan, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The rings of a subject, with the roles and the division that were chosen.
+    """The rings of a context, with the roles and the partition that were chosen.
 
     groups: loads that share a ring; vias: how each is filled; again: as rings.Sharing.find.
     """
 
-    subject: Subject
+    context: Context
     roles: Roles
-    division: Division
+    partition: ConsumerPartition
     stores: Stores
     groups: list[tuple[Op, ...]]
     vias: dict[Op, str]
@@ -86,7 +86,7 @@ class Memory:
         links = _named_apart([x for g in self.groups for x in self.links(g)])
         slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
         other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
-        other += self.subject.room.shared
+        other += self.context.room.shared
         self.check_depth()
         wishes = [x.wish for x in links]
 
@@ -114,7 +114,7 @@ class Memory:
                 fit = (
                     d
                     for d in range(most, 0, -1)
-                    if fits(ring_bytes(d), staging(buffers, shared, d), other, self.subject.target)
+                    if fits(ring_bytes(d), staging(buffers, shared, d), other, self.context.target)
                 )
                 common = next(fit, 0)
                 if common >= min(enough, most):
@@ -122,17 +122,17 @@ class Memory:
             return common, buffers
 
         most = max((w.most for w in wishes if not w.exact), default=1)
-        asked, whole = self.subject.knobs.store_buffers, self.subject.knobs.store_whole
+        asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
         host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
         common, buffers = room(None)
         sharing = None
         # unasked only where stores would go directly: what it frees beside that brought nothing
-        if self.subject.knobs.share_staging or (not buffers and asked != 0):
+        if self.context.knobs.share_staging or (not buffers and asked != 0):
             sharing = self.stores.sharing(self.groups) if self.roles.specialized else None
         if sharing is not None and host is not None and room(sharing) > (common, buffers):
             (common, buffers), before = room(sharing), common
             more = f"the ring gets {common} slots instead of {before}" if common > before else ""
-            self.subject.because(
+            self.context.because(
                 sharing.id,
                 f"staged where {host.id} was",
                 f"it comes when all loads are over, so their slots are free, behind a barrier of all groups"
@@ -159,14 +159,14 @@ class Memory:
         )
         for x, c, n, w in zip(links, channels, slot, wishes, strict=True):
             source = w.by if w.by and c.depth == w.most else "what fits"
-            self.subject.because(c.name, f"{c.depth} slots of {n} bytes", source)
+            self.context.because(c.name, f"{c.depth} slots of {n} bytes", source)
             if c.also:
                 loops = ", ".join(i for site in c.also for i in site)
                 why = "what follows brings the same kind of blocks"
-                self.subject.because(c.name, f"its slots serve {loops} as well", why)
+                self.context.because(c.name, f"its slots serve {loops} as well", why)
             if c.depth < w.most and w.by and not w.exact and w.most != Knobs().num_stages:
                 fewer = f"shared memory has no room for {w.most} slots of {sum(slot)} bytes"
-                self.subject.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
+                self.context.unmet(x.loads[0], f"{c.depth} stages instead of {w.most}", fewer)
         return channels, self.stores.plans(buffers, sharing, host)
 
     def links(self, g: tuple[Op, ...]) -> list[_Link]:
@@ -185,30 +185,30 @@ class Memory:
     def wish(self, g: tuple[Op, ...]) -> _Wish:
         """How deep the ring of loads g shall be."""
         specialized = self.roles.specialized
-        loop, asked = self.subject.hints.speaker(g[0]), self.subject.hints.stages(g[0])
+        loop, asked = self.context.hints.speaker(g[0]), self.context.hints.stages(g[0])
         inner = self.innermost(g[0])
         if loop is not None and asked is not None:
             if specialized or inner or asked == 1:
                 return _Wish(asked, "num_stages of its loop", specialized, loop.loc)
             why = "in a uniform kernel only innermost loops run ahead"
-            self.subject.unmet(loop, f"one stage instead of {asked}", why)
+            self.context.unmet(loop, f"one stage instead of {asked}", why)
         if not inner and all(map(rings.is_vector, g)):
             return _Wish(VECTOR_DEPTH)
         if not inner or loop is not None:
             return _Wish(1)
         knob = _depth_knob(specialized)
-        asked = getattr(self.subject.knobs, knob)
+        asked = getattr(self.context.knobs, knob)
         return _Wish(MAX_DEPTH) if asked is None else _Wish(asked, knob, specialized)
 
     def innermost(self, o: Op) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""
-        loops = [p for p in self.subject.structure.enclosing(o) if p.kind is not control.if_]
+        loops = [p for p in self.context.structure.enclosing(o) if p.kind is not control.if_]
         if not loops:
             return False
         mine = loops[0]
         for g in self.groups:
             around = [
-                p for p in self.subject.structure.enclosing(g[0]) if p.kind is not control.if_
+                p for p in self.context.structure.enclosing(g[0]) if p.kind is not control.if_
             ]
             if mine in around[1:]:
                 return False
@@ -216,30 +216,30 @@ class Memory:
 
     def multicast(self, g: tuple[Op, ...]) -> tuple[int | None, ...]:
         """Of each load of a ring the axis of which the cluster's CTAs load a part each, for all."""
-        ctas = prod(cluster_of(self.subject.func))
+        ctas = prod(cluster_of(self.context.func))
         if ctas == 1:
             return ()
         found: list[int | None] = []
         for o in g:
             axis, why = None, "it is another one in each CTA"
-            if clusters.is_common(self.subject.func, self.subject.structure, o):
+            if clusters.is_common(self.context.func, self.context.structure, o):
                 axis, why = self.part_axis(o, ctas)
             told = "every CTA loads its own"
             if axis is not None:
                 told = f"multicast: each CTA loads 1/{ctas} of axis {axis} for all"
-            self.subject.because(o.id, told, why)
+            self.context.because(o.id, told, why)
             found.append(axis)
         return tuple(found) if any(a is not None for a in found) else ()
 
     def part_axis(self, o: Op, ctas: int) -> tuple[int | None, str]:
         if self.vias[o] != "tma" or not self.roles.specialized:
             return None, "only a producer's TMA multicasts"
-        view = self.subject.accesses.view(o)
+        view = self.context.accesses.view(o)
         shape = shape_of(o.result.type)
         memory_inner = (
-            self.subject.accesses.inner_axis(view, len(shape)) if view is not None else None
+            self.context.accesses.inner_axis(view, len(shape)) if view is not None else None
         )
-        inner, _ = rings.item_layout(self.subject.structure, o.result, memory_inner)
+        inner, _ = rings.item_layout(self.context.structure, o.result, memory_inner)
         axis = clusters.part_axis(shape, inner, dtype_of(o.result.type).bytes, ctas)
         if axis is None:
             return None, "its rows and panels have no equal parts"
@@ -247,12 +247,12 @@ class Memory:
 
     def check_depth(self) -> None:
         knob = _depth_knob(self.roles.specialized)
-        asked = getattr(self.subject.knobs, knob)
+        asked = getattr(self.context.knobs, knob)
         if asked is not None and asked < 1:
             raise CompileError(
                 "depth",
                 f"{knob}={asked}: a ring has at least one slot",
-                self.subject.func.loc,
+                self.context.func.loc,
                 help=f"use {knob}=3, or leave it out for what fits",
             )
 
@@ -260,27 +260,29 @@ class Memory:
         """Bytes of right operands that are computed in registers and have to go back to shared memory."""
         items = {o.result for o in self.vias}
         total = 0
-        for o in self.subject.dots:
+        for o in self.context.dots:
             v = o.operands[1]
             at = v
-            while (m := self.subject.structure.maker(at)) is not None and m.kind in rings.VIEWS:
+            while (m := self.context.structure.maker(at)) is not None and m.kind in rings.VIEWS:
                 at = m.operands[0]
             if at not in items:
-                total += rings.slot_bytes(v) * (self.division.replicas // self.division.parts(o)[1])
+                total += rings.slot_bytes(v) * (
+                    self.partition.replicas // self.partition.parts(o)[1]
+                )
         return total
 
     def memory_error(
         self, need: int, depths: list[int], slot: list[int], wishes: list[_Wish]
     ) -> CompileError:
-        over = excess(need, 0, 0, self.subject.target)
+        over = excess(need, 0, 0, self.context.target)
         by = next((w for w in wishes if w.exact and w.most > 1), None)
         depth = max(depths, default=1)
         slots = "slot" if depth == 1 else "slots"
         return CompileError(
             "shared-memory",
             f"rings of {depth} {slots} of {sum(slot)} bytes need {need} bytes of shared memory, "
-            f"{over} more than there are ({self.subject.target.shared_bytes}, less a reserve)",
-            (by and by.loc) or self.subject.dots[0].loc,
+            f"{over} more than there are ({self.context.target.shared_bytes}, less a reserve)",
+            (by and by.loc) or self.context.dots[0].loc,
             help=f"lower {by.by} or the block sizes" if by else "lower the block sizes",
         )
 
@@ -298,7 +300,7 @@ def plan_memory(
     them deeper.  sharing: None where none does."""
     if sharing is None:
         return memory.plans(wanted, numbers)
-    reasons = memory.subject.reasons
+    reasons = memory.context.reasons
     start = len(reasons)
 
     def tried(sharing: rings.Sharing) -> Plans | CompileError:

@@ -19,9 +19,9 @@ from warploom.ir.ops import control, hopper, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
 from warploom.schedule import rings
+from warploom.schedule.context import Context, named
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, Room, transposer_registers
-from warploom.schedule.subject import Subject, named
 
 TRANSPOSER = "transposer"
 
@@ -65,43 +65,43 @@ class Roles:
         return max((n + room.transposer for n in items), default=0)
 
 
-def is_free(subject: Subject) -> bool:
+def is_free(context: Context) -> bool:
     """Has nobody said whether to specialize, or asked for what only tasks have?"""
-    knobs = subject.knobs
-    return not (knobs.ask_for_tasks or knobs.num_ctas > 1 or subject.hints.for_tasks())
+    knobs = context.knobs
+    return not (knobs.ask_for_tasks or knobs.num_ctas > 1 or context.hints.for_tasks())
 
 
-def uniform(subject: Subject, why: str, loc: Loc | None, of: str) -> None:
+def uniform(context: Context, why: str, loc: Loc | None, of: str) -> None:
     """Records why there are no tasks: against every request for them a warning, an error where strict."""
     asked: list[tuple[str, str, Loc | None]] = []
-    if subject.knobs.num_consumer_groups:
-        asked.append((f"num_consumer_groups={subject.knobs.num_consumer_groups}", of, loc))
-    asked += [(what, o.id, o.loc) for what, o in subject.hints.for_tasks()]
+    if context.knobs.num_consumer_groups:
+        asked.append((f"num_consumer_groups={context.knobs.num_consumer_groups}", of, loc))
+    asked += [(what, o.id, o.loc) for what, o in context.hints.for_tasks()]
     for what, at, where in asked:
-        if subject.knobs.strict:
+        if context.knobs.strict:
             raise CompileError(
                 "no-specialization",
                 f"{what} was asked for, but {why}",
                 where,
                 help="drop strict=True to compile a uniform kernel",
             )
-        subject.because(at, f"uniform, against {what.split('=')[0]}", why, warn=True)
+        context.because(at, f"uniform, against {what.split('=')[0]}", why, warn=True)
     if not asked:
-        subject.because("kernel", "uniform", why)
+        context.because("kernel", "uniform", why)
 
 
-def assign(subject: Subject, plainly: bool) -> Roles:
+def assign(context: Context, plainly: bool) -> Roles:
     """The tasks' roles.  plainly: a uniform kernel, whatever could be had."""
-    assigner = _Assigner(subject)
+    assigner = _Assigner(context)
     loads = assigner.producer_loads()
     demand, loads = assigner.demand(loads)
     specialized = not plainly and assigner.specialized(loads)
     if not specialized:
         demand, loads = assigner.demand(loads, is_fused=True)
-    elif any(subject.hints.keeps(o) for o in loads):
+    elif any(context.hints.keeps(o) for o in loads):
         demand, loads = assigner.demand([o for o in loads if not assigner.kept(o)])
     if loads and (vectors := assigner.vectors(loads)):
-        ahead = [o for o in subject.ops if o in loads or o in vectors]
+        ahead = [o for o in context.ops if o in loads or o in vectors]
         demand, loads = assigner.demand(ahead, is_fused=not specialized)
     assigner.settle(loads)
     relays = assigner.relayed(loads) if specialized else frozenset()
@@ -110,7 +110,7 @@ def assign(subject: Subject, plainly: bool) -> Roles:
 
 @dataclass(eq=False)
 class _Assigner:
-    subject: Subject
+    context: Context
     stayed: dict[Op, str] = field(default_factory=dict)  # loads that no producer does, and why
     small: dict[Op, str] = field(default_factory=dict)  # vectors among them, if none brings these
 
@@ -118,10 +118,10 @@ class _Assigner:
         """Loads of whole tiles that reach a dot's operands by tile arithmetic alone, and those for which the
         source asks."""
         seen: set[Op] = set()
-        found = [o for o in self.subject.ops if self.subject.hints.wants_producer(o)]
-        work = [v for o in reversed(self.subject.dots) for v in (o.operands[1], o.operands[0])]
+        found = [o for o in self.context.ops if self.context.hints.wants_producer(o)]
+        work = [v for o in reversed(self.context.dots) for v in (o.operands[1], o.operands[0])]
         while work:
-            made = self.subject.structure.made[work.pop()]
+            made = self.context.structure.made[work.pop()]
             o = made.op
             if o is None or made.region is not None or o in seen or o.regions:
                 continue
@@ -130,7 +130,7 @@ class _Assigner:
                 found.append(o)
             elif o.kind not in (tile.dot, tile.reduce, tile.scan, tile.atomic):
                 work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
-        return [o for o in self.subject.ops if o in found and self.movable(o)]
+        return [o for o in self.context.ops if o in found and self.movable(o)]
 
     def movable(self, o: Op) -> bool:
         """May load o be issued by a task of its own?  Small ones are not worth a slot."""
@@ -156,14 +156,14 @@ class _Assigner:
     def why_not_ahead(self, o: Op) -> str | None:
         if o.attrs.get("volatile"):
             return "it is volatile"
-        if o in self.subject.aliased:
-            base = self.subject.accesses.base(o.operands[0])
-            name = "an unknown pointer" if base is None else self.subject.func.params[base].hint
+        if o in self.context.aliased:
+            base = self.context.accesses.base(o.operands[0])
+            name = "an unknown pointer" if base is None else self.context.func.params[base].hint
             return f"the kernel also writes through {name}"
         if any(
             outer.kind is control.while_
-            and self.subject.structure.within(o, outer.regions[0]) is not None
-            for outer in self.subject.structure.enclosing(o)
+            and self.context.structure.within(o, outer.regions[0]) is not None
+            for outer in self.context.structure.enclosing(o)
         ):
             return "it decides whether a loop goes on"
         return None
@@ -171,17 +171,17 @@ class _Assigner:
     def vectors(self, loads: list[Op]) -> list[Op]:
         """Rows of numbers that the consumer reads in a loop: whoever brings its operands brings them, where
         TMA can, so that no step and no tile's end waits for memory."""
-        return [o for o in self.subject.ops if o not in loads and self.is_brought(o)]
+        return [o for o in self.context.ops if o not in loads and self.is_brought(o)]
 
     def is_brought(self, o: Op) -> bool:
         """Is o the load of a row in a loop, for which TMA can run ahead?"""
         return (
             o.kind is tile.load_box
             and rings.is_vector(o)
-            and any(p.kind is not control.if_ for p in self.subject.structure.enclosing(o))
+            and any(p.kind is not control.if_ for p in self.context.structure.enclosing(o))
             and self.why_not_ahead(o) is None
-            and self.subject.hints.keeps(o) is None
-            and self.subject.accesses.why_not_tma(o, shape_of(o.result.type)) is None
+            and self.context.hints.keeps(o) is None
+            and self.context.accesses.why_not_tma(o, shape_of(o.result.type)) is None
         )
 
     def relayed(self, loads: list[Op]) -> frozenset[Op]:
@@ -194,10 +194,10 @@ class _Assigner:
                 continue
             if not hopper.only_k_major(t.elem):
                 continue
-            wanted = rings.wanted_inner(self.subject.structure, o.result)
-            if wanted is None or rings.misplaced(self.subject.accesses, o) is None:
+            wanted = rings.wanted_inner(self.context.structure, o.result)
+            if wanted is None or rings.misplaced(self.context.accesses, o) is None:
                 continue
-            lands = rings.choose_via(self.subject.accesses, o, relayed=True)[0] != "registers"
+            lands = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
             if lands and turning(t.shape, t.elem.bytes, wanted, GROUP_WARPS) is not None:
                 found.add(o)
         return frozenset(found)
@@ -205,16 +205,16 @@ class _Assigner:
     def stays(self, o: Op, why: str) -> None:
         """Load o is not given to a producer, though it might have been."""
         self.stayed[o] = why
-        if self.subject.hints.wants_producer(o) and self.subject.knobs.num_consumer_groups != 0:
-            self.subject.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
+        if self.context.hints.wants_producer(o) and self.context.knobs.num_consumer_groups != 0:
+            self.context.unmet(o, f"not moved ahead, against {spelled(ids(o))}", why)
         else:
-            self.subject.because(o.id, "not moved ahead", why)
+            self.context.because(o.id, "not moved ahead", why)
 
     def kept(self, o: Op) -> bool:
         """Does the source keep load o in the task that uses it?"""
-        why = self.subject.hints.keeps(o)
+        why = self.context.hints.keeps(o)
         if why:
-            self.subject.because(o.id, "not moved ahead", why)
+            self.context.because(o.id, "not moved ahead", why)
         return why is not None
 
     def demand(self, loads: list[Op], is_fused: bool = False) -> tuple[Demand, list[Op]]:
@@ -222,15 +222,15 @@ class _Assigner:
 
         is_fused: both are going to be one task, which runs once what gives numbers."""
         while True:
-            numbers = Numbers(self.subject.structure, self.subject.accesses)
+            numbers = Numbers(self.context.structure, self.context.accesses)
             while True:
                 fixed = self.fixed(loads, numbers, is_fused)
                 stuck = self.stuck(numbers, fixed)
                 if stuck is None:
                     break
                 numbers.drop(*stuck)
-            demand = Demand(self.subject.structure, fixed)
-            for o in self.subject.ops:
+            demand = Demand(self.context.structure, fixed)
+            for o in self.context.ops:
                 if o in fixed and not o.regions:
                     for t in sorted(fixed[o]):
                         if t == "use" or not is_fused or o in loads:
@@ -239,14 +239,14 @@ class _Assigner:
             if not blocked:
                 break
             loads = [o for o in loads if o not in blocked]
-        for o in self.subject.ops:  # what nobody needs stays where it can do no harm
+        for o in self.context.ops:  # what nobody needs stays where it can do no harm
             if o not in demand.tasks:
                 demand.run(o, "use")
         return demand, loads
 
     def fixed(self, loads: list[Op], numbers: Numbers, is_fused: bool) -> dict[Op, frozenset[str]]:
         """Where ops have to run that are not replicated."""
-        fixed = {o: frozenset({"use"}) for o in self.subject.ops if self.anchored(o)}
+        fixed = {o: frozenset({"use"}) for o in self.context.ops if self.anchored(o)}
         fixed |= {o: frozenset({"load"}) for o in loads}
         if is_fused:
             return fixed | {o: frozenset({"use", "load"}) for o in numbers.given}
@@ -255,7 +255,7 @@ class _Assigner:
     def stuck(self, numbers: Numbers, fixed: dict[Op, frozenset[str]]) -> tuple[Op, str] | None:
         """An op that gives numbers, and what of the consumers' it would have to wait for."""
         for o in numbers.ops:
-            alone = Demand(self.subject.structure, fixed)
+            alone = Demand(self.context.structure, fixed)
             alone.run(o, "load")
             sent = next((v for v, tasks in alone.crossings.items() if "load" in tasks), None)
             if sent is not None:
@@ -263,12 +263,12 @@ class _Assigner:
         return None
 
     def made_by(self, v: Value) -> str:
-        maker = self.subject.structure.maker(v)
+        maker = self.context.structure.maker(v)
         return maker.id if maker is not None else "a value"
 
     def anchored(self, o: Op) -> bool:
         fixed = o.kind is tile.dot or must_run(o)
-        return fixed or (o.kind in (tile.load, tile.load_box) and o in self.subject.aliased)
+        return fixed or (o.kind in (tile.load, tile.load_box) and o in self.context.aliased)
 
     def blocked(self, demand: Demand, loads: list[Op], numbers: Numbers) -> set[Op]:
         """Loads whose addresses or conditions need what only the consumer (or a load) computes."""
@@ -279,11 +279,11 @@ class _Assigner:
         if found or not any("load" in tasks for tasks in demand.crossings.values()):
             return found
         for o in loads:
-            alone = Demand(self.subject.structure, demand.fixed)
+            alone = Demand(self.context.structure, demand.fixed)
             alone.run(o, "load")
             sent = [v for v, tasks in alone.crossings.items() if "load" in tasks]
             if sent:
-                maker = self.subject.structure.maker(sent[0])
+                maker = self.context.structure.maker(sent[0])
                 because = numbers.why_not.get(maker, "") if maker is not None else ""
                 more = f", which stays with the consumers: {because}" if because else ""
                 self.stays(o, f"its address or condition depends on {self.made_by(sent[0])}{more}")
@@ -291,19 +291,19 @@ class _Assigner:
         return found
 
     def specialized(self, loads: list[Op]) -> bool:
-        if self.subject.knobs.num_consumer_groups == 0:
-            self.subject.because("kernel", "uniform", "num_consumer_groups=0")
-            for what, o in self.subject.hints.for_tasks():
-                self.subject.because(
+        if self.context.knobs.num_consumer_groups == 0:
+            self.context.because("kernel", "uniform", "num_consumer_groups=0")
+            for what, o in self.context.hints.for_tasks():
+                self.context.because(
                     o.id, f"no task, against {what}", "num_consumer_groups=0 comes first"
                 )
             return False
-        free = [o for o in loads if not self.subject.hints.keeps(o)]
-        asked = [o for o in free if self.subject.hints.wants_producer(o)]
+        free = [o for o in loads if not self.context.hints.keeps(o)]
+        asked = [o for o in free if self.context.hints.wants_producer(o)]
         looped = [
             o
             for o in free
-            if any(p.kind is not control.if_ for p in self.subject.structure.enclosing(o))
+            if any(p.kind is not control.if_ for p in self.context.structure.enclosing(o))
         ]
         if looped or asked:
             why = (
@@ -311,17 +311,17 @@ class _Assigner:
                 if looped
                 else f"{spelled(ids(asked[0]))} gives {named(asked)} to a task of their own"
             )
-            self.subject.because("kernel", "specialized", why)
+            self.context.because("kernel", "specialized", why)
             return True
-        first = self.subject.dots[0]
+        first = self.context.dots[0]
         if not loads:
-            why = f"no load that feeds {named(self.subject.dots)} could be given to a producer"
+            why = f"no load that feeds {named(self.context.dots)} could be given to a producer"
             if self.stayed:
                 o, because = next(iter(self.stayed.items()))
                 why += f": {o.id} not, as {because}"
         elif free:
             why = f"{named(free)} stand in no loop: there is nothing to run ahead of"
         else:
-            why = f"{named(loads)} must not leave: {self.subject.hints.keeps(loads[0])}"
-        uniform(self.subject, why, first.loc, first.id)
+            why = f"{named(loads)} must not leave: {self.context.hints.keeps(loads[0])}"
+        uniform(self.context, why, first.loc, first.id)
         return False

@@ -12,12 +12,12 @@ from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
-from warploom.schedule.division import Division
+from warploom.schedule.consumer_partition import ConsumerPartition
+from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.model import StorePlan
 from warploom.schedule.resources import GROUP_WARPS
 from warploom.schedule.roles import Roles
-from warploom.schedule.subject import Subject
 
 STAGING_CHUNK = 64  # rows of a store's staging chunk
 BUFFERS = (4, 2, 1)  # buffers of staging, best first
@@ -26,28 +26,30 @@ WHOLE = 1 << 16  # as many as there are chunks
 
 @dataclass(frozen=True, eq=False)
 class Stores:
-    """The stores of a subject, with the roles and the division that were chosen."""
+    """The stores of a context, with the roles and the partition that were chosen."""
 
-    subject: Subject
+    context: Context
     roles: Roles
-    division: Division
+    partition: ConsumerPartition
 
     def staged(self) -> list[tuple[Op, tuple[int, int], tuple[int, int]]]:
         """(store, chunk, what a replica stores) of the stores that TMA may do."""
         found = []
-        for o in self.subject.ops:
+        for o in self.context.ops:
             if o.kind is not tile.store_box or len(shape_of(o.operands[1].type)) != 2:
                 continue
-            if o in self.subject.aliased or self.subject.accesses.rewrites(o):
+            if o in self.context.aliased or self.context.accesses.rewrites(o):
                 continue
-            view = self.subject.accesses.view(o)
-            inner = self.subject.accesses.inner_axis(view, 2) if view is not None else None
-            if inner is None or not self.subject.from_dot(o.operands[1]):
+            view = self.context.accesses.view(o)
+            inner = self.context.accesses.inner_axis(view, 2) if view is not None else None
+            if inner is None or not self.context.from_dot(o.operands[1]):
                 continue
             shape = list(shape_of(o.operands[1].type))
-            cut = self.division.cut[0].get(o.operands[1])  # of a turned product M lies along axis 1
+            cut = self.partition.cut[0].get(
+                o.operands[1]
+            )  # of a turned product M lies along axis 1
             if cut is not None:
-                shape[cut] //= self.division.replicas
+                shape[cut] //= self.partition.replicas
             m, n = shape
             size = dtype_of(o.operands[1].type).bytes
             swizzle = swizzle_for(shape[inner] * size)
@@ -56,7 +58,7 @@ class Stores:
             chunk = (
                 (STAGING_CHUNK, swizzle // size) if inner == 1 else (swizzle // size, STAGING_CHUNK)
             )
-            if self.subject.accesses.why_not_tma(o, chunk) is None:
+            if self.context.accesses.why_not_tma(o, chunk) is None:
                 found.append((o, chunk, (m, n)))
         return found
 
@@ -66,18 +68,18 @@ class Stores:
         for o, chunk, shape in self.staged():
             size = dtype_of(o.operands[1].type).bytes
             count = _buffers(_chunks(shape, chunk), buffers)
-            found[o] = count * chunk[0] * chunk[1] * size * self.division.replicas
+            found[o] = count * chunk[0] * chunk[1] * size * self.partition.replicas
         return found
 
     def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
         """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
-        knobs = self.subject.knobs
+        knobs = self.context.knobs
         if knobs.share_staging is False or knobs.num_ctas > 1 or self.roles.relays or not groups:
             return None
-        top = self.subject.func.body
+        top = self.context.func.body
 
         def place(o: Op) -> int:
-            outer = self.subject.structure.within(o, top)
+            outer = self.context.structure.within(o, top)
             assert outer is not None
             return top.ops.index(outer)
 
@@ -86,7 +88,7 @@ class Stores:
             o
             for o, _, _ in self.staged()
             if place(o) > last
-            and all(p.kind is control.if_ for p in self.subject.structure.enclosing(o))
+            and all(p.kind is control.if_ for p in self.context.structure.enclosing(o))
         ]
         return found[0] if found else None
 
@@ -94,10 +96,10 @@ class Stores:
         """How each store is done, with so many buffers of staging at most.
 
         sharing: the store whose staging lies in the slots of `host`, a load."""
-        asked, whole = self.subject.knobs.store_buffers, self.subject.knobs.store_whole
+        asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged()}
         plans = []
-        for o in self.subject.ops:
+        for o in self.context.ops:
             if o.kind not in (tile.store, tile.store_box):
                 continue
             if o in staged and buffers:
@@ -107,24 +109,24 @@ class Stores:
                 why = "legal, and the result of a dot lies scattered over registers"
                 if asked is not None and asked != count:
                     chunks = f"its {n} chunks go through as many buffers as divide them"
-                    self.subject.unmet(o, f"{count} buffers of staging instead of {asked}", chunks)
+                    self.context.unmet(o, f"{count} buffers of staging instead of {asked}", chunks)
                 # of two chunks each would wait until the other has been read
                 if n == count and (n == 2 or whole):
                     chunk, count, why = shape, 1, f"{why}; there is room for all of it"
                 elif whole and n > 1:
                     few = f"shared memory has room for {count} of its {n} chunks"
-                    self.subject.unmet(o, "stored chunk by chunk, against store_whole", few)
+                    self.context.unmet(o, "stored chunk by chunk, against store_whole", few)
                 shares = host.id if o is sharing and host is not None else ""
                 plans.append(StorePlan(o.id, "tma", chunk, count, shares))
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
                 said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
-                self.subject.because(o.id, said, why)
+                self.context.because(o.id, said, why)
             else:
                 if o in staged and asked:
-                    self.subject.unmet(o, "no staging", self.why_direct(o, True))
+                    self.context.unmet(o, "no staging", self.why_direct(o, True))
                 plans.append(StorePlan(o.id, "direct"))
                 why = "store_buffers=0" if asked == 0 else self.why_direct(o, o in staged)
-                self.subject.because(o.id, "stored directly", why)
+                self.context.because(o.id, "stored directly", why)
         return tuple(plans)
 
     def why_direct(self, o: Op, legal: bool) -> str:
@@ -132,23 +134,23 @@ class Stores:
             return "shared memory has no room for staging"
         if o.kind is tile.store:
             return "it is no box of a strided array"
-        if o in self.subject.aliased:
+        if o in self.context.aliased:
             return "the kernel loads the same memory, later loads must see it"
-        if o.kind is tile.store_box and self.subject.accesses.rewrites(o):
+        if o.kind is tile.store_box and self.context.accesses.rewrites(o):
             return "its place may be written again, and TMA stores keep no order"
         shape = shape_of(o.operands[1].type)
-        return self.subject.accesses.why_not_tma(o, tuple(min(n, 64) for n in shape)) or (
+        return self.context.accesses.why_not_tma(o, tuple(min(n, 64) for n in shape)) or (
             "it stores no result of a dot, or not in whole chunks"
         )
 
     def handed_over(self, stores: tuple[StorePlan, ...], counted: bool) -> tuple[StorePlan, ...]:
         """The stores, those of a loop over tiles given to a task of their own where that was asked for.
         counted: numbers cross from the producer."""
-        asked = self.subject.knobs.store_task
+        asked = self.context.knobs.store_task
         hinted = {
             o.id: spelled(ids(o))
-            for o in self.subject.ops
-            if self.subject.hints.wants_store_task(o)
+            for o in self.context.ops
+            if self.context.hints.wants_store_task(o)
         }
         wanted = {s.op: "store_task=True" for s in stores} if asked else hinted
         if asked is False or not wanted:
@@ -158,32 +160,32 @@ class Stores:
         handed = [] if why else fit
         if not handed and asked:
             why = why or "no store goes through TMA"
-            self.subject.unmet(
-                self.subject.dots[0], "the consumers issue their stores, against store_task", why
+            self.context.unmet(
+                self.context.dots[0], "the consumers issue their stores, against store_task", why
             )
         for op in handed:
-            self.subject.because(op, "issued by a task of its own, beside the producer", wanted[op])
+            self.context.because(op, "issued by a task of its own, beside the producer", wanted[op])
         return tuple(replace(s, by_task=s.op in handed) for s in stores)
 
     def why_not_handed(self, counted: bool) -> str:
-        replicas = self.division.replicas
+        replicas = self.partition.replicas
         if not self.roles.specialized:
             return "the kernel is uniform"
-        if self.division.work(self.roles.loads) != "issues" or self.roles.relays:
+        if self.partition.work(self.roles.loads) != "issues" or self.roles.relays:
             return "the warps beside the producer's first one are not free"
         if replicas >= GROUP_WARPS:
             return f"{replicas} groups have more stores than the producer's warp group has warps"
-        if self.subject.knobs.num_ctas > 1:
+        if self.context.knobs.num_ctas > 1:
             return "not yet in clusters"
-        if self.subject.accesses.announcing():
+        if self.context.accesses.announcing():
             return "an atomic tells others that they are done"
         if counted:
             return "its control flow follows numbers that it would have to be told"
-        loops = {self.subject.structure.parent[o] for o, _, _ in self.staged()}
+        loops = {self.context.structure.parent[o] for o, _, _ in self.staged()}
         outer = next(iter(loops), None)
         if len(loops) > 1 or outer is None or outer.kind is not control.for_:
             return "they stand in no loop over tiles"
-        if self.subject.structure.parent[outer] is not None:
+        if self.context.structure.parent[outer] is not None:
             return f"{outer.id} stands in other control flow"
         return ""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.errors import CompileError
-from warploom.schedule.division import Division
+from warploom.schedule.consumer_partition import ConsumerPartition
+from warploom.schedule.context import Context
 from warploom.schedule.model import TaskPlan
 from warploom.schedule.resources import (
     GROUP_WARPS,
@@ -18,7 +19,6 @@ from warploom.schedule.resources import (
     check_registers,
 )
 from warploom.schedule.roles import TRANSPOSER, Roles
-from warploom.schedule.subject import Subject
 
 _WORKS = {
     "issues": "only issues TMA",
@@ -29,24 +29,24 @@ _WORKS = {
 
 
 def plan_tasks(
-    subject: Subject, roles: Roles, division: Division, lean: str
+    context: Context, roles: Roles, partition: ConsumerPartition, lean: str
 ) -> tuple[TaskPlan, ...]:
     """Warps and registers of each task; one of stores comes later (`with_stores`).
 
     lean: why the consumer takes what registers there are; empty: it doesn't.  Raises CompileError for more
     than a CTA has."""
-    main, side, replicas = roles.main, roles.side, division.replicas
-    need = division.need
-    subject.because(main, f"{need} registers a thread estimated", division.needs)
+    main, side, replicas = roles.main, roles.side, partition.replicas
+    need = partition.need
+    context.because(main, f"{need} registers a thread estimated", partition.needs)
     if not roles.specialized:
         tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
-    work = division.work(roles.loads)
-    turner = roles.transposer_registers(subject.room)
-    pair = budgets(replicas, work, subject.target, need, subject.room, turner, bool(lean))
-    entry = subject.target.entry_registers(roles.warp_groups(replicas) * WARP_GROUP)
-    dec, inc = subject.knobs.reg_dec_producer, subject.knobs.reg_inc_consumer
-    if pair is None or pair[1] == entry or (subject.abreast > 1 and need <= entry and not lean):
+    work = partition.work(roles.loads)
+    turner = roles.transposer_registers(context.room)
+    pair = budgets(replicas, work, context.target, need, context.room, turner, bool(lean))
+    entry = context.target.entry_registers(roles.warp_groups(replicas) * WARP_GROUP)
+    dec, inc = context.knobs.reg_dec_producer, context.knobs.reg_inc_consumer
+    if pair is None or pair[1] == entry or (context.abreast > 1 and need <= entry and not lean):
         pair = None
     low = dec if dec else pair[0] if pair else None
     high = inc if inc else pair[1] if pair else None
@@ -57,25 +57,25 @@ def plan_tasks(
     if turner:
         own = turner if pair or low or high else None
         plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
-    check_registers(plans, subject.target, subject.func.loc)
+    check_registers(plans, context.target, context.func.loc)
     total = sum(t.warps * t.replicas for t in plans)
-    if total > subject.target.max_warps:
+    if total > context.target.max_warps:
         raise CompileError(
             "warps",
             f"{replicas} consumer groups and what fills their rings are {total} warps, a CTA has at most "
-            f"{subject.target.max_warps}",
-            subject.func.loc,
+            f"{context.target.max_warps}",
+            context.func.loc,
             help="lower num_consumer_groups",
         )
     said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
     if lean and not (dec or inc):
         said += f"; a consumer that {lean} takes all that is left"
-    if subject.room != Room() and not (dec or inc):
+    if context.room != Room() and not (dec or inc):
         said += "; ptxas spilled with another budget"
-    if subject.abreast > 1:
-        said = f"{subject.abreast} programs share the multiprocessor" + f"; {said}" * bool(pair)
+    if context.abreast > 1:
+        said = f"{context.abreast} programs share the multiprocessor" + f"; {said}" * bool(pair)
     for t in plans:
-        subject.because(t.name, f"{t.registers or 'all'} registers a thread", said)
+        context.because(t.name, f"{t.registers or 'all'} registers a thread", said)
     return plans
 
 

@@ -1,4 +1,4 @@
-"""From clock stamps (passes/placed/stamp.py) to the events of a timeline, the same that a simulation reports.
+"""From clock stamps (passes/placed/instrument.py) to the events of a timeline, as a simulation reports them.
 
 What a stamp can't see is bounded by what it can: an asynchronous copy or product is over when a wait that
 covers it has ended, or had already been when that wait found nothing to wait for.  Its event reaches from
@@ -18,7 +18,7 @@ from warploom.ir.core import Effect, Func, Op, walk
 from warploom.ir.cost import CostTable
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Barriers, Shared, Tile
-from warploom.passes.placed.stamp import Site
+from warploom.passes.placed.instrument import Site
 from warploom.sim.agent import name_of
 from warploom.sim.report import Event, SimReport
 

@@ -495,7 +495,8 @@ def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity:
     A record is two u32: site | index << 16, and %clock, the SM's cycle counter (PTX ISA, special registers).
     Each replica of each task of each CTA has `capacity` records (a power of two) of the buffer, and fills
     them downward from the last; what comes when only the first is left is lost.  index: which barrier of
-    an array.  Only passes/placed/stamp.py makes these, for measured timelines; elsewhere it means nothing.
+    an array.  Only passes/placed/instrument.py makes these, for measured timelines; elsewhere it means
+    nothing.
     """
     require(buffer == Pointer(u32) and program == Scalar(i32), f"stamps of {program} in {buffer}")
     require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")

@@ -18,8 +18,8 @@ from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Func, Region, Value
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import substitute, substitute_operands
-from warploom.schedule.ahead import same_load
 from warploom.schedule.model import Schedule
+from warploom.schedule.prefetch import same_load
 from warploom.target import Target
 
 

@@ -26,7 +26,7 @@ from warploom.ir.analysis import closure, effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
 from warploom.ir.ops import control, hopper, task
 from warploom.ir.rewrite import Env, clone_op
-from warploom.passes.warp.sit_out import REST
+from warploom.passes.warp.skip_idle import REST
 
 
 @dataclass(frozen=True)

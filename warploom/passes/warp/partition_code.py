@@ -27,7 +27,7 @@ from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
-from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, sit_out
+from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, skip_idle
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import Target
@@ -442,8 +442,8 @@ class _Writer:
             b.append(made)
         else:
             bounds = operands[0], operands[1]
-            end = sit_out.end_for(b, idle, self.shared.accesses, o, self.env.get, bounds)
-            sit_out.sit_out(b, made, end)
+            end = skip_idle.end_for(b, idle, self.shared.accesses, o, self.env.get, bounds)
+            skip_idle.skip_idle(b, made, end)
 
     def keeps(self, o: Op, i: int) -> bool:
         """Does this task use the i-th value that o passes on?"""

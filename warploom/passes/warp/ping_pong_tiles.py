@@ -33,8 +33,8 @@ from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import inline
 from warploom.ir.types import Scalar, i32
-from warploom.passes.warp.slicing import Slice, Values
-from warploom.passes.warp.turns import ISSUE, Turns
+from warploom.passes.warp.backward_slices import Slice, Values
+from warploom.passes.warp.ping_pong import ISSUE, Turns
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

@@ -27,7 +27,7 @@ in the same way: k of iteration i is asked for before v of iteration i - 1, as i
   units: so many eighths of it are computed before the wait, and `hold` keeps the assembler from moving
   the wait up past them.
 - With `ping_pong` the groups pass a turn: whoever has it issues its dots.  Group 0 begins, and has it again
-  once all groups are through an iteration.  A group that has left the loop (sit_out) passes it on at once.
+  once all groups are through an iteration.  A group that has left the loop (skip_idle) passes it on at once.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import Env, clone_op, rewrite
 from warploom.ir.types import Tile
 from warploom.passes.tile.canonicalize.simplify import Simplifier
-from warploom.passes.warp.sit_out import REST
-from warploom.passes.warp.turns import ISSUE, Turns
-from warploom.passes.warp.two_stages import Arms, Copy, Cuts, TwoStages
-from warploom.passes.warp.wait_place import place_wait
+from warploom.passes.warp.mma_wait import place_wait
+from warploom.passes.warp.ping_pong import ISSUE, Turns
+from warploom.passes.warp.skip_idle import REST
+from warploom.passes.warp.stage_split import Arms, Copy, Cuts, TwoStages
 from warploom.schedule.model import OverlapPlan, Schedule
 from warploom.target import Target
 

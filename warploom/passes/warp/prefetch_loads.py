@@ -31,9 +31,9 @@ from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, dtype_of, shape_of
-from warploom.passes.warp.sit_out import following
-from warploom.schedule.ahead import place_of
+from warploom.passes.warp.skip_idle import following
 from warploom.schedule.model import AheadPlan, Schedule
+from warploom.schedule.prefetch import place_of
 from warploom.target import Target
 
 Values = tuple[Value, ...]

@@ -30,7 +30,7 @@ from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, hopper, task
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import Scalar, Shared, i32
-from warploom.passes.warp.slicing import Slice
+from warploom.passes.warp.backward_slices import Slice
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

@@ -13,7 +13,7 @@ before:  for … (tiles) {                   after:  for … (tiles) {
          }                                         }
 
 The turn is taken before the wait: the assembler keeps arithmetic behind a wait, not behind a named barrier.
-A group that has left the main loop (sit_out.py) takes it when it has given back what others wait for.
+A group that has left the main loop (skip_idle.py) takes it when it has given back what others wait for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from __future__ import annotations
 from warploom.ir.core import Builder, Func, Op, Region, walk
 from warploom.ir.ops import hopper
 from warploom.ir.types import Tile
-from warploom.passes.warp.sit_out import REST
-from warploom.passes.warp.turns import END, Turns
+from warploom.passes.warp.ping_pong import END, Turns
+from warploom.passes.warp.skip_idle import REST
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

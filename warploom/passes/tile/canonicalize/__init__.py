@@ -2,8 +2,8 @@
 
 Order: first after the frontend, and again after recover_boxes, which leaves the pointer arithmetic behind
 that it made superfluous.  Views of descriptors learn what is known to divide their base and strides, as those
-that recover_boxes makes do.  Dots of too few rows are turned (turned.py); tiles
-that loops pass on and that differ by a number are passed on as that number (shifted.py).
+that recover_boxes makes do.  Dots of too few rows are transposed (transpose_dots.py); tiles
+that loops pass on and that differ by a number are passed on as that number (carried_tiles.py).
 `number_ops` then gives the ids that a schedule names.
 
     before:  %n = const() {value=4, dtype=i32} : i32
@@ -25,6 +25,7 @@ from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import Scalar
+from warploom.passes.tile.canonicalize.carried_tiles import carry_numbers
 from warploom.passes.tile.canonicalize.cleanup import (
     drop_dead,
     hoist_invariant,
@@ -32,9 +33,8 @@ from warploom.passes.tile.canonicalize.cleanup import (
     merge_equal,
     until_stable,
 )
-from warploom.passes.tile.canonicalize.shifted import carry_numbers
 from warploom.passes.tile.canonicalize.simplify import Simplifier
-from warploom.passes.tile.canonicalize.turned import carry_turned, turn_dots
+from warploom.passes.tile.canonicalize.transpose_dots import carry_turned, turn_dots
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 

@@ -1,4 +1,4 @@
-"""Where consumer groups finish their tiles one after the other.
+"""Epilogues of a consumer's tiles, and whether groups stagger them: finish one after the other.
 
 In a persistent kernel the groups of a tile leave its main loop together; what follows (activations, scales,
 stores) then runs while the tensor cores idle.  With turns the second group waits for the first, once: from
@@ -27,7 +27,7 @@ DEPTH, LEAST_DEPTH = 4, 3  # slots that span the lag, that nearly do
 
 
 @dataclass(frozen=True)
-class TileEnd:
+class Epilogue:
     """loop: a main loop (of dots) in a loop over tiles.  cycles: what one group computes behind it.  stores:
     those behind it."""
 
@@ -36,7 +36,7 @@ class TileEnd:
     stores: tuple[Op, ...] = ()
 
 
-def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[TileEnd]:
+def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[Epilogue]:
     """The ends of tiles of a consumer that runs the ops `mine`; none where it is one group.  Where dots wait
     for each other, groups take turns in the main loop, if at all."""
     found = []
@@ -50,7 +50,7 @@ def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[
             ops = [y for x in rest for y in (x, *(z for r in x.regions for z in walk(r)))]
             cycles = sum(SM_90A.elementwise(y)[1] for y in ops if mine(y) and computes_tile(y))
             stores = tuple(y for y in ops if y.kind in (tile.store, tile.store_box))
-            found.append(TileEnd(main[-1], cycles / groups, stores))
+            found.append(Epilogue(main[-1], cycles / groups, stores))
     return found
 
 
@@ -62,12 +62,12 @@ def _anywhere(operand: Value) -> bool:
     return True
 
 
-def wanted_depth(ends: list[TileEnd], knobs: Knobs) -> int:
+def wanted_depth(ends: list[Epilogue], knobs: Knobs) -> int:
     """How many slots the rings should have."""
     return DEPTH if any(not _why_together(e, knobs) for e in ends) else 2
 
 
-def _why_together(end: TileEnd, knobs: Knobs) -> str:
+def _why_together(end: Epilogue, knobs: Knobs) -> str:
     """Why the groups don't take turns, empty where they should; without what comes of rings and loops."""
     if knobs.end_turns is not None:
         return "" if knobs.end_turns else "end_turns=False"
@@ -79,7 +79,7 @@ def _why_together(end: TileEnd, knobs: Knobs) -> str:
 
 
 def plans(
-    ends: list[TileEnd], knobs: Knobs, depth: Callable[[Op], int], chunks: Callable[[Op], int]
+    ends: list[Epilogue], knobs: Knobs, depth: Callable[[Op], int], chunks: Callable[[Op], int]
 ) -> tuple[tuple[str, ...], list[Reason]]:
     """The loops (ids) behind which groups take turns, and why or why not.  depth: of the shallowest ring that
     turns in a loop.  chunks: in how many a group itself sends what a store has of a tile."""

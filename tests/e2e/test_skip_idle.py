@@ -1,4 +1,4 @@
-"""Groups that leave a loop early (analysis/idle_iterations.py, analysis/mask_ranges.py, passes/warp/sit_out.py): when, and how."""
+"""Groups that leave a loop early (analysis/idle_iterations.py, analysis/mask_ranges.py, passes/warp/skip_idle.py): when, and how."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Site:
     work: tuple[Op, ...] = ()
 
 
-def stamp(
+def instrument(
     func: Func, capacity: int = CAPACITY, inside: bool = True
 ) -> tuple[Func, tuple[Site, ...]]:
     """The function with stamps, and its sites: number n of a stamp is sites[n - 1].

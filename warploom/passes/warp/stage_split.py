@@ -24,7 +24,7 @@ from warploom.ir.ops import arith, hopper, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
 from warploom.passes.warp.loop_tail import Tail
-from warploom.passes.warp.sit_out import following
+from warploom.passes.warp.skip_idle import following
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.
 _REMADE = frozenset(

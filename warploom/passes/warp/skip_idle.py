@@ -96,7 +96,7 @@ class _Scalars:
         return self.env[v]
 
 
-def sit_out(b: Builder, loop: Op, end: Value) -> None:
+def skip_idle(b: Builder, loop: Op, end: Value) -> None:
     """Appends a task's `loop` up to `end`, and what is left of it."""
     (body,) = loop.regions
     lo, hi, step, *init = loop.operands

@@ -1,6 +1,6 @@
-"""What a schedule is chosen for, and the reasons for what has been decided so far.
+"""Scheduling context: the function, knobs and target that a schedule is for, and the log of decisions.
 
-The parts of the chooser that decide (roles, division, memory, stores, tasks, consumer) share one subject.
+The parts of the chooser that decide (roles, partition, memory, stores, tasks, consumer) share one context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warploom.target import Target
 
 
 @dataclass(eq=False)
-class Subject:
+class Context:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
     room: registers to leave beyond the estimate.  abreast: programs that run on a multiprocessor at once; the
@@ -44,13 +44,13 @@ class Subject:
         self.aliased = self.accesses.aliased()
         self.hints = Hints(self.func, self.structure)
 
-    def afresh(self) -> Subject:
+    def afresh(self) -> Context:
         """The same without reasons, for another schedule of it: the analyses are shared."""
         other = copy.copy(self)
         other.reasons = []
         return other
 
-    def sharing(self, n: int) -> Subject:
+    def sharing(self, n: int) -> Context:
         """The same for n programs that share a multiprocessor, each with one consumer group unless told
         otherwise."""
         other = self.afresh()
@@ -59,9 +59,9 @@ class Subject:
             other.knobs = replace(self.knobs, num_consumer_groups=1)
         return other
 
-    def because(self, subject: str, decision: str, reason: str, warn: bool = False) -> None:
-        """Records a decision about `subject`, an op's id or the name of a part, with its reason."""
-        self.reasons.append(Reason(subject, decision, reason, warn))
+    def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
+        """Records a decision about `context`, an op's id or the name of a part, with its reason."""
+        self.reasons.append(Reason(context, decision, reason, warn))
 
     def unmet(self, o: Op, decision: str, why: str) -> None:
         """What the source or the launch asks of op o is not done: a warning, an error where strict."""

@@ -18,6 +18,7 @@ from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import rings
+from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.resources import (
     GROUP_WARPS,
@@ -31,7 +32,6 @@ from warploom.schedule.resources import (
     budgets,
 )
 from warploom.schedule.roles import Roles
-from warploom.schedule.subject import Subject
 
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
@@ -41,10 +41,10 @@ _WAYS = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
 
 
 @dataclass(eq=False)
-class Division:
+class ConsumerPartition:
     """The split, and the registers that it needs; `divide` fills it in."""
 
-    subject: Subject
+    context: Context
     roles: Roles
     cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
@@ -70,7 +70,7 @@ class Division:
     def promoted(self) -> list[tuple[int, int]]:
         """Shapes of the promoting dots' results, after the split that `cut` says."""
         found = []
-        for o in self.subject.dots:
+        for o in self.context.dots:
             if o.attrs.get("max_imprecise"):
                 (m, n), (rows, columns) = shape_of(o.result.type), self.parts(o)
                 found.append((m // rows, n // columns))
@@ -79,7 +79,7 @@ class Division:
     def work(self, loads: list[Op]) -> str:
         """The heaviest of what filling the rings asks of threads, after the split that `cut` says."""
         vias = (
-            rings.choose_via(self.subject.accesses, o, self.parts, o in self.roles.relays)
+            rings.choose_via(self.context.accesses, o, self.parts, o in self.roles.relays)
             for o in loads
         )
         found = (_work(o, via) for o, (via, _) in zip(loads, vias, strict=True))
@@ -89,16 +89,16 @@ class Division:
 
     def deal(self) -> str:
         """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
-        if self.subject.knobs.ping_pong != "tiles":
+        if self.context.knobs.ping_pong != "tiles":
             return ""
-        loop = ping_pong.loop_of(self.subject.structure, self.subject.dots)
+        loop = ping_pong.loop_of(self.context.structure, self.context.dots)
         why = self.why_not_dealt(loop)
         if why or loop is None:
-            self.subject.unmet(
-                loop or self.subject.dots[0], "groups share a tile, against ping_pong='tiles'", why
+            self.context.unmet(
+                loop or self.context.dots[0], "groups share a tile, against ping_pong='tiles'", why
             )
             return ""
-        self.subject.because(
+        self.context.because(
             loop.id,
             f"{self.groups_in_turn()} groups take its iterations in turn, each a tile of its own",
             "its iterations need nothing of each other: one group's epilogue runs under another's dots",
@@ -112,10 +112,10 @@ class Division:
             return "its dots stand in no loop over tiles"
         if self.groups_in_turn() < 2:
             return "there is one group"
-        if self.subject.knobs.num_ctas > 1:
+        if self.context.knobs.num_ctas > 1:
             return "not yet in clusters, whose CTAs release each other's slots"
         why: str | None = ping_pong.why_not(
-            loop, self.subject.accesses, self.roles.demand, self.roles.mine
+            loop, self.context.accesses, self.roles.demand, self.roles.mine
         )
         if why:
             return why
@@ -127,41 +127,41 @@ class Division:
 
     def groups_in_turn(self) -> int:
         """Consumer groups where each takes tiles of its own."""
-        return self.subject.knobs.num_consumer_groups or self.asked_groups() or 2
+        return self.context.knobs.num_consumer_groups or self.asked_groups() or 2
 
     def asked_groups(self) -> int | None:
         """Consumer groups by the dots' tl.async_task: as many as it has numbers, from two on."""
-        named = next((o for o in self.subject.dots if ids(o)), None)
-        n, given = len(self.subject.hints.main), self.subject.knobs.num_consumer_groups
+        named = next((o for o in self.context.dots if ids(o)), None)
+        n, given = len(self.context.hints.main), self.context.knobs.num_consumer_groups
         if named is None or n < 2:
             return None
         if given and given != n:
             why = f"num_consumer_groups={given} comes first"
-            self.subject.because(named.id, f"not {n} groups, against {spelled(ids(named))}", why)
+            self.context.because(named.id, f"not {n} groups, against {spelled(ids(named))}", why)
         return n
 
     # ---- parts of a tile
 
     def split(self) -> tuple[str | None, int]:
         """The axis along which consumer groups share the dots (None where one has all), and how many."""
-        warps = self.subject.knobs.num_warps
+        warps = self.context.knobs.num_warps
         if warps % GROUP_WARPS:
             raise CompileError(
                 "num-warps",
                 f"num_warps={warps}: a dot runs on warp groups of {GROUP_WARPS} warps",
-                self.subject.dots[0].loc,
+                self.context.dots[0].loc,
                 help=f"use num_warps={GROUP_WARPS}",
             )
         each = warps // GROUP_WARPS
         asked = self.asked_groups()
-        groups = self.subject.knobs.num_consumer_groups or asked
+        groups = self.context.knobs.num_consumer_groups or asked
         wanted = each
         if self.roles.specialized:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
         ways = (
-            _WAYS if self.subject.abreast == 1 else _WAYS[:1]
+            _WAYS if self.context.abreast == 1 else _WAYS[:1]
         )  # if it doesn't fit, it shares with none
         for self.reserve, self.alone in ways:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
@@ -175,23 +175,23 @@ class Division:
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         """Records the split; one that was not asked for is a warning, or an error where strict."""
-        asked = self.subject.knobs.num_consumer_groups
-        given = asked is not None or self.subject.knobs.num_warps != GROUP_WARPS
+        asked = self.context.knobs.num_consumer_groups
+        given = asked is not None or self.context.knobs.num_warps != GROUP_WARPS
         warn = given and count != wanted
         reason = (
             "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
         )
-        if warn and asked and self.subject.knobs.strict:
+        if warn and asked and self.context.knobs.strict:
             raise CompileError(
                 "no-specialization",
                 f"num_consumer_groups={asked} was asked for, but {reason}",
-                self.subject.dots[0].loc,
+                self.context.dots[0].loc,
                 help=f"use blocks that {wanted} groups can share, or drop strict=True for {count}",
             )
         decision = f"{axis} split over {count} groups" if axis else "one consumer group"
         if warn:
             decision += f" instead of {wanted}"
-        self.subject.because(self.subject.dots[0].id if warn else "kernel", decision, reason, warn)
+        self.context.because(self.context.dots[0].id if warn else "kernel", decision, reason, warn)
 
     def try_split(self, axis: int, count: int, groups: int = 0) -> str | None:
         """None where the dots' axis can be cut into `count` parts, else why not.  groups: where each has a
@@ -199,19 +199,19 @@ class Division:
         mine = self.roles.mine
         items = frozenset(o.result for o in self.roles.loads)
         try:
-            split = Split(self.subject.structure, mine, items, axis, count)
+            split = Split(self.context.structure, mine, items, axis, count)
         except RefusalError as refusal:
             return f"{refusal.op.id}: {refusal}"
-        apart = split.out_of_order(self.subject.accesses.reached())
+        apart = split.out_of_order(self.context.accesses.reached())
         if apart is not None:
             return f"{apart.id} accesses what another group writes, and groups keep no order"
-        for o in self.subject.dots:
+        for o in self.context.dots:
             m, n = shape_of(o.result.type)
             cut = split.forward.get(o.result, axis)
             rows, columns = (m // count, n) if cut == 0 else (m, n // count)
-            if rows % self.subject.target.wgmma_m:
+            if rows % self.context.target.wgmma_m:
                 return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
-            if columns % 8 or columns > self.subject.target.wgmma_max_n:
+            if columns % 8 or columns > self.context.target.wgmma_max_n:
                 return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
@@ -224,10 +224,10 @@ class Division:
             return sum(whole if cut is None else -(-whole // count) for cut in versions)
 
         if self.alone:
-            worst = max((o.result for o in self.subject.dots), key=registers)
+            worst = max((o.result for o in self.context.dots), key=registers)
             tiles = Peak(registers(worst), (worst,))
         else:
-            tiles = peak(self.subject.structure, mine, items, registers)
+            tiles = peak(self.context.structure, mine, items, registers)
         why = self.why_cramped(tiles, groups or count, in_turn=groups > 0)
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
@@ -238,11 +238,11 @@ class Division:
         in_turn: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        turner = self.roles.transposer_registers(self.subject.room)
-        if groups * GROUP_WARPS > self.subject.target.max_warps:
+        turner = self.roles.transposer_registers(self.context.room)
+        if groups * GROUP_WARPS > self.context.target.max_warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
-        entry = self.subject.target.entry_registers(groups * WARP_GROUP)
-        for o in self.subject.dots:
+        entry = self.context.target.entry_registers(groups * WARP_GROUP)
+        for o in self.context.dots:
             columns = shape_of(o.result.type)[1] // self.parts(o)[1]
             one = columns * dtype_of(o.result.type).bits // 64
             if one + INSTRUCTION_RESERVE > entry and groups > 1:
@@ -250,7 +250,7 @@ class Division:
                     f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
                     f"result and {INSTRUCTION_RESERVE} more, {groups} warp groups are launched with {entry}"
                 )
-        reserve = self.reserve + self.subject.room.consumer + (RESERVE_OF_TURNS if in_turn else 0)
+        reserve = self.reserve + self.context.room.consumer + (RESERVE_OF_TURNS if in_turn else 0)
         work = self.work(self.roles.loads)
         if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
             reserve += RESERVE_OF_PIECES
@@ -260,11 +260,11 @@ class Division:
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry
             if not specialized:  # under a limit that it was given it may spill: that is told
-                have = self.subject.target.limited(None).entry_registers(groups * WARP_GROUP)
+                have = self.context.target.limited(None).entry_registers(groups * WARP_GROUP)
             else:
-                found = budgets(count, work, self.subject.target, need, self.subject.room, turner)
-                most = budgets(count, work, self.subject.target, 0, self.subject.room, turner)
-                have = self.subject.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
+                found = budgets(count, work, self.context.target, need, self.context.room, turner)
+                most = budgets(count, work, self.context.target, 0, self.context.room, turner)
+                have = self.context.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces
                 partial = self.partial(pieces)
@@ -278,42 +278,42 @@ class Division:
 
     def naming(self, v: Value) -> str:
         """The op that a tile comes from, or the name of one that a loop carries."""
-        o = self.subject.structure.maker(v)
+        o = self.context.structure.maker(v)
         return o.id if o is not None and o.id else v.hint or "a tile"
 
     def dot_error(self) -> CompileError:
         """For dots that no split makes legal."""
-        for o in self.subject.dots:
+        for o in self.context.dots:
             m, n = shape_of(o.result.type)
-            if m % self.subject.target.wgmma_m:
+            if m % self.context.target.wgmma_m:
                 return CompileError(
                     "wgmma-m",
-                    f"dot of {m} rows: wgmma takes multiples of {self.subject.target.wgmma_m}",
+                    f"dot of {m} rows: wgmma takes multiples of {self.context.target.wgmma_m}",
                     o.loc,
-                    help=f"use a BLOCK_M that is a multiple of {self.subject.target.wgmma_m}, or one of 8 "
-                    f"up to {self.subject.target.wgmma_max_n} with a BLOCK_N that is a multiple of "
-                    f"{self.subject.target.wgmma_m}: then the product is made as its transpose",
+                    help=f"use a BLOCK_M that is a multiple of {self.context.target.wgmma_m}, or one of 8 "
+                    f"up to {self.context.target.wgmma_max_n} with a BLOCK_N that is a multiple of "
+                    f"{self.context.target.wgmma_m}: then the product is made as its transpose",
                 )
-            if n % 8 or n > self.subject.target.wgmma_max_n:
+            if n % 8 or n > self.context.target.wgmma_max_n:
                 return CompileError(
                     "wgmma-n",
-                    f"dot of {n} columns: wgmma takes multiples of 8 up to {self.subject.target.wgmma_max_n}",
+                    f"dot of {n} columns: wgmma takes multiples of 8 up to {self.context.target.wgmma_max_n}",
                     o.loc,
                     help="use a BLOCK_N that is a multiple of 8, or split a wider one among more groups",
                 )
         return CompileError(
             "registers",
             self.cramped,
-            self.subject.dots[0].loc,
+            self.context.dots[0].loc,
             help="use smaller blocks, more consumer groups, or (uniform) num_warps=8",
         )
 
 
-def divide(subject: Subject, roles: Roles) -> Division:
+def partition_consumer(context: Context, roles: Roles) -> ConsumerPartition:
     """How consumer groups, or the groups of a uniform kernel, share the work.
 
     Raises CompileError for dots that no split makes legal."""
-    found = Division(subject, roles)
+    found = ConsumerPartition(context, roles)
     found.dealt = found.deal()
     if found.dealt:
         found.replicas = found.groups_in_turn()

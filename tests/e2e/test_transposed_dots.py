@@ -1,4 +1,4 @@
-"""Dots of few rows are made as their transposes (passes/tile/canonicalize/turned.py)."""
+"""Dots of few rows are made as their transposes (passes/tile/canonicalize/transpose_dots.py)."""
 
 from __future__ import annotations
 

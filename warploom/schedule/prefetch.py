@@ -1,5 +1,5 @@
-"""Which loads of a kernel without dots are issued earlier than they stand: in front of what their threads
-wait for, and ahead of the iteration that uses them.  What they bring waits in registers.
+"""Which loads of a kernel without dots are hoisted before what their threads wait for, and which are
+prefetched: issued ahead of the iteration that uses them.  What they bring waits in registers.
 
 A row of numbers feeds no instruction that reads shared memory, so no ring carries it.  But where threads
 combine what they loaded (a reduction has barriers in it), nobody loads while all wait; and the C compiler
@@ -20,8 +20,8 @@ from warploom.ir.analysis import waits
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.schedule.context import Context, named
 from warploom.schedule.model import AheadPlan
-from warploom.schedule.subject import Subject, named
 
 # Bytes a thread's elements on their way may take, of the 128 or so that a thread of half a multiprocessor's
 # 2048 has.
@@ -34,40 +34,40 @@ MOST = 2  # iterations; a loop's body is written 2·n + 1 times
 _HARMLESS = (control.assume, control.device_assert, control.device_print)
 
 
-def plans(subject: Subject) -> tuple[AheadPlan, ...]:
+def plans(context: Context) -> tuple[AheadPlan, ...]:
     """The loads that run ahead in each loop that nothing is looped in."""
     found = []
-    for loop in subject.ops:
+    for loop in context.ops:
         if loop.kind is not control.for_:
             continue
-        asked, budget = _asked(subject, loop)
+        asked, budget = _asked(context, loop)
         if asked < 1:
             continue
-        loads = [o for o in loop.regions[0].ops if _movable(subject, o, loop)]
+        loads = [o for o in loop.regions[0].ops if _movable(context, o, loop)]
         if not loads or not _only_loads(loop):
             continue
-        each = sum(_bytes(o, subject.knobs.num_warps) for o in loads)
+        each = sum(_bytes(o, context.knobs.num_warps) for o in loads)
         n = min(asked, MOST, budget // each)
         if n < 1:
             why = (
                 f"{named(loads)} would keep {each} bytes of registers a thread, more than {budget}"
             )
-            subject.because(loop.id, "no load runs ahead", why)
+            context.because(loop.id, "no load runs ahead", why)
             continue
         iterations = "an iteration" if n == 1 else f"{n} iterations"
         why = "what they bring waits in registers while this iteration computes"
-        subject.because(loop.id, f"{named(loads)} run {iterations} ahead", why)
+        context.because(loop.id, f"{named(loads)} run {iterations} ahead", why)
         found.append(AheadPlan(loop.id, tuple(o.id for o in loads), n))
     return tuple(found)
 
 
-def _asked(subject: Subject, loop: Op) -> tuple[int, int]:
+def _asked(context: Context, loop: Op) -> tuple[int, int]:
     """How many iterations the loads of a loop should run ahead, and the bytes of registers they may take."""
     own = loop.attrs.get("num_stages")
-    if own is not None and loop in subject.hints.loops:
+    if own is not None and loop in context.hints.loops:
         return int(own) - 1, BUDGET
     kinds = {o.kind for o in loop.regions[0].ops}
-    most = min(1, subject.knobs.num_stages - 1)
+    most = min(1, context.knobs.num_stages - 1)
     if kinds & {tile.reduce, tile.scan}:
         return most, BUDGET
     return (most, NOT_WAITED) if kinds & {tile.store, tile.store_box} else (0, 0)
@@ -86,33 +86,33 @@ def _orders(o: Op) -> bool:
     return Effect.SYNC in o.kind.effect and o.kind not in _HARMLESS
 
 
-def _movable(subject: Subject, o: Op, loop: Op) -> bool:
+def _movable(context: Context, o: Op, loop: Op) -> bool:
     """May load o be issued iterations ahead: is its place computed from the loop's index alone, and its
     memory not written?"""
-    mine = _passes(subject, o) and isinstance(o.result.type, Tile)
+    mine = _passes(context, o) and isinstance(o.result.type, Tile)
     return mine and place_of(loop.regions[0], o.operands) is not None
 
 
-def _passes(subject: Subject, o: Op) -> bool:
+def _passes(context: Context, o: Op) -> bool:
     """Is o a load of memory that nobody writes?"""
     loads = o.kind in (tile.load, tile.load_box)
-    return loads and not o.attrs.get("volatile") and o not in subject.aliased
+    return loads and not o.attrs.get("volatile") and o not in context.aliased
 
 
-def early(subject: Subject) -> tuple[str, ...]:
+def early(context: Context) -> tuple[str, ...]:
     """Loads that are issued in front of the first op of their block for whose end threads wait."""
     found: list[str] = []
-    blocks = {id(r): r for r in subject.structure.block.values()}
+    blocks = {id(r): r for r in context.structure.block.values()}
     for block in blocks.values():
-        moved = _early(subject, block)
+        moved = _early(context, block)
         if moved:
             why = "their places are known before threads wait for each other"
-            subject.because(moved[0].id, f"{named(moved)} issued early", why)
+            context.because(moved[0].id, f"{named(moved)} issued early", why)
             found += [o.id for o in moved]
     return tuple(found)
 
 
-def _early(subject: Subject, block: Region) -> list[Op]:
+def _early(context: Context, block: Region) -> list[Op]:
     late: set[Value] = set()  # what is not known in front of the first wait
     first: Op | None = None
     moved: list[Op] = []
@@ -128,9 +128,9 @@ def _early(subject: Subject, block: Region) -> list[Op]:
         if any(map(_orders, (o, *(x for r in o.regions for x in r.all_ops)))):
             break
         known = not o.regions and late.isdisjoint(o.operands)
-        movable = known and _passes(subject, o)
+        movable = known and _passes(context, o)
         new = movable and isinstance(o.result.type, Tile) and same_load(o) not in had
-        n = _bytes(o, subject.knobs.num_warps) if new else 0
+        n = _bytes(o, context.knobs.num_warps) if new else 0
         if movable and n <= room:
             moved.append(o)
             had.add(same_load(o))
