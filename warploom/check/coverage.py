@@ -16,11 +16,13 @@ from functools import cached_property
 from typing import Protocol
 
 from warploom.check.cases import MOST_PROGRAMS, NOT_CONFLUENT, UNFIT, Case, Runs, Steering
+from warploom.check.course import Courses
 from warploom.check.dependence import Condition, Dependence, Source, in_words
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Unproved
-from warploom.check.solve import Course, Solver, Wish
+from warploom.check.solve import Solver
 from warploom.check.trips import Parting, partings
+from warploom.check.values import Wish
 from warploom.ir.analysis import loops
 from warploom.ir.core import Op
 from warploom.ir.ops import control
@@ -73,6 +75,7 @@ class Coverage:
         self.checker, self.dependence, self.steering = checker, dependence, steering
         self.runs, self.report = checker.runs, checker.report
         self.solver = Solver(dependence, steering)
+        self.courses = Courses(self.solver.values, self.solver.sums)
         self.parted: list[Parting] = []
         self._begun = 0  # steps that were taken before the search
         self.around = loops(dependence.func.body)
@@ -148,12 +151,12 @@ class Coverage:
         """Runs each loop for as long as its state takes to recur, where an input makes it."""
         self._begun = self.runs.taken
         for loop in self._loops:
-            most = self.solver.most_trips(loop) if loop.kind is control.for_ else None
+            most = self.solver.sums.most_trips(loop) if loop.kind is control.for_ else None
             enough = self.checker.recurrences.enough(loop)
             most = (
                 most
                 if most is not None or loop.kind is not control.for_
-                else self.solver.most_found(loop, self.cases[0])
+                else self.solver.drawn.most_found(loop, self.cases[0])
             )
             enough = enough if most is None else min(most, enough)
             least = self.steering.least(self.cases[0])
@@ -229,10 +232,10 @@ class Coverage:
         if loop.kind is control.for_:
             if not any(self.dependence.sources(v) for v in loop.operands[:3]):
                 return True
-            most = self.solver.most_trips(loop)
+            most = self.solver.sums.most_trips(loop)
             if most is not None and trips >= most:
                 return True
-            most = self.solver.most_found(loop, self.cases[0])
+            most = self.solver.drawn.most_found(loop, self.cases[0])
         else:
             goes_on = loop.regions[0].yielded[0]
             is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.TURN)
@@ -246,7 +249,7 @@ class Coverage:
     def _part(self) -> None:
         """Runs inputs at which loops of different tasks run unequally often."""
         base = self.steering.least(self.cases[0])
-        for parting in partings(self.dependence, self.solver, base):
+        for parting in partings(self.dependence, self.solver.drawn, base):
             for wish in parting.wishes:
                 self._try(base, wish)
                 if self.report.failures:
@@ -286,7 +289,7 @@ class Coverage:
         on words that programs share, was run both ways by loops of all lengths."""
         if Source.TURN in condition.sources:
             around = self.around.get(condition.op, ())
-            known = all(self.solver.course(condition, loop).is_known for loop in around)
+            known = all(self.courses.of(condition, loop).is_known for loop in around)
             return not known or self._seen(condition) < 2
         if Source.SHARED_WORD in condition.sources and self._seen(condition) == 2:
             return False
@@ -295,7 +298,7 @@ class Coverage:
     def _is_constant(self, condition: Condition) -> bool:
         """Whether it comes to the same at all inputs, as far as many of them say."""
         if condition not in self._constant:
-            outcome = self.solver.constant(condition, self.cases[0])
+            outcome = self.solver.drawn.constant(condition, self.cases[0])
             if outcome is not None and (condition.op, not outcome) in self.runs.outcomes:
                 outcome = None
             if outcome is not None:
@@ -435,21 +438,3 @@ class Coverage:
     def _open(self, unproved: Unproved) -> None:
         if unproved not in self.report.unproved:
             self.report.unproved.append(unproved)
-
-
-def courses_of(dependence: Dependence, solver: Solver) -> dict[Op, Course]:
-    """How the conditions in each loop go along its iterations, all together."""
-    found: dict[Op, Course] = {}
-    around = loops(dependence.func.body)
-    for condition in dependence.conditions:
-        for loop in around.get(condition.op, ()):
-            if loop.kind is control.while_ and condition.op in loop.regions[0].all_ops:
-                continue
-            one, all_ = solver.course(condition, loop), found.get(loop, Course())
-            found[loop] = Course(
-                max(one.head, all_.head),
-                max(one.tail, all_.tail),
-                math.lcm(one.period, all_.period),
-                one.is_known and all_.is_known,
-            )
-    return found

@@ -34,7 +34,8 @@ from warploom.check.cases import (
     is_reading,
     ring_depth,
 )
-from warploom.check.coverage import Coverage, courses_of
+from warploom.check.course import Courses
+from warploom.check.coverage import Coverage
 from warploom.check.dependence import Dependence
 from warploom.check.explore import (
     MAX_STATES,
@@ -46,6 +47,7 @@ from warploom.check.explore import (
 )
 from warploom.check.interleaving import Interleaving, shortened
 from warploom.check.launches import add_global_memory
+from warploom.check.passing import passings
 from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.check.solve import Solver
@@ -89,8 +91,9 @@ def check(
     runs = Runs(func, watched)
     steering = Steering(func, [(r.array.hint, r.is_written) for r in dependence.readings])
     solver = Solver(dependence, steering)
-    courses = courses_of(dependence, solver)
-    checker = _Checker(func, runs, exhaustive, max_states, Recurrences(ring_depth(func), courses))
+    courses = Courses(solver.values, solver.sums).of_loops()
+    recurrences = Recurrences(ring_depth(func), courses, passings(dependence, solver.sums))
+    checker = _Checker(func, runs, exhaustive, max_states, recurrences)
     given, found = None, []
     if cases is not None:
         given = [c if isinstance(c, Case) else Case(tuple(c[0]), grid_of(c[1])) for c in cases]

@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from warploom.check.solve import Course
+from warploom.check.course import Course
+from warploom.check.passing import Passing
 from warploom.ir.core import Op
 from warploom.sim.report import SimReport, SyncStep
 
@@ -31,10 +32,16 @@ def loop_name(o: Op) -> str:
 
 class Recurrences:
     """Collects runs; `depth` is that of the deepest ring.  trips: the most iterations of each loop so far.
-    courses: how the conditions in each loop go along its iterations, where they change."""
+    courses: how the conditions in each loop go along its iterations, where they change.  passings: which
+    iterations of each loop are few, however long it is."""
 
-    def __init__(self, depth: int, courses: Mapping[Op, Course] | None = None) -> None:
-        self.depth, self.courses = depth, courses or {}
+    def __init__(
+        self,
+        depth: int,
+        courses: Mapping[Op, Course] | None = None,
+        passings: Mapping[Op, Passing] | None = None,
+    ) -> None:
+        self.depth, self.courses, self.passings = depth, courses or {}, passings or {}
         self.trips: dict[Op, int] = {}
         self._turns: dict[Op, list[list[Turn]]] = {}  # of each run of a loop, without its ends
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
@@ -74,11 +81,12 @@ class Recurrences:
             full = [len(run) for run, ops in zip(runs, done, strict=True) if ops == everything]
             longest = max(full, default=0)
         else:
+            few = self._few(loop, runs)
             runs = [stretch for run in runs for stretch in _stretches(run)]
             kinds: dict[Kind, int] = {}
             for run in runs:
                 kinds[_kind(run[0])] = max(len(run), kinds.get(_kind(run[0]), 0))
-            longest = min(kinds.values(), default=0)
+            longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
         if longest <= 2 * self.depth:
             return None
         start = self._periods.get(
@@ -91,6 +99,14 @@ class Recurrences:
         if period is not None:
             self._periods[loop] = period
         return period
+
+    def _few(self, loop: Op, runs: Sequence[list[Turn]]) -> set[Kind]:
+        """The kinds of iterations between two others that are few, however long the loop is."""
+        if loop not in self.passings:
+            return set()
+        known = {s.op for run in runs for turn in run for s in turn}
+        between = {_kind(same[0]) for run in runs for same in _stretches(run)[1:-1]}
+        return {kind for kind in between if self.passings[loop].holds(set(kind), known)}
 
     def _mixed_period(self, loop: Op) -> int | None:
         """Where the loops inside never run alike in all iterations: after how many they do all the same."""
@@ -120,8 +136,8 @@ def _is_uniform(loop: Op, turns: list[Turn]) -> bool:
             out.add(s.loops[at + 1 :])
         return out
 
-    first = inner(turns[0])
-    return all(inner(turn) == first for turn in turns[1:])
+    first, *others = [inner(turn) for turn in turns if turn] or [set()]
+    return all(other == first for other in others)
 
 
 def _by_iteration(steps: Sequence[SyncStep]) -> list[tuple[Op, list[Turn]]]:

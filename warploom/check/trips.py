@@ -18,7 +18,8 @@ import numpy as np
 
 from warploom.check.cases import Case
 from warploom.check.dependence import Dependence, Source
-from warploom.check.solve import SAMPLES, Solver, Wish
+from warploom.check.drawn import SAMPLES, Drawn
+from warploom.check.values import Wish
 from warploom.ir.analysis import loops as loops_around
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import control, task
@@ -36,7 +37,7 @@ class Parting:
     wishes: tuple[Wish, ...]
 
 
-def partings(dependence: Dependence, solver: Solver, case: Case) -> Iterator[Parting]:
+def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parting]:
     """The pairs of loops that part, where each is without a partner in the other's task."""
     tasks = [o for o in walk(dependence.func.body) if o.kind is task.tasks]
     around = loops_around(dependence.func.body)
@@ -45,7 +46,7 @@ def partings(dependence: Dependence, solver: Solver, case: Case) -> Iterator[Par
         everything = [loop for own in loops for loop in own]
         if not everything:
             continue
-        counts, numbers, ids = solver.trips_at_many(everything, case)
+        counts, numbers, ids = drawn.trips_at_many(everything, case)
         for o in [o for o in everything if o in counts]:  # none where a loop around it has none
             for outer in around.get(o, ()):
                 counts[o] = np.where(counts.get(outer, 1) == 0, 0, counts[o])

@@ -1,0 +1,137 @@
+"""Scalars as sums of terms, and what these say of how often a loop runs at most."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from warploom.check.dependence import Dependence
+from warploom.ir.core import Op, OpKind, Value
+from warploom.ir.ops import arith, task
+from warploom.sim.evaluate import PURE
+
+Sum = dict[Any, int]  # terms with their factors; 1 stands for the constant
+Bound = tuple[Sum, ...]  # the largest of several sums (the smallest, where it bounds from below)
+
+MOST_BOUNDS = 12  # of one value, and sums in one of them
+
+
+class Sums:
+    """Those of one function."""
+
+    def __init__(self, dependence: Dependence) -> None:
+        self.dependence = dependence
+        self._replicas = {
+            o.result: int(tasks.attrs["replicas"][i])
+            for tasks in dependence.func.body.all_ops
+            if tasks.kind is task.tasks
+            for i, r in enumerate(tasks.regions)
+            for o in r.all_ops
+            if o.kind is task.replica_id
+        }
+
+    def linear(self, v: Value) -> Sum:
+        """A value as a sum.  What is no sum is a term, equal to another one where the same is computed from the
+        same."""
+        o = self.dependence.made.get(v)
+        if o is None or o.kind not in PURE or len(o.results) != 1:
+            return {v: 1}
+        if o.kind is arith.const:
+            return {1: int(o.attrs["value"])} if o.attrs["value"] else {}
+        if o.kind is arith.cast:
+            return self.linear(o.operands[0])
+        parts = [self.linear(x) for x in o.operands]
+        if o.kind in (arith.add, arith.sub):
+            return added(parts[0], parts[1], -1 if o.kind is arith.sub else 1)
+        if o.kind is arith.mul:
+            for one, other in (parts, reversed(parts)):
+                if not set(one) - {1}:
+                    return {t: n * one.get(1, 0) for t, n in other.items() if one}
+        term = (o.kind, *(tuple(sorted(p.items(), key=lambda t: hash(t[0]))) for p in parts))
+        return {term: 1}
+
+    def constant(self, v: Value) -> int | None:
+        """The number that a value is, whatever the input."""
+        found = self.linear(v)
+        return None if set(found) - {1} else found.get(1, 0)
+
+    def most_trips(self, loop: Op) -> int | None:
+        """How often a loop runs at most, whatever the input; None where that is not known."""
+        lo, hi, step = loop.operands[:3]
+        stride = self.constant(step)
+        if stride is None or stride <= 0:
+            return None
+        pairs = itertools.product(self._bounds(hi, False), self._bounds(lo, True))
+        known = [span for above, below in pairs if (span := self._span(above, below)) is not None]
+        return max(0, -(-min(known) // stride)) if known else None
+
+    def _span(self, above: Bound, below: Bound) -> int | None:
+        """How much there is at most between the largest of some sums and the smallest of others."""
+        most: list[int] = []
+        for one, other in itertools.product(above, below):
+            span = added(one, other, -1)
+            for term in set(span) & set(self._replicas):
+                factor = span.pop(term)
+                span[1] = span.get(1, 0) + max(0, factor * (self._replicas[term] - 1))
+            if set(span) - {1}:
+                return None
+            most.append(span.get(1, 0))
+        return max(most)
+
+    def _bounds(self, v: Value, is_below: bool) -> list[Bound]:
+        """Bounds that a value never exceeds, or never falls short of."""
+        o = self.dependence.made.get(v)
+        own: list[Bound] = [(self.linear(v),)]
+        if o is None:
+            return own
+        either: OpKind = arith.maximum if is_below else arith.minimum
+        neither: OpKind = arith.minimum if is_below else arith.maximum
+        if o.kind is either:  # each of its operands bounds it
+            own += [b for x in o.operands for b in self._bounds(x, is_below)]
+        elif o.kind is neither:  # one of its operands does
+            own += itertools.starmap(_both, itertools.product(*self._all(o.operands, is_below)))
+        elif o.kind is arith.cast:
+            own += self._bounds(o.operands[0], is_below)
+        elif o.kind in (arith.add, arith.sub):
+            x, y = o.operands
+            sign = -1 if o.kind is arith.sub else 1
+            own += _moved(self._bounds(x, is_below), self.linear(y), sign)
+            if o.kind is arith.add:
+                own += _moved(self._bounds(y, is_below), self.linear(x), 1)
+        elif o.kind is arith.rem and not is_below:
+            divisor = self.constant(o.operands[1])
+            own += [] if divisor is None else [({1: divisor - 1},)]
+        elif o.kind is arith.mul:
+            own += self._rounded(o, is_below)
+        return [b for b in own if len(b) <= MOST_BOUNDS][:MOST_BOUNDS]
+
+    def _rounded(self, o: Op, is_below: bool) -> list[Bound]:
+        """x // n * n: x, or at most n - 1 less."""
+        for x, y in (o.operands, reversed(o.operands)):
+            quotient, by = self.dependence.made.get(x), self.constant(y)
+            if quotient is None or quotient.kind is not arith.idiv or by is None:
+                continue
+            if self.constant(quotient.operands[1]) == by:
+                less = {1: by - 1} if is_below else {}
+                return _moved(self._bounds(quotient.operands[0], is_below), less, -1)
+        return []
+
+    def _all(self, values: Iterable[Value], is_below: bool) -> list[list[Bound]]:
+        return [self._bounds(x, is_below) for x in values]
+
+
+def added(a: Sum, b: Sum, factor: int) -> Sum:
+    """a + factor · b."""
+    out = dict(a)
+    for t, n in b.items():
+        out[t] = out.get(t, 0) + factor * n
+    return {t: n for t, n in out.items() if n}
+
+
+def _both(one: Bound, other: Bound) -> Bound:
+    return (*one, *other)
+
+
+def _moved(bounds: Iterable[Bound], by: Sum, factor: int) -> list[Bound]:
+    return [tuple(added(s, by, factor) for s in b) for b in bounds]

@@ -1,0 +1,107 @@
+"""What scalars come to at an input, told without a run; also at many inputs at once, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warploom.check.cases import Case, Steering
+from warploom.check.dependence import Dependence
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import cluster, control, hopper, task, tile
+from warploom.ir.types import Pointer, Scalar
+from warploom.sim.evaluate import PURE, prepared
+
+DEEPEST = 240  # ops that a value is followed back through
+
+_ZERO = np.int32(0)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an input must have: numbers of variables (see Steering), and a program's number along an axis."""
+
+    numbers: Mapping[int, int]
+    ids: Mapping[int, int]
+
+    def and_(self, other: Wish) -> Wish:
+        return Wish({**self.numbers, **other.numbers}, {**self.ids, **other.ids})
+
+
+class Values:
+    """The scalars of one function."""
+
+    def __init__(self, dependence: Dependence, steering: Steering) -> None:
+        self.dependence, self.steering = dependence, steering
+        self.func = dependence.func
+        self.index = {p: i for i, p in enumerate(self.func.params)}
+        self.loop_of: dict[Value, Op] = {
+            o.regions[0].params[0]: o for o in self.func.body.all_ops if o.kind is control.for_
+        }
+
+    def __call__(self, v: Value, case: Case, given: Mapping[Value, Any] | None = None) -> Any:
+        """A scalar at an input, in the first iteration of all loops (or where `given` says) of program 0;
+        None where that can't be told."""
+        memo: dict[Value, Any] = dict(given or {})
+
+        def find(v: Value, depth: int) -> Any:
+            if v not in memo:
+                memo[v] = None  # what is computed from itself is not told
+                memo[v] = self._find(v, case, find, depth) if depth < DEEPEST else None
+            return memo[v]
+
+        with np.errstate(all="ignore"):
+            return find(v, 0)
+
+    def _find(self, v: Value, case: Case, find: Any, depth: int) -> Any:
+        if v in self.index:
+            return None if isinstance(v.type, Pointer) else case.args[self.index[v]]
+        if v in self.loop_of:
+            return find(self.loop_of[v].operands[0], depth + 1)
+        o = self.dependence.made.get(v)
+        if o is None or o.kind in (control.if_, control.for_, control.while_):
+            if o is not None and o.kind is control.if_:
+                chosen = find(o.operands[0], depth + 1)
+                arms = [find(r.yielded[o.results.index(v)], depth + 1) for r in o.regions]
+                if np.ndim(chosen) and not any(x is None for x in arms):
+                    return np.where(chosen, *arms)
+                return None if chosen is None or np.ndim(chosen) else arms[0 if chosen else 1]
+            behind = self.dependence.flow.get(v, ())
+            return find(behind[0], depth + 1) if behind else None
+        match o.kind:
+            case (
+                tile.program_id | task.replica_id | cluster.cta_rank | cluster.cta_id | tile.atomic
+            ):
+                return _ZERO
+            case tile.num_programs:
+                args = [find(p, depth + 1) for p in self.func.params]
+                return self.steering.programs(case, args)[o.attrs["axis"]]
+            case tile.load:
+                return self._loaded(o, case)
+            case hopper.shared_get:
+                behind = self.dependence.flow.get(v, ())[1:]
+                return find(behind[0], depth + 1) if behind else None
+        if o.kind not in PURE or not isinstance(v.type, Scalar):
+            return None
+        values = [find(x, depth + 1) for x in o.operands]
+        if any(x is None for x in values):
+            return None
+        numbers = [
+            x.astype(t.type.dtype.numpy)
+            if isinstance(x, np.ndarray)
+            else t.type.dtype.numpy.type(x)
+            for x, t in zip(values, o.operands, strict=True)
+            if isinstance(t.type, Scalar)
+        ]
+        out = prepared(o)(*numbers)
+        return out[o.results.index(v)] if isinstance(out, tuple) else out
+
+    def _loaded(self, o: Op, case: Case) -> Any:
+        fills = dict(case.memory)
+        for array in self.dependence.arrays(o.operands[0]):
+            if array.hint in fills:
+                return np.int64(fills[array.hint](0))
+        return None
