@@ -321,14 +321,31 @@ class Coverage:
             self._try(base, one.and_(other))
 
     def _fill(self) -> None:
-        """Other numbers in parts of the arrays that loops are counted by."""
+        """Other numbers in parts of the arrays that loops are counted by; where words decide iteration by
+        iteration, also late ones in loops that run for so long that both outcomes recur."""
         base = self.longest
         for at, (name, fill) in enumerate(base.memory):
             if not self.steering.is_written(name):
                 for pattern, other in itertools.product(PATTERNS[1:], (0, fill.base + 1)):
-                    memory = list(base.memory)
-                    memory[at] = name, Fill(fill.base, other, pattern)
-                    self.checker.run(Case(base.args, base.grid, tuple(memory)))
+                    self._run_filled(base, at, Fill(fill.base, other, pattern))
+        by_turn = Source.MEMORY | Source.TURN
+        conditions = [c for c in self.dependence.conditions if by_turn in c.sources]
+        inside = [loop for c in conditions for loop in self.around.get(c.op, ())]
+        for loop in dict.fromkeys(o for o in inside if o.kind is control.for_):
+            trips = LATE + self.checker.recurrences.enough(loop)
+            for wish in itertools.islice(self.solver.trips(loop, trips, base), 1):
+                case, _ = self._made(base, wish)
+                for at, (name, fill) in enumerate(case.memory if case is not None else ()):
+                    if case is not None and not self.steering.is_written(name):
+                        number = fill.base or 1
+                        self._run_filled(case, at, Fill(number, 0, "late"))
+                        self._run_filled(case, at, Fill(0, number, "late"))
+
+    def _run_filled(self, case: Case, at: int, fill: Fill) -> None:
+        """The input with other numbers in one of its arrays."""
+        memory = list(case.memory)
+        memory[at] = memory[at][0], fill
+        self.checker.run(Case(case.args, case.grid, tuple(memory)))
 
     def _wishes(self, condition: Condition, base: Case) -> Iterator[Wish]:
         """What may turn a condition; where that can be told, what does."""

@@ -60,6 +60,8 @@ class Recurrences:
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
         for loop, turns in _by_iteration(result.steps):
             self._busy.add(loop)
+            if len(result.trips[loop]) == 1:  # at the end there may be some that do nothing
+                turns += [[] for _ in range(len(turns), *result.trips[loop])]
             course = self.courses.get(loop, Course())
             middle = turns[max(1, course.head) : len(turns) - max(self.depth, course.tail)]
             if len(middle) > 1:

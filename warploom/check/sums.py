@@ -32,8 +32,7 @@ class Sums:
         }
 
     def linear(self, v: Value) -> Sum:
-        """A value as a sum.  What is no sum is a term, equal to another one where the same is computed from the
-        same."""
+        """A value as a sum.  What is no sum is a term, equal to another that is computed from the same."""
         o = self.dependence.made.get(v)
         if o is None or o.kind not in PURE or len(o.results) != 1:
             return {v: 1}
