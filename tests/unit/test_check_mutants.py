@@ -119,19 +119,28 @@ def test_every_harmful_mutant_of_the_librarys_programs_is_found(name: str) -> No
     assert any(v.harm.how for v in verdicts)
 
 
-SAMPLE = (
-    ("only if", "mbarrier_wait", "late"),
-    ("only if", "tma_load", "argument"),
-    ("only if", "mbarrier_arrive", "both"),
-    ("only if", "ring_next", "data"),
-    ("again unless", "mbarrier_arrive", "argument"),
-    ("a trip less unless", "for", "data"),
+SAMPLE = (  # change, op, family, the condition, the data runs
+    ("only if", "mbarrier_wait", "late", "", (4,)),
+    ("only if", "tma_load", "argument", "", (2, 3, 5)),
+    ("only if", "mbarrier_arrive", "both", "", (3, 4, 5, -2)),
+    ("only if", "ring_next", "data", "", (1, 2, 3, 4)),
+    (
+        "only if",
+        "tma_store_wait",
+        "data",
+        "< 1000",
+        (4,),
+    ),  # matters from a program's second tile on
+    ("again unless", "mbarrier_arrive", "argument", "", (2, 3, 4, 5)),
+    ("a trip less unless", "for", "data", "", (3, 5)),
 )
 
 
-@pytest.mark.parametrize(("change", "op", "family"), SAMPLE)
-def test_no_harmful_mutant_under_a_condition_is_proved(change: str, op: str, family: str) -> None:
-    verdict = found(one("gemm", change, op, family), trials_of("gemm", 1, 2, 3, 4, 5, -2))
+@pytest.mark.parametrize(("change", "op", "family", "condition", "runs"), SAMPLE)
+def test_no_harmful_mutant_under_a_condition_is_proved(
+    change: str, op: str, family: str, condition: str, runs: tuple[int, ...]
+) -> None:
+    verdict = found(one("gemm", change, op, family, condition), trials_of("gemm", *runs))
     assert verdict.harm.how
     assert verdict.verdict is Verdict.BROKEN
     assert "gemm_bf16_tn.warp.ir" in verdict.message  # the error points into the program

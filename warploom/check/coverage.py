@@ -61,6 +61,7 @@ class Checker(Protocol):
     recurrences: Recurrences
     runs: Runs
     rich: Case | None
+    busy: Case | None
     whole: set[Op]
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
@@ -80,6 +81,7 @@ class Coverage:
         self._begun = 0  # steps that were taken before the search
         self.around = loops(dependence.func.body)
         self.cases = cases
+        self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool] = {}
         self._at_most: dict[Op, int] = {}  # how often a `while` runs at the largest of all numbers
         self._free: dict[int, bool] = {}  # by the class of conditions
@@ -87,6 +89,7 @@ class Coverage:
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
         self._begun = self.runs.taken
+        self.busy = self.checker.busy or self.longest
         for condition in self.dependence.conditions:
             self._turn(condition)
             if self.report.failures:
@@ -275,10 +278,10 @@ class Coverage:
         return condition.op in self.runs.outline.watched
 
     def _turn(self, condition: Condition) -> None:
-        """Runs inputs at which the condition may turn, beside the longest and the smallest ones."""
+        """Runs inputs at which the condition may turn, beside the longest, the busiest and the smallest."""
         if self._is_constant(condition) or not self._is_worth_it(condition):
             return
-        for base in dict.fromkeys((self.longest, self.cases[0])):
+        for base in dict.fromkeys((self.longest, self.busy, self.cases[0])):
             for wish in itertools.islice(self._wishes(condition, base), MOST_WISHES):
                 self._try(base, wish)
                 if self.report.failures or (self._seen(condition) == 2 and base is self.cases[0]):
@@ -318,7 +321,8 @@ class Coverage:
                         turned.append(wish)
                         break
         for one, other in itertools.islice(itertools.combinations(turned, 2), MOST_PAIRS):
-            self._try(base, one.and_(other))
+            for base in dict.fromkeys((self.longest, self.busy)):
+                self._try(base, one.and_(other))
 
     def _fill(self) -> None:
         """Other numbers in parts of the arrays that loops are counted by; where words decide iteration by

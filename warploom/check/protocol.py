@@ -66,6 +66,7 @@ JOINT_SEARCHED = (
     4  # inputs that are searched for get so small a part: other programs' words are varied, too
 )
 
+SEVERAL = 3  # iterations, after which what one begins another one meets
 TOGETHER = "programs that share words of global memory, together"
 
 
@@ -137,6 +138,8 @@ class _Checker:
         self._done: dict[tuple[Any, ...], Case] = {}  # what was run
         self.rich: Case | None = None  # the shortest of the inputs at which most is done
         self._richest = (0, 0)
+        self.busy: Case | None = None  # likewise, where each loop runs several times
+        self._busiest = (0, 0, 0)
         self.recurrences = recurrences
         self.whole: set[Op] = set()  # loops that were run as often as they ever are
         self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
@@ -168,10 +171,14 @@ class _Checker:
             self.report.runs.append(Run(words, sorted_trips))
 
     def _note_longest(self, case: Case, result: SimReport) -> None:
-        """Keeps for each loop the first of the cases that do the most different things for the longest."""
+        """Keeps for each loop the first of the cases that do the most different things for the longest, and
+        the shortest ones that do most."""
         done = len({s.op for s in result.steps})
         if (done, -len(result.steps)) > self._richest:
             self._richest, self.rich = (done, -len(result.steps)), case
+        loops = sum(min(max(counts), SEVERAL) for counts in result.trips.values())
+        if (done, loops, -len(result.steps)) > self._busiest:
+            self._busiest, self.busy = (done, loops, -len(result.steps)), case
         for loop, counts in result.trips.items():
             rank = done, max(counts)
             if loop not in self._longest or rank > self._longest[loop][0]:
