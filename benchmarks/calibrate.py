@@ -1,4 +1,4 @@
-"""The cost table of warploom/ir/cost.py, measured: micro-kernels (benchmarks/probes.py) and whole kernels.
+"""The cost table of warploom/target/sm_90a.py, measured: micro-kernels (benchmarks/probes.py), whole kernels.
 
 python -m benchmarks.calibrate --out FILE    measure on the GPU (needs torch)
 python -m benchmarks.calibrate --fit FILE    the cost table that a file of measurements gives, and how far
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import probes
-from warploom.ir.cost import SM_90A, CostTable
 from warploom.sim.machine import simulate
+from warploom.target import SM_90A, CostTable
 
 FEW, MANY, TIMES = 16, 80, 3
 SIGNATURE = ["*fp32:16", "*bf16:16", "i32"]
@@ -166,7 +166,7 @@ def measure(only: str = "") -> dict[str, Any]:
 # ---- what it means
 
 
-def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
+def fit(turns: dict[str, float], scalar: float = SM_90A.cost.scalar) -> CostTable:
     """The cost table that explains the turns of the probes (a turn of each: see benchmarks/probes.py)."""
 
     def product(n: int) -> float:
@@ -182,7 +182,7 @@ def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
     arrives = box / bytes_
     found = {
         "tensor_macs_16bit": macs,
-        "wgmma_least": product(8),
+        "mma_least": product(8),
         "tensor_latency": turns["products 256 1"] - 4 * product(256) - wake,
         "alu_lanes": tile / turns["add"],
         "convert_lanes": 2 * tile / turns["cast"],
@@ -196,7 +196,7 @@ def fit(turns: dict[str, float], scalar: float = SM_90A.scalar) -> CostTable:
         "wake": wake,
         "barrier": turns["barrier"],
     }
-    return replace(SM_90A, **{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
+    return replace(SM_90A.cost, **{k: max(0, round(x)) for k, x in found.items()}, scalar=scalar)
 
 
 def predicted(table: CostTable) -> dict[str, float]:
@@ -232,7 +232,7 @@ def main() -> None:
     data = json.loads(args.fit.read_text())
     table = fit(data["turns"])
     print(table)
-    now, then = predicted(SM_90A), predicted(table)
+    now, then = predicted(SM_90A.cost), predicted(table)
     print(f"{'':32}  measured   current table   fitted")
     for name, m in {**data["turns"], **data["programs"]}.items():
         errors = "".join(f"{p:10,.0f} ({p / m - 1:+.0%})" for p in (now[name], then[name]))

@@ -21,7 +21,7 @@ from warploom.ir.verify import verify
 from warploom.passes.pipeline import Choice, Road, names, rows
 from warploom.schedule.model import Knobs, Launch, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import Room
-from warploom.target import Target
+from warploom.target import DEFAULT, Target
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ def lower(
     """
     if overlap:
         func = func.with_(attrs={**func.attrs, "overlap": True})
+    if target.name != DEFAULT.name:
+        func = func.with_(attrs={**func.attrs, "target": target.name})
     road = Road(target, knobs, schedule, structured, room, launch)
     steps = _run("frontend", func, road)
     if road.schedule is None:

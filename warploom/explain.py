@@ -17,7 +17,7 @@ from warploom.ir.core import Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
-from warploom.target import SM_90A, Target
+from warploom.target import Target
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def explain(
     func: Func,
     schedule: Schedule,
     placed: Func,
-    target: Target = SM_90A,
+    target: Target | None = None,
     resources: Resources | None = None,
     reads: Iterable[str] = (),
 ) -> Explanation:
@@ -74,7 +74,7 @@ def explain(
     read outside of it."""
     found = {o.id: _root(o.loc).line for o in walk(func.body) if o.id and o.loc}
     return Explanation(
-        heading=tuple(_heading(func, schedule, placed, target, resources)),
+        heading=tuple(_heading(func, schedule, placed, target or placed.target, resources)),
         lines=tuple(_lines(func, schedule, placed)),
         buffers=tuple(_buffers(placed)),
         barriers=tuple(_barriers(placed)),

@@ -22,7 +22,9 @@ from tests.gpu.sums import Module, Way, compiled
 from tests.sim.tensor_core_vectors import FORMATS, UNRECORDED, dtypes_of
 from tests.sim.test_tensor_core import BLOCKS, DTYPES, FORMS, operands, product
 from warploom.runtime.launch import driver
-from warploom.sim.tensor_core import HOPPER, accumulate
+from warploom.sim.tensor_core import accumulate
+from warploom.sim.tensor_core import rule as rule_of
+from warploom.target.sm_90a import MMA_SYNC, WGMMA
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 
@@ -42,7 +44,7 @@ ROUNDS = {
 
 def ways(name: str) -> list[Way]:
     """Those that the format has."""
-    return [w for w in ROUNDS if ASKED[name] in HOPPER.mma or w.by != "mma"]
+    return [w for w in ROUNDS if MMA_SYNC.product(*ASKED[name]) or w.by != "mma"]
 
 
 @functools.cache
@@ -54,7 +56,7 @@ def cubins() -> dict[str, bytes]:
 
 
 def expected(name: str, way: Way, a: Any, b: Any, c: Any) -> Any:
-    rule = HOPPER.rule("mma" if way.by == "mma" else "wgmma", *dtypes_of(name))
+    rule = rule_of(MMA_SYNC if way.by == "mma" else WGMMA, *dtypes_of(name))
     left, right = (
         np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), x.shape[2], -1) for x in (a, b)
     )

@@ -20,7 +20,6 @@ from tests.mutants.conditions import Seen
 from tests.mutants.guards import GUARD
 from warploom.check import Case, Verdict, check
 from warploom.ir.core import Func, walk
-from warploom.ir.cost import SM_90A
 from warploom.ir.types import Pointer
 from warploom.sim import field
 from warploom.sim.agent import NeedsData
@@ -165,7 +164,7 @@ def _turns(mutant: Mutant, case: Case) -> bool:
     """Does the condition fail in an input?  The numbers alone are run; what goes wrong there, or asks for
     data, counts as if it did."""
     guards = [o for o in walk(mutant.func.body) if o.id == GUARD]
-    outline = Outline(mutant.func, SM_90A, ALGEBRA, dict.fromkeys(guards))
+    outline = Outline(mutant.func, mutant.func.target.cost, ALGEBRA, dict.fromkeys(guards))
     try:
         report = simulate(
             mutant.func,

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.types import DTYPES, DType
-from warploom.sim.tensor_core import HOPPER, Arithmetic, accumulate
+from warploom.sim.tensor_core import Arithmetic, accumulate
+from warploom.sim.tensor_core import rule as rule_of
+from warploom.target.sm_90a import MMA_SYNC, WGMMA
 
 FILE = Path(__file__).with_name("tensor_core_h200.npz")
 # name of a format -> A, B, accumulator
@@ -53,7 +55,7 @@ class Answers:
 
     @property
     def rule(self) -> Arithmetic:
-        return HOPPER.rule("mma" if self.kernel.startswith("mm") else "wgmma", *self.dtypes)
+        return rule_of(MMA_SYNC if self.kernel.startswith("mm") else WGMMA, *self.dtypes)
 
     def wrong(self, rule: Arithmetic) -> int:
         """How many sums a rule gets wrong, bit for bit."""

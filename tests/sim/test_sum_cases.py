@@ -12,7 +12,8 @@ from tests.gpu import sum_cases
 from tests.gpu.sum_cases import CASES, Problem
 from tests.sim.tensor_core_vectors import FORMATS, UNRECORDED, dtypes_of
 from warploom.sim import tensor_core
-from warploom.sim.tensor_core import HOPPER, Arithmetic, accumulate
+from warploom.sim.tensor_core import Arithmetic, accumulate, rule
+from warploom.target.sm_90a import WGMMA
 
 EVERY = [*FORMATS, *UNRECORDED]
 every = pytest.mark.parametrize("name", EVERY)
@@ -30,7 +31,7 @@ def drawn(name: str, case: Any, seed: int = 0, steps: int = 1) -> Any:
 
 
 def rule_of(name: str) -> Arithmetic:
-    return HOPPER.rule("wgmma", *dtypes_of(name))
+    return rule(WGMMA, *dtypes_of(name))
 
 
 @every

@@ -23,7 +23,10 @@ from warploom.errors import InternalError, LaunchError
 from warploom.ir.types import DType, f8e4m3, f16, f32, f64
 from warploom.kernels.explicit.gemm import Gemm
 from warploom.sim import oracle, tensor_core
-from warploom.sim.tensor_core import HOPPER, Arithmetic, accumulate
+from warploom.sim.tensor_core import Arithmetic, accumulate
+from warploom.sim.tensor_core import rule as rule_of
+from warploom.target import SM_90A
+from warploom.target.sm_90a import MMA_SYNC, WGMMA
 
 RECORDED = list(answers())
 names = pytest.mark.parametrize("name", FORMATS)
@@ -146,7 +149,7 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, rare: 
 @pytest.mark.parametrize("rare", [False, True], ids=["near", "any-bits"])
 def test_one_instruction_in_fractions(name: str, rare: bool) -> None:
     left, right, accumulator = dtypes_of(name)
-    rule = HOPPER.rule("wgmma", left, right, accumulator)
+    rule = rule_of(WGMMA, left, right, accumulator)
     rng = np.random.default_rng(len(name) + rare)
     a, b = drawn(rng, (12, rule.k), left, rare), drawn(rng, (rule.k, 10), right, rare)
     c = drawn(rng, (12, 10), accumulator, rare)
@@ -167,7 +170,7 @@ def test_one_instruction_in_fractions(name: str, rare: bool) -> None:
 @names
 def test_a_long_sum_is_a_chain(name: str) -> None:
     left, right, accumulator = dtypes_of(name)
-    rule = HOPPER.rule("wgmma", left, right, accumulator)
+    rule = rule_of(WGMMA, left, right, accumulator)
     rng = np.random.default_rng(3)
     k = 3 * rule.k + rule.k // 2  # the rest is as if it were filled with zeros
     a, b = drawn(rng, (5, k), left, False), drawn(rng, (k, 7), right, False)
@@ -181,9 +184,9 @@ def test_a_long_sum_is_a_chain(name: str) -> None:
 
 def test_a_format_without_a_rule_is_a_bug_of_ours() -> None:
     with pytest.raises(InternalError, match="no rule for wgmma of f64"):
-        HOPPER.rule("wgmma", f64, f64, f32)
-    with pytest.raises(InternalError, match="no rule for mma of f8e4m3"):
-        HOPPER.rule("mma", f8e4m3, f8e4m3, f16)
+        rule_of(WGMMA, f64, f64, f32)
+    with pytest.raises(InternalError, match=r"no rule for mma\.sync of f8e4m3"):
+        rule_of(MMA_SYNC, f8e4m3, f8e4m3, f16)
 
 
 # ---- simulate(exact=True)
@@ -240,12 +243,12 @@ def test_a_kernel_adds_as_the_tensor_core(name: str, form: str) -> None:
     grid = (2, 2)
     args = (a, b, c, m, n, k)
     kernel = product.compile_for(*args, grid=grid, **BLOCKS, **FORMS[form])
-    rule = HOPPER.rule("wgmma", *dtypes_of(name))
+    rule = rule_of(WGMMA, *dtypes_of(name))
     expected = accumulate(a, b.T, None, rule)
     kernel.simulate(*args, grid=grid, exact=True, order="late")
     np.testing.assert_array_equal(c, expected)
     c[...] = np.nan
-    oracle.run(kernel.lowered.written, args, grid, tensor_core.exact("sm_90a"))
+    oracle.run(kernel.lowered.written, args, grid, tensor_core.exact(SM_90A))
     np.testing.assert_array_equal(c, expected)
     kernel.simulate(*args, grid=grid)
     assert (c != expected).any() and np.allclose(c, expected, rtol=1e-2, atol=1e-1)
@@ -262,7 +265,7 @@ def test_the_oracle_adds_in_the_order_of_the_library_s_products(kind: str) -> No
     kernel = road.compile_for(product_.kernel, args, (1,), product_.config.all_kwargs)
     simulated, read = ([road.clone(x) for x in args] for _ in range(2))
     kernel.simulate(*simulated, grid=(1,), exact=True)
-    oracle.run(kernel.lowered.written, read, (1,), tensor_core.exact("sm_90a"))
+    oracle.run(kernel.lowered.written, read, (1,), tensor_core.exact(SM_90A))
     road.same(read, simulated, kind)
 
 
@@ -271,7 +274,7 @@ def test_a_script_adds_as_the_tensor_core() -> None:
     a, b, _ = operands("bf16", m, n, k)
     c = np.full((m, n), np.nan, ml_dtypes.bfloat16)
     Gemm(1, block_n=128, stages=3).simulate(a, b, c, m, n, k, exact=True)
-    expected = accumulate(a, b.T, None, HOPPER.rule("wgmma", *dtypes_of("bf16")))
+    expected = accumulate(a, b.T, None, rule_of(WGMMA, *dtypes_of("bf16")))
     np.testing.assert_array_equal(c, expected.astype(c.dtype))
 
 
@@ -280,7 +283,7 @@ def test_integers_are_exact_in_every_mode() -> None:
     """Their sums wrap at 32 bits."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, (64, 256)).astype(np.int8) for _ in range(2))
-    found = tensor_core.exact("sm_90a").multiply(a, b.T, np.full((64, 64), 2**31 - 1, np.int32))
+    found = tensor_core.exact(SM_90A).multiply(a, b.T, np.full((64, 64), 2**31 - 1, np.int32))
     exact = a.astype(np.int64) @ b.astype(np.int64).T + 2**31 - 1
     np.testing.assert_array_equal(found, exact.astype(np.int32))
 
@@ -303,9 +306,11 @@ def test_the_page_has_these_numbers() -> None:
             for a, b in itertools.product(kinds, kinds):
                 if name in ("wgmma", "mma") and (a == b or "mixed" in operands):
                     told[name, a, b, accumulator] = numbers
+    columns = ("k", "kept", "fraction", "rounding")
     held = {
-        (name, *pair): [str(x) for x in (rule.k, rule.kept, rule.fraction, rule.rounding)]
-        for name, table in (("wgmma", HOPPER.wgmma), ("mma", HOPPER.mma))
-        for pair, rule in table.items()
+        (name, p.a, p.b, p.accumulator): [str(getattr(p.arithmetic, x)) for x in columns]
+        for name, unit in (("wgmma", WGMMA), ("mma", MMA_SYNC))
+        for p in unit.products
+        if p.arithmetic is not None
     }
     assert told == held

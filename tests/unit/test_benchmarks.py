@@ -33,7 +33,7 @@ def test_the_yardstick_compiles_without_spill_or_advisory() -> None:
     assert cubin.startswith(b"\x7fELF")
     assert "0 bytes spill stores, 0 bytes spill loads" in report
     assert "(C75" not in report and "warning" not in report
-    assert SM_90A.shared_bytes >= SHARED_BYTES and SM_90A.registers_per_sm >= THREADS * 168
+    assert SM_90A.shared_bytes >= SHARED_BYTES and SM_90A.registers.per_sm >= THREADS * 168
 
 
 def record(case: str, peer: str, burst: list[float], error: str = "") -> dict[str, Any]:

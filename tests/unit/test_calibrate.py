@@ -14,9 +14,9 @@ from benchmarks import calibrate
 def test_the_fit_finds_the_table_that_made_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PROGRAMS", {})
     table = replace(
-        calibrate.SM_90A,
+        calibrate.SM_90A.cost,
         tensor_macs_16bit=1900,
-        wgmma_least=18,
+        mma_least=18,
         tensor_latency=30,
         alu_lanes=118,
         convert_lanes=56,

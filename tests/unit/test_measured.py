@@ -15,7 +15,6 @@ from warploom.cli.demo import TILE, VARIANTS, _arguments
 from warploom.codegen.emit import emit
 from warploom.errors import LaunchError
 from warploom.ir.core import walk
-from warploom.ir.cost import SM_90A
 from warploom.ir.ops import hopper, task
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.verify import verify
@@ -27,7 +26,7 @@ from warploom.runtime import launch, measure
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS
-from warploom.target import SM_90A as TARGET
+from warploom.target import SM_90A
 from warploom.timeline.measured import Records, events_of
 from warploom.timeline.model import from_report
 
@@ -100,7 +99,7 @@ def test_records_of_the_simulators_clock_give_the_simulators_stalls(
     verify(func)
     clock = Clock(monkeypatch, start=0xFFFFFFFF - 1000)  # it wraps on the way
     report = simulated(func, arguments, grid)
-    found = events_of(func, sites, clock.records(func), SM_90A)
+    found = events_of(func, sites, clock.records(func), SM_90A.cost)
     wanted, got = from_report(report, "simulated"), from_report(found, "from stamps")
     assert got.cycles == pytest.approx(wanted.cycles, rel=0.02)
     assert wanted.stalls() and wanted.stalls().keys() == got.stalls().keys()
@@ -187,8 +186,8 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stamps_cost_no_spill_and_no_shared_memory(variant: str) -> None:
     kernel = compiled(variant)
     func, sites = instrument(kernel.placed)
-    emitted = emit(func, TARGET)
-    built = compile_cuda(emitted.source, name=emitted.name, target=TARGET)
+    emitted = emit(func, SM_90A)
+    built = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
     assert built.problems() == ()
     assert emitted.shared_bytes == kernel.plan.shared_bytes
     assert len(sites) == sum(o.kind is hopper.stamp for o in walk(func.body))

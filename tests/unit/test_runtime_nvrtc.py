@@ -150,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(128 AND_RESIDENT) k(volatile u64* p
         return re.findall(r"\.minnctapersm (\d+)", built.ptx)
 
     registers = compile_cuda(source, name="k", target=SM_90A).registers
-    fit = SM_90A.registers_per_sm // (-(-registers // 8) * 8 * 128)
-    one_more = SM_90A.registers_per_sm // ((fit + 1) * 128) // 8 * 8 >= FEWEST_REGISTERS
+    fit = SM_90A.registers.per_sm // (-(-registers // 8) * 8 * 128)
+    one_more = SM_90A.registers.per_sm // ((fit + 1) * 128) // 8 * 8 >= FEWEST_REGISTERS
     wanted = [] if values == 2 else [str(6 if streams else fit + one_more)]
     assert told(threads=128) == wanted
     assert told() == told(threads=128, options=["--maxrregcount=64"]) == []

@@ -28,7 +28,7 @@ from warploom.schedule.resources import (
 )
 from warploom.target import SM_90A
 
-LOW, HIGH, UNIT = SM_90A.setmaxnreg
+LOW, HIGH, UNIT = SM_90A.registers.reallocation
 
 
 @pytest.mark.parametrize("work", WORK)

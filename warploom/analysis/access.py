@@ -217,7 +217,7 @@ class Accesses:
                 )
         if shape[inner] * dtype.bytes % 16:
             return f"its rows of {shape[inner] * dtype.bytes} bytes are no multiple of 16"
-        limit = self.target.tma_box_limit
+        limit = self.target.box_limit
         box = self.tma_box(o, shape)
         for axis, n in enumerate(shape):
             if n > limit and axis != inner and box[axis] < MIN_BOX:
@@ -234,7 +234,7 @@ class Accesses:
         assert view is not None and inner is not None
         size = _dtype(view.operands[0]).bytes
         swizzle = swizzle_for(shape[inner] * size)
-        return Geometry(shape, size, inner, swizzle).copy_box(self.target.tma_box_limit)
+        return Geometry(shape, size, inner, swizzle).copy_box(self.target.box_limit)
 
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
         """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from warploom.analysis.cost import computes_tile, elementwise
 from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import effects, free_values
 from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
-from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.target import Target
 
 
 @dataclass(frozen=True)
@@ -183,14 +184,14 @@ def mask_of(structure: Structure, loop: Op) -> Op | None:
     return None
 
 
-def phase_cycles(body: Region, share: float) -> tuple[float, float]:
+def phase_cycles(body: Region, share: float, target: Target) -> tuple[float, float]:
     """(tensor, other): cycles of an SM in which one group's part (`share` of each tile) of an iteration
     keeps the tensor cores busy, and in which it keeps the other units busy."""
     tensor = other = 0.0
     for o in walk(body):
         if o.kind is tile.dot:
             (m, k), (_, n) = shape_of(o.operands[0].type), shape_of(o.operands[1].type)
-            tensor += SM_90A.wgmma(m, n, k, dtype_of(o.operands[0].type).bits) * share
+            tensor += target.mma_cycles(m, n, k, dtype_of(o.operands[0].type).bits) * share
         elif computes_tile(o):
-            other += SM_90A.elementwise(o)[1] * share
+            other += elementwise(target.cost, o)[1] * share
     return tensor, other

@@ -13,7 +13,6 @@ import numpy as np
 
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
-from warploom.ir.cost import SM_90A
 from warploom.ir.ops import arith, control, hopper, task, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
@@ -105,7 +104,7 @@ class Runs:
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         self.func = func
-        self.outline = Outline(func, SM_90A, watched=watched)
+        self.outline = Outline(func, func.target.cost, watched=watched)
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func, watched)

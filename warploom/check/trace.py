@@ -21,7 +21,6 @@ from warploom.check.enumerated import Column, Common, Unknown
 from warploom.check.global_accesses import Access, Collected, box_of
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Op, Value
-from warploom.ir.cost import SM_90A
 from warploom.ir.ops import hopper, tile
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
 from warploom.sim.agent import Agent, NeedsData
@@ -160,7 +159,7 @@ class _Traced(Outline):
     """The lines of a function whose accesses to written arrays tell their words, instead of making them."""
 
     def __init__(self, found: Collected, written: Collection[Value | None], contents: bool) -> None:
-        super().__init__(found.func, SM_90A)
+        super().__init__(found.func, found.func.target.cost)
         self.found, self.written, self.has_contents = found, written, contents
         self.trace = Trace()
         self.told = {o: a.base for a in found.accesses if a.base in written for o in a.ops}

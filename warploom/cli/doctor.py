@@ -87,14 +87,14 @@ def nvrtc() -> list[Finding]:
         known_faults,
         library_path,
     )
-    from warploom.target import SM_90A
+    from warploom.target import DEFAULT
 
     try:
         source = 'extern "C" __global__ void nothing() {}'
-        build = compile_cuda(source, name="nothing", target=SM_90A)
+        build = compile_cuda(source, name="nothing", target=DEFAULT)
     except (WarploomError, ImportError, RuntimeError, OSError) as error:
         return [Finding("NVRTC", f"does not work: {error}", "no kernel compiles", True)]
-    says = f"{compiler_version()}, compiles for sm_90a in {build.seconds:.2f} s; {library_path()}"
+    says = f"{compiler_version()}, compiles for {DEFAULT.name} in {build.seconds:.2f} s; {library_path()}"
     return [Finding("NVRTC", says), *(Finding("known of it", fault) for fault in known_faults())]
 
 

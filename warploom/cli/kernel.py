@@ -13,7 +13,7 @@ from typing import Any
 
 from warploom.cli.console import UsageError
 from warploom.schedule.model import Knobs
-from warploom.target import SM_90A, TARGETS
+from warploom.target import DEFAULT, TARGETS
 
 
 def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) ->
         default=[],
         help="a constexpr argument; may be given several times",
     )
-    parser.add_argument("--target", choices=sorted(TARGETS), default=SM_90A.name)
+    parser.add_argument("--target", choices=sorted(TARGETS), default=DEFAULT.name)
     knobs = parser.add_argument_group("knobs", "None: the compiler chooses")
     for knob in dataclasses.fields(Knobs):
         flag, means = "--" + knob.name.replace("_", "-"), knob.metadata["means"]

@@ -438,7 +438,7 @@ class Emitter:
             for (name, kind), first in self.barriers.items():
                 size = self.replicas_of[name] if kind == "replica" else 1
                 taken |= set(range(first, first + size))
-            limit = self.target.max_named_barriers
+            limit = self.target.sync.named_barriers
             free = [
                 first
                 for first in range(1, limit - count + 1)

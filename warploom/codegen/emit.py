@@ -93,10 +93,10 @@ class _Kernel(Emitter):
 
     def run(self) -> Emitted:
         func, total_warps, threads = self.func, self.total_warps, self.threads
-        if total_warps > self.target.max_warps:
+        if total_warps > self.target.grid.warps:
             raise CompileError(
                 "too-many-warps",
-                f"{total_warps} warps are more than the {self.target.max_warps} of a program",
+                f"{total_warps} warps are more than the {self.target.grid.warps} of a program",
                 loc=func.loc,
                 help="reduce num_warps or num_consumer_groups",
             )
@@ -134,7 +134,7 @@ class _Kernel(Emitter):
             if o.kind is hopper.tensor_map and o in self.needed:
                 name = self.name(o.result.hint, "map")
                 assert isinstance(o.result.type, TensorMap)
-                box, order = instruction_box(o.result.type, self.target.tma_box_limit)
+                box, order = instruction_box(o.result.type, self.target.box_limit)
                 params.append(
                     host.tensor_map_param(name, o, [box[a] for a in order], order, self.program)
                 )
@@ -198,7 +198,9 @@ class _Kernel(Emitter):
             self.line("__syncthreads();")
         self.line("grid_wait();")
         target = self.target
-        last = target.multiprocessors * min(target.threads_per_sm // self.threads, LAST_PROGRAMS)
+        last = target.multiprocessors * min(
+            target.grid.threads_per_sm // self.threads, LAST_PROGRAMS
+        )
         self.line(f"grid_release<{self.constant('LAST_WAVE', last)}>();")
 
     def _tasks(self) -> None:

@@ -257,7 +257,7 @@ def instruction_box(t: TensorMap, limit: int = 256) -> tuple[tuple[int, ...], tu
 def _copies(e: Emitter, t: TensorMap, offsets: list[str], s: Value) -> list[tuple[str, str]]:
     """(coordinates innermost first, shared address) of every instruction that moves a box to or from a slot
     (or a part of one)."""
-    box, order = instruction_box(t, e.target.tma_box_limit)
+    box, order = instruction_box(t, e.target.box_limit)
     assert isinstance(s.type, Shared)
     at, g = e.shared(s), geometry(s.type)
     out = []
@@ -476,7 +476,7 @@ def _wgmma(e: Emitter, o: Op) -> None:
     b_desc, b_geometry = descriptor(e, o, 1, "b")
 
     known = e.constants.get(use)
-    for m_at in range(0, m, e.target.wgmma_m):
+    for m_at in range(0, m, e.target.matrix_unit().m):
         for n_at, width in pieces:
             form = ptx.Wgmma(
                 width,

@@ -23,7 +23,7 @@ from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, hopper, task
 from warploom.ir.types import InFlight, Tile
 from warploom.passes.tile.canonicalize.cleanup import is_host
-from warploom.target import SM_90A
+from warploom.target import DEFAULT
 
 WARP_GROUP = 4  # warps
 
@@ -71,6 +71,8 @@ def assemble(
     ending = Op(control.yield_, (), {}, (), (), frozenset(), loc)
     body = Region(tuple(params), (*entry, *made, ending))
     attrs: dict[str, Any] = {"facts": facts, "warps": 4, "grid": grid}
+    if p.machine.name != DEFAULT.name:
+        attrs["target"] = p.machine.name
     if p.cluster != (1, 1, 1):
         attrs["cluster"] = p.cluster
     if p.abreast > 1:
@@ -255,12 +257,12 @@ def _warps(p: Program, loc: Loc) -> int:
 
 def _check_abreast(p: Program, warps: int) -> None:
     """As many CTAs run side by side as have the threads of a multiprocessor."""
-    most = SM_90A.threads_per_sm // (32 * warps)
+    most = p.machine.grid.threads_per_sm // (32 * warps)
     if p.abreast > most:
         raise CompileError(
             "attrs-abreast",
             f"{p.abreast} CTAs of {32 * warps} threads abreast: a multiprocessor has "
-            f"{SM_90A.threads_per_sm} threads",
+            f"{p.machine.grid.threads_per_sm} threads",
             p.attrs["blocks_abreast"][1],
             help=f"at most {most} fit",
         )

@@ -7,19 +7,18 @@ from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region, walk
 from warploom.ir.ops import hopper, task
 from warploom.ir.registers import action, at_entry, counts_before, threads_of
-from warploom.target import SM_90A
 
 
 def with_budgets(func: Func) -> Func:
     """The function with a setmaxnreg that a task of the last phase begins with as the task's budget, where no
     other phase has any.  Raises CompileError where one may be an increase or a decrease, where a part of a
     warp group is alone with it, and where budgets that never change are more than the launch gives."""
-    for o, before in counts_before(func, SM_90A).items():
+    for o, before in counts_before(func, func.target).items():
         if not action(o, before):
             raise _wrong_way(o, sorted(before))
     *earlier, last = task.phases(func)
     first = any(_changes(r) for phase in earlier for r in phase.regions)
-    changed = last if first else _begun(last, at_entry(func, SM_90A))
+    changed = last if first else _begun(last, at_entry(func, func.target))
     for phase in (*earlier, changed):
         _check_whole(phase)
     ops = tuple(changed if o is last else o for o in func.body.ops)

@@ -16,6 +16,7 @@ from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Type, Value
 from warploom.ir.types import DType, Shared
+from warploom.target import Target
 
 WARP = 32
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
@@ -119,8 +120,9 @@ class State:
 class Program:
     """See the module's docstring.  `choices` survives from one translation to the next."""
 
-    def __init__(self, choices: dict[int, SharedChoice]) -> None:
+    def __init__(self, choices: dict[int, SharedChoice], machine: Target) -> None:
         self.choices = choices
+        self.machine = machine  # what it is compiled for
         self.state = State()
         self.attrs: dict[str, tuple[Any, Loc | None]] = {}
         self.cluster = (1, 1, 1)  # CTAs of a program along each axis

@@ -58,7 +58,6 @@ from warploom.language import math as elementwise
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
 from warploom.layout import Layout
-from warploom.target import SM_90A
 
 NAMESPACES: dict[str, type] = {
     "mbarrier": Mbarrier,
@@ -379,7 +378,11 @@ class Instructions:
                 f"pad the group to {padded} threads from a multiple of 128, and let single_thread() do the "
                 "work",
             )
-        low, high, unit = SM_90A.setmaxnreg
+        machine = program().machine
+        if machine.registers.reallocation is None:
+            why = f"warps of {machine.name} keep the registers that they were launched with"
+            refuse("setmaxnreg", "setmaxnreg", why)
+        low, high, unit = machine.registers.reallocation
         if n % unit or not low <= n <= high:
             limits = f"setmaxnreg takes multiples of {unit} from {low} to {high}"
             refuse("setmaxnreg", f"{n} registers", limits)

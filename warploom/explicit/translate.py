@@ -64,6 +64,7 @@ from warploom.ir.ops.cluster import MAX_CTAS
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
 from warploom.language import shape as shapes
 from warploom.layout import Layout
+from warploom.target import DEFAULT, Target
 
 MOST_TRIES = 50
 # Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
@@ -83,10 +84,12 @@ def translate_script(
     constexprs: Mapping[str, Any],
     facts: Sequence[Fact] = (),
     reads: Reads | None = None,
+    machine: Target = DEFAULT,
 ) -> Func:
     """The function at WARP that a script is, for these types of its run-time parameters and values of its
     compile-time ones (by name).  facts: one for each run-time parameter, in order.  reads: where what the
-    translation reads is recorded, begun with the script, its class and the constexprs' values.
+    translation reads is recorded, begun with the script, its class and the constexprs' values.  machine: what
+    it is compiled for.
 
     attrs of the result: "facts"; "grid", for each grid axis the host's expression (codegen/host.py) of the
     number of CTAs.  Raises CompileError for the user's mistakes.
@@ -95,7 +98,7 @@ def translate_script(
     reads = Reads(script, type(script), *constexprs.values()) if reads is None else reads
     for _ in range(MOST_TRIES):
         try:
-            return _translate(script, signature, constexprs, facts, choices, reads)
+            return _translate(script, signature, constexprs, facts, choices, reads, machine)
         except Again:
             continue
     raise AssertionError("the layouts of shared tensors do not settle")
@@ -119,10 +122,11 @@ def _translate(
     facts: Sequence[Fact],
     choices: dict[int, SharedChoice],
     reads: Reads,
+    machine: Target,
 ) -> Func:
     fn = reads.attribute(type(script), "kernel")
     source = reads.source(fn)
-    program = Program(choices)
+    program = Program(choices, machine)
     emitter = ScriptEmitter.of(program)
     emitter.reads = reads
     emitter.loc = source.loc(source.tree)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from warploom.errors import Loc
+from warploom.target import DEFAULT, Target, named
 
 
 class RuleError(Exception):
@@ -213,6 +214,7 @@ class Func:
     attrs, by key:
       "facts"   tuple[Fact, ...]   one a parameter: what specialization knows
       "warps"   int                warps of a consumer replica (4), or of the uniform program
+      "target"  str                name of the chip that it is made for, where that is not the default one
       further keys belong to the pass that sets them and are documented there.
     """
 
@@ -225,6 +227,11 @@ class Func:
     @property
     def params(self) -> tuple[Value, ...]:
         return self.body.params
+
+    @property
+    def target(self) -> Target:
+        """The chip that it is made for.  Raises CompileError where there is none of the name."""
+        return named(self.attrs["target"]) if "target" in self.attrs else DEFAULT
 
     def with_(self, **changes: Any) -> Func:
         fields = {

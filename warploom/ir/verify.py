@@ -35,7 +35,7 @@ from warploom.ir.printer import print_op
 from warploom.ir.registers import abreast, action, at_entry, counts_before, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
-from warploom.target import SM_90A, Target
+from warploom.target import Target
 
 MBARRIER_BYTES = 8  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
 WARPS_OF_GROUP = (
@@ -51,12 +51,12 @@ class Violation:
     rule: str
 
 
-def verify(func: Func, target: Target = SM_90A) -> None:
+def verify(func: Func, target: Target | None = None) -> None:
     """Raises InternalError that names op, location and rule where `func` is not what its level promises.
 
     The limits of `target` count from PLACED on, except the number of warps and registers (from WARP on).
     """
-    problem = next(_violations(func, target), None)
+    problem = next(_violations(func, target or func.target), None)
     if problem is None:
         return
     where = f"in @{func.name} at level {func.level.name}"
@@ -339,7 +339,9 @@ def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
     many = abreast(func)
-    if many != 1 and not 1 < many <= target.threads_per_sm // threads_of(task.phases(func)[-1]):
+    if many != 1 and not 1 < many <= target.grid.threads_per_sm // threads_of(
+        task.phases(func)[-1]
+    ):
         yield Violation(None, f"{many} CTAs of this size don't run abreast on a multiprocessor")
     for o in task.phases(func):
         yield from _resources_of(o, target, at_entry(func, target))
@@ -350,17 +352,21 @@ def _resources(func: Func, target: Target) -> Iterator[Violation]:
 
 
 def _budget(o: Op, budget: int, target: Target) -> Iterator[Violation]:
-    low, high, unit = target.setmaxnreg
+    limits = target.registers.reallocation
+    if limits is None:
+        yield Violation(o, f"{budget} registers: {target.name} has no setmaxnreg")
+        return
+    low, high, unit = limits
     if budget % unit or not low <= budget <= high:
-        limits = f"setmaxnreg takes multiples of {unit}, {low} to {high}"
-        yield Violation(o, f"{budget} registers: {limits}")
+        takes = f"setmaxnreg takes multiples of {unit}, {low} to {high}"
+        yield Violation(o, f"{budget} registers: {takes}")
 
 
 def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
     plan = list(zip(o.attrs["warps"], o.attrs["replicas"], o.attrs["registers"], strict=True))
     warps = sum(w * n for w, n, _ in plan)
-    if warps > target.max_warps:
-        yield Violation(o, f"{warps} warps are more than {target.max_warps}")
+    if warps > target.grid.warps:
+        yield Violation(o, f"{warps} warps are more than {target.grid.warps}")
     first, is_final = 0, True
     for region, (w, n, budget) in zip(o.regions, plan, strict=True):
         whole = w % WARPS_OF_GROUP == 0 and first % WARPS_OF_GROUP == 0
@@ -504,8 +510,8 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
                 ids.update((name, replica) for replica in range(replicas))
             elif i.kind is hopper.named_barrier:
                 ids.update(range(i.attrs["id"], i.attrs["id"] + i.attrs.get("n", 1)))
-    if len(ids) > target.max_named_barriers:
-        yield Violation(o, f"{len(ids)} named barriers are more than {target.max_named_barriers}")
+    if len(ids) > target.sync.named_barriers:
+        yield Violation(o, f"{len(ids)} named barriers are more than {target.sync.named_barriers}")
 
 
 _SPLIT = frozenset({Level.TASK, Level.CHANNEL})

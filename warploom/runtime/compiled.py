@@ -33,7 +33,7 @@ from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_te
 from warploom.runtime.values import fields_for
 from warploom.schedule.model import Knobs, Launch, Schedule
 from warploom.schedule.resources import Room
-from warploom.target import TARGETS, Target
+from warploom.target import DEFAULT, Target, named
 
 if TYPE_CHECKING:
     from warploom.check import CheckReport
@@ -77,7 +77,7 @@ class Request:
     specs: tuple[Spec, ...]
     constexprs: tuple[tuple[str, Any], ...]
     knobs: Knobs
-    target: str = "sm_90a"
+    target: str = DEFAULT.name
     structured: bool = True
     overlap: bool = False
     schedule: Schedule | None = None
@@ -144,13 +144,7 @@ class Request:
     def machine(self) -> Target:
         """What the kernel is made for, with no more registers at entry than are asked for.  Raises
         CompileError where the target is unknown."""
-        if self.target not in TARGETS:
-            raise CompileError(
-                "target",
-                f"there is no target {self.target!r}",
-                help=f"targets: {', '.join(TARGETS)}",
-            )
-        return TARGETS[self.target].limited(self.knobs.maxnreg)
+        return named(self.target).limited(self.knobs.maxnreg)
 
     def translate(self, reads: Reads | None = None) -> Func:
         """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""
@@ -379,7 +373,6 @@ class CompiledKernel:
             seed=seed,
             exact=exact,
             algebra=algebra,
-            target=self.request.target,
             **options,
         )
 
@@ -798,10 +791,10 @@ def resources_fit(resources: Resources, target: Target) -> Sequence[str]:
     shared = resources.static_shared + resources.dynamic_shared
     if shared > target.shared_bytes:
         found.append(f"{shared} bytes of shared memory, {target.shared_bytes} at most")
-    if resources.threads * resources.registers > target.registers_per_sm:
+    if resources.threads * resources.registers > target.registers.per_sm:
         found.append(
             f"{resources.threads} threads of {resources.registers} registers, "
-            f"{target.registers_per_sm} at most"
+            f"{target.registers.per_sm} at most"
         )
     return found
 

@@ -43,10 +43,9 @@ from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.schedule.model import MANY_TURNS, Launch
-from warploom.target import SM_90A
+from warploom.target import DEFAULT, Target, for_device, named, supported
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
-ARCHITECTURES = {(9, 0): "sm_90a"}  # compute capability -> target
 
 
 # What `launch_key` raises: of arguments that can't be hashed, and of torch's tensors without an address.
@@ -91,11 +90,29 @@ def _typed(request: Request) -> tuple[Request, Any]:
     return request, exact(request.constexprs)
 
 
-def turns_of(sizes: tuple[int, int, int] | None) -> int:
+def turns_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
     """`Launch.turns` of a grid; 0 where it is not known."""
     if sizes is None:
         return 0
-    return min(MANY_TURNS, -(-math.prod(sizes) // SM_90A.multiprocessors))
+    return min(MANY_TURNS, -(-math.prod(sizes) // target.multiprocessors))
+
+
+def target_of(device: int) -> Target:
+    """What kernels for a device are compiled for.  Raises LaunchError `architecture`."""
+    capability = driver().architecture(device)
+    target = for_device(capability)
+    if target is None:
+        raise LaunchError(
+            "architecture",
+            f"device {device} has compute capability {capability[0]}.{capability[1]}",
+            help=f"warploom compiles for {supported()}; NumPy arrays and CPU tensors run anywhere",
+        )
+    return target
+
+
+def _is_array(item: Any) -> bool:
+    """Is a run-time argument, as `launch_key` has it, an array?"""
+    return type(item) is tuple and len(item) > 2
 
 
 def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
@@ -126,6 +143,7 @@ class JITFunction(Callee):
         self._variants: Variants[CompiledKernel] = Variants()
         self._hits: dict[Any, Hit] = {}
         self._usual: dict[Any, _Usual] = {}
+        self._targets: dict[int | None, Target] = {}  # of the devices in _usual
         self._interpreted: Variants[Any] = Variants()
 
     def __repr__(self) -> str:
@@ -183,7 +201,7 @@ class JITFunction(Callee):
                 self._interpret(call, sizes)
                 return None
             kernel, prepared = self._prepare(call, sizes)
-            self._remember_variant(args, kwargs, call, kernel, turns_of(sizes))
+            self._remember_variant(args, kwargs, call, kernel, sizes)
         else:
             kernel, prepared = found
         if len(self._hits) >= HITS_KEPT:
@@ -230,13 +248,17 @@ class JITFunction(Callee):
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
     ) -> tuple[CompiledKernel, Prepared] | None:
-        turns = turns_of(sizes)
         try:
             made = self._variant_key(args, kwargs)
-            usual = None if made is None else self._usual.get((turns, False, made[0]))
         except UNKEYED:  # binding says what is wrong
             return None
-        if made is None or usual is None:
+        device = None if made is None else next((x[4] for x in made[1] if _is_array(x)), None)
+        target = self._targets.get(device)
+        if made is None or target is None:
+            return None
+        turns = turns_of(sizes, target)
+        usual = self._usual.get((turns, False, made[0]))
+        if usual is None:
             return None
         items = made[1]
         values = tuple([item if type(item) is int else item[1] for item in items])
@@ -266,7 +288,7 @@ class JITFunction(Callee):
         kwargs: Mapping[str, Any],
         call: Call,
         kernel: CompiledKernel,
-        turns: int,
+        sizes: tuple[int, int, int],
     ) -> None:
         made = self._variant_key(args, kwargs)
         request = kernel.request
@@ -282,7 +304,9 @@ class JITFunction(Callee):
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
         if len(self._usual) >= HITS_KEPT:
             self._usual.clear()
-        device = self.device_of(call)
+        device, target = self.device_of(call), named(request.target)
+        self._targets[device] = target
+        turns = turns_of(sizes, target)
         self._usual[turns, request.launch.short, made[0]] = _Usual(kernel, device, item_bytes)
         if request.launch.short:  # whether a call is short the other variant tells
             long = dataclasses.replace(request.launch, short=False)
@@ -326,15 +350,7 @@ class JITFunction(Callee):
         self, call: Call, device: int, sizes: tuple[int, int, int] | None = None
     ) -> CompiledKernel:
         """The compiled kernel that a call on a GPU runs.  Raises LaunchError on another architecture."""
-        capability = driver().architecture(device)
-        if capability not in ARCHITECTURES:
-            raise LaunchError(
-                "architecture",
-                f"device {device} has compute capability {capability[0]}.{capability[1]}",
-                help="warploom compiles for sm_90a (H100, H200); NumPy arrays and CPU tensors run "
-                "anywhere",
-            )
-        return self._variant_for(call, ARCHITECTURES[capability], device, sizes)
+        return self._variant_for(call, target_of(device).name, device, sizes)
 
     def device_of(self, call: Call) -> int:
         """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
@@ -364,7 +380,9 @@ class JITFunction(Callee):
         """The variant that a call needs.  What the usual variant takes for granted is checked here: sizes
         and strides are not negative, arguments don't overlap, boxes aren't empty; and whether its main loop
         is as long as was assumed."""
-        launch = Launch(0 if call.knobs.num_consumer_groups is not None else turns_of(sizes))
+        launch = Launch(
+            0 if call.knobs.num_consumer_groups is not None else turns_of(sizes, named(target))
+        )
         request = Request(self.fn, call.specs, call.constexprs, call.knobs, target, launch=launch)
         kernel = self._compiled(request, device)
         values = call.values()
@@ -433,7 +451,7 @@ class JITFunction(Callee):
         self,
         signature: Sequence[str] | Mapping[str, str],
         constexprs: Mapping[str, Any] | None = None,
-        target: str = "sm_90a",
+        target: str = DEFAULT.name,
         **knobs: Any,
     ) -> CompiledKernel:
         """Compile a variant; needs no GPU.
@@ -451,7 +469,7 @@ class JITFunction(Callee):
         Host arrays are taken as they are (addresses too), so this needs no GPU.  Other keywords are
         constexprs and knobs, as in a launch, and target=.  Raises CompileError or LaunchError.
         """
-        target = "sm_90a" if "target" in self.arg_names else kwargs.pop("target", "sm_90a")
+        target = DEFAULT.name if "target" in self.arg_names else kwargs.pop("target", DEFAULT.name)
         call = self.bind(args, kwargs)
         self.device_of(call)
         sizes = None if grid is None else self.sizes(grid, args, kwargs)
@@ -468,7 +486,7 @@ class JITFunction(Callee):
 
             drawing = options.get().timeline
             order = "seeded" if drawing is None else "timed"
-            placed = self._variant_for(call, "sm_90a").placed
+            placed = self._variant_for(call, DEFAULT.name).placed
             report = simulate(placed, args, sizes, order=order)
             if drawing is not None:
                 from warploom.timeline.model import from_report

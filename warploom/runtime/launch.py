@@ -31,6 +31,7 @@ from warploom.runtime.plan import (
     make_binder,
     within_limits,
 )
+from warploom.target import supported
 
 DRIVER_CUDA = (
     13000  # of cuDriverGetVersion: NVRTC 13's code runs on drivers of any CUDA 13, 580 and newer
@@ -381,7 +382,7 @@ MAP_TYPES = {
 
 # What to say for a CUresult (CUDA driver API, CUresult).
 _ADVICE = {
-    209: "the cubin is for another architecture: warploom compiles for sm_90a (H100, H200)",
+    209: f"the cubin is for another architecture: warploom compiles for {supported()}",
     700: "an earlier kernel made an illegal access; the process must restart.  "
     "compiled.check() and compiled.simulate() find such accesses on the CPU",
     719: "an earlier kernel failed (a trap of a debug=True build, perhaps); restart the process",

@@ -19,7 +19,6 @@ import numpy as np
 
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
-from warploom.ir.cost import SM_90A
 from warploom.ir.ops import task
 from warploom.passes.placed.instrument import CAPACITY, Site, instrument, relieved
 from warploom.runtime.args import CPU, Field, fields_of
@@ -92,7 +91,9 @@ def compare(
     """A recording beside the prediction for the same launch.  hosts: the arguments as `simulate` takes them;
     without data, which are not asked for: tiles take their time whatever is in them."""
     title = f"{kernel.name}, {'specialized' if kernel.schedule.specialized else 'uniform'}"
-    report = events_of(found.func, found.sites, found.records, SM_90A, program)
+    report = events_of(
+        found.func, found.sites, found.records, kernel.request.machine().cost, program
+    )
     measured = from_report(report, title, program, "measured")
     how: dict[str, Any] = {"order": "timed", "program": program, "track": False, "data": False}
     predicted = simulate(kernel.placed, hosts, grid_sizes(grid), **how)
@@ -109,7 +110,9 @@ def cycles(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int 
     """Cycles of one program, from the start of its first task to the end of its last, with no stamp
     in between.  Arguments and errors are those of `measure`."""
     found = record(kernel, args, grid, program, inside=False)
-    return events_of(found.func, found.sites, found.records, SM_90A, program).cycles
+    return events_of(
+        found.func, found.sites, found.records, kernel.request.machine().cost, program
+    ).cycles
 
 
 def _record(

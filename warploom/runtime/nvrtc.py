@@ -139,15 +139,15 @@ def _resident(build: Build, threads: int, streams: bool, target: Target) -> list
     only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
     spilled to save registers.  None where it found the registers for as many threads as there can be."""
     each = -(-build.registers // 8) * 8 * threads
-    most = target.threads_per_sm // threads
-    fit = min(target.registers_per_sm // each, most)
+    most = target.grid.threads_per_sm // threads
+    fit = min(target.registers.per_sm // each, most)
     if fit == most and not build.spill_bytes:
         return []
     if streams:
         return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
-    more = target.registers_per_sm // ((fit + 1) * threads) // 8 * 8
+    more = target.registers.per_sm // ((fit + 1) * threads) // 8 * 8
     found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
-    if build.spill_bytes and build.registers < target.max_registers_per_thread and fit > 1:
+    if build.spill_bytes and build.registers < target.registers.per_thread and fit > 1:
         found.append(fit // 2)
     return found
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warploom.errors import LaunchError
-from warploom.target import SM_90A
+from warploom.target import DEFAULT
 
 if TYPE_CHECKING:
     from warploom.ir.core import Func
@@ -210,11 +210,11 @@ def within_limits(
 ) -> tuple[int, int, int]:
     """The grid of programs.  Raises LaunchError where it has more CTAs along an axis than a device takes."""
     for axis, (n, per) in enumerate(zip(grid, cluster, strict=True)):
-        if n * per > SM_90A.max_grid[axis]:
+        if n * per > DEFAULT.grid.ctas[axis]:
             raise LaunchError(
                 "grid",
                 f"grid {grid} has {n * per} CTAs along axis {axis}, a device takes "
-                f"{SM_90A.max_grid[axis]}",
+                f"{DEFAULT.grid.ctas[axis]}",
                 help="the long axis goes first: axis 0 takes 2147483647 (and program_id changes "
                 "with it); or let each program loop over tiles",
             )

@@ -39,8 +39,8 @@ from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sour
 from warploom.runtime.checked import check_first_launch, launch_of
 from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
 from warploom.runtime.dynamo import step_aside
-from warploom.runtime.jit import ARCHITECTURES, UNKEYED, launch_key
-from warploom.runtime.launch import Prepared, driver, grid_sizes
+from warploom.runtime.jit import UNKEYED, launch_key, target_of
+from warploom.runtime.launch import Prepared, grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
@@ -49,6 +49,7 @@ from warploom.runtime.worker import Worker
 from warploom.runtime.workspace import PerStream, asked_for, check_left_clean, on_device, on_host
 from warploom.schedule.model import Knobs
 from warploom.schedule.resources import Room
+from warploom.target import DEFAULT, named
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class ScriptRequest(Request):
         names = [n for n, a in kernel_parameters(self.fn) if isinstance(a, DType | Pointer)]
         signature = dict(zip(names, types_of(self.specs), strict=True))
         values, facts = dict(self.constexprs), facts_of(self.specs)
-        return translate_script(self.script, signature, values, facts, reads), reads
+        return translate_script(
+            self.script, signature, values, facts, reads, named(self.target)
+        ), reads
 
     @property
     def translated(self) -> Func:
@@ -171,18 +174,11 @@ class Script(ScriptBase):
         call = self.bind(args, kwargs)
         device = _device_of(call, type(self).__name__)
         if device == CPU:
-            grid = grid_of(self._lowered(self._request(call, "sm_90a")).placed, _numbers(call))
+            grid = grid_of(self._lowered(self._request(call, DEFAULT.name)).placed, _numbers(call))
             if 0 not in grid:
                 self._simulated(call, grid)
             return None
-        capability = driver().architecture(device)
-        if capability not in ARCHITECTURES:
-            raise LaunchError(
-                "architecture",
-                f"device {device} has compute capability {capability[0]}.{capability[1]}",
-                help="warploom compiles for sm_90a (H100, H200); NumPy arrays run anywhere",
-            )
-        kernel = self._compiled(self._request(call, ARCHITECTURES[capability]))
+        kernel = self._compiled(self._request(call, target_of(device).name))
         check_first_launch(kernel, call.fields)
         grid = kernel.plan.grid_for(call.values())
         if 0 in grid:
@@ -197,7 +193,7 @@ class Script(ScriptBase):
         """A run on the CPU.  Raises what `simulate` does, LaunchError for a workspace not left clean."""
         from warploom.sim.modes import simulate_in_mode
 
-        lowered = self._lowered(self._request(call, "sm_90a"))
+        lowered = self._lowered(self._request(call, DEFAULT.name))
         asked = asked_for(workspaces_of(lowered.placed), _numbers(call))
         own = on_host(asked)
         values = [f.on_host for f in (*call.fields, *own)]
@@ -234,7 +230,7 @@ class Script(ScriptBase):
         self,
         signature: Sequence[str] | Mapping[str, str],
         constexprs: Mapping[str, Any] | None = None,
-        target: str = "sm_90a",
+        target: str = DEFAULT.name,
         debug: bool = False,
     ) -> CompiledKernel:
         """Compile a variant; needs no GPU.  signature: as for `@wl.jit` kernels (`"*bf16:16"`, `"i32:16"`),
@@ -255,7 +251,7 @@ class Script(ScriptBase):
         return self._compiled(self._request(call, target))
 
     @user_facing
-    def compile_for(self, *args: Any, target: str = "sm_90a", **kwargs: Any) -> CompiledKernel:
+    def compile_for(self, *args: Any, target: str = DEFAULT.name, **kwargs: Any) -> CompiledKernel:
         """The variant that a launch with these arguments would use."""
         return self._compiled(self._request(self.bind(args, kwargs), target))
 
@@ -268,7 +264,7 @@ class Script(ScriptBase):
     def _check(self, call: Call) -> Any:
         from warploom.check import check
 
-        func = self._lowered(self._request(call, "sm_90a")).placed
+        func = self._lowered(self._request(call, DEFAULT.name)).placed
         return check(func, launch=launch_of(func, call.fields))
 
     @user_facing
@@ -279,7 +275,7 @@ class Script(ScriptBase):
         algebra=True: compare the script as written and its PLACED program in a finite field instead, in two
         orders of events; arrays stay as they are (docs/simulator.md)."""
         call = self.bind(args, {})
-        func = self._lowered(self._request(call, "sm_90a")).placed
+        func = self._lowered(self._request(call, DEFAULT.name)).placed
         sizes = grid_of(func, _numbers(call)) if grid is None else grid_sizes(grid)
         return self._simulated(call, sizes, seed=seed, **how)
 
@@ -288,7 +284,7 @@ class Script(ScriptBase):
         """The predicted `Timeline` of one program (a CTA, or a cluster) of a launch; with measured=True the
         `Comparison` with the one measured on the GPU, as of an automatic kernel."""
         call = self.bind(args, kwargs)
-        kernel = self._compiled(self._request(call, "sm_90a"))
+        kernel = self._compiled(self._request(call, DEFAULT.name))
         asked, device = (
             asked_for(kernel.plan.workspaces, call.values()),
             _device_of(call, kernel.name),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import RefusalError, Split
+from warploom.analysis.matrix_units import unit_of
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError, Loc
@@ -67,12 +68,14 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         if bad is None:
             larger = "the larger axis" if axis == int(columns > rows) else "the other one can't be"
             return ClusterPlan(AXES[axis], n, larger)
-        tried.append((f"along {AXES[axis]}: wgmma can't take the parts of {_words(bad)}", bad))
+        which = unit_of(bad, target).instruction
+        tried.append((f"along {AXES[axis]}: {which} can't take the parts of {_words(bad)}", bad))
+    m = max(unit_of(o, target).m for o in dots)
     raise _refused(
         n,
         "the dots' results can't be divided: " + "; ".join(text for text, _ in tried),
         tried[0][1].loc,
-        f"BLOCK_M is the cluster's: make it a multiple of {target.wgmma_m * n}, or use num_ctas=1",
+        f"BLOCK_M is the cluster's: make it a multiple of {m * n}, or use num_ctas=1",
     )
 
 
@@ -85,11 +88,11 @@ def _words(dot: Op) -> str:
 
 
 def _fits(dot: Op, split: Split, n: int, target: Target) -> bool:
-    """Can wgmma take a CTA's part of a dot?"""
-    m, columns = shape_of(dot.result.type)
+    """Can the matrix unit take a CTA's part of a dot?"""
+    (m, columns), unit = shape_of(dot.result.type), unit_of(dot, target)
     if split.forward.get(dot.result) == 0:
-        return m // n % target.wgmma_m == 0
-    return columns // n % 8 == 0
+        return m // n % unit.m == 0
+    return columns // n % unit.n_step == 0
 
 
 # ---- what all CTAs need

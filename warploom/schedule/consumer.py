@@ -34,7 +34,7 @@ def joins(
 ) -> dot_fusion.Joins:
     """Dots that multiply the same left operand, as one."""
     groups = roles.warp_groups(partition.replicas)
-    most = context.target.wgmma_max_n
+    most = min((context.unit(o).n_max for o in context.dots), default=0)
     if (
         groups > 1
     ):  # what one instruction may take of the registers: see ConsumerPartition.why_cramped
@@ -116,6 +116,7 @@ def _overlapping_loops(
     chosen, reasons = overlap.plans(
         context.structure,
         context.knobs,
+        context.target,
         overlap.Groups(consumer.replicas, registers - context.room.consumer),
         roles.mine,
         _in_place(context, roles.loads),

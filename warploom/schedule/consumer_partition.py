@@ -209,10 +209,11 @@ class ConsumerPartition:
             m, n = shape_of(o.result.type)
             cut = split.forward.get(o.result, axis)
             rows, columns = (m // count, n) if cut == 0 else (m, n // count)
-            if rows % self.context.target.wgmma_m:
-                return f"{o.id} would be left with {rows} rows, wgmma takes multiples of 64"
-            if columns % 8 or columns > self.context.target.wgmma_max_n:
-                return f"{o.id} would be left with {columns} columns, wgmma takes multiples of 8 up to 256"
+            unit = self.context.unit(o)
+            if rows % unit.m:
+                return f"{o.id} would be left with {rows} rows, {unit.rows}"
+            if not unit.takes_columns(columns):
+                return f"{o.id} would be left with {columns} columns, {unit.columns}"
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
         before, self.cut = self.cut, (split.forward, count)
@@ -239,7 +240,7 @@ class ConsumerPartition:
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
         turner = self.roles.transposer_registers(self.context.room)
-        if groups * GROUP_WARPS > self.context.target.max_warps:
+        if groups * GROUP_WARPS > self.context.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
         entry = self.context.target.entry_registers(groups * WARP_GROUP)
         for o in self.context.dots:
@@ -284,22 +285,23 @@ class ConsumerPartition:
     def dot_error(self) -> CompileError:
         """For dots that no split makes legal."""
         for o in self.context.dots:
-            m, n = shape_of(o.result.type)
-            if m % self.context.target.wgmma_m:
+            (m, n), unit = shape_of(o.result.type), self.context.unit(o)
+            if m % unit.m:
                 return CompileError(
                     "wgmma-m",
-                    f"dot of {m} rows: wgmma takes multiples of {self.context.target.wgmma_m}",
+                    f"dot of {m} rows: {unit.rows}",
                     o.loc,
-                    help=f"use a BLOCK_M that is a multiple of {self.context.target.wgmma_m}, or one of 8 "
-                    f"up to {self.context.target.wgmma_max_n} with a BLOCK_N that is a multiple of "
-                    f"{self.context.target.wgmma_m}: then the product is made as its transpose",
+                    help=f"use a BLOCK_M that is a multiple of {unit.m}, or one of {unit.n_step} "
+                    f"up to {unit.n_max} with a BLOCK_N that is a multiple of "
+                    f"{unit.m}: then the product is made as its transpose",
                 )
-            if n % 8 or n > self.context.target.wgmma_max_n:
+            if not unit.takes_columns(n):
                 return CompileError(
                     "wgmma-n",
-                    f"dot of {n} columns: wgmma takes multiples of 8 up to {self.context.target.wgmma_max_n}",
+                    f"dot of {n} columns: {unit.columns}",
                     o.loc,
-                    help="use a BLOCK_N that is a multiple of 8, or split a wider one among more groups",
+                    help=f"use a BLOCK_N that is a multiple of {unit.n_step}, or split a wider one among "
+                    "more groups",
                 )
         return CompileError(
             "registers",

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.matrix_units import unit_of
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op, Value
@@ -18,7 +19,7 @@ from warploom.ir.types import Tile
 from warploom.schedule.hints import Hints
 from warploom.schedule.model import ChannelPlan, Knobs, Reason, StorePlan
 from warploom.schedule.resources import Room
-from warploom.target import Target
+from warploom.target import MatrixUnit, Target
 
 
 @dataclass(eq=False)
@@ -58,6 +59,10 @@ class Context:
         if other.knobs.num_consumer_groups is None:
             other.knobs = replace(self.knobs, num_consumer_groups=1)
         return other
+
+    def unit(self, dot: Op) -> MatrixUnit:
+        """The matrix unit that multiplies a dot's operands."""
+        return unit_of(dot, self.target)
 
     def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `context`, an op's id or the name of a part, with its reason."""

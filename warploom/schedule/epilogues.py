@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from warploom.analysis import loop_overlap
+from warploom.analysis.cost import computes_tile, elementwise
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Op, Value, walk
-from warploom.ir.cost import SM_90A, computes_tile
 from warploom.ir.ops import control, tile
 from warploom.schedule.model import Knobs, Reason
+from warploom.target import CostTable
 
 # Cycles of an SM that one group's end has to take.  Measured (docs/performance.md): the gates of a 128×128
 # tile, 1500 a group, which leaves in one chunk, gain 1 to 1.7 %; 1455 to 4944 cycles of exp2 lose 0.1 to
@@ -36,7 +37,9 @@ class Epilogue:
     stores: tuple[Op, ...] = ()
 
 
-def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[Epilogue]:
+def find(
+    structure: Structure, mine: Callable[[Op], bool], groups: int, cost: CostTable
+) -> list[Epilogue]:
     """The ends of tiles of a consumer that runs the ops `mine`; none where it is one group.  Where dots wait
     for each other, groups take turns in the main loop, if at all."""
     found = []
@@ -48,7 +51,7 @@ def find(structure: Structure, mine: Callable[[Op], bool], groups: int) -> list[
         if main and _is_main_loop(main[-1], mine) and all(x.kind is not tile.dot for x in body.ops):
             rest = body.ops[body.ops.index(main[-1]) + 1 :]
             ops = [y for x in rest for y in (x, *(z for r in x.regions for z in walk(r)))]
-            cycles = sum(SM_90A.elementwise(y)[1] for y in ops if mine(y) and computes_tile(y))
+            cycles = sum(elementwise(cost, y)[1] for y in ops if mine(y) and computes_tile(y))
             stores = tuple(y for y in ops if y.kind in (tile.store, tile.store_box))
             found.append(Epilogue(main[-1], cycles / groups, stores))
     return found

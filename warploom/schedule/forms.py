@@ -20,14 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.cost import elementwise
 from warploom.ir.core import Op, Region, walk
-from warploom.ir.cost import SM_90A as COST
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.model import MANY_TURNS, Launch, Schedule
 from warploom.schedule.resources import WARP_GROUP
-from warploom.target import Target
+from warploom.target import CostTable, Target
 
 MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
 
@@ -37,7 +37,8 @@ class Work:
     """One program, whatever its form.  loop: the main one.  tensor, alu, sfu: cycles that a step keeps these
     units busy; loaded: bytes that it brings through rings.  stored: bytes at the end.  steps: how many, or at
     most, None where that is not known while compiling; at_launch: but when launching.  walks: is there a
-    loop around?  waited: cycles that a step's own loads keep those waiting who compute."""
+    loop around?  waited: cycles that a step's own loads keep those waiting who compute.
+    cost: the target's."""
 
     loop: Op
     tensor: float
@@ -49,6 +50,7 @@ class Work:
     steps: int | None
     at_launch: bool
     walks: bool
+    cost: CostTable
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,12 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         if o.kind is tile.dot:
             loop = next((p for p in structure.enclosing(o) if p.kind is control.for_), None)
             if loop is not None:
-                loops[loop] = loops.get(loop, 0.0) + _tensor(o)
+                loops[loop] = loops.get(loop, 0.0) + _tensor(o, accesses.target)
     if not loops:
         return None
     loop = max(loops, key=loops.__getitem__)
     (body,) = loop.regions
-    units = _units(body)
+    units = _units(body, accesses.target.cost)
     items = {i for c in schedule.channels for i in c.all_items}
     loaded = sum(rings.slot_bytes(o.result) for o in walk(body) if o.id in items)
     main = schedule.tasks[0].name
@@ -98,26 +100,27 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         units.get("alu", 0.0),
         units.get("sfu", 0.0),
         loaded,
-        COST.tma_latency if own else 0.0,
+        accesses.target.cost.tma_latency if own else 0.0,
         stored,
         steps,
         at_launch=all(accesses.invariant(v) for v in loop.operands[:3]),
         walks=any(p.kind is not control.if_ for p in structure.enclosing(loop)),
+        cost=accesses.target.cost,
     )
 
 
-def _tensor(dot: Op) -> float:
+def _tensor(dot: Op, target: Target) -> float:
     (m, k), (_, n) = (shape_of(v.type) for v in dot.operands[:2])
-    return COST.wgmma(m, n, k, dtype_of(dot.operands[0].type).bits)
+    return target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
 
 
-def _units(body: Region) -> dict[str, float]:
+def _units(body: Region, cost: CostTable) -> dict[str, float]:
     """Cycles of each unit for the elementwise ops of a loop's body."""
     found: dict[str, float] = {}
     for o in walk(body):
         whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
         if whole and o.kind.effect.value == 0 and o.kind is not tile.dot:
-            unit, cycles = COST.elementwise(o)
+            unit, cycles = elementwise(cost, o)
             found[unit] = found.get(unit, 0.0) + cycles
     return found
 
@@ -142,9 +145,9 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     given = any(t.registers is not None for t in schedule.tasks)
     registers = entry if given else min(entry, -(-need // 8) * 8)
     resident = min(
-        target.shared_bytes_per_sm // (shared + target.shared_reserved),
-        target.registers_per_sm // (threads * registers),
-        target.threads_per_sm // threads,
+        target.shared.per_sm // (shared + target.shared.reserved),
+        target.registers.per_sm // (threads * registers),
+        target.grid.threads_per_sm // threads,
     )
     groups = max(1, 32 * main.warps * main.replicas // WARP_GROUP)
     overlaps = any(p.loop == work.loop.id for p in schedule.overlaps)
@@ -153,17 +156,18 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
 
 def cycles(work: Work, form: Form, turns: int, steps: int) -> float:
     """Cycles of a multiprocessor that one program takes of it, `turns` of them being there to be run."""
-    bound = max(work.tensor, work.alu, work.sfu, work.loaded / COST.tma_bytes)
+    cost = work.cost
+    bound = max(work.tensor, work.alu, work.sfu, work.loaded / cost.tma_bytes)
     other = work.alu + work.sfu
-    end = work.stored / COST.store_bytes
+    end = work.stored / cost.store_bytes
     if form.specialized:
         own = max(work.tensor, other) if form.overlaps else work.tensor + other
         step = max(bound, own / form.groups + work.waited)
-        begin = COST.handover if work.walks and turns <= 1 else COST.start + COST.handover
+        begin = cost.handover if work.walks and turns <= 1 else cost.start + cost.handover
     else:
         step = max(bound, (work.tensor + other) / form.groups + work.waited)
-        step += COST.turn / form.groups
-        begin = COST.start
+        step += cost.turn / form.groups
+        begin = cost.start
     alone = begin + steps * step + end
     return max(steps * bound, alone / min(turns, form.resident))
 

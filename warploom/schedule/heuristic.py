@@ -170,9 +170,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         _check_dot_types(o)
         if o.attrs.get("turned"):
             columns, rows = shape_of(o.result.type)
-            why = (
-                f"wgmma takes multiples of {context.target.wgmma_m} rows: not {rows}, but {columns}"
-            )
+            unit = context.unit(o)
+            why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
             context.because(o.id, "made as its transpose", why)
     who = roles.assign(context, plainly)
     partition = partition_consumer(context, who)
@@ -188,7 +187,9 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
     shared = specialized and not partition.dealt
-    ends = epilogues.find(context.structure, who.mine, replicas) if shared else []
+    ends = (
+        epilogues.find(context.structure, who.mine, replicas, context.target.cost) if shared else []
+    )
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:
         wanted = max(wanted, TURNED_DEPTH)
@@ -284,24 +285,24 @@ def _plain(context: Context) -> Schedule:
 def _check_limits(context: Context) -> None:
     """Knobs that no CTA can have."""
     knobs, target = context.knobs, context.target
-    if not 1 <= knobs.num_warps <= target.max_warps:
+    if not 1 <= knobs.num_warps <= target.grid.warps:
         raise CompileError(
             "num-warps",
-            f"num_warps={knobs.num_warps}: a CTA has 1 to {target.max_warps} warps",
+            f"num_warps={knobs.num_warps}: a CTA has 1 to {target.grid.warps} warps",
             context.func.loc,
             help=f"use num_warps={GROUP_WARPS} or {2 * GROUP_WARPS}",
         )
     groups = knobs.num_consumer_groups or 0
     warps = (groups + 1) * GROUP_WARPS
-    if groups and warps > target.max_warps:
+    if groups and warps > target.grid.warps:
         raise CompileError(
             "warps",
             f"num_consumer_groups={groups}: with a producer these are {warps} warps, a CTA has at most "
-            f"{target.max_warps}",
+            f"{target.grid.warps}",
             context.func.loc,
             help="lower num_consumer_groups: two or three are usual",
         )
-    most = target.max_registers_per_thread
+    most = target.registers.per_thread
     if knobs.maxnreg is not None and not 1 <= knobs.maxnreg <= most:
         raise CompileError(
             "maxnreg",

@@ -13,6 +13,7 @@ from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.model import Knobs, OverlapPlan, Reason
+from warploom.target import Target
 
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile, as a part of
 # theirs, and the cycles of a group's iteration from which on a turn is worth its barriers: the backward pass
@@ -37,6 +38,7 @@ class Groups:
 def plans(
     structure: Structure,
     knobs: Knobs,
+    target: Target,
     groups: Groups,
     stays: Callable[[Op], bool],
     in_place: Callable[[Value], bool],
@@ -75,7 +77,7 @@ def plans(
                 why = "its mask lets all through in the middle, or up to an end"
                 told = Reason(cut.id, "its loop is cut around iterations without it", why)
             reasons.append(told)
-        ping_pong, reason = _ping_pong(found, knobs, groups)
+        ping_pong, reason = _ping_pong(found, knobs, groups, target)
         reasons.append(reason)
         chosen.append(
             OverlapPlan(o.id, early, late, eighths, ping_pong, cut.id if cut is not None else "")
@@ -104,7 +106,7 @@ def _registers(v: Value, groups: Groups) -> int:
     return m * n * dtype_of(v.type).bits // (32 * 128 * groups.count)
 
 
-def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups) -> tuple[bool, Reason]:
+def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups, target: Target) -> tuple[bool, Reason]:
     def told(yes: bool, why: str, warn: bool = False) -> tuple[bool, Reason]:
         decision = "groups take turns at issuing dots" if yes else "groups issue dots as they come"
         return yes, Reason(found.loop.id, decision, why, warn)
@@ -113,6 +115,6 @@ def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups) -> tuple[bool, Reas
         return told(False, "there is one group", warn=knobs.ping_pong is True)
     if isinstance(knobs.ping_pong, bool):
         return told(knobs.ping_pong, f"ping_pong={knobs.ping_pong}")
-    tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count)
+    tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count, target)
     cycles = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
     return told(other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_A_TURN, cycles)

@@ -72,10 +72,12 @@ def budgets(
     transposer: registers of a transposer's threads, 0 where there is none.  lean: the producer gets what it
     manages with."""
     entry = target.entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP)
+    if target.registers.reallocation is None:
+        return (entry, entry) if entry >= max(need, transposer) else None
     pool = (replicas + 1 + bool(transposer)) * entry - transposer
     usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
     for low in range(least if lean else usual, least - 1, -8):
-        high = min((pool - low) // replicas // 8 * 8, target.max_registers_per_thread // 8 * 8)
+        high = min((pool - low) // replicas // 8 * 8, target.registers.per_thread // 8 * 8)
         if high <= entry:
             return (entry, entry) if entry >= max(need, transposer) else None
         if high >= need:
@@ -88,7 +90,15 @@ def check_registers(tasks: tuple[TaskPlan, ...], target: Target, loc: Loc | None
     that nobody will release.  Raises CompileError."""
     asked = [(t, t.registers) for t in tasks if t.registers is not None]
     for t, n in asked:
-        low, high, unit = target.setmaxnreg
+        if target.registers.reallocation is None:
+            raise CompileError(
+                "registers",
+                f"task {t.name} asks for {n} registers a thread; warps of {target.name} keep those that "
+                "they were launched with",
+                loc,
+                help=f"leave {_KNOB.get(t.role, 'registers')} out",
+            )
+        low, high, unit = target.registers.reallocation
         if n % unit or not low <= n <= high:
             raise CompileError(
                 "registers",

@@ -59,11 +59,11 @@ def plan_tasks(
         plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
     check_registers(plans, context.target, context.func.loc)
     total = sum(t.warps * t.replicas for t in plans)
-    if total > context.target.max_warps:
+    if total > context.target.grid.warps:
         raise CompileError(
             "warps",
             f"{replicas} consumer groups and what fills their rings are {total} warps, a CTA has at most "
-            f"{context.target.max_warps}",
+            f"{context.target.grid.warps}",
             context.func.loc,
             help="lower num_consumer_groups",
         )

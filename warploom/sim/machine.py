@@ -18,16 +18,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 import warploom.sim.steps_async  # noqa: F401  (with steps.py and steps_sync.py: what agents do for each op)
+from warploom.analysis.cost import UNITS
 from warploom.errors import InternalError, LaunchError, Note, whole_number
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
-from warploom.ir.cost import SM_90A, UNITS, CostTable
 from warploom.ir.ops import hopper
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.ir.registers import at_entry
@@ -44,7 +44,7 @@ from warploom.sim.registers import RegisterPool
 from warploom.sim.report import Deadlock, Event, MemoryFault, ProtocolError, SimError, SimReport
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
-from warploom.target import SM_90A as TARGET
+from warploom.target import CostTable, Target
 
 _PARTS = (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, peer)
 
@@ -67,7 +67,7 @@ def simulate(
     together: bool = False,
     outline: Outline | None = None,
     fills: Mapping[str, Fill] | None = None,
-    cost: CostTable = SM_90A,
+    cost: CostTable | None = None,
     numerics: Numerics = FLOATS,
 ) -> SimReport:
     """Runs a function at WARP or PLACED on NumPy arrays; they are written in place.
@@ -81,6 +81,7 @@ def simulate(
     hardware, and nothing is asked of other orders.  scheduler: picks what happens next, instead of `order`.
     program: only the program with this number.  together: all programs at once, as far as they share global
     memory: in one order of events.  numerics: how numbers are held and computed.
+    cost: instead of the target's own table.
     outline: of the function, with what is watched in it.  fills: without data, the numbers in the arrays of
     these names (sim/chosen.py), instead of those that the arrays hold.
     Raises Deadlock, Race, ProtocolError, MemoryFault, LaunchError."""
@@ -116,7 +117,7 @@ def simulate(
         order == "timed",
         confluent,
         touched,
-        cost,
+        func.target if cost is None else replace(func.target, cost=cost),
         numerics,
     )
     numbered = [(n, i) for n, i in enumerate(ids) if program is None or n == program]
@@ -166,7 +167,7 @@ class Settings:
     is_timed: bool
     is_bound: bool
     touched: list[Touch] | None
-    cost: CostTable
+    target: Target
     numerics: Numerics = FLOATS
 
 
@@ -238,7 +239,9 @@ class Program:
     ) -> None:
         self.func, self.memory, self.ids, self.grid, self.number = func, memory, ids, grid, number
         self.params, self.settings, self.emit, self.report = params, settings, emit, report
-        outline = self.outline = outline or outline_of(func, settings.cost, settings.numerics)
+        outline = self.outline = outline or outline_of(
+            func, settings.target.cost, settings.numerics
+        )
         self.shape = cluster_of(func)
         self.engine, self.going, self.of = machine.engine, machine.going, of
         warps = outline.ctas * outline.warps
@@ -275,7 +278,8 @@ class Cta:
         self.is_timed = settings.is_timed
         self.is_skeleton = not (self.has_data or self.has_timeline)  # see Outline.lines
         self.is_bound, self.touched = settings.is_bound, settings.touched
-        self.lets_warps_lag, self.cost, self.emit = settings.lets_warps_lag, settings.cost, p.emit
+        self.lets_warps_lag, self.emit = settings.lets_warps_lag, p.emit
+        self.target, self.cost = settings.target, settings.target.cost
         self.numerics = settings.numerics
         self.env = dict(p.params)
         self.engine = p.engine
@@ -293,7 +297,7 @@ class Cta:
         self.width = outline.width
         self.of = (f" of CTA {rank}" if outline.ctas > 1 else "") + p.of  # for reports
         self.arrays = self._arrays()
-        self.pool = RegisterPool(self, at_entry(p.func, TARGET))
+        self.pool = RegisterPool(self, at_entry(p.func, self.target))
 
     @cached_property
     def shared(self) -> SharedMemory:

@@ -22,11 +22,10 @@ def simulate_in_mode(
     seed: int | None = None,
     exact: bool = False,
     algebra: bool = False,
-    target: str = "sm_90a",
     **options: Any,
 ) -> Any:
     """A run of `placed` on the arguments, which it writes: its SimReport.  exact: dots add as the tensor core
-    of `target` does, bit for bit (sim/tensor_core.py).  algebra: an AlgebraReport instead,
+    of its target does, bit for bit (sim/tensor_core.py).  algebra: an AlgebraReport instead,
     of `reference` and `placed` in a finite field; the arguments stay as they are (sim/algebra.py).  options:
     as for `simulate`, of the algebra mode as for `compare`."""
     if algebra and exact:
@@ -39,6 +38,6 @@ def simulate_in_mode(
         from warploom.sim.algebra import compare
 
         return compare(reference, placed, args, grid, seed=seed or 0, **options)
-    numerics = tensor_core.exact(target) if exact else FLOATS
+    numerics = tensor_core.exact(placed.target) if exact else FLOATS
     report: SimReport = simulate(placed, args, grid, seed=seed, numerics=numerics, **options)
     return report

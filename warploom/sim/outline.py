@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.cost import CostTable
 from warploom.ir.ops import cluster, control, hopper, task, tile
 from warploom.ir.types import Shared, Tile
 from warploom.sim.evaluate import PURE
@@ -22,6 +22,7 @@ from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
 from warploom.sim.order import Array, Components, Partition, Regions
 from warploom.sim.shared import Place, allocate, boundary, slot_pitch
+from warploom.target import CostTable
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
 
@@ -266,7 +267,7 @@ class Outline:
         if o in self.watched:
             return Line(o, self._watching(o), False, o.operands, o.results, (), "", 0.0)
         if o.kind in PURE:
-            unit, cycles = self.cost.elementwise(o)
+            unit, cycles = elementwise(self.cost, o)
             return Line(
                 o,
                 self.offsets.meaning(o, self.numerics.meaning(o)),

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Func, Op, OpKind
-from warploom.ir.cost import SM_90A, CostTable
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.types import Pointer, Scalar
 from warploom.sim.agent import Agent, NeedsData
@@ -72,10 +71,8 @@ class _TooLong(Exception):
 class _Told(Outline):
     """The lines of a function whose ops tell what they are asked for, instead of doing it."""
 
-    def __init__(
-        self, func: Func, cost: CostTable, watched: Mapping[Op, Forced | None] | None = None
-    ) -> None:
-        super().__init__(func, cost, watched=watched)
+    def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
+        super().__init__(func, func.target.cost, watched=watched)
         self.path: list[Any] = []
         self._serial = 0
 
@@ -137,7 +134,8 @@ class Paths:
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         self.func = func
-        self._told = _Told(func, SM_90A, watched)
+        self._told = _Told(func, watched)
+        self._settings = _settings(func)
 
     def __call__(
         self,
@@ -172,7 +170,7 @@ class Paths:
         machine = Machine()
         machine.engine.max_turns = MAX_LENGTH
         program = Program(
-            machine, self.func, memory, params, ids, sizes, number, "", _SETTINGS, _unseen, report,
+            machine, self.func, memory, params, ids, sizes, number, "", self._settings, _unseen, report,
             self._told,
         )  # fmt: skip
         self._told.path = []
@@ -186,16 +184,17 @@ class Paths:
         return report
 
 
-_SETTINGS = Settings(
-    is_tracked=False,
-    has_data=False,
-    lets_warps_lag=False,
-    has_timeline=False,
-    is_timed=False,
-    is_bound=False,
-    touched=None,
-    cost=SM_90A,
-)
+def _settings(func: Func) -> Settings:
+    return Settings(
+        is_tracked=False,
+        has_data=False,
+        lets_warps_lag=False,
+        has_timeline=False,
+        is_timed=False,
+        is_bound=False,
+        touched=None,
+        target=func.target,
+    )
 
 
 def _unseen(_: Any) -> None:

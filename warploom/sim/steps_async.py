@@ -313,7 +313,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     queue.last_op = o
     k, n = b.type.shape
     m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
-    product.end = cta.multiply(a, o, cta.cost.wgmma(m, n, k, b.type.dtype.bits))
+    product.end = cta.multiply(a, o, cta.target.mma_cycles(m, n, k, b.type.dtype.bits))
     cta.engine.issue("wgmma", lambda: _perform(a, product), product.end, a.lane("wgmma"))
     yield None
     return product

@@ -14,16 +14,14 @@ One instruction computes d = c + a sum of k products in one piece, without an or
 A longer sum is a chain of instructions in ascending order of K; what one writes the next one reads.  A NaN
 among the operands, inf · 0 and inf - inf give the NaN of all ones but the sign; another infinity stays.
 
-An architecture's numbers are data: a `TensorCore`.  Those of the H200 were measured on one
-(docs/simulator.md: how, on how many sums, and what was tested thinly).
+A unit's numbers are data of its target: an `Arithmetic` for each kind of operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -31,10 +29,11 @@ import numpy as np
 from warploom.errors import InternalError
 from warploom.ir.core import Op
 from warploom.ir.ops import tile
-from warploom.ir.types import DTYPES, DType, dtype_of, f16, f32
+from warploom.ir.types import DTYPES, DType, dtype_of, f32
 from warploom.schedule.rings import promotion_step
 from warploom.sim.evaluate import Fn
 from warploom.sim.numerics import Numerics
+from warploom.target import Arithmetic, MatrixUnit, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,70 +41,13 @@ _NEVER = -(10**6)  # the exponent of a zero, which never counts
 _TF32 = np.uint32(0xFFFFE000)
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """How one instruction adds: k products at a time, `kept` bits behind the largest exponent's point, and a
-    result of `fraction` bits.
-
-    accumulator: the dtype of c and d.  floor: with 25 bits kept, terms are never cut below 2^-158, nine bits
-    behind the smallest float32.  parts: the products of an instruction by their index modulo 4, where it
-    is several sums one after the other.  after: these sums begin at zero, and c is added to the last one as
-    an FADD adds (IEEE float32).  through: what operands are converted to before they are read, in which
-    subnormals of their own format may be normal numbers."""
-
-    k: int
-    kept: int
-    fraction: int
-    rounding: Literal["cut", "nearest"]
-    accumulator: DType = f32
-    floor: int = -133
-    parts: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
-    after: bool = False
-    through: DType | None = None
-
-
-Pair = tuple[
-    str, str, str
-]  # names of the dtypes of A, B and the accumulator; f32 operands are tf32
-
-
-@dataclass(frozen=True)
-class TensorCore:
-    """One architecture's: its rule for each kind of operands, of each of its instructions."""
-
-    name: str
-    wgmma: Mapping[Pair, Arithmetic]
-    mma: Mapping[Pair, Arithmetic]  # mma.sync
-
-    def rule(self, instruction: str, a: DType, b: DType, accumulator: DType) -> Arithmetic:
-        """Raises InternalError where there is none."""
-        table = {"wgmma": self.wgmma, "mma": self.mma}[instruction]
-        key = a.name, b.name, accumulator.name
-        if key not in table:
-            raise InternalError(f"{self.name}: no rule for {instruction} of {', '.join(key)}")
-        return table[key]
-
-
-_BYTES = ("f8e4m3", "f8e5m2")
-_WIDE: dict[Pair, Arithmetic] = {  # the same for both instructions
-    ("f16", "f16", "f32"): Arithmetic(16, 25, 23, "cut"),
-    ("bf16", "bf16", "f32"): Arithmetic(16, 25, 23, "cut"),
-    ("f32", "f32", "f32"): Arithmetic(8, 25, 23, "cut"),
-    ("f16", "f16", "f16"): Arithmetic(16, 25, 10, "nearest", f16),
-}
-# sm_90 has no mma.sync of fp8: ptxas converts to f16 and issues two of those, of bytes 0 and 1 of every word,
-# then of bytes 2 and 3.
-_TWO_HALVES = Arithmetic(32, 25, 23, "cut", parts=((0, 1), (2, 3)), after=True, through=f16)
-HOPPER = TensorCore(
-    "sm_90a",
-    wgmma={
-        **_WIDE,
-        **{(a, b, "f32"): Arithmetic(32, 13, 13, "cut") for a in _BYTES for b in _BYTES},
-        **{(a, b, "f16"): Arithmetic(32, 13, 10, "nearest", f16) for a in _BYTES for b in _BYTES},
-    },
-    mma={**_WIDE, **{(a, b, "f32"): _TWO_HALVES for a in _BYTES for b in _BYTES}},
-)
-TENSOR_CORES = {HOPPER.name: HOPPER}
+def rule(unit: MatrixUnit, a: DType, b: DType, accumulator: DType) -> Arithmetic:
+    """How a unit adds products of these dtypes.  Raises InternalError where there is no rule."""
+    product = unit.product(a.name, b.name, accumulator.name)
+    if product is None or product.arithmetic is None:
+        names = ", ".join(t.name for t in (a, b, accumulator))
+        raise InternalError(f"no rule for {unit.instruction} of {names}")
+    return product.arithmetic
 
 
 def accumulate(a: Array, b: Array, c: Array | None, rule: Arithmetic) -> Array:
@@ -114,11 +56,11 @@ def accumulate(a: Array, b: Array, c: Array | None, rule: Arithmetic) -> Array:
 
     a, b: float16, bfloat16, float32 (taken for tf32), float8_e4m3fn or float8_e5m2; c and the result are of
     the rule's accumulator."""
-    dtype = rule.accumulator.numpy
+    dtype = DTYPES[rule.accumulator].numpy
     total = np.zeros((a.shape[0], b.shape[1]), dtype) if c is None else c
     with np.errstate(all="ignore"):
         if rule.through is not None:
-            a, b = a.astype(rule.through.numpy), b.astype(rule.through.numpy)
+            a, b = (x.astype(DTYPES[rule.through].numpy) for x in (a, b))
         left, right = _read(a), _read(b)
         for first in range(0, a.shape[1], rule.k):
             at = np.arange(first, min(first + rule.k, a.shape[1]))
@@ -133,7 +75,7 @@ def _instruction(a: Operand, b: Operand, at: Array, c: Array, rule: Arithmetic) 
         total = _fused_sum(a, b, at[np.isin(at % 4, part)], total, rule)
     if rule.after:
         total = c + total
-        total = np.where(np.isnan(total), _nan(rule.accumulator), total)
+        total = np.where(np.isnan(total), _nan(DTYPES[rule.accumulator]), total)
     return total
 
 
@@ -185,13 +127,13 @@ def _fused_sum(a: Operand, b: Operand, at: Array, c: Array, rule: Arithmetic) ->
         term *= per_unit
         total += np.trunc(term, out=term)
     found = _written(total * unit, rule)
-    return found if is_finite else _with_infinities(found, a, b, at, c, rule.accumulator)
+    return found if is_finite else _with_infinities(found, a, b, at, c, DTYPES[rule.accumulator])
 
 
 def _written(exact: Array, rule: Arithmetic) -> Array:
     """A sum in the accumulator's format; it is a float64, in which all sums are exact."""
     if rule.rounding == "nearest":
-        found = exact.astype(rule.accumulator.numpy)
+        found = exact.astype(DTYPES[rule.accumulator].numpy)
     else:
         found = exact.astype(np.float32)
         beyond = (np.abs(found.astype(np.float64)) > np.abs(exact)) & (np.abs(exact) < 2.0**128)
@@ -220,10 +162,10 @@ def _nan(accumulator: DType) -> Any:
 
 
 class Exact(Numerics):
-    """Dots as a tensor core adds; all else as NumPy has it."""
+    """Dots as a target's matrix unit adds; all else as NumPy has it."""
 
-    def __init__(self, core: TensorCore) -> None:
-        self.core = core
+    def __init__(self, target: Target) -> None:
+        self.target = target
 
     def meaning(self, o: Op) -> Fn:
         if o.kind is not tile.dot or not dtype_of(o.operands[0].type).is_float:
@@ -243,13 +185,14 @@ class Exact(Numerics):
             return super().multiply(a, b, start)
         left, right = (_NAMED[x.dtype] for x in (a, b))
         total = f32 if start is None else _NAMED[start.dtype]
-        return accumulate(a, b, start, self.core.rule("wgmma", left, right, total))
+        unit = self.target.matrix_unit(left.name, right.name, total.name)
+        return accumulate(a, b, start, rule(unit, left, right, total))
 
 
 _NAMED = {d.numpy: d for d in DTYPES.values()}
 
 
 @lru_cache
-def exact(target: str) -> Numerics:
-    """Numerics with the tensor core of an architecture, by its name ("sm_90a")."""
-    return Exact(TENSOR_CORES[target])
+def exact(target: Target) -> Numerics:
+    """Numerics with the matrix units of a target."""
+    return Exact(target)

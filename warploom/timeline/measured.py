@@ -14,13 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from warploom.analysis.cost import elementwise
 from warploom.ir.core import Effect, Func, Op, walk
-from warploom.ir.cost import CostTable
 from warploom.ir.ops import hopper, task, tile
 from warploom.ir.types import Barriers, Shared, Tile
 from warploom.passes.placed.instrument import Site
 from warploom.sim.agent import name_of
 from warploom.sim.report import Event, SimReport
+from warploom.target import CostTable
 
 Records: TypeAlias = NDArray[
     np.uint32
@@ -284,5 +285,5 @@ def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
         return "memory", float(cost.tma_latency)
     is_tile = any(isinstance(v.type, Tile) for v in (*o.results, *o.operands))
     if o.kind.effect is Effect.NONE and is_tile and not o.regions:
-        return cost.elementwise(o)
+        return elementwise(cost, o)
     return "alu", 0.0

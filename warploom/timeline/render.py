@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warploom.ir.cost import UNITS
+from warploom.analysis.cost import UNITS
 from warploom.timeline.model import WAIT, Timeline
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito's palette); dark text reads on each.

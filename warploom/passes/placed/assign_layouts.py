@@ -106,7 +106,7 @@ def _check_sizes(region: Region, target: Target) -> None:
                     "tile-size",
                     f"a tile of {size} is {part} elements for each of {t.layout.threads} threads, at most "
                     f"{MAX_ELEMENTS_PER_THREAD} are compiled; a thread has "
-                    f"{target.max_registers_per_thread} registers",
+                    f"{target.registers.per_thread} registers",
                     o.loc,
                     help="take smaller blocks, or more warps (num_warps, num_consumer_groups)",
                 )
