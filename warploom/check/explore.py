@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from warploom.check.cases import MAX_STEPS, Case, is_reading
 from warploom.ir.core import Func
@@ -150,6 +151,11 @@ class Failing:
     path: tuple[str, ...]
     steps: list[Step]
     error: SimError
+
+    @cached_property
+    def history(self) -> History:
+        """Which of its steps follow from which."""
+        return History(self.steps)
 
 
 @dataclass(frozen=True)

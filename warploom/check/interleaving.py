@@ -29,7 +29,6 @@ from warploom.check.explore import (
     Diverged,
     Failing,
     Guided,
-    History,
     Redundant,
     Simulation,
     Step,
@@ -227,10 +226,11 @@ def _stopped(run: Simulation, best: Failing, process: str) -> Failing:
     few, many = 0, len(own)  # so many of its steps: too few perhaps, enough surely
     kept = many - 1  # where nothing is to be gained, one try says so
     while few < many:
-        history = History(best.steps)
-        dropped = sum(1 << i for i in own[kept:])
-        path = [s.process for i, s in enumerate(best.steps) if not history.full[i] & dropped]
-        shorter = _same(run, path, best.error)
+        full, dropped = best.history.full, sum(1 << i for i in own[kept:])
+        shorter = None
+        if not full[-1] & dropped:  # else the step that fails would not come about
+            path = [s.process for i, s in enumerate(best.steps) if not full[i] & dropped]
+            shorter = _same(run, path, best.error)
         if shorter is None:
             few = kept + 1
         else:
