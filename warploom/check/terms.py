@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from warploom.errors import Loc
-from warploom.ir.poly import Poly
+from warploom.ir.poly import Monomial, Poly
 
 LAUNCH = frozenset({"argument", "programs"})  # the same in all of a launch
 OWN = frozenset({"program", "cta", "replica", "trip", "coordinate", "free", "drawn", "one_of"})
@@ -138,25 +139,33 @@ class Terms:
 
     def replace(self, p: Poly, rule: Callable[[Atom], Poly | None]) -> Poly:
         """`p` with each atom replaced by what the rule says of it; None: look into its arguments."""
-        memo: dict[Atom, Poly] = {}
+        memo: dict[Atom, Poly | None] = {}  # None: it stays
 
-        def of(a: Atom) -> Poly:
+        def of(a: Atom) -> Poly | None:
             if a not in memo:
                 found = rule(a)
                 if found is None:
                     args = tuple(whole(x) for x in a.args)
-                    found = Poly.atom(a) if args == a.args else self.rebuilt(a, args)
+                    found = None if args == a.args else self.rebuilt(a, args)
                 memo[a] = found
             return memo[a]
 
         def whole(q: Poly) -> Poly:
-            if not any(q.atoms()):
+            new: dict[Any, Poly | None] = {a: of(a) for a in q.atoms()}  # type: ignore[arg-type]
+            self.replaced += len(q.terms) if new else 0
+            if all(x is None for x in new.values()):
                 return q
-            self.replaced += len(q.terms)
-            out = Poly()
+            out: dict[Monomial, int] = {}
             for m, c in q.terms.items():
-                out = out + mul(Poly.const(c), *(of(a) for a in m))  # type: ignore[arg-type]
-            return out
+                part = {m: c}
+                if any(new[a] is not None for a in m):
+                    factors = (Poly.atom(a) if (x := new[a]) is None else x for a in m)
+                    part = dict(mul(Poly.const(c), *factors).terms)
+                for n, d in part.items():
+                    out[n] = out.get(n, 0) + d
+                    if not out[n]:
+                        del out[n]
+            return Poly(out)
 
         return whole(p)
 
