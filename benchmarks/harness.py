@@ -13,6 +13,7 @@ import importlib
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from typing import Any
 from benchmarks.cases import CASES, Case, named
 from benchmarks.measure import Entry, Steps, machine, run_case
 from warploom.bench import Clock
+from warploom.schedule.model import RENAMED
 
 PEERS = "benchmarks.peers"
 CONTENDS = 0.97  # of the best: a first figure is within 1 %
@@ -62,12 +64,18 @@ def beaten(reports: Iterable[Path]) -> dict[tuple[str, str, str], str]:
         for record in json.loads(file.read_text())["results"]:
             figures = [x for _, x in record["tried"] if not isinstance(x, str)]
             for label, x in record["tried"]:
-                at = record["case"], record["peer"], label
+                at = record["case"], record["peer"], with_current_names(label)
                 if isinstance(x, str):
                     found[at] = x
                 elif x < CONTENDS * max(figures):
                     found[at] = f"{x} of {max(figures)} in {file.name}"
     return found
+
+
+def with_current_names(label: str) -> str:
+    """A configuration as it is spelled now: records keep the names that knobs had when they were made."""
+    names = "|".join(RENAMED)
+    return re.sub(rf"\b({names})(?==)", lambda m: RENAMED[m[1]], label)
 
 
 def cases_of(text: str) -> Sequence[Case]:

@@ -29,10 +29,10 @@ SLOTS = {
     128: (5, 6),
 }  # of the ring, by columns: with four or two buffers of staging, or one
 WAYS: dict[str, dict[str, Any]] = {
-    "in turns": {"end_turns": True},
-    "together": {"end_turns": False},
-    "in turns, task": {"end_turns": True, "store_task": True},
-    "together, task": {"end_turns": False, "store_task": True},
+    "in turns": {"stagger_epilogues": True},
+    "together": {"stagger_epilogues": False},
+    "in turns, task": {"stagger_epilogues": True, "store_task": True},
+    "together, task": {"stagger_epilogues": False, "store_task": True},
 }
 SETS, BURSTS = 4, 3
 

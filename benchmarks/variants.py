@@ -168,7 +168,9 @@ def turns() -> Iterator[Work]:
     found = {
         f"{slots} slots, {name}{', task' * bool(task)}": bound(
             warploom_dual,
-            replace(pair, num_buffers_warp_spec=slots, end_turns=name == "in turns", **task),
+            replace(
+                pair, num_buffers_warp_spec=slots, stagger_epilogues=name == "in turns", **task
+            ),
         )
         for slots in (3, 4)
         for name in ("in turns", "together")
@@ -306,9 +308,14 @@ def short() -> Iterator[Work]:
 # What each rung of the ladder takes away from the library's configurations.
 RUNGS: dict[str, dict[str, Any]] = {
     "uniform": {"num_consumer_groups": 0},
-    "specialized": {"consumer_stages": 1, "sit_out": None, "wait_eighths": None, "PARTS": False},
-    "+ iterations overlap": {"ping_pong": False, "sit_out": None, "PARTS": False},
-    "+ turns": {"sit_out": None, "PARTS": False},
+    "specialized": {
+        "consumer_stages": 1,
+        "skip_idle": None,
+        "mma_wait_position": None,
+        "PARTS": False,
+    },
+    "+ iterations overlap": {"ping_pong": False, "skip_idle": None, "PARTS": False},
+    "+ turns": {"skip_idle": None, "PARTS": False},
     "+ groups sit out": {"PARTS": False},
     "+ the last tiles in parts": {},
 }
@@ -347,7 +354,7 @@ def tail() -> Iterator[Work]:
     ) -> Any:
         """(name, form).  ways: "drawn", "parts", "no turns".  producer: its registers a thread."""
         how = base | {"BLOCK_M": 64 * groups * ctas, "BLOCK_N": columns, "num_ctas": ctas}
-        how |= {"Q_STAGES": 2 if columns <= 128 else 1, "wait_eighths": eighths}
+        how |= {"Q_STAGES": 2 if columns <= 128 else 1, "mma_wait_position": eighths}
         how |= {"num_consumer_groups": groups, "DRAWN": "drawn" in ways, "PARTS": "parts" in ways}
         if "no turns" in ways:
             how["ping_pong"] = False
@@ -414,8 +421,8 @@ def rungs() -> Iterator[Work]:
         pair = config(128, 128, step, band, 2, 4)
         steps = {
             "uniform": replace(pair, **uniform),
-            "specialized": replace(pair, end_turns=False, num_buffers_warp_spec=3),
-            "+ a fourth slot": replace(pair, end_turns=False),
+            "specialized": replace(pair, stagger_epilogues=False, num_buffers_warp_spec=3),
+            "+ a fourth slot": replace(pair, stagger_epilogues=False),
             "+ ends in turns": pair,
             "+ a task that stores": replace(pair, store_task=True),
         }

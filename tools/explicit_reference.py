@@ -32,7 +32,7 @@ Beside the functions below there are
 - of global views and tensors: `g.shape`, `g.dtype`, `g.pointer`;
 - of shared tensors: `s[slot]`, `s[slot, a:b]`, `s.nbytes`, `s.shape`, `s.dtype`, `s.transpose()`,
   `s.permute(…)`, `s.block(shape, at)`;
-- `self.attrs.blocks`, `self.attrs.warps`, `self.attrs.cluster_blocks`, `self.attrs.blocks_abreast` (CTAs that
+- `self.attrs.blocks`, `self.attrs.warps`, `self.attrs.cluster_blocks`, `self.attrs.ctas_per_sm` (CTAs that
   are to share a multiprocessor: each is launched with its part of the registers), `self.blockIdx.x`,
   `self.gridDim.x`;
 - `@tilus.autotune(names, values)`, which may be stacked, and `debug_schedule` of a class, which fixes the

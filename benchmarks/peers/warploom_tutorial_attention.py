@@ -39,7 +39,7 @@ def candidates(data: AttentionData) -> list[Candidate]:
     for rows, columns, eighths in ((128, 128, 3), (128, 128, 2), (128, 64, 3), (192, 128, 0)):
         if data.case.seq % rows == 0 and not (data.case.causal and rows % columns):
             options: dict[str, Any] = {"BLOCK_M": rows, "BLOCK_N": columns, "WARP_SPECIALIZE": True}
-            options["wait_eighths"] = eighths
+            options["mma_wait_position"] = eighths
             label = ", ".join(f"{k}={v}" for k, v in options.items())
             found.append(Candidate(label, functools.partial(bind, data, **options)))
     return found

@@ -34,10 +34,10 @@ def test_products(product: Any, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("heads", "seq", "causal", "options"),
     [
-        (2, 100, False, {"D": 128, "groups": 2, "wait_eighths": 3}),
+        (2, 100, False, {"D": 128, "groups": 2, "mma_wait_position": 3}),
         (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
-        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "sit_out": True}),
-        (2, 500, True, {"D": 64, "groups": 4, "BLOCK_N": 64, "sit_out": "masked"}),
+        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": True}),
+        (2, 500, True, {"D": 64, "groups": 4, "BLOCK_N": 64, "skip_idle": "masked"}),
         (1, 600, False, {"D": 64, "groups": 2, "BLOCK_M": 256, "num_ctas": 2}),
     ],
 )

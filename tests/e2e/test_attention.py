@@ -65,24 +65,29 @@ def close(found: list[Any], causal: bool) -> None:
     ("heads", "seq", "causal", "options"),
     [
         (2, 1, True, {"D": 64, "groups": 2}),
-        (2, 100, False, {"D": 128, "groups": 2, "wait_eighths": 3}),
+        (2, 100, False, {"D": 128, "groups": 2, "mma_wait_position": 3}),
         (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
         (2, 257, True, {"D": 64, "groups": 2, "BLOCK_N": 64, "ping_pong": False}),
         (2, 257, False, {"D": 64, "groups": 2, "BLOCK_N": 80, "num_buffers_warp_spec": 3}),
         (4, 300, True, {"D": 64, "groups": 2, "DRAWN": True, "SHARED_BY": 2}),
         (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "Q_STAGES": 2}),
         (2, 600, True, {"D": 64, "groups": 2, "DRAWN": True, "PAIRS": True}),
-        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "sit_out": True}),
-        (2, 300, True, {"D": 64, "groups": 3, "DRAWN": True, "sit_out": "masked"}),
-        (2, 257, False, {"D": 64, "groups": 2, "consumer_stages": 1, "sit_out": True}),
+        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": True}),
+        (2, 300, True, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": "masked"}),
+        (2, 257, False, {"D": 64, "groups": 2, "consumer_stages": 1, "skip_idle": True}),
         (
             2,
             500,
             True,
-            {"D": 64, "groups": 4, "BLOCK_N": 64, "reg_inc_consumer": 112, "sit_out": "masked"},
+            {"D": 64, "groups": 4, "BLOCK_N": 64, "reg_inc_consumer": 112, "skip_idle": "masked"},
         ),
         (2, 200, True, {"D": 64, "groups": 1, "BLOCK_N": 96, "consumer_stages": 1}),
-        (1, 600, False, {"D": 64, "groups": 2, "BLOCK_M": 256, "num_ctas": 2, "wait_eighths": 2}),
+        (
+            1,
+            600,
+            False,
+            {"D": 64, "groups": 2, "BLOCK_M": 256, "num_ctas": 2, "mma_wait_position": 2},
+        ),
     ],
 )
 def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) -> None:
@@ -109,7 +114,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
         (2, 384, 5, 3, {"groups": 2}),  # fewer blocks left than programs
         (2, 257, 4, 4, {"groups": 2, "DRAWN": True, "Q_STAGES": 2}),
         (2, 300, 3, 3, {"groups": 3, "SHARED_BY": 2, "Q_STAGES": 2}),
-        (1, 600, 4, 4, {"groups": 2, "wait_eighths": 3, "Q_STAGES": 2}),
+        (1, 600, 4, 4, {"groups": 2, "mma_wait_position": 3, "Q_STAGES": 2}),
     ],
 )
 def test_tiles_in_parts(
@@ -208,7 +213,11 @@ def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int
     """As many instructions of each kind, but for two to scale the sums, which stay in two registers a row."""
     meta = {"D": d, "CAUSAL": False, "SHARED_BY": 1, "LSE": False}
     meta |= {"BLOCK_M": 64 * groups, "BLOCK_N": 128}
-    knobs = {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, "wait_eighths": eighths}
+    knobs = {
+        "num_consumer_groups": groups,
+        "num_buffers_warp_spec": 2,
+        "mma_wait_position": eighths,
+    }
     ours = attention_forward.compile(signature=SIGNATURE, constexprs=meta, **knobs)
     by_hand = Attention(d=d, groups=groups, eighths=eighths).compile(
         ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "fp32"]

@@ -80,7 +80,7 @@ def test_the_pick_is_as_fast_as_what_was_measured(
 
 def shares(compiled: CompiledKernel) -> bool:
     """Is it made for two programs on a multiprocessor?"""
-    return compiled.schedule.abreast == 2
+    return compiled.schedule.ctas_per_sm == 2
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,20 @@ def test_one_group_takes_the_registers_of_half_a_multiprocessor(tmp_path: Path) 
     assert [(t.replicas, t.registers) for t in alone.schedule.tasks] == [(2, 240), (1, 24)]
     assert [(t.replicas, t.registers) for t in many.schedule.tasks] == [(1, 232), (1, 24)]
     assert not shares(alone) and shares(many) and "(THREADS, 2)" in many.cuda
-    asked, _ = windowed((3, 2), abreast=2)
-    assert shares(asked) and not shares(windowed((256, 1), abreast=1)[0])
-    judging.judge(replace(case, knobs={"abreast": 2}), "auto", tmp_path, orders=("late",))
+    asked, _ = windowed((3, 2), ctas_per_sm=2)
+    assert shares(asked) and not shares(windowed((256, 1), ctas_per_sm=1)[0])
+    judging.judge(replace(case, knobs={"ctas_per_sm": 2}), "auto", tmp_path, orders=("late",))
 
 
-def test_programs_that_do_not_fit_abreast() -> None:
+def test_programs_that_do_not_fit_together() -> None:
     case = windowed_case(2, 300, 128, 70)
-    with pytest.warns(WarploomWarning, match="against abreast=2, because in 1/2 of a multiproc"):
-        found = case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, abreast=2)
+    with pytest.warns(
+        WarploomWarning, match="against ctas_per_sm=2, because in 1/2 of a multiproc"
+    ):
+        found = case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, ctas_per_sm=2)
     assert not shares(found) and found.schedule.specialized
-    with pytest.raises(CompileError, match="against abreast=3"):
-        case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, abreast=3, strict=True)
+    with pytest.raises(CompileError, match="against ctas_per_sm=3"):
+        case.kernel.compile_for(*case.args, grid=(3, 2), **case.meta, ctas_per_sm=3, strict=True)
 
 
 def test_a_step_that_waits_for_its_own_loads() -> None:

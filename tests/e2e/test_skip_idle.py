@@ -48,7 +48,7 @@ def products(seq: int, causal: bool, **knobs: Any) -> list[int]:
 
 def test_groups_leave() -> None:
     """256 rows in tiles of 192: of the second one a group has rows, and computes."""
-    everyone, rest = products(256, False), products(256, False, sit_out=True)
+    everyone, rest = products(256, False), products(256, False, skip_idle=True)
     assert everyone[0] == everyone[1] == everyone[2] == rest[0]
     assert rest[1] == rest[2] == everyone[0] // 2
 
@@ -56,11 +56,11 @@ def test_groups_leave() -> None:
 def test_groups_leave_where_the_mask_ends() -> None:
     """192 causal rows, two blocks of 128 columns: the first two groups see none of the second."""
     assert products(192, True)[0] == 4
-    assert products(192, True, sit_out="masked") == [2, 2, 4]
+    assert products(192, True, skip_idle="masked") == [2, 2, 4]
 
 
 def test_the_plan_names_stores_and_mask() -> None:
-    compiled, _, _ = attention(256, True, sit_out="masked")
+    compiled, _, _ = attention(256, True, skip_idle="masked")
     (plan,) = compiled.schedule.idle
     stores = (("loop0.0/store_box0", 0), ("loop0.0/store0", 0))
     branch = "loop0.0.0.if0"
@@ -105,7 +105,7 @@ def compile_product(where: str, **knobs: Any) -> Any:
 
 
 def test_any_product_whose_rows_end_has_a_plan() -> None:
-    (plan,) = compile_product("bounded", sit_out=True).schedule.idle
+    (plan,) = compile_product("bounded", skip_idle=True).schedule.idle
     assert plan.stores and not plan.mask
 
 
@@ -113,7 +113,7 @@ def test_any_product_whose_rows_end_has_a_plan() -> None:
 def test_what_can_not_be_left_is_told(where: str, asked: Any) -> None:
     """Rows that nobody bounds; a loop without a mask."""
     with pytest.raises(CompileError, match="every group stays to its end"):
-        compile_product(where, sit_out=asked, strict=True)
+        compile_product(where, skip_idle=asked, strict=True)
 
 
 def test_who_left_gives_back_slots_before_it_waits_for_its_turn() -> None:
@@ -123,7 +123,10 @@ def test_who_left_gives_back_slots_before_it_waits_for_its_turn() -> None:
     args = [a, b, road.array((64, 128), BF16), 64, 128, 384]
     knobs = {"num_consumer_groups": 2, "num_buffers_warp_spec": 3}
     found, _ = road.check_equal(
-        product, args, 1, {"WHERE": "bounded", "sit_out": True, "end_turns": True, **knobs}
+        product,
+        args,
+        1,
+        {"WHERE": "bounded", "skip_idle": True, "stagger_epilogues": True, **knobs},
     )
     assert found.schedule.idle and found.schedule.turns
 
@@ -161,7 +164,7 @@ def test_numbers_of_masks(where: str) -> None:
     rng = np.random.default_rng(2)
     q, k = (road.filled(rng.integers(-1, 2, (160, 64)).astype(np.float32), BF16) for _ in range(2))
     args = [q, k, road.array((160,), np.float32), 160, 2**31 - 1]
-    meta = {"WHERE": where, "num_consumer_groups": 2, "sit_out": "masked"}
+    meta = {"WHERE": where, "num_consumer_groups": 2, "skip_idle": "masked"}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*every group stays to its end")
         compiled = road.compile_for(masked, args, 2, meta)

@@ -75,7 +75,7 @@ def test_long_ends_are_taken_in_turns(k: int) -> None:
 
 
 def test_it_is_proved() -> None:
-    report = turned({"BLOCK_N": 32, "end_turns": True}, k=208).check()
+    report = turned({"BLOCK_N": 32, "stagger_epilogues": True}, k=208).check()
     assert report.ok, str(report)
 
 
@@ -90,7 +90,7 @@ def test_three_groups() -> None:
     [
         ({"LONG": False}, "cycles of a group's arithmetic are not worth a turn"),
         ({"num_buffers_warp_spec": 2}, "a ring of 2 slots doesn't span"),
-        ({"end_turns": False}, "end_turns=False"),
+        ({"stagger_epilogues": False}, "stagger_epilogues=False"),
         ({"BLOCK_M": 256, "num_ctas": 2}, "CTAs of a cluster"),
     ],
     ids=["short", "shallow", "knob", "cluster"],
@@ -108,15 +108,17 @@ def test_what_leaves_in_chunks_by_the_groups_is_no_turn(task: bool | None) -> No
     assert bool(compiled.schedule.turns) == bool(task)
     assert task or "4 chunks of results, of which each waits for others" in compiled.explain()
     assert compiled.schedule.channels[0].depth == 4
-    assert turned({"BLOCK_N": 256, "end_turns": True}, k=64).schedule.turns
+    assert turned({"BLOCK_N": 256, "stagger_epilogues": True}, k=64).schedule.turns
 
 
 def test_the_knob_overrules() -> None:
-    assert turned({"LONG": False, "end_turns": True, "num_buffers_warp_spec": 2}).schedule.turns
+    assert turned(
+        {"LONG": False, "stagger_epilogues": True, "num_buffers_warp_spec": 2}
+    ).schedule.turns
 
 
 def test_what_has_no_turns_to_take() -> None:
-    meta = {"num_consumer_groups": 1, "BLOCK_M": 64, "end_turns": True}
+    meta = {"num_consumer_groups": 1, "BLOCK_M": 64, "stagger_epilogues": True}
     with pytest.raises(wl.CompileError) as e:
         turned({**meta, "strict": True})
     assert e.value.code == "not-as-asked" and "turns" in str(e.value)

@@ -60,7 +60,7 @@ class Abreast(Script):
 
     def __call__(self, x_ptr: ~float32):
         self.attrs.blocks = 4
-        self.attrs.blocks_abreast = self.n
+        self.attrs.ctas_per_sm = self.n
         self.attrs.warps = 8
         with self.thread_group(0, 128):
             self.setmaxnreg(self.most)
@@ -79,7 +79,7 @@ def test_each_of_two_is_launched_with_half() -> None:
     built = kernel.compile(["*fp32:16"])
     assert built.resources.registers == 128 and built.resources.problems() == ()
     assert "__launch_bounds__(THREADS, 2)" in built.cuda and built.check().ok
-    for n, most, code in ((2, 240, "setmaxnreg-pool"), (9, 232, "attrs-abreast"), (0, 232, "attrs-abreast")):  # fmt: skip
+    for n, most, code in ((2, 240, "setmaxnreg-pool"), (9, 232, "attrs-ctas-per-sm"), (0, 232, "attrs-ctas-per-sm")):  # fmt: skip
         with pytest.raises(CompileError) as e:
             Abreast(n, most).compile(["*fp32:16"])
         assert e.value.code == code

@@ -153,9 +153,9 @@ class Draw(Expressions):
                     )
                 for name, values, p in (
                     ("ping_pong", [True, False, "tiles"], 0.15), ("consumer_stages", [1, 2], 0.1),
-                    ("wait_eighths", [0, 4, 8], 0.05), ("end_turns", [True, False], 0.05),
-                    ("store_task", [True, False], 0.1), ("sit_out", [True, "masked"], 0.08),
-                    ("abreast", [1, 2], 0.05),
+                    ("mma_wait_position", [0, 4, 8], 0.05), ("stagger_epilogues", [True, False], 0.05),
+                    ("store_task", [True, False], 0.1), ("skip_idle", [True, "masked"], 0.08),
+                    ("ctas_per_sm", [1, 2], 0.05),
                 ):  # fmt: skip
                     if self.maybe(p):
                         k[name] = r.choice(values)

@@ -35,7 +35,7 @@ def programs(d: int, groups: int, eighths: int) -> tuple[dict[str, list[str]], .
         },
         num_consumer_groups=groups,
         num_buffers_warp_spec=2,
-        wait_eighths=eighths,
+        mma_wait_position=eighths,
     )
     ours = by_hand.ir["WARP"].replace("full_3", "full_drawn").replace("empty_3", "empty_drawn")
     texts = (ours, derived.ir["WARP"])

@@ -57,7 +57,7 @@ def test_the_same_effects_in_the_same_order(stages: int) -> None:
 
 
 def test_without_turns_they_differ() -> None:
-    lacking = only_by_hand(*programs(end_turns=False))["consumer"]
+    lacking = only_by_hand(*programs(stagger_epilogues=False))["consumer"]
     assert lacking.count("take turn") == 1 and lacking.count("pass turn") == 2
 
 

@@ -125,7 +125,7 @@ def test_loads_come_in_the_order_in_which_they_are_waited_for() -> None:
 
 def test_what_need_not_wait_runs_under_the_last_dots() -> None:
     """q is given back before them, and the sums' lanes are added up before their end."""
-    _, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, wait_eighths=3))
+    _, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, mma_wait_position=3))
     (arm,) = [
         o.regions[0].ops
         for o in walk(steps[-1][1].body)
@@ -139,7 +139,9 @@ def test_what_need_not_wait_runs_under_the_last_dots() -> None:
 
 
 def test_the_wait_stands_amid_the_powers() -> None:
-    schedule, steps = road.lower(road.tile(POWERS), replace(TWO, ping_pong=False, wait_eighths=3))
+    schedule, steps = road.lower(
+        road.tile(POWERS), replace(TWO, ping_pong=False, mma_wait_position=3)
+    )
     assert schedule.deferred == ("loop0.0/reduce0",)
     loop = main_loop(steps)
     assert protocol(loop)[4:] == ["pending 1", "arrive", "hold", "pending 0", "arrive"]
@@ -191,7 +193,7 @@ def test_what_does_not_overlap(text: str, knobs: Knobs, because: str) -> None:
 def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
     """Trip counts 0, 1 and more; two tiles a program."""
     eighths = {0: 2, 64: 0, 100: 8, 192: 3, 300: 4}[n]
-    knobs = Knobs(num_consumer_groups=2, num_buffers_warp_spec=depth, wait_eighths=eighths)
+    knobs = Knobs(num_consumer_groups=2, num_buffers_warp_spec=depth, mma_wait_position=eighths)
     schedule, _ = road.check_equal(
         road.tile(text), arguments(500, n), 2, knobs, orders=("late", "early", "seeded")
     )

@@ -51,7 +51,7 @@ def test_it_waits_until_there_are_enough() -> None:
 
 def test_each_of_two_has_its_part() -> None:
     """Of 128 registers a thread, those of one half of a multiprocessor, 24 and 232 can be had, 240 can't."""
-    text = POOL.replace("{warps=4}", "{warps=4, abreast=2}").replace(
+    text = POOL.replace("{warps=4}", "{warps=4, ctas_per_sm=2}").replace(
         "registers=256", "registers=232"
     )
     text = text.replace("GIVE", "setmaxnreg() {registers=24}")

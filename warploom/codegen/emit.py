@@ -29,7 +29,7 @@ from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.analysis import streams
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, hopper, task, tile
-from warploom.ir.registers import abreast, at_entry
+from warploom.ir.registers import at_entry, ctas_per_sm
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
@@ -369,12 +369,12 @@ class _Kernel(Emitter):
         return f"{number} == {program} ? ({agent}) * {8 * capacity} + {8 * (capacity - 1)} : 0"
 
     def _bounds(self, threads: int, shared_bytes: int) -> str:
-        """Threads, and for how many programs abreast a function is made that says so.  One program has the
+        """`__launch_bounds__(maxThreadsPerBlock, minBlocksPerMultiprocessor)`.  One program has the
         multiprocessor to itself where it fills its shared memory, or needs to know its registers since tasks
         trade them.  Otherwise ptxas weighs registers against programs
         side by side, and takes fewer; how many those are is said where it compiles (runtime/nvrtc.py), but
         of kernels of dots."""
-        many = abreast(self.func)
+        many = ctas_per_sm(self.func)
         alone = 2 * shared_bytes > self.target.shared_bytes
         trades = any(
             o.kind is hopper.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))

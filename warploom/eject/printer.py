@@ -18,7 +18,7 @@ from warploom.errors import CompileError
 from warploom.ir.core import Fact, Func, Op, Region, Value, walk
 from warploom.ir.ops import task
 from warploom.ir.ops.cluster import cluster_of
-from warploom.ir.registers import abreast
+from warploom.ir.registers import ctas_per_sm
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Pointer, Scalar
 from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
@@ -123,8 +123,8 @@ class _Printer:
         ]
         if self.s.in_clusters:
             out.append(Line(f"self.attrs.cluster_blocks = {list(cluster_of(self.func))}"))
-        if (n := abreast(self.func)) > 1:
-            out.append(Line(f"self.attrs.blocks_abreast = {n}"))
+        if (n := ctas_per_sm(self.func)) > 1:
+            out.append(Line(f"self.attrs.ctas_per_sm = {n}"))
         facts: tuple[Fact, ...] = self.func.attrs.get("facts", ())
         fixed = [
             (self.s.names[self.flow.find(p)], fact.value)

@@ -75,9 +75,9 @@ def assemble(
         attrs["target"] = p.machine.name
     if p.cluster != (1, 1, 1):
         attrs["cluster"] = p.cluster
-    if p.abreast > 1:
-        _check_abreast(p, warps)
-        attrs["abreast"] = p.abreast
+    if p.ctas_per_sm > 1:
+        _check_ctas_per_sm(p, warps)
+        attrs["ctas_per_sm"] = p.ctas_per_sm
     if workspaces:
         attrs["workspaces"] = workspaces
     func = Func(name, body, Level.WARP, attrs, loc)
@@ -255,15 +255,15 @@ def _warps(p: Program, loc: Loc) -> int:
     return max(ends)
 
 
-def _check_abreast(p: Program, warps: int) -> None:
+def _check_ctas_per_sm(p: Program, warps: int) -> None:
     """As many CTAs run side by side as have the threads of a multiprocessor."""
     most = p.machine.grid.threads_per_sm // (32 * warps)
-    if p.abreast > most:
+    if p.ctas_per_sm > most:
         raise CompileError(
-            "attrs-abreast",
-            f"{p.abreast} CTAs of {32 * warps} threads abreast: a multiprocessor has "
+            "attrs-ctas-per-sm",
+            f"{p.ctas_per_sm} CTAs of {32 * warps} threads on a multiprocessor: one has "
             f"{p.machine.grid.threads_per_sm} threads",
-            p.attrs["blocks_abreast"][1],
+            p.attrs["ctas_per_sm"][1],
             help=f"at most {most} fit",
         )
 

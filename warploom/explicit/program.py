@@ -126,7 +126,7 @@ class Program:
         self.state = State()
         self.attrs: dict[str, tuple[Any, Loc | None]] = {}
         self.cluster = (1, 1, 1)  # CTAs of a program along each axis
-        self.abreast = 1  # CTAs for whose part of a multiprocessor it is made
+        self.ctas_per_sm = 1  # CTAs for whose part of a multiprocessor it is made
         self.is_cluster_fixed = False  # something has used it
         self.threads: list[Threads] = [Threads(0, None, 1, "all")]
         self.top: Builder | None = None

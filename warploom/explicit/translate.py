@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from warploom.errors import deprecated
 from warploom.explicit.assemble import assemble
 from warploom.explicit.handles import (
     Attrs,
@@ -601,28 +602,32 @@ class ScriptStatements(Statements):
                 )
 
     def _set_attr(self, target: ast.Attribute, value: Any) -> None:
-        names = ("blocks", "warps", "cluster_blocks", "blocks_abreast")
-        if target.attr not in names:
+        name = target.attr
+        if name == "blocks_abreast":  # until the next release
+            name = "ctas_per_sm"
+            deprecated("self.attrs.blocks_abreast", name)
+        names = ("blocks", "warps", "cluster_blocks", "ctas_per_sm")
+        if name not in names:
             self.fail(
                 target,
                 "attrs",
-                f"self.attrs has no {target.attr}",
-                did_you_mean(target.attr, names, f"it has {', '.join(names)}"),
+                f"self.attrs has no {name}",
+                did_you_mean(name, names, f"it has {', '.join(names)}"),
             )
         with self.at(target):
-            if target.attr == "warps":
+            if name == "warps":
                 n = static_int(value, "the number of warps")
                 if not 1 <= n <= 32:
                     refuse("attrs-warps", f"{n} warps", "a CTA has 1 to 32 warps")
                 self.program.threads[0] = Threads(0, n, 1, "all", self.emitter.loc)
-            elif target.attr == "cluster_blocks":
+            elif name == "cluster_blocks":
                 self._set_cluster(value)
-            elif target.attr == "blocks_abreast":
+            elif name == "ctas_per_sm":
                 n = static_int(value, "how many CTAs share a multiprocessor")
                 if n < 1:
-                    refuse("attrs-abreast", f"{n} CTAs abreast", "give 1 or more")
-                self.program.abreast = n
-            self.program.attrs[target.attr] = (value, self.emitter.loc)
+                    refuse("attrs-ctas-per-sm", f"{n} CTAs a multiprocessor", "give 1 or more")
+                self.program.ctas_per_sm = n
+            self.program.attrs[name] = (value, self.emitter.loc)
 
     def _set_cluster(self, value: Any) -> None:
         p = self.program

@@ -1,6 +1,6 @@
 """What registers a launch gives to a thread, and how many it may have at each setmaxnreg, which changes that.
 
-`func.attrs["abreast"]` says for how many CTAs side by side on a multiprocessor a function was made (1 where
+`func.attrs["ctas_per_sm"]` says for how many CTAs of a multiprocessor a function was made (1 where
 it says nothing): each is launched with its part of the registers.
 """
 
@@ -21,15 +21,15 @@ def threads_of(phase: Op) -> int:
     return sum(32 * w * n for w, n in zip(warps, replicas, strict=True))
 
 
-def abreast(func: Func) -> int:
+def ctas_per_sm(func: Func) -> int:
     """CTAs that share a multiprocessor's registers."""
-    n: int = func.attrs.get("abreast", 1)
+    n: int = func.attrs.get("ctas_per_sm", 1)
     return n
 
 
 def at_entry(func: Func, target: Target) -> int:
     """Registers of a thread when the function begins, at WARP and later."""
-    return target.entry_registers(threads_of(task.phases(func)[-1]) * abreast(func))
+    return target.entry_registers(threads_of(task.phases(func)[-1]) * ctas_per_sm(func))
 
 
 def counts_before(func: Func, target: Target) -> dict[Op, Counts]:

@@ -32,7 +32,7 @@ from warploom.ir.core import (
 from warploom.ir.in_flight import overwritten_operands
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.printer import print_op
-from warploom.ir.registers import abreast, action, at_entry, counts_before, threads_of
+from warploom.ir.registers import action, at_entry, counts_before, ctas_per_sm, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import Target
@@ -338,11 +338,11 @@ def _register_operands(func: Func, _: Target) -> Iterator[Violation]:
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
-    many = abreast(func)
+    many = ctas_per_sm(func)
     if many != 1 and not 1 < many <= target.grid.threads_per_sm // threads_of(
         task.phases(func)[-1]
     ):
-        yield Violation(None, f"{many} CTAs of this size don't run abreast on a multiprocessor")
+        yield Violation(None, f"{many} CTAs of this size don't fit a multiprocessor together")
     for o in task.phases(func):
         yield from _resources_of(o, target, at_entry(func, target))
     for o, before in counts_before(func, target).items():

@@ -356,7 +356,7 @@ def _config(
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
     meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn", "PARTS": tiles == "parts"}
     knobs = {"num_buffers_warp_spec": 2, **knobs}
-    return wl.Config(meta, num_consumer_groups=groups, wait_eighths=eighths, **knobs)
+    return wl.Config(meta, num_consumer_groups=groups, mma_wait_position=eighths, **knobs)
 
 
 HEAD_SIZES = range(16, 129, 16)  # what registers and shared memory hold, in the K of a wgmma
@@ -391,14 +391,14 @@ ATTENTION_CONFIGS = {
     (64, False): [
         _config(3, 2, 1),
         _config(3, 2, 0),
-        _config(3, 2, 0, "drawn", sit_out=True),
+        _config(3, 2, 0, "drawn", skip_idle=True),
         _config(4, 2, 0, **_FOUR),
         _config(3, 2, 1, "parts"),
     ],
     (64, True): [
-        _config(3, 1, 0, "drawn", sit_out="masked"),
-        _config(3, 2, 1, "drawn", sit_out="masked"),
-        _config(4, 2, 0, "drawn", sit_out="masked", **_FOUR),
+        _config(3, 1, 0, "drawn", skip_idle="masked"),
+        _config(3, 2, 1, "drawn", skip_idle="masked"),
+        _config(4, 2, 0, "drawn", skip_idle="masked", **_FOUR),
     ],
 }
 

@@ -31,6 +31,7 @@ from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import TimingError, Worker
+from warploom.schedule.model import RENAMED, takes_former_names
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
 # so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
@@ -39,6 +40,7 @@ HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
 ROUNDS = len(HEATS) + 1
 
 
+@takes_former_names
 @dataclass(frozen=True)
 class Config:
     """One candidate: values of meta-parameters, and knobs (`Knobs` says what each means; docs/knobs.md).
@@ -56,16 +58,16 @@ class Config:
     num_buffers_warp_spec: int | None = None
     reg_dec_producer: int | None = None
     reg_inc_consumer: int | None = None
-    abreast: int | None = None
+    ctas_per_sm: int | None = None
     consumer_stages: int | None = None
     ping_pong: bool | Literal["tiles"] | None = None
-    end_turns: bool | None = None
-    wait_eighths: int | None = None
+    stagger_epilogues: bool | None = None
+    mma_wait_position: int | None = None
     store_buffers: int | None = None
     store_whole: bool | None = None
     share_staging: bool | None = None
     store_task: bool | None = None
-    sit_out: bool | Literal["masked"] | None = None
+    skip_idle: bool | Literal["masked"] | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:
@@ -192,7 +194,7 @@ class Autotuner(Decorated):
         self._key = tuple((name, kernel.arg_names.index(name)) for name in key)
         for c in self.configs:  # one that can't be compiled would only be skipped
             others = {n: v for n, v in c.all_kwargs.items() if n not in kernel.arg_names}
-            if unknown := [n for n in others if n not in KNOBS]:
+            if unknown := [n for n in others if n not in KNOBS and n not in RENAMED]:
                 raise CompileError(
                     "autotune",
                     f"config {c}: {no_parameter(unknown[0], kernel)}",

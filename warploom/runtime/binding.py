@@ -15,7 +15,7 @@ from warploom.errors import CompileError, LaunchError
 from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
 from warploom.runtime.compiled import Request
-from warploom.schedule.model import Knobs, Schedule
+from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
 
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
 
@@ -100,7 +100,7 @@ class Callee:
                 )
             if name in self.arg_names:
                 given[name] = value
-            elif name in KNOBS:
+            elif name in KNOBS or name in RENAMED:
                 knobs[name] = value
             else:
                 raise LaunchError("argument-name", no_parameter(name, self), help=_its(self))
@@ -253,7 +253,7 @@ def _its(kernel: Callee) -> str:
 
 def make_knobs(given: Mapping[str, Any]) -> Knobs:
     """Knobs from keywords.  Raises CompileError `knob` on an unknown one or a value of a wrong type."""
-    given = {name: _plain(_unwrapped(value)) for name, value in given.items()}
+    given = {name: _plain(_unwrapped(value)) for name, value in current_names(given).items()}
     for name, value in given.items():
         if name not in KNOBS:
             near = difflib.get_close_matches(name, KNOBS, n=1)

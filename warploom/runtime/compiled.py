@@ -282,7 +282,7 @@ class CompiledKernel:
 
     @cached_property
     def ptx(self) -> str:
-        limit = _limit(self.request, self.plan, self.schedule.abreast)
+        limit = _limit(self.request, self.plan, self.schedule.ctas_per_sm)
         return _compile_text(self.cuda, self.plan, self.request, limit, want_ptx=True).ptx
 
     @cached_property
@@ -610,7 +610,7 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     emitted = emit(lowered.placed, request.machine())
     by_turns, rings = lowered.schedule.by_turns, bool(lowered.schedule.channels)
     plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns, rings)
-    limit = _limit(request, plan, lowered.schedule.abreast)
+    limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
     return _Text(emitted.source, plan, limit, back)
 
@@ -635,11 +635,11 @@ def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | Non
     return Built(request, lowered, text.source, text.plan, text.back, *found)
 
 
-def _limit(request: Request, plan: LaunchPlan, abreast: int) -> int | None:
+def _limit(request: Request, plan: LaunchPlan, ctas_per_sm: int) -> int | None:
     """Registers of a thread at entry where maxnreg limits them: more than there are don't launch."""
     if request.knobs.maxnreg is None:
         return None
-    return request.machine().entry_registers(plan.threads * abreast)
+    return request.machine().entry_registers(plan.threads * ctas_per_sm)
 
 
 def _flags(request: Request, limit: int | None) -> tuple[str, ...]:

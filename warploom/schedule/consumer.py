@@ -174,11 +174,13 @@ def deferred(context: Context, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, 
 def idles(context: Context, roles: Roles, partition: ConsumerPartition) -> tuple[IdlePlan, ...]:
     """Loops that a group may leave before their end: where that is asked for, as long as it has not run on
     a GPU."""
-    if not context.knobs.sit_out:
+    if not context.knobs.skip_idle:
         return ()
     if partition.axis is None:
         why = "groups don't share a tile"
-        context.unmet(context.dots[0], "every group stays to its loop's end, against sit_out", why)
+        context.unmet(
+            context.dots[0], "every group stays to its loop's end, against skip_idle", why
+        )
         return ()
     found = []
     for o in context.ops:
@@ -191,11 +193,11 @@ def idles(context: Context, roles: Roles, partition: ConsumerPartition) -> tuple
 def _idle(context: Context, roles: Roles, partition: ConsumerPartition, loop: Op) -> IdlePlan:
     """Why a group may leave a loop, as a plan; it may be empty."""
     plan = IdlePlan(loop.id)
-    masks = context.knobs.sit_out == "masked"
+    masks = context.knobs.skip_idle == "masked"
 
     def stays(used: idle_iterations.UsedError, wanted: bool) -> None:
         if wanted:
-            context.unmet(loop, "every group stays to its end, against sit_out", str(used))
+            context.unmet(loop, "every group stays to its end, against skip_idle", str(used))
         else:
             context.because(loop.id, "every group stays to its end", str(used))
 
@@ -265,7 +267,7 @@ def turns(
 
     chosen, reasons = epilogues.plans(ends, context.knobs, depth, chunks)
     context.tell(reasons)
-    if context.knobs.end_turns and not ends:
+    if context.knobs.stagger_epilogues and not ends:
         why = "no loop over tiles, shared by several groups, goes on behind it"
         context.unmet(context.dots[0], "groups don't finish their tiles in turns", why)
     return chosen

@@ -161,7 +161,7 @@ class ConsumerPartition:
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
         ways = (
-            _WAYS if self.context.abreast == 1 else _WAYS[:1]
+            _WAYS if self.context.ctas_per_sm == 1 else _WAYS[:1]
         )  # if it doesn't fit, it shares with none
         for self.reserve, self.alone in ways:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):

@@ -26,8 +26,8 @@ from warploom.target import MatrixUnit, Target
 class Context:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
-    room: registers to leave beyond the estimate.  abreast: programs that run on a multiprocessor at once; the
-    target is one's part of it.
+    room: registers to leave beyond the estimate.  ctas_per_sm: occupancy; the target is one CTA's part of a
+    multiprocessor.
     """
 
     func: Func
@@ -35,7 +35,7 @@ class Context:
     target: Target
     room: Room = field(default_factory=Room)
     reasons: list[Reason] = field(default_factory=list)
-    abreast: int = 1
+    ctas_per_sm: int = 1
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
@@ -55,7 +55,7 @@ class Context:
         """The same for n programs that share a multiprocessor, each with one consumer group unless told
         otherwise."""
         other = self.afresh()
-        other.abreast, other.target = n, self.target.part(n)
+        other.ctas_per_sm, other.target = n, self.target.part(n)
         if other.knobs.num_consumer_groups is None:
             other.knobs = replace(self.knobs, num_consumer_groups=1)
         return other

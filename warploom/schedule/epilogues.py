@@ -72,8 +72,8 @@ def wanted_depth(ends: list[Epilogue], knobs: Knobs) -> int:
 
 def _why_together(end: Epilogue, knobs: Knobs) -> str:
     """Why the groups don't take turns, empty where they should; without what comes of rings and loops."""
-    if knobs.end_turns is not None:
-        return "" if knobs.end_turns else "end_turns=False"
+    if knobs.stagger_epilogues is not None:
+        return "" if knobs.stagger_epilogues else "stagger_epilogues=False"
     if knobs.num_ctas > 1:
         return "the CTAs of a cluster release each other's slots"
     if end.cycles < LONG:
@@ -90,15 +90,15 @@ def plans(
     for end in ends:
         loop, slots = end.loop.id, depth(end.loop)
         why = _why_together(end, knobs)
-        if not why and slots < LEAST_DEPTH and not knobs.end_turns:
+        if not why and slots < LEAST_DEPTH and not knobs.stagger_epilogues:
             why = f"a ring of {slots} slots doesn't span what one group would be behind the other"
         count = max(map(chunks, end.stores), default=0)
-        if not why and count > 1 and not knobs.end_turns:
+        if not why and count > 1 and not knobs.stagger_epilogues:
             why = (
                 f"{count} chunks of results, of which each waits for others, would lengthen a turn"
             )
         if why:
-            asked = bool(knobs.end_turns)
+            asked = bool(knobs.stagger_epilogues)
             reasons.append(Reason(loop, "groups finish their tiles together", why, warn=asked))
             continue
         chosen.append(loop)
@@ -107,7 +107,7 @@ def plans(
             Reason(
                 loop,
                 "groups finish their tiles in turns",
-                "end_turns=True" if knobs.end_turns else why,
+                "stagger_epilogues=True" if knobs.stagger_epilogues else why,
             )
         )
     return tuple(chosen), reasons

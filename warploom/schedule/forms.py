@@ -141,7 +141,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
             size = dtype_of(stores[s.op].operands[1].type).bytes
             shared += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
     threads = sum(32 * t.warps * t.replicas for t in schedule.tasks)
-    entry = target.entry_registers(threads * schedule.abreast)
+    entry = target.entry_registers(threads * schedule.ctas_per_sm)
     given = any(t.registers is not None for t in schedule.tasks)
     registers = entry if given else min(entry, -(-need // 8) * 8)
     resident = min(

@@ -61,7 +61,7 @@ def choose(
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
     context = Context(func, knobs, target, room or Room())
-    shared = _asked_abreast(context)
+    shared = _asked_ctas_per_sm(context)
     if shared is not None:
         return shared
     if not roles.is_free(context):
@@ -106,7 +106,7 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
     uniform = form(other, plain_need)
     whole = [
         (schedule, form(schedule, need)),
-        *((s, form(s, n)) for s, n in _abreast(context, work)),
+        *((s, form(s, n)) for s, n in _ctas_per_sm(context, work)),
     ]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
@@ -126,27 +126,29 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
     return replace(best, reasons=reasons, short=short, by_turns=len(each) > 1)
 
 
-def _asked_abreast(context: Context) -> Schedule | None:
+def _asked_ctas_per_sm(context: Context) -> Schedule | None:
     """The schedule for as many programs a multiprocessor as the launch asks for; None where it asks for none,
     or they don't fit, which is a warning, and an error where strict."""
-    n = context.knobs.abreast
+    n = context.knobs.ctas_per_sm
     if n is None or n == 1 or not context.dots:
         return None
     try:
         return _scheduled(context.sharing(n))[0]
     except CompileError as e:
         why = f"in 1/{n} of a multiprocessor {e.message}"
-        context.unmet(context.dots[0], f"one program a multiprocessor, against abreast={n}", why)
+        context.unmet(
+            context.dots[0], f"one program a multiprocessor, against ctas_per_sm={n}", why
+        )
         return None
 
 
-def _abreast(context: Context, work: forms.Work) -> list[tuple[Schedule, int]]:
+def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int]]:
     """A specialized schedule for half a multiprocessor, if there is one: two programs run side by side, and
     one's start, waits and end lie under the other's steps.
 
     One group then does all of a tile; where that takes more registers than a launch of two gives (so tasks
     trade them), only overlapping iterations are known to be worth it."""
-    if work.walks or context.knobs.num_ctas > 1 or context.knobs.abreast == 1:
+    if work.walks or context.knobs.num_ctas > 1 or context.knobs.ctas_per_sm == 1:
         return []
     try:
         found = _scheduled(context.sharing(2))
@@ -249,7 +251,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         relays=tuple(o.id for o in who.loads if o in who.relays),
         dealt=partition.dealt,
         idle=idle,
-        abreast=context.abreast,
+        ctas_per_sm=context.ctas_per_sm,
     )
     return schedule, partition.need
 

@@ -8,9 +8,15 @@ for.  Every choice records its reason; `explain()` prints them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from warploom.errors import deprecated
+
+T = TypeVar("T")
 
 
 def _knob(
@@ -23,6 +29,35 @@ def _knob(
     )
 
 
+# Former names of knobs, taken with a DeprecationWarning until the next release.
+RENAMED = {
+    "abreast": "ctas_per_sm",
+    "end_turns": "stagger_epilogues",
+    "sit_out": "skip_idle",
+    "wait_eighths": "mma_wait_position",
+}
+
+
+def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same under the knobs' present names, with a warning for each former one."""
+    for name in given.keys() & RENAMED.keys():
+        deprecated(f"knob {name}", RENAMED[name])
+    return {RENAMED.get(name, name): value for name, value in given.items()}
+
+
+def takes_former_names(cls: type[T]) -> type[T]:
+    """A dataclass of knobs that may be made with former names, too."""
+    made = cls.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        made(self, *args, **(current_names(given) if given.keys() & RENAMED.keys() else given))
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls
+
+
+@takes_former_names
 @dataclass(frozen=True)
 class Knobs:
     """What a launch or wl.Config asks for.  None: the chooser decides.  docs/knobs.md lists them."""
@@ -56,9 +91,10 @@ class Knobs:
     )
     strict: bool = _knob(False, "what can't be had as asked is an error instead of a warning")
     enable_fp_fusion: bool = _knob(True, "a·b + c may be one instruction, rounded once")
-    abreast: int | None = _knob(
+    ctas_per_sm: int | None = _knob(
         None,
-        "programs that share a multiprocessor, each with its part of the registers and of the memory",
+        "occupancy: co-resident CTAs of a multiprocessor; each is compiled for 1/n of its registers and "
+        "shared memory",
         of_tasks=True,
         numbers=range(1, 9),
     )
@@ -70,15 +106,17 @@ class Knobs:
     )
     ping_pong: bool | Literal["tiles"] | None = _knob(
         None,
-        "consumer groups take turns at issuing dots; tiles: each has whole tiles of its own",
+        "consumer warp groups issue dots in turn; tiles: they process alternate output tiles",
         of_tasks=True,
     )
-    end_turns: bool | None = _knob(
-        None, "consumer groups finish their tiles one after the other", of_tasks=True
-    )
-    wait_eighths: int | None = _knob(
+    stagger_epilogues: bool | None = _knob(
         None,
-        "where iterations overlap: eighths of the arithmetic that come before the dots' wait",
+        "one consumer group's epilogue runs under the other's main loop, instead of both at once",
+        of_tasks=True,
+    )
+    mma_wait_position: int | None = _knob(
+        None,
+        "where iterations overlap: how many eighths of the arithmetic come before the wait for the dots",
         of_tasks=True,
         numbers=range(9),
     )
@@ -86,19 +124,19 @@ class Knobs:
         None, "chunks of staging for a group's store by TMA (1, 2, 4); 0: stores go directly"
     )
     store_whole: bool | None = _knob(
-        None, "a group's tile is staged whole and leaves behind one barrier, not chunk by chunk"
+        None, "a group's tile is staged whole and stored after one barrier, not chunk by chunk"
     )
     share_staging: bool | None = _knob(
         None,
-        "a store behind all loads may be staged where a ring was; None: if it would go directly",
+        "a store after all loads may be staged where a ring was; None: if it would go directly",
     )
     store_task: bool | None = _knob(
         None, "a task of its own issues the stores of a loop over tiles; None: no", of_tasks=True
     )
-    sit_out: bool | Literal["masked"] | None = _knob(
+    skip_idle: bool | Literal["masked"] | None = _knob(
         None,
-        "a group leaves a loop of dots where its part of a tile lies behind all that is stored; masked: also "
-        "where its part of a mask lets nothing more through, if numbers are finite; None: no",
+        "a consumer group skips iterations that cannot affect its output. True: its rows are out of bounds; "
+        "masked: also those in which the mask is false for all its rows (assumes finite inputs); None: no",
         of_tasks=True,
     )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
@@ -309,7 +347,7 @@ class Schedule:
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     overlaps: tuple[OverlapPlan, ...] = ()
     deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
-    abreast: int = 1  # programs side by side on a multiprocessor, which share its registers
+    ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
     by_turns: bool = False  # would it be another one for other `Launch.turns`?
     joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
@@ -343,7 +381,7 @@ class Schedule:
                 cluster=ClusterPlan(**d.get("cluster", {})),
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
                 deferred=tuple(d["deferred"]),
-                abreast=d.get("abreast", 1),
+                ctas_per_sm=d.get("ctas_per_sm", d.get("abreast", 1)),
                 short=tuple(d["short"]) if d.get("short") else None,
                 by_turns=d.get("by_turns", False),
                 joined=tuple(map(tuple, d["joined"])),

@@ -65,7 +65,7 @@ def plans(
                 "the former need nothing of the latter: the arithmetic between them runs under both",
             )
         )
-        eighths, why = knobs.wait_eighths, "wait_eighths"
+        eighths, why = knobs.mma_wait_position, "mma_wait_position"
         if eighths is None:
             eighths, why = _EIGHTHS.get(groups.count, 0), f"usually best with {groups.count} groups"
         where = f"{', '.join(late)} waited for after {eighths}/8 of the special functions"

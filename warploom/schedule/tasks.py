@@ -46,7 +46,7 @@ def plan_tasks(
     pair = budgets(replicas, work, context.target, need, context.room, turner, bool(lean))
     entry = context.target.entry_registers(roles.warp_groups(replicas) * WARP_GROUP)
     dec, inc = context.knobs.reg_dec_producer, context.knobs.reg_inc_consumer
-    if pair is None or pair[1] == entry or (context.abreast > 1 and need <= entry and not lean):
+    if pair is None or pair[1] == entry or (context.ctas_per_sm > 1 and need <= entry and not lean):
         pair = None
     low = dec if dec else pair[0] if pair else None
     high = inc if inc else pair[1] if pair else None
@@ -72,8 +72,8 @@ def plan_tasks(
         said += f"; a consumer that {lean} takes all that is left"
     if context.room != Room() and not (dec or inc):
         said += "; ptxas spilled with another budget"
-    if context.abreast > 1:
-        said = f"{context.abreast} programs share the multiprocessor" + f"; {said}" * bool(pair)
+    if context.ctas_per_sm > 1:
+        said = f"{context.ctas_per_sm} programs share the multiprocessor" + f"; {said}" * bool(pair)
     for t in plans:
         context.because(t.name, f"{t.registers or 'all'} registers a thread", said)
     return plans

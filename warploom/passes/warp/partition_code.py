@@ -87,8 +87,8 @@ class _Partition:
         )
         control.yield_(b)
         attrs = {k: v for k, v in self.func.attrs.items() if k != "replicas"}
-        if self.schedule.abreast > 1:
-            attrs["abreast"] = self.schedule.abreast
+        if self.schedule.ctas_per_sm > 1:
+            attrs["ctas_per_sm"] = self.schedule.ctas_per_sm
         ops = tuple(o.with_(tasks=frozenset()) for o in b.ops)
         body = Region(self.func.params, ops)
         return self.func.with_(body=body, level=Level.WARP, attrs=attrs)
