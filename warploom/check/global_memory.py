@@ -179,8 +179,9 @@ class _Checker:
         seen = self._seen_common(a, b, True)
         if seen is None:
             return True
-        if isinstance(seen, Common) and not b.writes:
-            self._broken(_race(a, b, _witness(a, seen), "reads what another group writes"))
+        if isinstance(seen, Common) and not b.is_atomic and (not b.writes or _store_others(a, b)):
+            how = "write one word" if b.writes else "reads what another group writes"
+            self._broken(_race(a, b, _witness(a, seen), how))
             return False
         words = f"whether {a} by {a.agent.task} and {b} by {b.agent.task} of one program keep apart"
         self._open(a, f"{words} or are ordered by barriers")
@@ -294,6 +295,11 @@ class _Checker:
         self._held += strongest
         for c in strongest:
             self.report.conditions[str(c)] = c
+        for x in atoms_of([a.offset]):
+            if x.kind == "drawn":
+                base = self.values.base_of(x.about.operands[0])  # type: ignore[attr-defined]
+                name = base.hint if base is not None else "the counter"
+                self.report.conditions[f"{name} holds no negative number at first"] = None
         facts = Facts(self.terms, a.within, is_strict=True)
         for d in dict.fromkeys(found.assumed):
             mine = all(not x.is_other for x in atoms_of([d]))
@@ -324,6 +330,13 @@ def _race(a: Access, b: Access, witness: Witness, how: str) -> Race:
         "global-race", message, (b if not b.writes else a).loc, notes,
         help="give each program or group words of its own, or combine by atomics",
     )  # fmt: skip
+
+
+def _store_others(a: Access, b: Access) -> bool:
+    """Are the stored values different expressions of what is known?"""
+    if a.value is None or b.value is None or a.value == b.value:
+        return False
+    return all(x.kind != "free" for x in atoms_of([a.value, b.value]))
 
 
 def _witness(a: Access, common: Common) -> Witness:

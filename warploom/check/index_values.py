@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
@@ -290,6 +291,22 @@ class Values:
         stores = (tile.store, tile.store_box, tile.atomic, hopper.tma_store)
         return {self.base_of(o.operands[0]) for o in self.func.body.all_ops if o.kind in stores}
 
+    @cached_property
+    def _counters(self) -> set[Value | None]:
+        """The arrays whose words atomics only ever count up."""
+        atomics = [o for o in self.func.body.all_ops if o.kind is tile.atomic]
+        found = {self.base_of(o.operands[0]) for o in atomics} - {None}
+        return found - {self.base_of(o.operands[0]) for o in atomics if not self._counts_up(o)}
+
+    def _counts_up(self, o: Op) -> bool:
+        if o.attrs["fn"] != "add" or len(o.operands) > 2 or isinstance(o.operands[0].type, Tile):
+            return False
+        elem = elem_of(o.result.type)
+        by = (
+            self.scalar(o.operands[1]).constant if isinstance(elem, DType) and elem.is_int else None
+        )
+        return by is not None and by >= 1
+
     def _find_puts(self) -> dict[str, list[Value]]:
         found: dict[str, list[Value]] = {}
         for o in self.func.body.all_ops:
@@ -462,12 +479,9 @@ class Values:
 
     def _atomic(self, o: Op, coords: Coords) -> Poly:
         """A number drawn from a counter is nobody else's."""
-        plain = not coords and o.attrs["fn"] == "add" and len(o.operands) == 2
-        by = self.scalar(o.operands[1]).constant if plain else None
-        if by is None or by < 1:
-            return self._free(o.result, coords)
-        counter = self.scalar(o.operands[0])
-        if any(a.kind != "argument" for a in atoms_of([counter])):
+        counter = Poly() if coords else self.scalar(o.operands[0])
+        is_one = not coords and all(a.kind == "argument" for a in atoms_of([counter]))
+        if not is_one or self.base_of(o.operands[0]) not in self._counters:
             return self._free(o.result, coords)
         return self.terms.atom(
             "drawn", (counter,), o, loc=o.loc, name=o.result.hint or "the number drawn"
