@@ -551,7 +551,7 @@ def test_what_a_loop_carries_is_of_an_earlier_turn() -> None:
     assert at_launch(compiled.placed, Case((np.zeros(99, np.int32), 5), (4,))).verdict == "broken"
 
 
-@pytest.mark.parametrize("config", [(128, False, 2), (64, True, 0)])
+@pytest.mark.parametrize("config", [(128, False, 2), (128, True, 1)])
 def test_attention_whose_tiles_are_drawn(config: tuple[int, bool, int]) -> None:
     """Head and tile are carried together: both are the first ones, or both of the number drawn."""
     func = attention_of(*config).placed

@@ -15,7 +15,7 @@ from typing import Any
 
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
 from warploom.ir.analysis import definitions
-from warploom.ir.core import Func, Op, Value
+from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, hopper, task, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
@@ -316,6 +316,30 @@ class Values:
                 ).append(o.operands[1] if o.kind is hopper.shared_put else o.operands[0])
         return found
 
+    @cached_property
+    def _instead(self) -> dict[Op, Op]:
+        """Of gets from one place, each in a branch of one `if`, the one for the other: a turn makes one of
+        them, so that both are one number."""
+        found: dict[Op, Op] = {}
+        for o in self.func.body.all_ops:
+            if o.kind is control.if_:
+                mine, others = (self._gets(region) for region in o.regions)
+                for name, (get, *more) in mine.items():
+                    if name and not more and len(others.get(name, ())) == 1:
+                        found[others[name][0]] = found.get(get, get)
+        return found
+
+    def _gets(self, region: Region) -> dict[str, list[Op]]:
+        """Those that a branch makes, once at most, by the name of what they read."""
+        found: dict[str, list[Op]] = {}
+        for o in region.ops:
+            if o.kind is hopper.shared_get:
+                found.setdefault(self.allocation(o.operands[0]), []).append(o)
+            for inner in o.regions if o.kind is control.if_ else ():
+                for name, gets in self._gets(inner).items():
+                    found.setdefault(name, []).extend(gets)
+        return found
+
     def allocation(self, v: Value) -> str:
         """The name of the shared memory that a place is part of; "" where another CTA's."""
         o = self.made.get(v)
@@ -494,7 +518,8 @@ class Values:
         puts = [self.at(x, ()) for x in self._puts.get(name, [])]
         if not puts or not _counts(o.result) or isinstance(o.result.type, Tile):
             return self._free(o.result, coords)
-        return self._one_of(o.result, *puts, varies=lambda a: a.kind in _VARYING)
+        found = self._instead.get(o, o)
+        return self._one_of(found.result, *puts, varies=lambda a: a.kind in _VARYING)
 
 
 def _choices(p: Poly) -> tuple[Poly, ...]:
