@@ -38,7 +38,7 @@ spills: $(VENV)/.ready  ## every variant of the GEMM through ptxas: what spills,
 	$(PYTHON) -m tests.e2e.variants
 
 bench: $(VENV)/.ready  ## GEMM beside its peers (needs a GPU, torch and triton)
-	$(PYTHON) -m benchmarks gemm --out out/gemm.json
+	$(PYTHON) -m benchmarks gemm --out out/gemm.jsonl
 
 # Built again whenever the dependencies may have changed.
 $(VENV)/.ready: pyproject.toml

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -23,6 +21,7 @@ from benchmarks.chart import burst, draw, is_ours
 from benchmarks.data import Paper, has_gpu, make_data
 from benchmarks.harness import load_peers
 from benchmarks.peers import USUAL as USUAL_PEERS
+from benchmarks.records import Record, read
 from benchmarks.watch import Failed, watch
 from warploom.cli.console import EXIT, UsageError, stderr, stdout, working
 from warploom.errors import CompileError
@@ -57,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument(
             "--out",
             type=Path,
-            default=Path(f"out/{kind}.json"),
+            default=Path(f"out/{kind}.jsonl"),
             help="results (default: %(default)s)",
         )
         one.add_argument("--chart", type=Path, help=".svg or .png (default: beside the results)")
@@ -100,15 +99,15 @@ def run(args: argparse.Namespace) -> int:
     except Failed as error:
         stderr().print(f"bench: {error}", style="red", markup=False, soft_wrap=True)
         return EXIT.found
-    report = json.loads(args.out.read_text())
+    report = read(args.out)
     chart = args.chart or args.out.with_suffix(".svg")
-    where = report["machine"]
-    draw(report["results"], f"{where['device']}, {where['date'][:10]}", chart)
-    stdout().print(table(report["results"]))
-    for name, why in report["missing"].items():
+    *_, last = report.runs.values()
+    draw(report.records, f"{last.device}, {last.date[:10]}", chart)
+    stdout().print(table(report.records))
+    for name, why in last.missing.items():
         stdout().print(f"not measured: {name}: {why}", markup=False, soft_wrap=True)
     stdout().print(f"{args.out}, {chart}", markup=False, soft_wrap=True)
-    wrong = [r for r in report["results"] if r["error"] and is_ours(r["peer"])]
+    wrong = [r for r in report.records if r.error and is_ours(r.peer)]
     return EXIT.found if wrong else EXIT.ok
 
 
@@ -168,21 +167,21 @@ def compile_only(cases: Sequence[Case], names: Sequence[str]) -> int:
     return EXIT.found if failed else EXIT.ok
 
 
-def table(records: Sequence[Mapping[str, Any]]) -> Table:
+def table(records: Sequence[Record]) -> Table:
     """The records of a report by case, the fastest first, with its ratio to the best that is not ours."""
     rows: list[tuple[str, ...]] = []
-    for case in dict.fromkeys(record["case"] for record in records):
+    for case in dict.fromkeys(record.case for record in records):
         rows.append((f"[underline]{case}[/underline]",))
-        mine = sorted((r for r in records if r["case"] == case), key=burst, reverse=True)
-        best = max((burst(r) for r in mine if not is_ours(r["peer"])), default=0.0)
+        mine = sorted((r for r in records if r.case == case), key=burst, reverse=True)
+        best = max((burst(r) for r in mine if not is_ours(r.peer)), default=0.0)
         for record in mine:
-            name = f"[bold]{record['peer']}[/bold]" if is_ours(record["peer"]) else record["peer"]
+            name = f"[bold]{record.peer}[/bold]" if is_ours(record.peer) else record.peer
             if not (figure := burst(record)):
-                rows.append((name, "-", "", "", escape(record["error"].partition("\n")[0])))
+                rows.append((name, "-", "", "", escape(record.error.partition("\n")[0])))
                 continue
-            spread = f"{min(record['burst']):.0f}..{max(record['burst']):.0f}"
+            spread = f"{min(record.burst):.0f}..{max(record.burst):.0f}"
             ratio = f"{figure / best:.3f}" if best else ""
-            rows.append((name, f"{figure:.0f}", spread, ratio, escape(record["config"])))
+            rows.append((name, f"{figure:.0f}", spread, ratio, escape(record.config)))
     return _table(("", "TFLOP/s", "spread", "of the best peer", "configuration"), rows)
 
 

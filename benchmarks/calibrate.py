@@ -11,8 +11,6 @@ end of tasks), at two numbers of turns; what counts is what a turn more costs.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import math
 import statistics
 from dataclasses import replace
@@ -22,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import probes
+from benchmarks.measure import begun
+from benchmarks.records import Record, read, write
 from warploom.sim.machine import simulate
 from warploom.target import SM_90A, CostTable
 
@@ -120,11 +120,10 @@ def _array(shape: tuple[int, ...]) -> Any:
 # ---- measuring
 
 
-def measure(only: str = "") -> dict[str, Any]:
+def measure(only: str = "") -> dict[str, dict[str, float]]:
     """Cycles of a turn of each probe, and of a program of each whole kernel, with `only` in its name."""
     import torch
 
-    from warploom.runtime.launch import driver
     from warploom.runtime.measure import cycles
 
     grid = (probes.PROGRAMS,)
@@ -153,14 +152,7 @@ def measure(only: str = "") -> dict[str, Any]:
         found = [cycles(kernel, given, sizes, p) for p in (0, 40, 80)]
         programs[name] = statistics.median(found)
         print(f"{name}: {programs[name]:.0f}  ({', '.join(f'{x:.0f}' for x in found)})", flush=True)
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        "device": driver().device_name(0),
-        "date": f"{now:%Y-%m-%d}",
-        "command": "python -m benchmarks.calibrate --out FILE",
-        "turns": turns,
-        "programs": programs,
-    }
+    return {"probe": turns, "program": programs}
 
 
 # ---- what it means
@@ -227,14 +219,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what has this in its name (with --out)")
     args = parser.parse_args()
     if args.out is not None:
-        args.out.write_text(json.dumps(measure(args.only), indent=1) + "\n")
+        report, run = begun("cycles")
+        for what, found in measure(args.only).items():
+            report.records += [Record(name, what, run, [cycles]) for name, cycles in found.items()]
+        write(args.out, report)
         return
-    data = json.loads(args.fit.read_text())
-    table = fit(data["turns"])
+    records = read(args.fit).records
+    data = {
+        what: {r.case: r.median for r in records if r.peer == what} for what in ("probe", "program")
+    }
+    table = fit(data["probe"])
     print(table)
     now, then = predicted(SM_90A.cost), predicted(table)
     print(f"{'':32}  measured   current table   fitted")
-    for name, m in {**data["turns"], **data["programs"]}.items():
+    for name, m in {**data["probe"], **data["program"]}.items():
         errors = "".join(f"{p:10,.0f} ({p / m - 1:+.0%})" for p in (now[name], then[name]))
         print(f"{name:32}{m:10,.1f}{errors}")
 

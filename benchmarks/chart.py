@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.records import Record
 
 OURS = ("#b3410e", "#e07b39", "#f0b27a", "#f7d9b9")
 OTHERS = (
@@ -18,20 +20,20 @@ def is_ours(peer: str) -> bool:
     return peer.startswith(("warploom", "explicit"))
 
 
-def burst(record: Mapping[str, Any]) -> float:
-    """The median burst of a record, TFLOP/s; 0 for one that failed."""
-    return statistics.median(record["burst"]) if record["burst"] and not record["error"] else 0.0
+def burst(record: Record) -> float:
+    """The median burst of a record; 0 for one that failed."""
+    return 0.0 if math.isnan(record.median) else record.median
 
 
-def draw(records: Sequence[Mapping[str, Any]], title: str, file: Path) -> None:
+def draw(records: Sequence[Record], title: str, file: Path) -> None:
     """Draws the records of a report into a .svg, .png or .pdf file.  Whiskers: slowest and fastest burst."""
     from matplotlib.figure import Figure
 
-    cases = list(dict.fromkeys(record["case"] for record in records))
-    peers = list(dict.fromkeys(record["peer"] for record in records if burst(record)))
+    cases = list(dict.fromkeys(record.case for record in records))
+    peers = list(dict.fromkeys(record.peer for record in records if burst(record)))
     peers.sort(key=lambda peer: not is_ours(peer))  # ours first, else as measured
     ours = sum(map(is_ours, peers))
-    by_name = {(record["case"], record["peer"]): record for record in records}
+    by_name = {(record.case, record.peer): record for record in records}
     figure = Figure(figsize=(max(7.0, 1.2 + 0.16 * len(cases) * (len(peers) + 2)), 4.8))
     axes = figure.add_subplot()
     width = 0.84 / max(1, len(peers))
@@ -40,14 +42,8 @@ def draw(records: Sequence[Mapping[str, Any]], title: str, file: Path) -> None:
         bars = [(at, record) for at, record in found if record is not None and burst(record)]
         heights = [burst(record) for _, record in bars]
         spread = [
-            [
-                height - min(record["burst"])
-                for height, (_, record) in zip(heights, bars, strict=True)
-            ],
-            [
-                max(record["burst"]) - height
-                for height, (_, record) in zip(heights, bars, strict=True)
-            ],
+            [height - min(record.burst) for height, (_, record) in zip(heights, bars, strict=True)],
+            [max(record.burst) - height for height, (_, record) in zip(heights, bars, strict=True)],
         ]
         axes.bar(
             [at + (i - (len(peers) - 1) / 2) * width for at, _ in bars],

@@ -1,6 +1,6 @@
 """Is the chooser right?  Kernels whose specialization is left to it, beside both forms asked for by name.
 
-    python -m benchmarks.choice --out out/choice.json [--only gemm]
+    python -m benchmarks.choice --out out/forms.jsonl [--only gemm]
 
 Each case is one kernel with one tile and one launch.  Its variants take turns (bursts, as in harness.py):
 `chosen` (no knob), `specialized` with each number of consumer groups that makes sense, and `uniform`
@@ -11,7 +11,6 @@ Kernels without a dot have one form; they stand beside the time that their bytes
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import time
@@ -23,7 +22,8 @@ from typing import Any
 import torch
 
 from benchmarks.data import input_sets
-from benchmarks.measure import lost, machine
+from benchmarks.measure import begun, lost
+from benchmarks.records import Record, write
 from corpus.choice_kernels import known_k, one_tile
 from corpus.plain_kernels import add, layernorm_rows, softmax_rows
 from warploom.bench import Clock, Run, in_turn
@@ -63,7 +63,9 @@ class Work:
 
 
 @dataclass
-class Record:
+class Found:
+    """Of one launch: milliseconds by form, and what was chosen."""
+
     case: str
     chosen: str = ""
     why: list[str] = field(default_factory=list)
@@ -71,6 +73,20 @@ class Record:
     resources: dict[str, list[int]] = field(default_factory=dict)
     error: dict[str, str] = field(default_factory=dict)
     floor_ms: float = 0.0
+
+    def records(self, run: str) -> list[Record]:
+        """One a form; `chosen` says which form that is."""
+        return [
+            Record(
+                self.case,
+                form,
+                run,
+                self.ms.get(form, []),
+                config=self.chosen if form == "chosen" else "",
+                error=self.error.get(form, ""),
+            )
+            for form in dict.fromkeys([*self.ms, *self.error])
+        ]
 
 
 def _close(out: Any, wanted: Any) -> bool:
@@ -228,8 +244,8 @@ def fitted() -> Iterator[Callable[[], Work]]:
     yield lambda: vectors(1 << 20)
 
 
-def measure(work: Work, clock: Clock, bursts: int) -> Record:
-    record = Record(work.name)
+def measure(work: Work, clock: Clock, bursts: int) -> Found:
+    record = Found(work.name)
     forms: dict[str, dict[str, Any]] = {"chosen": {"num_warps": work.warps}}
     if work.groups:
         for n in work.groups:
@@ -279,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--held-out", action="store_true", help="cases that nothing was fitted to")
     args = parser.parse_args(argv)
     start, clock = time.monotonic(), Clock()
-    report: dict[str, Any] = {"machine": machine(), "results": []}
+    report, run = begun("ms")
     for make in held_out() if args.held_out else fitted():
         if time.monotonic() - start > args.limit:
             break
@@ -287,8 +303,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(wanted in work.name for wanted in args.only.split("|")):
             continue
         record = measure(work, clock, args.bursts)
-        report["results"].append(record.__dict__)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        report.records += record.records(run)
+        write(args.out, report)
         times = {form: statistics.median(ms) * 1e3 for form, ms in record.ms.items()}
         best = min(times.values(), default=math.nan)
         shown = "  ".join(f"{form} {us:.1f}" for form, us in times.items())

@@ -1,6 +1,6 @@
 """What compiling costs: seconds to import, to compile, to load from the cache; and Triton's.
 
-    python -m benchmarks.compile_time --out results.json [--library]
+    python -m benchmarks.compile_time --out out/compile.jsonl [--library]
 
 --library: of each configuration that the library's kernels are tuned among instead, the cache empty: seconds
 of the wall, of the processor (which other processes on the machine change less), and of the wall in NVRTC.
@@ -18,13 +18,15 @@ import functools
 import importlib.util
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 
 ROOT = Path(__file__).parents[1]
 IMPORT = """
@@ -144,10 +146,10 @@ def measure(repetitions: int = 5) -> dict[str, list[float]]:
     return result
 
 
-def measure_library(repetitions: int = 3) -> list[dict[str, Any]]:
-    """Of each kernel and configuration: seconds of the wall, of the processor and of NVRTC, the smallest of
-    so many processes."""
-    result: list[dict[str, Any]] = []
+def measure_library(repetitions: int = 3) -> list[Record]:
+    """Of each kernel and configuration: seconds of the processor, one a process; shown are the least, of the
+    wall as well."""
+    result: list[Record] = []
     for name, (peer, case) in KERNELS.items():
         index, count = 0, 1
         while index < count:
@@ -157,13 +159,11 @@ def measure_library(repetitions: int = 3) -> list[dict[str, Any]]:
                     code = LIBRARY.format(peer=peer, case=case, index=index)
                     runs.append(fresh(code, WARPLOOM_CACHE=folder))
             count, index = runs[0]["count"], index + 1
-            least = {
-                key: round(min(run[key] for run in runs), 3) for key in ("wall", "cpu", "nvrtc")
-            }
-            result.append({"kernel": name, "config": runs[0]["config"], **least})
-            print(
-                f"{least['wall']:6.2f} {least['cpu']:6.2f}  {name}: {runs[0]['config']}", flush=True
-            )
+            config = runs[0]["config"]
+            cpu = [run["cpu"] for run in runs]
+            result.append(Record(f"{name}: {config}", "warploom", burst=cpu))
+            wall = min(run["wall"] for run in runs)
+            print(f"{wall:6.2f} {min(cpu):6.2f}  {name}: {config}", flush=True)
     return result
 
 
@@ -173,18 +173,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--library", action="store_true", help="every configuration of its kernels")
     parser.add_argument("--repetitions", type=int, default=3, help="of each, with --library")
     args = parser.parse_args(argv)
-    report: dict[str, Any]
+    report, run = begun("s")
     if args.library:
-        report = {"library_compile_seconds": measure_library(args.repetitions)}
+        report.records = measure_library(args.repetitions)
     else:
-        report = {"compile_seconds": measure()}
-    if has_gpu():
-        from benchmarks.measure import machine
-
-        report = {"machine": machine(), **report}
-    args.out.write_text(json.dumps(report, indent=1) + "\n")
-    for name, values in report.get("compile_seconds", {}).items():
-        print(f"{name:30s} {statistics.median(values) * 1e3:8.0f} ms")
+        report.records = [Record(name, "warploom", burst=s) for name, s in measure().items()]
+        for record in report.records:
+            print(f"{record.case:30s} {record.median * 1e3:8.0f} ms")
+    for record in report.records:
+        record.run = run
+    write(args.out, report)
     return 0
 
 

@@ -26,8 +26,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Group:
-    """The cases of a row, whose record are `RECORD_last*.json`.  ours, by_hand: peers (or ""); peers,
-    triton: as Bar's."""
+    """The cases of a row.  record: the name of their chart.  ours, by_hand: peers (or ""); peers, triton: as
+    Bar's."""
 
     name: str
     record: str

@@ -1,9 +1,8 @@
-"""Measures cases beside peers and writes a JSON report as it goes.
+"""Measures cases beside peers and writes records (`benchmarks.records`) as it goes.
 
-    python -m benchmarks.harness --peers warploom,cublas,triton_tma --cases core --out results.json
+    python -m benchmarks.harness --peers warploom,cublas,triton_tma --cases core --out out/gemm.jsonl
 
-`--peers`: modules of `benchmarks.peers`.  What figures mean: `benchmarks.measure`.  The report has
-the keys machine, missing (peers that can't be imported: why), results (records of `Entry`).
+`--peers`: modules of `benchmarks.peers`.  What figures mean: `benchmarks.measure`.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ import math
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import CASES, Case, named
-from benchmarks.measure import Entry, Steps, machine, run_case
+from benchmarks.measure import Steps, begun, run_case
+from benchmarks.records import Record, read, write
 from warploom.bench import Clock
 from warploom.schedule.model import RENAMED
 
@@ -61,10 +59,10 @@ def beaten(reports: Iterable[Path]) -> dict[tuple[str, str, str], str]:
     made, or did not run right: why each is not worth another trial."""
     found = {}
     for file in reports:
-        for record in json.loads(file.read_text())["results"]:
-            figures = [x for _, x in record["tried"] if not isinstance(x, str)]
-            for label, x in record["tried"]:
-                at = record["case"], record["peer"], with_current_names(label)
+        for record in read(file).records:
+            figures = [x for _, x in record.tried if not isinstance(x, str)]
+            for label, x in record.tried:
+                at = record.case, record.peer, with_current_names(label)
                 if isinstance(x, str):
                     found[at] = x
                 elif x < CONTENDS * max(figures):
@@ -83,7 +81,7 @@ def cases_of(text: str) -> Sequence[Case]:
     return CASES[text] if text in CASES else [named(name.strip()) for name in text.split(",")]
 
 
-def line(entry: Entry) -> str:
+def line(entry: Record) -> str:
     """What became of a peer."""
     if entry.error:
         return f"   {entry.peer:36s} {entry.error[:150]}"
@@ -106,7 +104,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=Path, help="a file for what is being done, at any time")
     parser.add_argument("--skip", type=Path, help="JSON: [case, peer, configuration]s to leave out")
     parser.add_argument(
-        "--tried", type=Path, nargs="*", default=[], help="reports: what was slow there is left out"
+        "--tried", type=Path, nargs="*", default=[], help="records: what was slow there is left out"
     )
     parser.add_argument("--resume", action="store_true", help="keep the cases that --out has")
     parser.add_argument("--out", type=Path, required=True)
@@ -122,18 +120,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers, missing = load_peers(args.peers.split(","))
     for name, why in missing.items():
         print(f"missing: {name}: {why}", flush=True)
-    commit = args.commit or subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()  # fmt: skip
-    results: list[dict[str, Any]] = []
+    report, run = begun("TFLOP/s", commit=args.commit, missing=missing)
     if args.resume and args.out.is_file():
-        results = json.loads(args.out.read_text())["results"]
-    report = {"machine": {**machine(), "commit": commit}, "missing": missing, "results": results}
+        report = read(args.out).merged(report)
     skipped = beaten(args.tried)
     for case, peer, label in json.loads(args.skip.read_text()) if args.skip else []:
         skipped[case, peer, label] = "took the process down"
     steps = Told(args.steps, skipped) if args.steps else Steps(skipped)
-    done = {record["case"] for record in results}
+    done = {record.case for record in report.records}
     clock = Clock()
     for case in cases_of(args.cases):
         if case.name in done:
@@ -142,8 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"skipped, out of time: {case.name}", flush=True)
             continue
         entries = run_case(case, peers, args.bursts, args.sustained, clock, steps)
-        results += [asdict(entry) for entry in entries]
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        for entry in entries:
+            entry.run = run
+        report.records += entries
+        write(args.out, report)
         clock.forget()
         print(f"{case.name}  ({time.monotonic() - start:.0f} s)", flush=True)
         for entry in sorted(entries, key=lambda e: -statistics.median(e.burst or [0.0])):

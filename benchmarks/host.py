@@ -1,6 +1,6 @@
 """What a launch costs the host: microseconds a call, kernel time excluded.
 
-    python -m benchmarks.host [--out results.json]
+    python -m benchmarks.host [--out out/host.jsonl]
 
 On a GPU: torch tensors, the library's GEMM on a problem of one tile, launched often without
 synchronising.  Elsewhere the driver's launch is replaced by a function that returns at once and the
@@ -18,7 +18,6 @@ tensors by objects with torch's methods, so that what is left is the Python part
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import warploom as wl
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime import autotune, compiled, jit, launch
 
@@ -164,7 +165,9 @@ def main() -> None:
     for row, microseconds in found.items():
         print(f"{row:22} {microseconds:6.2f} us  ({where})")
     if arguments.out:
-        arguments.out.write_text(json.dumps({"where": where, "us": found}, indent=1) + "\n")
+        report, run = begun("us", note=where)
+        report.records = [Record("launch", row, run, [us]) for row, us in found.items()]
+        write(arguments.out, report)
 
 
 if __name__ == "__main__":

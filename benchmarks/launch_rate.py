@@ -1,6 +1,6 @@
 """What starting a CTA takes: kernels that do next to nothing, each with one thing that ours do beside it.
 
-    python -m benchmarks.launch_rate --out out/launch_rate.json
+    python -m benchmarks.launch_rate --out out/launch_rate.jsonl
 
 `us` of a kernel: the time of a launch of --programs CTAs, once with programmatic dependent launch allowed
 and once without; the median of --bursts bursts.  A CTA of four warps, of which an SM holds 16.
@@ -9,14 +9,13 @@ and once without; the median of --bursts bursts.  A CTA of four warps, of which 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.measure import machine
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 from warploom.bench import Clock
 from warploom.runtime.launch import LoadedKernel, driver
 from warploom.runtime.nvrtc import compile_cuda
@@ -73,10 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for _ in range(args.bursts):
         for name, run in launches.items():
             times[name].append(clock.burst_ms(run, 1, expected[name]) * 1e3)
-    us = {name: round(statistics.median(t), 2) for name, t in times.items()}
-    report = {"machine": machine(), "programs": args.programs, "us": us}
-    args.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(us, indent=1))
+    report, run = begun("us")
+    case = f"{args.programs} CTAs"
+    report.records = [Record(case, name, run, bursts) for name, bursts in times.items()]
+    write(args.out, report)
+    for record in report.records:
+        print(f"{record.peer:50s} {record.median:8.2f} us")
     return 0
 
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import math
+import platform
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from benchmarks.cases import Case
 from benchmarks.data import Reference, make_data
+from benchmarks.records import Record, Report, run_of
 from warploom.bench import Clock, Run
 
 T = TypeVar("T")
@@ -40,22 +43,6 @@ class Candidate:
 def each(configs: Iterable[T], make: Callable[[T], Run]) -> list[Candidate]:
     """A candidate for each configuration, which is its label."""
     return [Candidate(str(config), functools.partial(make, config)) for config in configs]
-
-
-@dataclass
-class Entry:
-    """What is known of one peer on one case; becomes one JSON record."""
-
-    case: str
-    peer: str
-    params: dict[str, Any]
-    flops: int
-    config: str = ""
-    error: str = ""
-    rel_err: float = math.nan
-    burst: list[float] = field(default_factory=list)  # TFLOP/s, one a repetition
-    sustained: list[float] = field(default_factory=list)
-    tried: list[tuple[str, float | str]] = field(default_factory=list)
 
 
 def check(data: Any, run: Run, i: int, reference: Reference) -> float:
@@ -89,7 +76,7 @@ def pick(
     data: Any,
     reference: Reference,
     clock: Clock,
-    entry: Entry,
+    entry: Record,
     steps: Steps,
 ) -> Run:
     """The fastest right configuration: all are checked and timed, the best few again in bursts.  What became
@@ -115,7 +102,7 @@ def pick(
             entry.tried.append((candidate.label, f"{type(error).__name__}: {str(error)[:200]}"))
             continue
         right.append((ms, candidate, run))
-        entry.tried.append((candidate.label, round(entry.flops / ms / 1e9, 1)))
+        entry.tried.append((candidate.label, round(data.case.flops / ms / 1e9, 1)))
     if not right:
         raise RuntimeError(f"no configuration ran right: {entry.tried}")
     right.sort(key=lambda r: r[0])
@@ -138,7 +125,7 @@ def run_case(
     clock: Clock,
     steps: Steps | None = None,
     data: Any = None,
-) -> list[Entry]:
+) -> list[Record]:
     """Checks, tunes and times every peer that takes the case.  `peers`: modules by name
     (`benchmarks.peers`); `data`: the case's arrays, random ones by default."""
     steps = steps or Steps()
@@ -148,7 +135,7 @@ def run_case(
     for name, peer in peers.items():
         if case.kind not in getattr(peer, "KINDS", ("gemm",)):
             continue
-        entry = Entry(case.name, name, asdict(case), case.flops)
+        entry = Record(case.name, name)
         try:
             candidates = peer.candidates(data)
             if not candidates:
@@ -181,9 +168,33 @@ def run_case(
     return entries
 
 
+def begun(unit: str, *, commit: str = "", **more: Any) -> tuple[Report, str]:
+    """A report whose run begins now, and the run's name.  commit: by default what git says."""
+    found = run_of(
+        machine(), unit=unit, commit=commit or _output("git", "rev-parse", "HEAD"), **more
+    )
+    return Report({found.run: found}), found.run
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _device() -> str:
+    """The GPU's name; or the machine's, where there is none."""
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            return str(torch.cuda.get_device_name(0))
+    return f"no GPU, {platform.machine()}"
+
+
 def machine() -> dict[str, str]:
     """What the figures depend on, beside the code."""
-    import torch
 
     def version(module: str) -> str:
         try:
@@ -191,17 +202,9 @@ def machine() -> dict[str, str]:
         except (ImportError, AttributeError):
             return ""
 
-    def output(*command: str) -> str:
-        try:
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True
-            ).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return ""
-
     return {
-        "device": torch.cuda.get_device_name(0),
-        "driver": output(
+        "device": _device(),
+        "driver": _output(
             "nvidia-smi", "--id=0", "--query-gpu=driver_version", "--format=csv,noheader"
         ),
         "python": sys.version.split()[0],

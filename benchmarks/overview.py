@@ -1,7 +1,7 @@
-"""The figure of the README: what the records say of each kernel, in one picture (`benchmarks.bars --write`).
+"""The README's figure: throughput of the library's kernels and their peers, relative to the vendor's library.
 
-Geometric means, over a group's cases, of burst throughput relative to the vendor's library.  A bar has the
-cases in which its implementation was measured, or recorded, beside the library.
+A panel a group of cases, a bar an implementation, the fastest first.  A bar is the geometric mean over the
+cases in which its implementation was measured, or recorded, beside the vendor's library.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.chart import save
-from benchmarks.groups import Group
+from benchmarks.groups import GROUPS, Group
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results, best_of, geometric_mean, median
 
 SERIES = {
-    "warploom, Triton-style source": "#b3410e",
+    "warploom, Triton-style": "#b3410e",
     "warploom, by hand": "#f0b27a",
-    "cuBLAS, cuDNN": "#1f4e79",
+    "cuBLAS or cuDNN": "#1f4e79",
     "best of Triton": "#7fb8a6",
-    "best of FlashAttention-3, Gluon, quack …": "#a6a6a6",
+    "best of the others": "#a6a6a6",
 }
+LIGHT = {"warploom, by hand", "best of Triton", "best of the others"}  # take dark figures
 OTHERS = ("FlashAttention", "Gluon", "quack", "tilelang", "DeepGEMM", "fast.cu", "Mosaic")
 
 
@@ -57,24 +58,39 @@ def heights(group: Group, results: Results) -> dict[str, float]:
     }
 
 
-def draw(shown: Mapping[str, Mapping[str, float]], title: str, file: Path) -> None:
-    """`shown`: heights by group."""
+def groups(found: Results) -> dict[str, dict[str, float]]:
+    """Heights by group.  The second group is part of the first one."""
+    shown = {g.title: heights(g, g.cases(found)) for g in GROUPS[:1] + GROUPS[2:]}
+    return {title: bars for title, bars in shown.items() if bars}
+
+
+def draw(shown: Mapping[str, Mapping[str, float]], file: Path) -> None:
+    """`shown`: heights by group.  Names stand beside the bars and figures in them, so that none collide."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.5, 3.2))
-    axes = figure.add_subplot()
-    width = 0.84 / len(SERIES)
-    for at, found in enumerate(shown.values()):
-        for i, (series, height) in enumerate(found.items()):
-            left = at + (i - (len(found) - 1) / 2) * width
-            axes.bar(left, height, 0.92 * width, color=SERIES[series])
-            axes.text(left, height + 0.01, f"{height:.2f}", ha="center", fontsize=6)
-    for series, colour in SERIES.items():
-        axes.bar(0, 0, color=colour, label=series)
-    axes.axhline(1.0, color=SERIES["cuBLAS, cuDNN"], linewidth=0.6, zorder=0)
-    axes.set_xticks(range(len(shown)), list(shown), fontsize=7.5)
-    axes.set_ylabel("throughput, library = 1", fontsize=8)
-    axes.set_title(title, fontsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
+    columns = 4
+    rows = math.ceil(len(shown) / columns)
+    figure = Figure(figsize=(11, 0.4 + 1.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    longest = max(height for bars in shown.values() for height in bars.values())
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, (title, bars) in zip(panels.flat, shown.items(), strict=False):
+        axes.set_axis_on()
+        ranked = sorted(bars.items(), key=lambda bar: -bar[1])
+        for at, (series, height) in enumerate(ranked):
+            axes.barh(at, height, 0.82, color=SERIES[series])
+            ink = "black" if series in LIGHT else "white"
+            bold = "bold" if at == 0 else "normal"
+            where = {"va": "center", "ha": "right", "fontsize": 7.5}
+            axes.text(height - 0.02, at, f"{height:.2f}", color=ink, weight=bold, **where)
+        axes.axvline(1.0, color=SERIES["cuBLAS or cuDNN"], linewidth=0.5, zorder=0)
+        axes.set_yticks(range(len(ranked)), [series for series, _ in ranked])
+        axes.set_ylim(len(SERIES) - 0.5, -0.5)
+        axes.set_xlim(0, 1.02 * longest)
+        axes.set_xticks([])
+        axes.tick_params(axis="y", labelsize=7, length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(title, fontsize=8.5, loc="left")
+    figure.suptitle("Throughput on one H200, relative to cuBLAS or cuDNN", fontsize=10)
     save(figure, file)

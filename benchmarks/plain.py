@@ -1,10 +1,10 @@
 """Kernels as strangers bring them, by warploom and by Triton: the same text, the same options, one process.
 
-    python -m benchmarks.plain --out out/plain.json [--only softmax] [--part 0/4 --check-only]
+    python -m benchmarks.plain --out out/plain.jsonl [--only softmax] [--part 0/4 --check-only]
 
 A file of kernels is run as it is, and as Triton's with its two imports changed.  Each launch is checked
-against float64 and timed in bursts, the two in turns (benchmarks/measure.py).  A record holds the times,
-the bytes that have to move or the operations, and what was compiled; products have cuBLAS beside them.
+against float64 and timed in bursts, the two in turns (benchmarks/measure.py); products have
+cuBLAS beside them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import ast
 import functools
 import importlib.util
-import json
 import math
 import statistics
 import sys
@@ -27,7 +26,8 @@ from typing import Any
 import torch
 
 from benchmarks.data import input_sets
-from benchmarks.measure import lost, machine
+from benchmarks.measure import begun, lost
+from benchmarks.records import Record, write
 from corpus import plain_kernels, tutorials
 from warploom.bench import Clock
 
@@ -65,16 +65,41 @@ class Work:
 
 
 @dataclass
-class Record:
+class Found:
+    """Of one case: microseconds, errors and resources by implementation."""
+
     case: str
-    bytes: int
-    flops: int
     us: dict[str, list[float]] = field(default_factory=dict)
     resources: dict[str, list[int]] = field(
         default_factory=dict
     )  # registers, spilled bytes, shared
     error: dict[str, str] = field(default_factory=dict)
     rel_err: dict[str, float] = field(default_factory=dict)
+
+    def records(self, run: str = "") -> list[Record]:
+        """One an implementation.  Triton's options are its configurations: the fastest counts."""
+        names = list(dict.fromkeys([*self.us, *self.error]))
+        grouped = {name: [name] for name in names if not name.startswith("triton")}
+        if theirs := [name for name in names if name.startswith("triton")]:
+            grouped["triton"] = sorted(
+                theirs, key=lambda n: statistics.median(self.us.get(n, [math.inf]))
+            )
+        return [
+            Record(
+                self.case,
+                peer,
+                run,
+                self.us.get(best, []),
+                config=best.removeprefix(peer).strip(),
+                rel_err=self.rel_err.get(best, math.nan),
+                error=self.error.get(best, "").partition("\n")[0],
+                tried=[
+                    (n.removeprefix(peer).strip(), self.error.get(n) or self.us[n][0])
+                    for n in others
+                ],
+            )
+            for peer, (best, *others) in grouped.items()
+        ]
 
 
 @functools.cache
@@ -740,8 +765,8 @@ def runs(work: Work) -> dict[str, Callable[[int], object]]:
     return found
 
 
-def measure(work: Work, clock: Clock, bursts: int) -> Record:
-    record = Record(work.name, work.bytes, work.flops)
+def measure(work: Work, clock: Clock, bursts: int) -> Found:
+    record = Found(work.name)
     live: dict[str, tuple[Callable[[int], object], float]] = {}
     sets = len(work.calls)
     for name, run in runs(work).items():
@@ -791,7 +816,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     start, clock = time.monotonic(), Clock()
     part, parts = map(int, args.part.split("/"))
-    report: dict[str, Any] = {"machine": machine(), "results": []}
+    report, run = begun("us")
     for index, (name, make) in enumerate(works()):
         if index % parts != part or time.monotonic() - start > args.limit:
             continue
@@ -806,13 +831,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
             continue
-        report["results"].append(record.__dict__)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        report.records += record.records(run)
+        write(args.out, report)
         us = {name: statistics.median(times) for name, times in record.us.items()}
         ratio = us.get("triton", math.nan) / us.get("warploom", math.nan)
-        shown = "  ".join(f"{name} {t:.1f}" for name, t in us.items())
+        shown = "  ".join(f"{name} {t:.1f}" for name, t in us.items()) + " us"
+        if work.flops or work.bytes:
+            rate, unit = (work.flops, "TFLOP/s") if work.flops else (work.bytes, "TB/s")
+            shown += f" ({rate / us.get('warploom', math.nan) / 1e6:.3g} {unit})"
         print(
-            f"{record.case:58s} {ratio:5.3f}  {shown} us  {record.resources or ''} {record.error or ''}"
+            f"{record.case:58s} {ratio:5.3f}  {shown}  {record.resources or ''} {record.error or ''}"
             f"  at {time.monotonic() - start:.1f} s",
             flush=True,
         )

@@ -1,7 +1,7 @@
 """Results as markdown: a table of bursts, one of sustained figures, and perhaps ratios to one peer.
 
-    python -m benchmarks.report results/gemm.json …
-    python -m benchmarks.report results/fp8.json … --ours NAME --against PEER --bar RATIO
+    python -m benchmarks.report out/gemm.jsonl …
+    python -m benchmarks.report out/fp8.jsonl … --ours NAME --against PEER --bar RATIO
 
 A peer that did not run beside ours counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's
 cuBLAS; of the gated pair of products to cuBLAS and a pass of silu·mul, of attention to cuDNN.  The bars
@@ -17,30 +17,30 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from benchmarks.records import Record, read
 
 RECORDED = Path(__file__).with_name("recorded.json")
 CUBLAS_GATED = "cuBLAS, then silu·mul"
 CUBLAS, CUDNN, OURS = "cuBLAS", "cuDNN", "warploom"
 OWN = ("warploom", "explicit", "yardstick", "WARP text")
 MARGIN = 0.005
-Results = dict[str, dict[str, dict[str, Any]]]  # case -> peer -> record
+Results = dict[str, dict[str, Record]]  # case -> peer -> record
 
 
 def load(paths: Iterable[Path]) -> Results:
     """Records by case and peer; a later file's record of the same peer replaces an earlier one's."""
-    results: Results = {}
-    for path in paths:
-        for record in json.loads(path.read_text())["results"]:
-            results.setdefault(record["case"], {})[record["peer"]] = record
-    return results
+    return read(*paths).by_case()
 
 
-def median(record: dict[str, Any] | None, key: str = "burst") -> float:
-    """TFLOP/s; NaN for a peer that failed or is absent."""
-    if not record or record["error"] or not record[key]:
-        return math.nan
-    return float(statistics.median(record[key]))
+def median(record: Record | None) -> float:
+    """TFLOP/s in bursts; NaN for a peer that failed or is absent."""
+    return record.median if record else math.nan
+
+
+def figures(record: Record | None, key: str) -> list[float]:
+    """The burst or sustained figures; none of a peer that failed."""
+    return [] if record is None or record.error else getattr(record, key)
 
 
 def table(results: Results, key: str) -> str:
@@ -53,19 +53,19 @@ def table(results: Results, key: str) -> str:
     for peer in peers:
         cells = []
         for records in results.values():
-            value = median(records.get(peer), key)
-            if math.isnan(value):
+            found = figures(records.get(peer), key)
+            if not found:
                 cells.append("failed" if peer in records else "-")
                 continue
-            best = max(m for r in records.values() if not math.isnan(m := median(r, key)))
+            value = statistics.median(found)
+            best = max(statistics.median(x) for r in records.values() if (x := figures(r, key)))
             mark = "**" if value == best else ""
-            low, high = min(records[peer][key]), max(records[peer][key])
-            cells.append(f"{mark}{value:.0f}{mark} ({low:.0f}..{high:.0f})")
+            cells.append(f"{mark}{value:.0f}{mark} ({min(found):.0f}..{max(found):.0f})")
         lines.append(f"| {peer} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def recorded(case: str, records: dict[str, dict[str, Any]]) -> dict[str, float]:
+def recorded(case: str, records: dict[str, Record]) -> dict[str, float]:
     """The figures of this run that peers count with which did not run: by their recorded ratios."""
     known = json.loads(RECORDED.read_text())
     cublas = records.get(CUBLAS, records.get(CUBLAS_GATED))
@@ -77,22 +77,20 @@ def recorded(case: str, records: dict[str, dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def best_of(
-    case: str, records: dict[str, dict[str, Any]], peers: Sequence[str] = ()
-) -> tuple[str, float]:
+def best_of(case: str, records: dict[str, Record], peers: Sequence[str] = ()) -> tuple[str, float]:
     """The name and burst of the strongest of the implementations whose names begin so, run or recorded; of
     all that are not warploom's where none are named.  NaN if there is none."""
 
     def counts(name: str) -> bool:
         return name.startswith(tuple(peers)) if peers else not name.startswith(OWN)
 
-    figures = {name: median(record) for name, record in records.items() if counts(name)}
+    found = {name: median(record) for name, record in records.items() if counts(name)}
     for name, figure in recorded(case, records).items():
-        if counts(name) and math.isnan(figures.get(name, math.nan)):
-            figures[f"{name} (recorded)"] = figure
-    figures = {name: value for name, value in figures.items() if not math.isnan(value)}
-    name = max(figures, key=lambda n: figures[n], default="")
-    return name, figures.get(name, math.nan)
+        if counts(name) and math.isnan(found.get(name, math.nan)):
+            found[f"{name} (recorded)"] = figure
+    found = {name: value for name, value in found.items() if not math.isnan(value)}
+    name = max(found, key=lambda n: found[n], default="")
+    return name, found.get(name, math.nan)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

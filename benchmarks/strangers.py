@@ -1,6 +1,6 @@
 """Strangers' kernels (corpus/) at real sizes, by warploom and by Triton: the same text.
 
-    python -m benchmarks.strangers --out out/strangers.json --made /tmp/made [--only decode] [--products]
+    python -m benchmarks.strangers --out out/corpus.jsonl --made /tmp/made [--only decode] [--products]
 
 What is like attention is listed here, products in `stranger_products.py`.  Each case is made, compiled and
 checked against float64 in a process of its own; what came out right is then timed in one process
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import math
 import multiprocessing as mp
 import pickle
@@ -27,7 +26,8 @@ import triton
 
 from benchmarks import plain, stranger_products
 from benchmarks.data import Gpu, input_sets
-from benchmarks.measure import machine
+from benchmarks.measure import begun
+from benchmarks.records import write
 from corpus import attention, backward, decoding, fused, serving, states
 from corpus.arrays import upload
 from corpus.case import F16, F32, Case
@@ -149,7 +149,7 @@ def prepare(name: str, folder: Path) -> None:
         made = CASES[name]()
         case = {x: getattr(made, x) for x in ("args", "grid", "meta", "wants", "off")}
         case |= {"module": made.kernel.fn.__module__, "kernel": made.kernel.fn.__name__}
-    found = plain.measure(work(name, case) if case else product(name), Clock(), 0).__dict__
+    found = plain.measure(work(name, case) if case else product(name), Clock(), 0)
     path = folder / f"{NAMES.index(name)}.pickle"
     path.with_suffix(".part").write_bytes(pickle.dumps((case, found), protocol=5))
     path.with_suffix(".part").replace(path)
@@ -162,11 +162,11 @@ def allocate() -> None:
     )
 
 
-def shown(record: Mapping[str, Any], us: Mapping[str, float]) -> str:
+def shown(record: plain.Found, us: Mapping[str, float]) -> str:
     theirs = min((t for name, t in us.items() if name != "warploom"), default=math.nan)
     ratio = theirs / us.get("warploom", math.nan)
     times = "  ".join(f"{name} {t:.1f}" for name, t in us.items())
-    return f"{record['case']:30s} {ratio:5.3f}  {times} us  {record['resources']} {record['error'] or ''}"
+    return f"{record.case:30s} {ratio:5.3f}  {times} us  {record.resources} {record.error or ''}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -197,21 +197,21 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{name}: {type(error).__name__}: {error}", flush=True)
     print(f"made and checked at {time.monotonic() - start:.1f} s", flush=True)
     allocate()
-    report: dict[str, Any] = {"machine": machine(), "results": []}
+    report, run = begun("us")
     for name, path in names.items():
         if not path.exists():
             continue
         case, record = pickle.loads(path.read_bytes())
-        if args.bursts and "warploom" in record["rel_err"] and "warploom" not in record["error"]:
+        if args.bursts and "warploom" in record.rel_err and "warploom" not in record.error:
             if time.monotonic() - start > args.limit:
                 break
             made = work(name, case) if case else product(name)
-            record = plain.measure(made, Clock(), args.bursts).__dict__
+            record = plain.measure(made, Clock(), args.bursts)
             del made
             torch.cuda.empty_cache()
-        report["results"].append(record)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
-        us = {n: statistics.median(times) for n, times in record["us"].items()}
+        report.records += record.records(run)
+        write(args.out, report)
+        us = {n: statistics.median(times) for n, times in record.us.items()}
         print(f"{shown(record, us)}  at {time.monotonic() - start:.1f} s", flush=True)
     return 0
 

@@ -22,6 +22,8 @@ import numpy as np
 
 from benchmarks.cases import Attention, Case, Dual, Fp8, Gemm
 from benchmarks.data import E4M3_MAX, NUMPY, Paper, make_data
+from benchmarks.measure import machine
+from benchmarks.records import Record, Report, run_of, write
 from warploom.passes.placed.instrument import instrument
 from warploom.runtime.measure import Recording, compare, record
 from warploom.timeline.compare import Comparison
@@ -62,7 +64,7 @@ TRACED = {
         "e4m3, promoted, 4096×4096×2048", "warploom_fp8_promoted", Fp8(4096, 4096, 2048), 16_000
     ),
 }
-DATA, FIGURES = Path("benchmarks/results/timelines.json"), Path("docs/figures")
+DATA, FIGURES = Path("benchmarks/results/timelines.jsonl"), Path("docs/figures")
 PAGE = Path("docs/timeline.md")
 BEGIN, END = "<!-- what python -m benchmarks.timelines --draw writes -->\n", "<!-- so far -->\n"
 WORTH = 0.03  # of the time: stalls that the page tells
@@ -142,8 +144,8 @@ def _bits(x: Any) -> Any:
     return x.contiguous().view(torch.uint8).clone()
 
 
-def load(folder: Path, name: str) -> tuple[Comparison, dict[str, Any]]:
-    """A recorded case with today's prediction, and what was measured beside."""
+def load(folder: Path, name: str) -> Comparison:
+    """A recorded case with today's prediction."""
     facts = json.loads((folder / "records.json").read_text())[name]
     kernel, given, grid = TRACED[name].launch()
     func, sites = instrument(kernel.placed)
@@ -152,23 +154,21 @@ def load(folder: Path, name: str) -> tuple[Comparison, dict[str, Any]]:
         agents = len(data.files) // ctas
         records = [[data[f"{c}.{i}"] for i in range(agents)] for c in range(ctas)]
     found = Recording(func, sites, records, facts["plain_ms"], facts["stamped_ms"])
-    return compare(kernel, found, given, grid), facts
+    return compare(kernel, found, given, grid)
 
 
 def draw(folder: Path, to: Path = DATA, figures: Path = FIGURES, page: Path = PAGE) -> None:
-    """Figures, the stalls as data, and the page's part of both."""
+    """Figures, the cycles as records, and the page's part of both."""
     device = json.loads((folder / "records.json").read_text())["device"]
-    results: dict[str, Any] = {"device": device}
+    run = run_of({**machine(), "device": device}, unit="cycles")
+    report = Report({run.run: run})
     rows, sections = [], []
     for name, traced in TRACED.items():
-        found, facts = load(folder, name)
+        found = load(folder, name)
         predicted, measured = found.predicted.cycles, found.measured.cycles
         stalls = waits(found)
-        results[name] = {
-            **facts,
-            "cycles": {"predicted": predicted, "measured": measured},
-            "stalls": stalls,
-        }
+        cycles = {"predicted": predicted, "measured": measured}
+        report.records += [Record(name, peer, run.run, [n]) for peer, n in cycles.items()]
         print(f"{name}: {found}\n")
         rows.append(
             f"| {traced.title} | {predicted:,.0f} | {measured:,.0f} | {predicted / measured - 1:+.0%} "
@@ -178,7 +178,7 @@ def draw(folder: Path, to: Path = DATA, figures: Path = FIGURES, page: Path = PA
             file = figures / f"timeline_{name}.svg"
             found.window(traced.drawn).save(file)
             sections.append(section(traced.title, file.name, stalls, measured))
-    to.write_text(json.dumps(results, indent=1) + "\n")
+    write(to, report)
     head = [
         f"| program 0, {device} | predicted cycles | measured | | a launch | with stamps |",
         "|---|---:|---:|---:|---:|---:|",

@@ -3,10 +3,8 @@ are the faster ones of those that were measured."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +13,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from benchmarks.records import current
 from corpus.attention import windowed_case
 from corpus.case import Case
 from corpus.choice_kernels import known_k, one_tile
@@ -29,11 +28,7 @@ from warploom.schedule.model import Launch
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
-RESULTS = Path(__file__).parents[2] / "benchmarks/results"
-RECORDS, SHARING = (
-    {r["case"]: r["ms"] for r in json.loads((RESULTS / name).read_text())["results"]}
-    for name in ("choice_fitted.json", "choice_sharing.json")
-)
+RECORDS = current("forms").by_case()
 
 
 def product(
@@ -69,7 +64,7 @@ def test_the_pick_is_as_fast_as_what_was_measured(
 ) -> None:
     compiled = product(m, n, k, tile, batch)
     name = f"one_tile {batch}x{m}x{n}x{k} tile {'x'.join(map(str, tile))} warps 4"
-    times = {form: median(ms) for form, ms in SHARING.get(name, RECORDS[name]).items()}
+    times = {form: record.median for form, record in RECORDS[name].items()}
     chosen = times.pop("chosen")
     times["specialized, 2"] = times.get("specialized, 2", chosen)  # all that could be was, then
     times.pop("specialized, 1", None)  # between two groups and one with half a multiprocessor
@@ -136,7 +131,7 @@ def test_programs_that_do_not_fit_together() -> None:
 
 def test_a_step_that_waits_for_its_own_loads() -> None:
     """Four steps at most, each of which waits for its weights: seven small programs hide that for each other
-    (32.3 us), three that have tasks don't (42.1; docs/performance.md, "Strangers' attention kernels")."""
+    (32.3 us), three that have tasks don't (42.1; docs/log/2026-11-21-corpus-attention.md)."""
     case = chunk_state_case(2, 512)
     found = case.kernel.compile_for(*case.args, grid=(2, 32, 32), **case.meta)
     told = next(r.because for r in found.schedule.reasons if "predicted" in r.because)

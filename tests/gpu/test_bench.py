@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.records import read
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.gpu
@@ -32,16 +33,16 @@ def test_bench_measures_a_small_case(kind: str, tmp_path: Path) -> None:
     shape, peers = CASES[kind]
     command = [sys.executable, "-m", "benchmarks", kind, "--shape", shape, "--bursts", "2"]
     done = subprocess.run(
-        [*command, "--peers", peers, "--out", "found.json"],
+        [*command, "--peers", peers, "--out", "found.jsonl"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=240, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "found.json").read_text())["results"]
+    results = read(tmp_path / "found.jsonl").records
     assert len(results) == len(peers.split(","))
     for record in results:
-        assert not record["error"] and len(record["burst"]) == 2, record
-        assert record["rel_err"] < 6e-3 and min(record["burst"]) > 0
-        assert record["peer"] in done.stdout
+        assert not record.error and len(record.burst) == 2, record
+        assert record.rel_err < 6e-3 and min(record.burst) > 0
+        assert record.peer in done.stdout
     assert "<svg" in (tmp_path / "found.svg").read_text()
 
 

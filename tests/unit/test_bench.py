@@ -21,6 +21,7 @@ from benchmarks.data import Data, Paper, make_data, strides
 from benchmarks.harness import beaten
 from benchmarks.measure import Candidate, Steps, run_case
 from benchmarks.peers import USUAL as USUAL_PEERS
+from benchmarks.records import Record, Report, Run, read, write
 from warploom.bench import in_turn
 from warploom.cli.console import EXIT
 
@@ -186,14 +187,15 @@ def test_each_step_is_told_and_what_is_skipped_is_not_made() -> None:
 
 
 def test_what_was_slow_in_a_report_is_left_out_and_stays_so(tmp_path: Path) -> None:
-    report = tmp_path / "last.json"
+    report = tmp_path / "last.jsonl"
+    run = Run("1", "H200")
     tried = [["best", 100.0], ["close", 97.5], ["slow", 96.0], ["refused", "CompileError: no"]]
-    report.write_text(json.dumps({"results": [{"case": "1", "peer": "a", "tried": tried}]}))
-    why = {"slow": "96.0 of 100.0 in last.json", "refused": "CompileError: no"}
+    write(report, Report({"1": run}, [Record("1", "a", "1", tried=tried)]))
+    why = {"slow": "96.0 of 100.0 in last.jsonl", "refused": "CompileError: no"}
     assert beaten([report]) == {("1", "a", label): text for label, text in why.items()}
     assert beaten([]) == {}
     tried = [[label, why.get(label, figure)] for label, figure in tried]
-    report.write_text(json.dumps({"results": [{"case": "1", "peer": "a", "tried": tried}]}))
+    write(report, Report({"1": run}, [Record("1", "a", "1", tried=tried)]))
     assert beaten([report]) == {("1", "a", label): text for label, text in why.items()}
 
 
@@ -271,8 +273,8 @@ def test_usual_peers_take_the_kind_and_no_name_is_given_twice() -> None:
 # ---- report and command line
 
 
-def record(case: str, peer: str, burst: list[float], error: str = "") -> dict[str, Any]:
-    return {"case": case, "peer": peer, "burst": burst, "error": error, "config": "how [it] is"}
+def record(case: str, peer: str, burst: list[float], error: str = "") -> Record:
+    return Record(case, peer, "1", burst, error=error, config="how [it] is")
 
 
 RECORDS = [
@@ -302,9 +304,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def watched(arguments: list[str], out: Path, **_: Any) -> list[list[str]]:
         given.append(arguments)
-        machine = {"device": "NVIDIA H200", "date": "2026-11-21T09:00:00Z"}
-        report = {"machine": machine, "missing": {"quack_gemm": "No module"}, "results": RECORDS}
-        out.write_text(json.dumps(report))
+        date = "2026-11-21T09:00:00Z"
+        run = Run("1", "NVIDIA H200", date, missing={"quack_gemm": "No module"})
+        write(out, Report({"1": run}, RECORDS))
         return []
 
     monkeypatch.setattr("benchmarks.__main__.has_gpu", lambda: True)
@@ -315,7 +317,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_bench_measures_prints_and_draws(
     on_a_gpu: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "results" / "gemm.json"
+    out = tmp_path / "results" / "gemm.jsonl"
     command = ["gemm", "--shape", "8,8,8", "--dtype", "fp16", "--bursts", "3"]
     assert main([*command, "--peers", "warploom,cublas", "--out", str(out)]) == EXIT.ok
     (given,) = on_a_gpu
@@ -326,14 +328,14 @@ def test_bench_measures_prints_and_draws(
     assert ours.split()[1:4] == ["110", "109..120", "1.100"] and "how [it] is" in ours
     assert text.index("warploom") < text.index("cuBLAS") and "RuntimeError: no" in text
     assert "not measured: quack_gemm" in text
-    assert out.with_suffix(".svg").is_file() and json.loads(out.read_text())["results"]
+    assert out.with_suffix(".svg").is_file() and read(out).records
 
 
 def test_a_kernel_of_ours_that_failed_is_found(
     on_a_gpu: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(RECORDS[1], "error", "wrong result")
-    command = ["gemm", "--out", str(tmp_path / "gemm.json")]
+    monkeypatch.setattr(RECORDS[1], "error", "wrong result")
+    command = ["gemm", "--out", str(tmp_path / "gemm.jsonl")]
     assert main([*command, "--chart", str(tmp_path / "chart.png")]) == EXIT.found
     assert (tmp_path / "chart.png").is_file()
 

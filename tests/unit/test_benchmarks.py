@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import fnmatch
+import functools
 import json
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import overview
-from benchmarks.bars import (
-    BEGIN,
-    END,
-    LAST,
-    PAGE,
-    RECORDS,
-    bars,
-    put,
-    standing,
-    verdict,
-)
+from benchmarks import overview, page
+from benchmarks.bars import bars, last, verdict
 from benchmarks.cases import BARS, CASES, DUAL, Gemm
 from benchmarks.groups import GROUPS
+from benchmarks.records import (
+    RESULTS,
+    Record,
+    RecordError,
+    Report,
+    Run,
+    current,
+    main,
+    read,
+    write,
+)
 from benchmarks.report import RECORDED, against, best_of, load, median, table
 from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
 from warploom.target import SM_90A
@@ -36,23 +41,24 @@ def test_the_yardstick_compiles_without_spill_or_advisory() -> None:
     assert SM_90A.shared_bytes >= SHARED_BYTES and SM_90A.registers.per_sm >= THREADS * 168
 
 
-def record(case: str, peer: str, burst: list[float], error: str = "") -> dict[str, Any]:
-    return {"case": case, "peer": peer, "burst": burst, "sustained": burst, "error": error}
+def record(case: str, peer: str, burst: list[float], error: str = "") -> Record:
+    return Record(case, peer, "1", burst, burst, error=error)
 
 
 CASE = "bf16 TN 8192x8192x8192"
+ROOT = Path(__file__).parents[2]
 
 
-def write(path: Path, *records: dict[str, Any]) -> Path:
-    path.write_text(json.dumps({"results": records}))
+def written(path: Path, *records: Record, run: str = "1") -> Path:
+    write(path, Report({run: Run(run, "H200")}, list(records)))
     return path
 
 
-def judged(tmp_path: Path, group: str, *records: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+def judged(tmp_path: Path, group: str, *records: Record) -> dict[str, tuple[str, bool]]:
     """What each bar of the group makes of records of one case: what was found, whether it is met."""
     named = next(g for g in GROUPS if g.name == group)
-    one = replace(named, shapes=[c for c in named.shapes if c.name == records[0]["case"]])
-    results = load([write(tmp_path / "r.json", *records)])
+    one = replace(named, shapes=[c for c in named.shapes if c.name == records[0].case])
+    results = load([written(tmp_path / "r.jsonl", *records)])
     return {f"{bar.ours} of {bar.of}": verdict(one, results, bar) for bar in one.bars}
 
 
@@ -73,10 +79,8 @@ def test_bars_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
 
 def test_a_case_without_a_figure_misses_its_bars(tmp_path: Path) -> None:
     rows = [record(CASE, "cuBLAS", [800.0]), record(CASE, "warploom", [900.0])]
-    text, met = bars(load([write(tmp_path / "r.json", *rows)]))
+    text, met = bars(load([written(tmp_path / "r.jsonl", *rows)]))
     assert not met and "1.125 (1.125); 13 of 14 cases not measured | **missed**" in text
-    page = put(f"before\n{BEGIN}\nold\n{END}\nbehind", "new\n")
-    assert page == f"before\n{BEGIN}\nnew\n{END}\nbehind"
 
 
 def test_the_overview_is_relative_to_the_library() -> None:
@@ -85,22 +89,132 @@ def test_the_overview_is_relative_to_the_library() -> None:
     rows = [record(case, "cuDNN", [500.0]) for case in (first, second)]
     rows += [record(first, one.ours, [600.0]), record(second, one.ours, [600.0 * 1.44])]
     rows += [record(first, "FlashAttention-3", [550.0]), record(second, "Triton x", [400.0])]
-    results = {case: {r["peer"]: r for r in rows if r["case"] == case} for case in (first, second)}
+    results = {case: {r.peer: r for r in rows if r.case == case} for case in (first, second)}
     found = overview.heights(one, results)
-    assert found["cuBLAS, cuDNN"] == 1 and "warploom, by hand" not in found
-    assert found["warploom, Triton-style source"] == pytest.approx(1.44)
-    assert found["best of FlashAttention-3, Gluon, quack …"] > 1
+    assert found["cuBLAS or cuDNN"] == 1 and "warploom, by hand" not in found
+    assert found["warploom, Triton-style"] == pytest.approx(1.44)
+    assert found["best of the others"] > 1
 
 
-def test_the_page_says_what_the_records_say() -> None:
-    found, _ = standing(load(sorted(LAST.glob(RECORDS))))
-    page = PAGE.read_text()
-    assert page == put(page, found)  # else: python -m benchmarks.bars --write
+@pytest.mark.parametrize("file", page.TABLES, ids=lambda p: p.name)
+def test_the_page_says_what_the_records_say(file: Path) -> None:
+    assert file.read_text() == page.written(file)  # else: python -m benchmarks.page
+
+
+def test_a_table_has_its_place() -> None:
+    begin, end = "<!-- it: python -m benchmarks.page -->", "<!-- /it -->"
+    text = page.put(f"before\n{begin}\nold\n{end}\nafter", "it", "new")
+    assert text == f"before\n{begin}\nnew\n{end}\nafter"
+    with pytest.raises(ValueError, match="no place for other"):
+        page.put(text, "other", "new")
+
+
+def test_every_target_is_met() -> None:
+    text, met = bars(last())
+    assert met, text
+
+
+def test_an_experiment_says_what_it_expected_and_found() -> None:
+    for file in page.experiments():
+        told = page.front_matter(file)
+        assert all(told.get(key) for key in ("hypothesis", "prediction", "outcome", "record")), file
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d-[a-z0-9-]+", file.stem), file
+
+
+@pytest.mark.parametrize("file", page.experiments(), ids=lambda p: p.stem)
+def test_an_experiment_names_its_record_where_it_is(file: Path) -> None:
+    """In the tree, or with a commit that has it."""
+    told = page.front_matter(file)["record"]
+    here, _, gone = told.rpartition("; ") if " of " in told else (told, "", "")
+    for name in filter(None, here.split("; ")):
+        assert (ROOT / name).is_file(), name
+    if gone:
+        names, commit = gone.rsplit(" of ", 1)
+        assert re.fullmatch("[0-9a-f]{7,40}", commit)
+        have = _files(commit)
+        names, _, folder = names.partition(" in ")
+        for name in names.split(", "):
+            path = f"{folder}/{name}" if folder else name
+            assert not have or fnmatch.filter(have, path), f"{path} is not in {commit}"
+
+
+@functools.cache
+def _files(commit: str) -> list[str]:
+    """The files of a commit; none where git doesn't have it (a shallow clone, a source archive)."""
+    done = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", commit], cwd=ROOT, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+# ---- the records
+
+
+def test_the_records_are_small_and_of_the_schema() -> None:
+    files = sorted(RESULTS.iterdir())
+    assert files and all(file.suffix == ".jsonl" for file in files)
+    assert sum(file.stat().st_size for file in files) < 200_000
+    for file in files:
+        report = current(file.stem)
+        keys = [(r.case, r.peer) for r in report.records]
+        assert len(set(keys)) == len(keys), f"{file.name}: {max(keys, key=keys.count)}"
+        assert all(r.burst or r.error for r in report.records), file.name
+        assert all(run.commit and run.device and run.date for run in report.runs.values()), (
+            file.name
+        )
+        assert not any(r.tried for r in report.records)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    run = Run("6a", "H200", "2026-11-21T15:23:37Z", "004ed69", versions={"torch": "2"}, unit="us")
+    one = Record(CASE, "a", "6a", [123.456789, 99.0], config="x=1", rel_err=1.23456e-3)
+    two = Record(CASE, "b", "6a", error="refused", tried=[("x", 1.0), ("y", "wrong")])
+    write(tmp_path / "r.jsonl", Report({"6a": run}, [one, two]))
+    found = read(tmp_path / "r.jsonl")
+    assert found.runs == {"6a": run}
+    assert found.records[0].burst == [123.46, 99.0] and found.records[0].rel_err == 1.23e-3
+    assert (
+        found.records[1].error == "refused" and found.records[1].median != found.records[1].median
+    )
+    assert [tuple(x) for x in found.records[1].tried] == two.tried
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"run":"1","device":"H200"}', "schema"),
+        ('{"schema":2,"run":"1","device":"H200"}', "schema"),
+        ('{"case":"c","peer":"p","run":"2"}', "run '2' has no line before"),
+        ('{"case":"c","peer":"p","run":"1","brust":[1.0]}', "Record has no brust"),
+        ('{"case":"c","peer":"p","run":"1","burst":1.0}', "burst of a Record is no list"),
+        ('{"case":"c","run":"1"}', "peer"),
+        ("{", "Expecting"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_line(line: str, what: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    file.write_text('{"schema":1,"run":"1","device":"H200"}\n' + line + "\n")
+    with pytest.raises(RecordError, match=rf"r\.jsonl:2: .*{what}"):
+        read(file)
+
+
+def test_a_run_takes_the_place_of_what_it_measured_again(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.jsonl", tmp_path / "new.jsonl"
+    written(kept, Record("c", "a", "1", [1.0]), Record("c", "b", "1", [2.0]))
+    written(new, Record("c", "a", "2", [3.0], tried=[("x", 3.0)]), run="2")
+    assert main([str(new), "--into", str(kept)]) == 0
+    report = read(kept)
+    assert [(r.peer, r.run, r.burst, r.tried) for r in report.records] == [
+        ("a", "2", [3.0], []),
+        ("b", "1", [2.0], []),
+    ]
+    main([str(written(new, Record("c", "b", "2", [4.0]), run="2")), "--into", str(kept)])
+    assert list(read(kept).runs) == ["2"]  # of the first one nothing is left
 
 
 def test_a_peer_that_did_not_run_counts_by_its_recorded_ratio(tmp_path: Path) -> None:
     rows = [record(CASE, "cuBLAS", [400.0]), record(CASE, "tilelang", [], "no such package")]
-    results = load([write(tmp_path / "r.json", *rows)])
+    results = load([written(tmp_path / "r.jsonl", *rows)])
     recorded = json.loads(RECORDED.read_text())["burst_to_cublas"][CASE]
     name, figure = best_of(CASE, results[CASE])
     assert name.endswith("(recorded)") and figure == pytest.approx(400 * max(recorded.values()))
@@ -110,7 +224,7 @@ def test_a_bar_against_one_peer_is_their_geometric_mean(tmp_path: Path) -> None:
     quack, first, second = "quack gemm swiglu (CuTe DSL)", *(case.name for case in DUAL[:2])
     rows = [record(case, "cuBLAS, then silu·mul", [700.0]) for case in (first, second)]
     rows += [record(first, "explicit dual", [800.0]), record(second, "explicit dual", [900.0])]
-    results = load([write(tmp_path / "r.json", *rows)])
+    results = load([written(tmp_path / "r.jsonl", *rows)])
     ratios = json.loads(RECORDED.read_text())["burst_to_cublas"]
     figures = [ratios[case][quack] * 700 for case in (first, second)]
     mean = (800 * 900 / (figures[0] * figures[1])) ** 0.5
@@ -136,8 +250,8 @@ def test_the_bars_of_attention(tmp_path: Path) -> None:
 
 
 def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.json", record(CASE, "cuBLAS", [1.0, 2.0, 9.0]))
-    second = write(tmp_path / "b.json", record(CASE, "gluon", [], "crashed"))
+    first = written(tmp_path / "a.jsonl", record(CASE, "cuBLAS", [1.0, 2.0, 9.0]))
+    second = written(tmp_path / "b.jsonl", record(CASE, "gluon", [], "crashed"))
     results = load([first, second])
     assert median(results[CASE]["cuBLAS"]) == 2.0
     assert median(results[CASE]["gluon"]) != median(results[CASE]["gluon"])  # NaN

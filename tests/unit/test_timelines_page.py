@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import timelines
 from benchmarks.cases import Gemm
+from benchmarks.records import read
 from benchmarks.timelines import BEGIN, END, TRACED, Traced
 from tests.unit.test_measured import Clock, simulated
 from warploom.passes.placed.instrument import instrument
@@ -32,16 +33,17 @@ def test_records_become_figures_data_and_a_page(
     np.savez_compressed(tmp_path / "one.npz", **rows)
     facts = {"exact": True, "plain_ms": 0.05, "stamped_ms": 0.06, "stamped sites": 9}
     (tmp_path / "records.json").write_text(json.dumps({"device": "H200", "one": facts}))
-    page, data = tmp_path / "page.md", tmp_path / "data.json"
+    page, data = tmp_path / "page.md", tmp_path / "data.jsonl"
     page.write_text(f"before\n{BEGIN}of another day\n{END}behind\n")
     timelines.draw(tmp_path, data, tmp_path, page)
 
-    found = json.loads(data.read_text())["one"]
-    assert found["cycles"]["measured"] == pytest.approx(found["cycles"]["predicted"], rel=0.02)
-    for stall in found["stalls"]:
+    found = read(data).by_case()["one"]
+    assert found["measured"].median == pytest.approx(found["predicted"].median, rel=0.02)
+    stalls = timelines.waits(timelines.load(tmp_path, "one"))
+    for stall in stalls:
         assert "[" not in stall["for"]
         assert stall["measured"] == pytest.approx(stall["predicted"], rel=0.05, abs=20), stall
-    assert {"full", "empty"} <= {stall["for"].split(" of ")[0] for stall in found["stalls"]}
+    assert {"full", "empty"} <= {stall["for"].split(" of ")[0] for stall in stalls}
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("behind\n") and "another day" not in text
     assert "| a product | " in text and "50.0 µs | 60.0 µs (+20.0%) |" in text

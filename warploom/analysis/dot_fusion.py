@@ -4,8 +4,8 @@
     up   = dot(a, b2, up)
 
 A is read once for both, and one wide instruction keeps the tensor cores busier than two narrow ones (N = 256
-against 128: docs/performance.md).  The right operands come to lie side by side in one slot, the results in
-one register array, whose parts are slices: that moves nothing.
+against 128: docs/log/2026-11-21-gated-pair.md).  The right operands come to lie side by side in
+one slot, the results in one register array, whose parts are slices: that moves nothing.
 
 Only where the parts can lie so from the start: right operands that loads of one block bring and that
 nothing else reads; sums that start at zero, or that a loop carries from dot to dot.  Dots that share a right

@@ -35,7 +35,7 @@ from warploom.schedule.model import RENAMED, takes_former_names
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
 # so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
-# (docs/performance.md); the margins are for one that is shared, or wakes up.
+# (docs/log/2026-11-21-automatic-attention.md); the margins are for one that is shared, or wakes up.
 HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
 ROUNDS = len(HEATS) + 1
 

@@ -24,7 +24,7 @@ from warploom.target import Target
 
 # Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
 # columns with 48 a thread wait for each load in turn, with 80 they have all on their way
-# (docs/performance.md).
+# (docs/log/2026-11-21-occupancy-and-registers.md).
 ENOUGH_THREADS = 768
 # Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
 FEWEST_REGISTERS = 40

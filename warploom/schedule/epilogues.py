@@ -19,10 +19,10 @@ from warploom.ir.ops import control, tile
 from warploom.schedule.model import Knobs, Reason
 from warploom.target import CostTable
 
-# Cycles of an SM that one group's end has to take.  Measured (docs/performance.md): the gates of a 128×128
-# tile, 1500 a group, which leaves in one chunk, gain 1 to 1.7 %; 1455 to 4944 cycles of exp2 lose 0.1 to
-# 2.1 % where the tile leaves in four chunks, but gain as much by the fourth slot; 728 change nothing, and the
-# scales of an 8-bit product, 400, lose up to 3 %.
+# Cycles of an SM that one group's end has to take.  Measured (docs/log/2026-11-21-gated-pair.md): the gates
+# of a 128×128 tile, 1500 a group, which leaves in one chunk, gain 1 to 1.7 %; 1455 to 4944 cycles of exp2
+# lose 0.1 to 2.1 % where the tile leaves in four chunks, but gain as much by the fourth slot; 728 change
+# nothing, and the scales of an 8-bit product, 400, lose up to 3 %.
 LONG = 1000
 DEPTH, LEAST_DEPTH = 4, 3  # slots that span the lag, that nearly do
 

@@ -11,8 +11,8 @@ busy for so long; the longest of them bounds the step in either form.  What diff
     uniform       a group waits, issues, and computes one after the other.  Where a program is small, several
                   share the multiprocessor, and one's start, end and waits lie under another's steps.
 
-Decides nothing: `schedule/heuristic.py` has both forms scheduled, and asks here.  docs/performance.md has
-what was predicted beside what was measured.
+Decides nothing: `schedule/heuristic.py` has both forms scheduled, and asks here.
+docs/log/2026-11-21-when-not-to-specialize.md has what was predicted beside what was measured.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import Target
 
 # Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
-# long as an item's way (docs/performance.md, "Dots of float32 and of 8-bit integers").
+# long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
 TURNED_DEPTH = 3
 
 
@@ -207,7 +207,8 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     context.tell_hints(specialized, channels, stores)
     lean = ""
     if shared and consumer.overlapping(context, who):
-        lean = "overlaps iterations"  # 3 to 5 % of attention (docs/performance.md)
+        # 3 to 5 % of attention (docs/log/2026-11-21-automatic-attention-first.md)
+        lean = "overlaps iterations"
     elif any(s.by_task for s in stores):
         lean = "hands its stores over"  # no barrier ends what ptxas moves between chunks
     tasks = plan_tasks(context, who, partition, lean)

@@ -18,11 +18,12 @@ from warploom.target import Target
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile, as a part of
 # theirs, and the cycles of a group's iteration from which on a turn is worth its barriers: the backward pass
 # in two walks is 1 % (144 to 253 cycles of arithmetic beside 176 to 272 of dots) and 2.4 % faster without
-# turns (126 to 253 beside 352 to 544; docs/performance.md, "Strangers' attention kernels").
+# turns (126 to 253 beside 352 to 544; docs/log/2026-11-21-corpus-attention.md).
 _SUBSTANTIAL = 0.6
 _WORTH_A_TURN = 600
 # Eighths of the special functions before the wait for the late dots, where nobody says: measured on
-# attention (docs/performance.md).  Three groups and more keep the tensor cores busy among themselves.
+# attention (docs/log/2026-11-21-automatic-attention-first.md).  Three groups and more keep the
+# tensor cores busy among themselves.
 _EIGHTHS = {1: 2, 2: 2}
 _RESERVE = 24  # registers a thread beside what is in flight
 

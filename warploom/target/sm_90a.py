@@ -98,13 +98,13 @@ CP_ASYNC = CopyEngine("cp.async", moves="pieces", completes="mbarrier", pieces=(
 #   tma      64 bytes a cycle and SM from L2 (NVIDIA A100 whitepaper; unchanged on H100), and the latency of a
 #            load that misses L1: about 600 cycles (measured on H100 by public microbenchmarks)
 #   sync     barrier instructions: about 20 cycles (same)
-# Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.json): the
+# Fitted on an H200 (2026-11-21, `python -m benchmarks.calibrate`, benchmarks/results/calibration.jsonl): the
 # floor and latency of wgmma, lanes, stores, arrivals and wake-ups.  TMA's rate and latency are what whole
 # kernels have, not the probes' of the idle chip: from the L2 an SM gets 36 bytes a cycle of lines that no
 # other wants, 84 of those that others load with it; a box is there 250 cycles after its bytes' time, in
 # kernels some 900 (what fits the GEMMs, uniform and specialized, and attention).  start, handover, turn and
 # store_bytes were fitted to 49 pairs of launches, uniform and specialized (`python -m benchmarks.choice`,
-# benchmarks/results/choice_fitted.json).
+# benchmarks/results/forms.jsonl).
 COST = CostTable(
     tensor_macs_16bit=2048,
     mma_least=18,

@@ -414,10 +414,10 @@ class Attention(Script):
 
 def configs(d: int, causal: bool, seq: int) -> list[dict[str, int | bool]]:
     """Options of Attention worth timing, the one that is most often the fastest first (an H200;
-    docs/performance.md).  At head size 128 a third consumer would leave too few registers for blocks of
-    128; at 64 three are best, but for short causal heads, where tiles of 192 rows waste too much above the
-    diagonal, and where heads are short a store of their own is worth its warps.  Of variants that differ in
-    scheduling alone, either may win by some percent."""
+    docs/log/2026-11-21-explicit-attention.md).  At head size 128 a third consumer would leave too few
+    registers for blocks of 128; at 64 three are best, but for short causal heads, where tiles of 192 rows
+    waste too much above the diagonal, and where heads are short a store of their own is worth its warps.  Of
+    variants that differ in scheduling alone, either may win by some percent."""
     short = causal and seq <= 1024
     store_role = d == 64 and seq <= 1024
     l2_bytes = (16 if short else 32) << 20

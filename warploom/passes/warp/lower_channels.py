@@ -204,7 +204,8 @@ def _part(shape: tuple[int, ...], axis: int | None, ctas: int) -> tuple[int, ...
 
 def _walks_rows(accesses: Accesses, fill: Op, t: Tile, inner: int) -> bool:
     """Does this program soon read what lies behind a box's row in memory?  Then the L2 may fetch 256 bytes
-    at once; else half of that would be another program's (measured: docs/performance.md, 7)."""
+    at once; else half of that would be another program's (measured:
+    docs/log/2026-11-21-dependent-launches.md)."""
     if t.shape[inner] * t.dtype.bytes >= 256:
         return True
     offset = fill.operands[len(fill.operands) - len(t.shape) + inner]
