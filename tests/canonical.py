@@ -17,7 +17,7 @@ from typing import Any
 
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Effect, Func, Level, Op, Region, Value
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
 from warploom.ir.printer import print_attrs, print_func
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import InFlight
@@ -25,7 +25,7 @@ from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, un
 from warploom.passes.tile.canonicalize.simplify import MIRRORED, Simplifier, keep_carried
 
 # Mean something of their own in each region: never moved to an outer one.
-_PINNED = (task.replica_id, hopper.no_acc, hopper.in_flight)
+_PINNED = (task.replica_id, mma.no_acc, mma.in_flight)
 
 
 def canonical_text(func: Func) -> str:
@@ -275,7 +275,7 @@ class _Canonical:
 
     def renamed(self, o: Op) -> Op:
         """Allocations are called by the order of their first use."""
-        if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
+        if o.kind not in (smem.shared_alloc, mbarrier.mbarrier_alloc):
             return o
         attrs = dict(o.attrs)
         for key in ("name", "alias"):

@@ -14,7 +14,7 @@ from warploom.codegen.resources import Resources
 from warploom.errors import Loc, source_line
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import arith, cluster, hopper, task, tile
+from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma
 from warploom.ir.types import Shared, Tile
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
@@ -218,7 +218,7 @@ def _filled(o: Op, channel: ChannelPlan) -> str:
 
 
 def _built_notes(o: Op) -> Iterator[str]:
-    if o.kind is hopper.wgmma:
+    if o.kind is mma.wgmma:
         a, b = (v.type for v in o.operands[:2])
         assert isinstance(b, Shared) and isinstance(a, (Shared, Tile))
         (m, k), n = a.shape, b.shape[1]
@@ -228,7 +228,7 @@ def _built_notes(o: Op) -> Iterator[str]:
         yield f"{count} × wgmma m64n{n}k{unit} a group and step, A from {source}"
     elif o.kind is tile.convert_layout:
         yield "elements change hands between threads (convert_layout)"
-    if o.kind in (hopper.wgmma_wait, hopper.shared_load, tile.load):
+    if o.kind in (mma.wgmma_wait, smem.shared_load, tile.load):
         for v in o.results:
             if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:
                 registers = getattr(v.type.layout, "registers", None)
@@ -294,9 +294,9 @@ _SIGNS = {
 def _extents(placed: Func) -> Iterator[tuple[Op, int]]:
     """Shared-memory declarations with the byte after their last one."""
     for o in walk(placed.body):
-        if o.kind is hopper.shared_alloc:
+        if o.kind is smem.shared_alloc:
             yield o, (o.attrs.get("offset") or 0) + _bytes(o)
-        elif o.kind is hopper.mbarrier_alloc:
+        elif o.kind is mbarrier.mbarrier_alloc:
             yield o, (o.attrs.get("offset") or 0) + 8 * o.attrs["n"]
 
 
@@ -321,7 +321,7 @@ def _slot_bytes(o: Op) -> int:
 def _buffers(placed: Func) -> Iterator[str]:
     use = _touching(placed)
     for o in walk(placed.body):
-        if o.kind is not hopper.shared_alloc:
+        if o.kind is not smem.shared_alloc:
             continue
         shape = "×".join(map(str, o.attrs["shape"]))
         by = use.get(o.result, {})
@@ -338,13 +338,13 @@ def _buffers(placed: Func) -> Iterator[str]:
 def _barriers(placed: Func) -> Iterator[str]:
     use = _touching(placed)
     for o in walk(placed.body):
-        if o.kind is not hopper.mbarrier_alloc:
+        if o.kind is not mbarrier.mbarrier_alloc:
             continue
         by = use.get(o.result, {})
         sizes = {  # one a phase, wherever it is told: a loop may be cut or peeled
             inner.attrs["bytes"]: None
             for inner in walk(placed.body)
-            if inner.kind is hopper.mbarrier_expect and inner.operands[0] is o.result
+            if inner.kind is mbarrier.mbarrier_expect and inner.operands[0] is o.result
         }
         sent = f" and {' or '.join(f'{n:,}' for n in sizes)} bytes" if sizes else ""
         arrivals = f"{o.attrs['count']} arrival{'s' if o.attrs['count'] > 1 else ''}"
@@ -355,20 +355,20 @@ def _barriers(placed: Func) -> Iterator[str]:
 
 
 _ROLES = {
-    hopper.tma_load: {1: "fill", 2: "signal"},
-    hopper.cp_async: {1: "fill"},
-    hopper.cp_async_arrive: {0: "signal"},
-    hopper.shared_store: {0: "fill"},
-    hopper.shared_put: {0: "fill"},
-    hopper.shared_get: {0: "read"},
-    hopper.shared_load: {0: "read"},
-    hopper.wgmma: {0: "read", 1: "read"},
-    hopper.tma_store: {1: "read"},
-    hopper.mbarrier_wait: {0: "wait"},
-    hopper.mbarrier_arrive: {0: "signal"},
-    hopper.mbarrier_expect: {0: "signal"},
+    tma.tma_load: {1: "fill", 2: "signal"},
+    smem.cp_async: {1: "fill"},
+    mbarrier.cp_async_arrive: {0: "signal"},
+    smem.shared_store: {0: "fill"},
+    smem.shared_put: {0: "fill"},
+    smem.shared_get: {0: "read"},
+    smem.shared_load: {0: "read"},
+    mma.wgmma: {0: "read", 1: "read"},
+    tma.tma_store: {1: "read"},
+    mbarrier.mbarrier_wait: {0: "wait"},
+    mbarrier.mbarrier_arrive: {0: "signal"},
+    mbarrier.mbarrier_expect: {0: "signal"},
 }
-_BY_ENGINE = {hopper.tma_load: " (TMA)", hopper.tma_store: " (TMA)", hopper.cp_async: " (cp.async)"}
+_BY_ENGINE = {tma.tma_load: " (TMA)", tma.tma_store: " (TMA)", smem.cp_async: " (cp.async)"}
 
 
 def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
@@ -391,7 +391,7 @@ def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
     return found
 
 
-_PARTS = frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, cluster.peer))
+_PARTS = frozenset((smem.shared_slot, smem.shared_slice, smem.shared_transpose, cluster.peer))
 
 
 def _regions(placed: Func) -> Iterator[tuple[str, Region]]:

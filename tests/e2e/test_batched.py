@@ -12,7 +12,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, UNIFORM_TWO, WS, WS_ONE
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import tma
 from warploom.runtime.args import fields_of
 from warploom.runtime.compiled import CompiledKernel
 from warploom.sim.machine import simulate
@@ -67,7 +67,7 @@ def test_batches_and_heads(groups: int, pad: int) -> None:
     args = operands(pad)
     kernel = compiled(args, num_consumer_groups=groups)
     assert kernel.resources.problems() == ()
-    maps = [o.result.type for o in walk(kernel.placed.body) if o.kind is hopper.tensor_map]
+    maps = [o.result.type for o in walk(kernel.placed.body) if o.kind is tma.tensor_map]
     assert [m.thin for m in maps] == [(0, 1)] * (1 if pad else 3)  # type: ignore[attr-defined]
     assert ("tma_load_4d" in kernel.cuda) == (not pad)
     expected = (args[0].astype(np.float32) @ args[1].astype(np.float32)).astype(np.float16)
@@ -212,7 +212,7 @@ def test_boxes_of_a_described_batch(knobs: dict[str, Any], turned: bool) -> None
     assert compiled.schedule.specialized == bool(knobs["num_consumer_groups"])
     assert {v for x in compiled.schedule.channels for v in x.via} == {"tma"}
     assert [s.via for s in compiled.schedule.stores] == ["tma"]
-    maps = [o.result.type for o in walk(compiled.placed.body) if o.kind is hopper.tensor_map]
+    maps = [o.result.type for o in walk(compiled.placed.body) if o.kind is tma.tensor_map]
     assert [t.thin for t in maps] == [(0,)] * 3  # type: ignore[attr-defined]
     assert "tma_load_3d" in compiled.cuda and "tma_store_3d" in compiled.cuda
     report = compiled.check()

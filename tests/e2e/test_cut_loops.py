@@ -14,7 +14,7 @@ from tests.e2e import road
 from warploom.analysis.mask_ranges import Bounds, UnknownError
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper
+from warploom.ir.ops import arith, control, mma
 from warploom.ir.parser import parse_func
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -80,7 +80,7 @@ def _loops(compiled: Any) -> list[Region]:
 
     body = compiled.lowered.at(Level.WARP).body
     found = (o for o in walk(body) if o.kind is control.for_)
-    return [o.regions[0] for o in found if any(x.kind is hopper.wgmma for x in o.regions[0].ops)]
+    return [o.regions[0] for o in found if any(x.kind is mma.wgmma for x in o.regions[0].ops)]
 
 
 COMPARED = """func @f(%n: i32, %p: ptr<i32>) level=TILE {{}} {{

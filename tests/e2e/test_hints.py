@@ -16,7 +16,7 @@ import warploom.language as tl
 from tests.e2e import road
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import tma
 from warploom.runtime.compiled import CompiledKernel
 from warploom.schedule.model import ChannelPlan, Reason
 
@@ -385,7 +385,7 @@ def test_a_cache_policy_reaches_the_copies(rows: int, knobs: dict[str, Any]) -> 
     args = [a, b, road.array((256, 128), BF16), 256, 128, 192]
     meta = {"BLOCK_M": rows, **knobs}
     compiled, _ = road.check_equal(cached, args, 256 // rows, meta, orders=("late",))
-    found = [o for o in walk(compiled.placed.body) if o.kind in (hopper.tma_load, hopper.tma_store)]
+    found = [o for o in walk(compiled.placed.body) if o.kind in (tma.tma_load, tma.tma_store)]
     policies = {(o.kind.name, o.attrs.get("cache_policy")) for o in found}
     loads = {("tma_load", "evict_first"), ("tma_load", "evict_last")}
     assert policies == {*loads, ("tma_store", "evict_first")}

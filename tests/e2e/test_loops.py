@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import loops, road
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = [
@@ -158,7 +158,7 @@ def test_loops_that_follow_share_slots(depth: int, steps: int, cut: int) -> None
         return
     (ring,) = compiled.schedule.channels
     assert [len(site) for site in ring.sites] == [2, 2] and ring.depth == depth
-    assert len([o for o in compiled.placed.body.ops if o.kind is hopper.mbarrier_alloc]) == 2
+    assert len([o for o in compiled.placed.body.ops if o.kind is mbarrier.mbarrier_alloc]) == 2
     report = compiled.check()
     assert report.ok, str(report)
 

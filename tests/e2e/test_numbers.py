@@ -15,7 +15,7 @@ from tests.e2e import road
 from tests.eject.owned import owned, same_program
 from warploom.errors import CompileError
 from warploom.ir.core import Level, walk
-from warploom.ir.ops import hopper, task, tile
+from warploom.ir.ops import mma, smem, task, tile, tma
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -130,17 +130,15 @@ def test_the_number_is_asked_for_first_and_needed_last(how: str) -> None:
         o for o in compiled.lowered.at(Level.WARP).body.ops if o.kind is task.tasks
     ).regions
     order = [
-        o.kind
-        for o in walk(producer)
-        if o.kind in (tile.atomic, hopper.tma_load, hopper.shared_put)
+        o.kind for o in walk(producer) if o.kind in (tile.atomic, tma.tma_load, smem.shared_put)
     ]
-    assert order == [tile.atomic, hopper.tma_load, hopper.tma_load, hopper.shared_put]
+    assert order == [tile.atomic, tma.tma_load, tma.tma_load, smem.shared_put]
     order = [
         o.kind
         for o in walk(consumer)
-        if o.kind in (hopper.wgmma, hopper.shared_get, hopper.tma_store, tile.store_box)
+        if o.kind in (mma.wgmma, smem.shared_get, tma.tma_store, tile.store_box)
     ]
-    assert order[:2] == [hopper.wgmma, hopper.shared_get] and len(order) == 3
+    assert order[:2] == [mma.wgmma, smem.shared_get] and len(order) == 3
 
 
 @pytest.mark.parametrize("counter", [np.int64, np.uint32])
@@ -329,9 +327,9 @@ def test_accesses_of_one_memory_keep_their_order() -> None:
     compiled, expected = road.check_equal(noted, args, 1, TWO, ORDERS, levels=True)
     assert list(expected[3]) == [3, 2]
     tasks = next(o for o in compiled.lowered.at(Level.WARP).body.ops if o.kind is task.tasks)
-    kinds_of = (tile.atomic, tile.store, hopper.tma_load)
+    kinds_of = (tile.atomic, tile.store, tma.tma_load)
     order = [o.kind for o in walk(tasks.regions[1]) if o.kind in kinds_of]
-    assert order == [hopper.tma_load, hopper.tma_load, tile.store, tile.atomic]
+    assert order == [tma.tma_load, tma.tma_load, tile.store, tile.atomic]
     assert not any(o.kind in (tile.atomic, tile.store) for o in walk(tasks.regions[0]))
 
 
@@ -368,8 +366,8 @@ def test_a_count_comes_behind_what_all_threads_stored() -> None:
     ops = [o for o in walk(compiled.lowered.at(Level.WARP).body) if o.kind.effect]
     (at,) = (i for i, o in enumerate(ops) if o.kind is tile.atomic)
     written, met, once = ops[at - 3 : at]
-    assert written.kind is hopper.tma_store_wait and not written.attrs["read"]
-    assert met.kind is hopper.group_sync and once.kind is task.elect
+    assert written.kind is tma.tma_store_wait and not written.attrs["read"]
+    assert met.kind is smem.group_sync and once.kind is task.elect
     compiled.simulate(a, b, c, count, flag, k, grid=(parts,))
     for i in range(parts):
         mine = slice(i * k, (i + 1) * k)

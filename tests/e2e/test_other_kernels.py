@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import kernels, road
 from tests.e2e.gemms import KNOBS
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import smem
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -111,7 +111,7 @@ def test_rows_that_an_index_names(name: str, pad: int, k: int, pieces: int) -> N
     np.testing.assert_array_equal(found[3], a.astype(np.float64)[rows] @ b.astype(np.float64))
     assert compiled.schedule.specialized == (name != "uniform")
     assert compiled.schedule.channels[0].via[0] == ("cp_async" if pieces else "registers")
-    copies = [o for o in walk(compiled.lowered.placed.body) if o.kind is hopper.cp_async]
+    copies = [o for o in walk(compiled.lowered.placed.body) if o.kind is smem.cp_async]
     assert {o.attrs["bytes"] for o in copies} == ({pieces} if pieces else set())
     assert compiled.resources.problems() == ()
 

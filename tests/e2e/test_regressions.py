@@ -14,7 +14,7 @@ import warploom.language as tl
 from tests.e2e import road
 from tests.e2e.gemms import UNIFORM, WS, WS_ONE
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import mma, smem, tile, tma
 
 BF16 = ml_dtypes.bfloat16
 
@@ -68,7 +68,7 @@ def test_a_right_operand_computed_in_registers() -> None:
     meta = {"BM": 128, "BN": 64, "BK": 32, "DOUBLE": True}
     args = [*arguments(128, 64, 130), 1]
     compiled, _ = road.check_equal(product, args, 1, {**meta, **WS}, levels=True)
-    waits = [o.attrs["pending"] for o in walk(compiled.placed.body) if o.kind is hopper.wgmma_wait]
+    waits = [o.attrs["pending"] for o in walk(compiled.placed.body) if o.kind is mma.wgmma_wait]
     assert waits == [0]
     assert compiled.check().ok
 
@@ -190,11 +190,11 @@ def test_a_flag_comes_behind_all_stores(knobs: dict[str, Any], reads: bool) -> N
     assert report.ok, str(report)
     ops = list(walk(compiled.lowered.placed.body))
     (flag,) = (i for i, o in enumerate(ops) if o.kind is tile.atomic)
-    barrier = max(i for i, o in enumerate(ops[:flag]) if o.kind is hopper.group_sync)
-    stores = [i for i, o in enumerate(ops) if o.kind is hopper.tma_store]
+    barrier = max(i for i, o in enumerate(ops[:flag]) if o.kind is smem.group_sync)
+    stores = [i for i, o in enumerate(ops) if o.kind is tma.tma_store]
     assert bool(stores) != reads
     if stores:
-        waits = [i for i, o in enumerate(ops) if o.kind is hopper.tma_store_wait]
+        waits = [i for i, o in enumerate(ops) if o.kind is tma.tma_store_wait]
         assert any(max(stores) < i < barrier and not ops[i].attrs["read"] for i in waits)
         assert ops[barrier].attrs["scope"] == "task"
 

@@ -13,17 +13,17 @@ import warploom.language as tl
 from tests.e2e import gemms, road
 from tests.e2e.gemms import UNIFORM_TWO, Gemm
 from warploom.ir.core import walk
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import control, smem, task, tma
 from warploom.runtime.compiled import CompiledKernel
 
-PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}
+PLACE = {smem.cp_async: 1, smem.shared_store: 0}
 
 
 def copied_by(compiled: CompiledKernel) -> Counter[str]:
     """Who makes the copies into slots: 'each' replica its part, or 'one' whatever it is."""
     (tasks,) = (o for o in compiled.placed.body.ops if o.kind is task.tasks)
     (region,) = tasks.regions
-    parts = {o.result for o in walk(region) if o.kind is hopper.shared_slice}
+    parts = {o.result for o in walk(region) if o.kind is smem.shared_slice}
     alone = {
         i
         for o in walk(region)
@@ -39,7 +39,7 @@ def copied_by(compiled: CompiledKernel) -> Counter[str]:
                 continue
             assert (place in parts) != (o in alone), "a whole slot is one replica's"
             found["one" if o in alone else "each"] += 1
-        elif o.kind is hopper.tma_load:
+        elif o.kind is tma.tma_load:
             assert o in alone
     return found
 

@@ -12,7 +12,7 @@ import warploom as wl
 from tests.e2e import road
 from tests.e2e.shared_operands import descriptors, gated_scores, three_products
 from warploom.ir.core import Level, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mma
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -41,7 +41,7 @@ def arguments(
 def widths(compiled: CompiledKernel) -> list[int]:
     """Columns of the wgmmas, in order."""
     ops = walk(compiled.lowered.at(Level.WARP).body)
-    return [o.operands[1].type.shape[1] for o in ops if o.kind is hopper.wgmma]  # type: ignore[attr-defined]
+    return [o.operands[1].type.shape[1] for o in ops if o.kind is mma.wgmma]  # type: ignore[attr-defined]
 
 
 def check(args: Any, meta: dict[str, Any], columns: list[int]) -> CompiledKernel:

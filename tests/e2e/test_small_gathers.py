@@ -12,7 +12,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import smem
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 STEPS = 4
@@ -57,7 +57,7 @@ def test_small_gathers(dtype: Any, k: int, n: int, lead: int, groups: int) -> No
     args = arguments(dtype, lead, n, k)
     compiled, _ = road.check_equal(gathered_rows, args, 1, meta, orders=["late"])
     assert compiled.check().ok
-    copied = {o.attrs["bytes"] for o in walk(compiled.placed.body) if o.kind is hopper.cp_async}
+    copied = {o.attrs["bytes"] for o in walk(compiled.placed.body) if o.kind is smem.cp_async}
     pieces = {128: 16, 132: min(16, 4 * np.dtype(dtype).itemsize)}
     if lead in pieces:
         assert pieces[lead] in copied

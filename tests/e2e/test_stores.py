@@ -16,7 +16,7 @@ from tests.e2e.gemms import Gemm
 from warploom.check import check
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import Func, Level, Op, Region
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier, smem
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -111,7 +111,7 @@ def test_the_barrier_of_all_groups_is_needed() -> None:
         return Region(r.params, tuple(o.with_(regions=tuple(map(region, o.regions))) for o in ops))
 
     def is_barrier(o: Op) -> bool:
-        return o.kind is hopper.group_sync and o.attrs["scope"] == "task"
+        return o.kind is smem.group_sync and o.attrs["scope"] == "task"
 
     broken: Func = placed.with_(body=region(placed.body))
     assert not check(broken, [(args, (1, 1))]).ok
@@ -197,7 +197,7 @@ def test_a_buffer_is_waited_for() -> None:
     free = next(o.result for o in placed.body.ops if o.attrs.get("name") == "out_free")
 
     def region(r: Region) -> Region:
-        ops = (o for o in r.ops if not (o.kind is hopper.mbarrier_wait and o.operands[0] is free))
+        ops = (o for o in r.ops if not (o.kind is mbarrier.mbarrier_wait and o.operands[0] is free))
         return Region(r.params, tuple(o.with_(regions=tuple(map(region, o.regions))) for o in ops))
 
     assert not check(placed.with_(body=region(placed.body)), [(args, (1,))]).ok

@@ -11,7 +11,7 @@ from corpus.case import Case
 from tests.e2e.strangers import judging
 from warploom.errors import CompileError
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import tma
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
@@ -105,7 +105,7 @@ def test_what_is_turned_is_loaded_first() -> None:
         *case.args, grid=case.grid, **case.meta, num_consumer_groups=1
     )
     placed = compiled.lowered.placed
-    loads = [o.operands[1].hint for o in walk(placed.body) if o.kind is hopper.tma_load]
+    loads = [o.operands[1].hint for o in walk(placed.body) if o.kind is tma.tma_load]
     assert [hint[0] for hint in loads] == ["b", "a"], loads
     (landed,) = (c for c in compiled.schedule.channels if c.name.endswith("_landed"))
     others = [c for c in compiled.schedule.channels if c is not landed]

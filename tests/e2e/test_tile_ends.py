@@ -12,7 +12,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
 from warploom.ir.core import Level, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import smem
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -62,7 +62,7 @@ def turned(meta: dict[str, Any], k: int = 200, m: int = 300, n: int = 272) -> Co
 def barriers(compiled: CompiledKernel) -> list[bool]:
     """Of the named barriers, in order: do groups only arrive at it?"""
     ops = walk(compiled.lowered.at(Level.WARP).body)
-    return [o.attrs["arrive"] for o in ops if o.kind is hopper.named_barrier]
+    return [o.attrs["arrive"] for o in ops if o.kind is smem.named_barrier]
 
 
 @pytest.mark.parametrize("k", [0, 64, 208])

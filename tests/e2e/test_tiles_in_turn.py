@@ -17,7 +17,7 @@ from tests.e2e.gemms import IN_TURN, Gemm
 from warploom.check import check
 from warploom.errors import CompileError, WarploomWarning
 from warploom.ir.core import Func, Level, Op, Region, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import smem
 from warploom.runtime.compiled import CompiledKernel
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -118,11 +118,11 @@ def test_the_turn_is_needed() -> None:
     args = case.args(*case.arrays(np.random.default_rng(0)))
     kernel = road.compile_for(case.jit, args, 1, {**case.meta, **IN_TURN})
     placed = kernel.lowered.at(Level.PLACED)
-    turns = [o for o in walk(placed.body) if o.kind is hopper.named_barrier]
+    turns = [o for o in walk(placed.body) if o.kind is smem.named_barrier]
     assert turns and check(placed, [(args, (1,))]).ok
 
     def is_turn(o: Op) -> bool:
-        return o.kind is hopper.named_barrier
+        return o.kind is smem.named_barrier
 
     assert not check(without(placed, is_turn), [(args, (1,))]).ok
 

@@ -7,7 +7,7 @@ import pytest
 from warploom import Script
 from warploom.errors import CompileError
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import task, tma
 from warploom.language import float32, int32
 
 
@@ -44,7 +44,7 @@ class Writes(Script):
 
 
 def waits(kernel):
-    return [o.attrs["read"] for o in walk(kernel.placed.body) if o.kind is hopper.tma_store_wait]
+    return [o.attrs["read"] for o in walk(kernel.placed.body) if o.kind is tma.tma_store_wait]
 
 
 @pytest.mark.usefixtures("without_nvrtc")

@@ -7,7 +7,7 @@ import pytest
 from warploom import Script
 from warploom.errors import WarploomError
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import tma
 from warploom.language import cdiv, float16, int32
 
 
@@ -43,7 +43,7 @@ def test_a_box_without_an_axis_in_the_middle(positions: int) -> None:
 
 def test_the_host_puts_thin_axes_outermost() -> None:
     compiled = HeadsFirst().compile(["*fp16:16", "*fp16:16", "i32", "i32", "i32"])
-    maps = [o.result.type for o in walk(compiled.placed.body) if o.kind is hopper.tensor_map]
+    maps = [o.result.type for o in walk(compiled.placed.body) if o.kind is tma.tensor_map]
     assert {m.thin for m in maps} == {(0, 2), (0, 1)}
     assert {m.thick for m in maps} == {(1, 64, 1, 64), (1, 1, 64, 64)}
     assert {m.box for m in compiled.plan.maps} == {(64, 64, 1, 1)}

@@ -28,7 +28,7 @@ from tests.fuzz.draw import draw
 from tests.fuzz.judge import judge
 from tests.fuzz.runner import Pool, Task
 from warploom.ir.core import Builder, Func, Op, Region
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile
 from warploom.ir.types import Scalar, Tile, dtype_of, i1, i32
 from warploom.language import linear
 from warploom.passes import pipeline
@@ -185,7 +185,7 @@ def _same_phase(ops: Ops) -> Ops:
     made = {v: o for o in ops for v in o.results}
     out = []
     for o in ops:
-        phase = made.get(o.operands[2]) if o.kind is hopper.mbarrier_wait else None
+        phase = made.get(o.operands[2]) if o.kind is mbarrier.mbarrier_wait else None
         if phase is not None and phase.kind is arith.xor:
             o = o.with_(operands=(*o.operands[:2], phase.operands[0]))
         out.append(o)
@@ -193,19 +193,19 @@ def _same_phase(ops: Ops) -> Ops:
 
 
 def _fewer_bytes(o: Op) -> Op:
-    return attrs(o, bytes=o.attrs["bytes"] // 2) if o.kind is hopper.mbarrier_expect else o
+    return attrs(o, bytes=o.attrs["bytes"] // 2) if o.kind is mbarrier.mbarrier_expect else o
 
 
 def _no_fence(o: Op) -> Op | None:
-    return None if o.kind is hopper.fence_async else o
+    return None if o.kind is smem.fence_async else o
 
 
 def _late_wait(o: Op) -> Op:
-    return attrs(o, pending=o.attrs["pending"] + 1) if o.kind is hopper.wgmma_wait else o
+    return attrs(o, pending=o.attrs["pending"] + 1) if o.kind is mma.wgmma_wait else o
 
 
 def _short_count(o: Op) -> Op:
-    many = o.kind is hopper.mbarrier_alloc and o.attrs["count"] > 1
+    many = o.kind is mbarrier.mbarrier_alloc and o.attrs["count"] > 1
     return attrs(o, count=o.attrs["count"] - 1) if many else o
 
 
@@ -231,7 +231,7 @@ def _load_again(o: Op) -> Op:
 
 
 def _no_wait(o: Op) -> Op | None:
-    return None if o.kind is hopper.mbarrier_wait else o
+    return None if o.kind is mbarrier.mbarrier_wait else o
 
 
 def _remade(func_ops: dict[str, int]) -> Edit:
@@ -249,7 +249,7 @@ def _remade(func_ops: dict[str, int]) -> Edit:
 
 def _overlapping(ops: Ops) -> Ops:
     """The second allocation lies where the first does."""
-    allocs = [o for o in ops if o.kind is hopper.shared_alloc and o.attrs.get("alias") is None]
+    allocs = [o for o in ops if o.kind is smem.shared_alloc and o.attrs.get("alias") is None]
     if len(allocs) < 2:
         return ops
     first, second = allocs[:2]

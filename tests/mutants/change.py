@@ -14,32 +14,32 @@ from warploom.errors import Loc
 from warploom.ir.analysis import effects
 from warploom.ir.build import const
 from warploom.ir.core import Builder, Effect, Func, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, cluster, hopper, task
+from warploom.ir.ops import arith, cluster, mbarrier, mma, regs, smem, task, tma
 
 PROTOCOL: frozenset[OpKind] = frozenset(
     (
-        hopper.mbarrier_wait,
-        hopper.mbarrier_arrive,
-        hopper.mbarrier_expect,
-        hopper.fence_async,
-        hopper.group_sync,
-        hopper.named_barrier,
-        hopper.setmaxnreg,
-        hopper.wgmma_fence,
-        hopper.wgmma_commit,
-        hopper.wgmma_wait,
-        hopper.tma_store_commit,
-        hopper.tma_store_wait,
-        hopper.cp_async_arrive,
+        mbarrier.mbarrier_wait,
+        mbarrier.mbarrier_arrive,
+        mbarrier.mbarrier_expect,
+        smem.fence_async,
+        smem.group_sync,
+        smem.named_barrier,
+        regs.setmaxnreg,
+        mma.wgmma_fence,
+        mma.wgmma_commit,
+        mma.wgmma_wait,
+        tma.tma_store_commit,
+        tma.tma_store_wait,
+        mbarrier.cp_async_arrive,
         cluster.cluster_arrive,
         cluster.cluster_wait,
     )
 )
 NUMBERS: dict[OpKind, dict[str, int]] = {  # attribute -> the least that is legal
-    hopper.mbarrier_alloc: {"count": 1},
-    hopper.mbarrier_expect: {"bytes": 0},
-    hopper.wgmma_wait: {"pending": 0},
-    hopper.tma_store_wait: {"pending": 0},
+    mbarrier.mbarrier_alloc: {"count": 1},
+    mbarrier.mbarrier_expect: {"bytes": 0},
+    mma.wgmma_wait: {"pending": 0},
+    tma.tma_store_wait: {"pending": 0},
     task.ring_next: {"depth": 1},
 }
 
@@ -107,7 +107,7 @@ def _in_region(func: Func, region: Region) -> Iterator[Mutant]:
             if past is not None:
                 moved = [*before, *after[: past + 1], o, *after[past + 1 :]]
                 yield made("swap", moved, f"swap with the {after[past].kind.name} after it:")
-        if o.kind is hopper.mbarrier_wait:
+        if o.kind is mbarrier.mbarrier_wait:
             yield made("flip", [*before, *_flipped(o), *after], "flip the phase of")
         for name, least in NUMBERS.get(o.kind, {}).items():
             for n in (o.attrs[name] - 1, o.attrs[name] + 1):

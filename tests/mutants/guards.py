@@ -29,12 +29,12 @@ from tests.mutants.conditions import (
 from warploom.check.dependence import EVENTS
 from warploom.ir.analysis import definitions, loops
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, task, tma
 from warploom.ir.rewrite import substitute
 from warploom.ir.types import Pointer, Scalar, dtype_of, i32
 
 GUARD = "guard"  # id of the ops that compute conditions
-CONDITIONAL = PROTOCOL | {hopper.tma_load, task.ring_next}
+CONDITIONAL = PROTOCOL | {tma.tma_load, task.ring_next}
 Edit = Callable[[Condition], Func]
 Replacement = Callable[[Builder, Value, Op], None]  # of an op, by what depends on a condition
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, mbarrier, mma, smem, task, tile, tma
 from warploom.ir.types import shape_of
 
-_SILENT = frozenset((control.yield_, task.replica_id, task.ring_next, hopper.in_flight))
+_SILENT = frozenset((control.yield_, task.replica_id, task.ring_next, mma.in_flight))
 _SHOWN = frozenset((arith.exp2, tile.reduce))
 
 
@@ -32,9 +32,9 @@ class Protocol:
         """Shared memory and barriers -> what they hold."""
         ops = list(walk(self.func.body))
         names: dict[Value, str] = {}
-        barriers = [o.result for o in ops if o.kind is hopper.mbarrier_alloc]
+        barriers = [o.result for o in ops if o.kind is mbarrier.mbarrier_alloc]
         for o in ops:
-            if o.kind is hopper.tma_load:
+            if o.kind is tma.tma_load:
                 view = self.made[self.made[o.operands[0]].operands[0]]
                 name = view.operands[0].hint.removesuffix("_ptr")
                 full = o.operands[2]
@@ -44,14 +44,14 @@ class Protocol:
                     full: f"full {name}",
                     empty: f"empty {name}",
                 }
-            if o.kind is hopper.tma_store:
+            if o.kind is tma.tma_store:
                 view = self.made[self.made[o.operands[0]].operands[0]]
                 names[self.memory(o.operands[1])] = view.operands[0].hint.removesuffix("_ptr")
         return names
 
     def memory(self, v: Value) -> Value:
         """The allocation that a slot is part of."""
-        while self.made[v].kind is not hopper.shared_alloc:
+        while self.made[v].kind is not smem.shared_alloc:
             v = self.made[v].operands[0]
         return v
 
@@ -83,18 +83,18 @@ class Protocol:
 
     def line(self, o: Op) -> str:
         kind, attrs = o.kind, o.attrs
-        if kind is hopper.wgmma:
+        if kind is mma.wgmma:
             return " ".join(["dot", *(self.operand(v) for v in o.operands[:2])])
-        if kind is hopper.wgmma_wait:
+        if kind is mma.wgmma_wait:
             return f"pending {attrs['pending']}"
-        if kind is hopper.named_barrier:
+        if kind is smem.named_barrier:
             return "pass turn" if attrs["arrive"] else "take turn"
         if kind is tile.reduce:
             return f"{attrs['fn']} of {'x'.join(map(str, shape_of(o.operands[0].type)))}"
         if kind in _SHOWN:
             return f"{kind.name} {'x'.join(map(str, shape_of(o.result.type)))}"
         name = kind.name.removeprefix("mbarrier_").removeprefix("tma_").removeprefix("wgmma_")
-        memory = {hopper.tma_load: 1, hopper.tma_store: 1, hopper.shared_store: 0}.get(kind)
+        memory = {tma.tma_load: 1, tma.tma_store: 1, smem.shared_store: 0}.get(kind)
         if memory is not None:
             return f"{name} {self.operand(o.operands[memory])}"
         if name in ("wait", "arrive", "expect"):
@@ -119,14 +119,16 @@ def machinery(func: Func) -> dict[str, list[Any]]:
         "tasks": [tasks.attrs[k] for k in ("names", "warps", "replicas", "registers")],
         "slots": sorted(
             (prod(t.lead), t.slot_bytes, t.swizzle, sorted(t.shape))
-            for o in all_of(func, hopper.shared_alloc)
+            for o in all_of(func, smem.shared_alloc)
             if (t := o.result.type)
         ),
-        "barriers": [(o.attrs["n"], o.attrs["count"]) for o in all_of(func, hopper.mbarrier_alloc)],
-        "boxes": [sorted(o.attrs["box"]) for o in all_of(func, hopper.tensor_map)],
-        "bytes": [o.attrs["bytes"] for o in all_of(func, hopper.mbarrier_expect)],
+        "barriers": [
+            (o.attrs["n"], o.attrs["count"]) for o in all_of(func, mbarrier.mbarrier_alloc)
+        ],
+        "boxes": [sorted(o.attrs["box"]) for o in all_of(func, tma.tensor_map)],
+        "bytes": [o.attrs["bytes"] for o in all_of(func, mbarrier.mbarrier_expect)],
         "dots": [
             (o.operands[0].type.shape, o.operands[1].type.shape)  # type: ignore[attr-defined]
-            for o in all_of(func, hopper.wgmma)
+            for o in all_of(func, mma.wgmma)
         ],
     }

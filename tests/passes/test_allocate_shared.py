@@ -7,7 +7,7 @@ import pytest
 
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Level, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier, smem
 from warploom.ir.parser import parse_func
 from warploom.ir.types import Barriers, Shared
 from warploom.ir.verify import verify
@@ -38,7 +38,7 @@ def extents(func: Func) -> list[tuple[int, int]]:
     """(first byte, byte after) of every allocation."""
     found = []
     for o in walk(func.body):
-        if o.kind in (hopper.shared_alloc, hopper.mbarrier_alloc):
+        if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc):
             t = o.results[0].type
             if isinstance(t, Barriers):
                 size = 8 * t.n

@@ -10,7 +10,7 @@ from tests.passes import kernels, road
 from tests.unit.layouts import covers
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, walk
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, mbarrier, tile, tma
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.types import InFlight, Tile
@@ -548,7 +548,7 @@ def test_a_row_statistic_from_elsewhere_is_converted_while_it_is_small() -> None
 
 def test_ops_without_tiles_stay_themselves() -> None:
     func = parse_func(GOLDEN.read_text())
-    before = {o for o in walk(func.body) if o.kind in (hopper.tma_load, hopper.mbarrier_wait)}
+    before = {o for o in walk(func.body) if o.kind in (tma.tma_load, mbarrier.mbarrier_wait)}
     after = set(walk(assign_layouts(func, None, SM_90A).body))
     assert before <= after
     loops = [o for o in walk(func.body) if o.kind is control.for_]

@@ -12,7 +12,7 @@ from tests.passes import kernels, road
 from tests.passes.kernels import View
 from warploom.errors import CompileError
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import smem, tile, tma
 from warploom.schedule.heuristic import choose
 from warploom.schedule.model import Knobs, Schedule
 from warploom.target import SM_90A
@@ -261,7 +261,7 @@ def test_without_dots_one_task(warps: int) -> None:
     assert "no dot" in because(schedule, "uniform")
     # x is read and written: what other threads stored must be seen
     kinds = [o.kind for o in walk(steps[-1][1].body)]
-    assert hopper.group_sync in kinds
+    assert smem.group_sync in kinds
 
 
 def test_a_request_that_cannot_be_met_warns_or_raises() -> None:
@@ -398,7 +398,7 @@ def test_overlapping_arguments_keep_the_order(groups: int) -> None:
     schedule, steps = road.lower(func, knobs)
     assert not schedule.channels
     kinds = [o.kind for o in walk(steps[-1][1].body)]
-    assert hopper.group_sync in kinds and hopper.tma_load not in kinds
+    assert smem.group_sync in kinds and tma.tma_load not in kinds
     road.check_equal(func, args, 1, knobs)
 
 

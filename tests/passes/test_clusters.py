@@ -14,7 +14,7 @@ from tests.passes.test_other_kernels import matrices
 from warploom.check import check
 from warploom.errors import CompileError
 from warploom.ir.core import walk
-from warploom.ir.ops import cluster, hopper
+from warploom.ir.ops import cluster, tma
 from warploom.schedule.clusters import choose_cluster, part_axis
 from warploom.schedule.model import Knobs
 from warploom.target import SM_90A
@@ -37,7 +37,7 @@ def test_rows_are_divided_and_b_is_multicast(ctas: int, groups: int, k: int) -> 
     schedule, steps = road.check_equal(func, args, 1, knobs(ctas, groups), orders=("late", "early"))
     (ring,) = schedule.channels
     assert ring.multicast[0] is None and ring.multicast[1] is not None
-    loads = [o for o in walk(steps[-1][1].body) if o.kind is hopper.tma_load]
+    loads = [o for o in walk(steps[-1][1].body) if o.kind is tma.tma_load]
     assert [bool(o.attrs.get("multicast")) for o in loads] == [False, True]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.passes import kernels, road
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier, mma
 from warploom.schedule.model import ChannelPlan, Knobs, Schedule, TaskPlan
 
 BF16 = ml_dtypes.bfloat16
@@ -93,7 +93,7 @@ def test_a_load_that_two_tasks_use(k: int) -> None:
     counts = [
         o.attrs["count"]
         for o in walk(steps[-1][1].body)
-        if o.kind is hopper.mbarrier_alloc and o.attrs["name"].startswith("empty")
+        if o.kind is mbarrier.mbarrier_alloc and o.attrs["name"].startswith("empty")
     ]
     assert counts == [8]  # two tasks of four warps release each slot
 
@@ -131,7 +131,7 @@ def test_gathered_rows_and_atomics(knobs: Knobs) -> None:
 
 
 def waits(steps: list[tuple[str, Any]]) -> list[int]:
-    return [o.attrs["pending"] for o in walk(steps[-1][1].body) if o.kind is hopper.wgmma_wait]
+    return [o.attrs["pending"] for o in walk(steps[-1][1].body) if o.kind is mma.wgmma_wait]
 
 
 def apart(schedule: Schedule) -> Schedule:
@@ -176,5 +176,5 @@ def test_fp8_partial_sums() -> None:
     left, right = road.integers(rng, (128, 512), fp8), road.integers(rng, (64, 512), fp8)
     args = [left, right, np.full((128, 64), 7, np.float32), 128, 64, 500, 512, 512, 64]
     _, steps = road.check_equal(road.tile(text), args, 1, KNOBS[0])
-    shapes = [o.operands[0].type for o in walk(steps[-1][1].body) if o.kind is hopper.wgmma]
+    shapes = [o.operands[0].type for o in walk(steps[-1][1].body) if o.kind is mma.wgmma]
     assert [t.shape for t in shapes] == [(64, 128), (64, 128)]  # type: ignore[attr-defined]

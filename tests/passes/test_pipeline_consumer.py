@@ -11,7 +11,7 @@ import pytest
 
 from tests.passes import kernels, road
 from warploom.ir.core import Op, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.schedule.model import Knobs, OverlapPlan, Schedule
 
 BF16 = ml_dtypes.bfloat16
@@ -63,7 +63,7 @@ def main_loop(steps: list[tuple[str, Any]]) -> Op:
     loops = [
         o
         for o in walk(steps[-1][1].body)
-        if o.kind is control.for_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+        if o.kind is control.for_ and any(x.kind is mma.wgmma for x in o.regions[0].ops)
     ]
     (loop,) = loops
     return loop
@@ -73,11 +73,11 @@ def protocol(loop: Op) -> list[str]:
     """What the loop does beside arithmetic, in order."""
     names = []
     for o in loop.regions[0].ops:
-        if o.kind in (hopper.wgmma, hopper.hold, hopper.mbarrier_wait, hopper.mbarrier_arrive):
+        if o.kind in (mma.wgmma, regs.hold, mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive):
             names.append(o.kind.name.removeprefix("mbarrier_"))
-        elif o.kind is hopper.wgmma_wait:
+        elif o.kind is mma.wgmma_wait:
             names.append(f"pending {o.attrs['pending']}")
-        elif o.kind is hopper.named_barrier:
+        elif o.kind is smem.named_barrier:
             names.append("pass turn" if o.attrs["arrive"] else "take turn")
     return names
 
@@ -102,7 +102,7 @@ def test_groups_take_turns() -> None:
 
 def loads(ops: tuple[Op, ...]) -> list[str]:
     """The rings that ops fill, in order."""
-    return [o.operands[1].hint.removesuffix("t_slot") for o in ops if o.kind is hopper.tma_load]
+    return [o.operands[1].hint.removesuffix("t_slot") for o in ops if o.kind is tma.tma_load]
 
 
 def test_loads_come_in_the_order_in_which_they_are_waited_for() -> None:
@@ -112,14 +112,14 @@ def test_loads_come_in_the_order_in_which_they_are_waited_for() -> None:
     arms = [
         o.regions[0]
         for o in walk(tasks.regions[1])
-        if o.kind is control.if_ and any(x.kind is hopper.tma_load for x in o.regions[0].ops)
+        if o.kind is control.if_ and any(x.kind is tma.tma_load for x in o.regions[0].ops)
     ]
     ((first, loop, last),) = [
-        [x for x in r.ops if x.kind in (hopper.tma_load, control.for_)] for r in arms
+        [x for x in r.ops if x.kind in (tma.tma_load, control.for_)] for r in arms
     ]
     assert loads((first,)) == ["k"] and loads((last,)) == ["v"]
     assert loads(loop.regions[0].ops) == ["k", "v"]
-    *_, late = [o for o in loop.regions[0].ops if o.kind is hopper.tma_load]
+    *_, late = [o for o in loop.regions[0].ops if o.kind is tma.tma_load]
     assert late.operands[4] is not loop.regions[0].params[0]  # the row of the iteration before
 
 
@@ -129,12 +129,12 @@ def test_what_need_not_wait_runs_under_the_last_dots() -> None:
     (arm,) = [
         o.regions[0].ops
         for o in walk(steps[-1][1].body)
-        if o.kind is control.if_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+        if o.kind is control.if_ and any(x.kind is mma.wgmma for x in o.regions[0].ops)
     ]
     behind = arm[max(i for i, o in enumerate(arm) if o.kind is control.for_) :]
     kinds = [o.kind for o in behind]
-    release, dot, wait = map(kinds.index, (hopper.mbarrier_arrive, hopper.wgmma, hopper.wgmma_wait))
-    assert release < dot < kinds.index(tile.reduce) < kinds.index(hopper.hold) < wait
+    release, dot, wait = map(kinds.index, (mbarrier.mbarrier_arrive, mma.wgmma, mma.wgmma_wait))
+    assert release < dot < kinds.index(tile.reduce) < kinds.index(regs.hold) < wait
     assert behind[release].operands[0].hint == "empty_qt"
 
 
@@ -152,7 +152,7 @@ def test_the_wait_stands_amid_the_powers() -> None:
     made = {v: o for o in loop.regions[0].ops for v in o.results}
     slices = [made[v].attrs["offset"][1] for v in sums if made.get(v, loop).kind is tile.slice_tile]
     assert slices == [0, 8, 16, 0, 8, 16, 24, 32]  # of the first part, then of the second
-    early = kinds[: kinds.index(hopper.hold)]
+    early = kinds[: kinds.index(regs.hold)]
     assert early.count(arith.add) == 3 and kinds.count(tile.reduce) == 0
 
 
@@ -248,7 +248,7 @@ def test_a_branch_that_turns_once_cuts_the_loop() -> None:
         loops = [
             o
             for o in walk(steps[-1][1].body)
-            if o.kind is control.for_ and any(x.kind is hopper.wgmma for x in o.regions[0].ops)
+            if o.kind is control.for_ and any(x.kind is mma.wgmma for x in o.regions[0].ops)
         ]
         assert len(loops) == 2
         assert not any(x.kind is control.if_ for o in loops for x in walk(o.regions[0]))

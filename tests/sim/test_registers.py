@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from warploom.ir.core import Func, Op
-from warploom.ir.ops import hopper
+from warploom.ir.ops import regs
 from warploom.ir.parser import parse_func
 from warploom.sim.cuts import Exchange, find_stuck
 from warploom.sim.machine import simulate
@@ -87,7 +87,7 @@ def test_what_ptx_leaves_undefined() -> None:
 # ---- orders of exchanges
 
 
-OP = Op(hopper.setmaxnreg, (), {"registers": 24}, (), ())
+OP = Op(regs.setmaxnreg, (), {"registers": 24}, (), ())
 
 
 def some(rng: random.Random) -> list[list[Exchange]]:

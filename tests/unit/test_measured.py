@@ -15,7 +15,7 @@ from warploom.cli.demo import TILE, VARIANTS, _arguments
 from warploom.codegen.emit import emit
 from warploom.errors import LaunchError
 from warploom.ir.core import walk
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import smem, task
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.verify import verify
 from warploom.kernels.explicit.attention import Attention
@@ -70,7 +70,7 @@ class Clock:
             clock = (round(a.time) + start) & 0xFFFFFFFF
             self.seen.setdefault(a.label, []).append((what, clock))
 
-        monkeypatch.setitem(STEPS, hopper.stamp, record)
+        monkeypatch.setitem(STEPS, smem.stamp, record)
 
     def records(self, func: Any) -> list[list[Records]]:
         rows, ctas = task.agents(func), math.prod(cluster_of(func))
@@ -190,7 +190,7 @@ def test_stamps_cost_no_spill_and_no_shared_memory(variant: str) -> None:
     built = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
     assert built.problems() == ()
     assert emitted.shared_bytes == kernel.plan.shared_bytes
-    assert len(sites) == sum(o.kind is hopper.stamp for o in walk(func.body))
+    assert len(sites) == sum(o.kind is smem.stamp for o in walk(func.body))
 
 
 def test_the_stamped_program_is_the_same_program() -> None:
@@ -200,7 +200,7 @@ def test_the_stamped_program_is_the_same_program() -> None:
 
     placed = compiled("specialized").placed
     func, _ = instrument(placed)
-    bare = rewrite(func, lambda o, b: () if o.kind is hopper.stamp else None)
+    bare = rewrite(func, lambda o, b: () if o.kind is smem.stamp else None)
     kept = {k: v for k, v in bare.attrs.items() if k != "facts"}
     body = bare.body.__class__(placed.params, bare.body.ops)
     facts = placed.attrs["facts"]

@@ -8,7 +8,7 @@ from tests.unit.random_ir import functions
 from warploom.ir import analysis
 from warploom.ir.build import const, elect, for_, if_
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Value, walk
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, tile, tma
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.rewrite import clone_region, inline, rewrite, substitute
@@ -168,5 +168,5 @@ def test_builders() -> None:
     assert total.type == Scalar(i32) and b.ops[0].attrs["value"] is True
     assert "do (%k: i32, %acc_1: i32)" in print_func(func)
     b = Builder()
-    elect(b, lambda i: hopper.tma_store_commit(i))
+    elect(b, lambda i: tma.tma_store_commit(i))
     assert [o.kind.name for o in b.ops[0].regions[0].ops] == ["tma_store_commit", "yield"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import KINDS, Fact, Func, Op, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, task, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar, TensorMap
 from warploom.sim.agent import NeedsData
@@ -393,7 +393,7 @@ class Steering:
                 found.add(1 << min(self._constants.get(o.operands[1], 0), 10))
             elif o.kind is control.for_:
                 found.add(self._constants.get(o.operands[2], 1))
-            elif o.kind is hopper.tensor_map and isinstance(o.result.type, TensorMap):
+            elif o.kind is tma.tensor_map and isinstance(o.result.type, TensorMap):
                 found.update(o.result.type.box)
         return sorted((n for n in found if 1 <= n <= 1024), reverse=True)
 

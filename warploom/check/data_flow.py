@@ -8,12 +8,12 @@ from warploom.check.disjoint import meet
 from warploom.check.global_accesses import Access, Collected
 from warploom.ir.analysis import sources
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import cluster, control, hopper, task, tile
+from warploom.ir.ops import cluster, control, smem, task, tile, tma
 
 _EXECUTORS = frozenset(
     {tile.program_id, task.replica_id, cluster.cta_id, cluster.cta_rank, tile.atomic}
 )
-_FILLED = {hopper.shared_store: 0, hopper.shared_put: 0, hopper.tma_load: 1, hopper.cp_async: 1}
+_FILLED = {smem.shared_store: 0, smem.shared_put: 0, tma.tma_load: 1, smem.cp_async: 1}
 
 
 def depends_on_executor(found: Collected, a: Access) -> bool:
@@ -61,7 +61,7 @@ def _walk(found: Collected, stored: Value) -> Iterator[Op]:
         if maker is None:
             continue
         yield maker
-        if maker.kind is hopper.shared_alloc:
+        if maker.kind is smem.shared_alloc:
             for filler in filled.get(str(maker.attrs["name"]), ()):
                 yield filler
                 work.extend(filler.operands)

@@ -18,7 +18,7 @@ from warploom.check.alike import alike
 from warploom.errors import Loc
 from warploom.ir.analysis import closure, definitions, parents, passed_on
 from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile, View, dtype_of, i1
 from warploom.sim.outline import asked_without_data
 
@@ -38,16 +38,16 @@ class Source(enum.Flag):
 
 _PLACES = frozenset(
     (
-        hopper.tensor_map,
-        hopper.shared_alloc,
-        hopper.mbarrier_alloc,
-        hopper.shared_slot,
-        hopper.shared_slice,
-        hopper.shared_transpose,
-        hopper.in_flight,
-        hopper.no_acc,
-        hopper.hold,
-        hopper.stamp,
+        tma.tensor_map,
+        smem.shared_alloc,
+        mbarrier.mbarrier_alloc,
+        smem.shared_slot,
+        smem.shared_slice,
+        smem.shared_transpose,
+        mma.in_flight,
+        mma.no_acc,
+        regs.hold,
+        smem.stamp,
         cluster.peer,
         cluster.cta_rank,
         cluster.cta_id,
@@ -56,7 +56,7 @@ _PLACES = frozenset(
 EVENTS: frozenset[OpKind] = (
     frozenset(
         kind
-        for module in (hopper, cluster)
+        for module in (smem, mbarrier, tma, mma, regs, cluster)
         for kind in vars(module).values()
         if isinstance(kind, OpKind) and KINDS.get(kind.name) is kind and kind not in _PLACES
     )
@@ -78,7 +78,7 @@ _REDUCING = (arith.idiv, arith.fast_div, arith.rem, arith.shr, arith.and_)
 
 def _asked(event: Op) -> tuple[Value, ...]:
     """The operands of an event that say what it does: barriers and slots, their numbers, phases, masks."""
-    values = event.operands[:1] if event.kind is hopper.shared_put else asked_without_data(event)
+    values = event.operands[:1] if event.kind is smem.shared_put else asked_without_data(event)
     return tuple(v for v in values if isinstance(v.type, (Scalar, Shared, Barriers)))
 
 
@@ -122,12 +122,12 @@ class Dependence:
         for o in walk(self.func.body):
             if o.kind in _BRANCHES:
                 found.update(passed_on(o))
-            elif o.kind is hopper.shared_get:
+            elif o.kind is smem.shared_get:
                 gets.append(o)
             else:
                 inner = tuple(v for r in o.regions for v in r.yielded)
                 found.update(dict.fromkeys(o.results, (*o.operands, *inner)))
-                if o.kind is hopper.shared_put:
+                if o.kind is smem.shared_put:
                     puts.setdefault(self._allocation(o.operands[0]), []).append(o.operands[1])
         for o in gets:
             found[o.result] = (o.operands[0], *puts.get(self._allocation(o.operands[0]), ()))
@@ -135,7 +135,7 @@ class Dependence:
 
     def _allocation(self, place: Value) -> str:
         o = self.made[place]
-        while o.kind is not hopper.shared_alloc:
+        while o.kind is not smem.shared_alloc:
             o = self.made[o.operands[0]]
         return str(o.attrs["name"])
 
@@ -281,7 +281,7 @@ class Dependence:
     @cached_property
     def written(self) -> frozenset[Value]:
         """The array parameters that the kernel writes."""
-        kinds = (tile.store, tile.atomic, tile.store_box, hopper.tma_store)
+        kinds = (tile.store, tile.atomic, tile.store_box, tma.tma_store)
         return frozenset(
             a for o in walk(self.func.body) if o.kind in kinds for a in self.arrays(o.operands[0])
         )

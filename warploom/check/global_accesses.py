@@ -12,13 +12,13 @@ from warploom.check.index_values import Values
 from warploom.check.terms import ONE, Atom, Terms
 from warploom.errors import Loc
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import control, smem, task, tile, tma
 from warploom.ir.poly import Poly
 from warploom.ir.types import Pointer, View, shape_of
 
-_BOXES = frozenset({tile.load_box, tile.store_box, hopper.tma_load, hopper.tma_store})
+_BOXES = frozenset({tile.load_box, tile.store_box, tma.tma_load, tma.tma_store})
 _BY_POINTERS = frozenset({tile.load, tile.store, tile.atomic})
-_WRITES = frozenset({tile.store, tile.store_box, tile.atomic, hopper.tma_store})
+_WRITES = frozenset({tile.store, tile.store_box, tile.atomic, tma.tma_store})
 
 
 PATIENCE = 8  # with a launch that is asked about
@@ -63,7 +63,7 @@ class Access:
     @property
     def is_async(self) -> bool:
         """Is it of the async proxy?  (cp.async is not: PTX ISA, "Async proxy".)"""
-        return self.op.kind in (hopper.tma_load, hopper.tma_store)
+        return self.op.kind in (tma.tma_load, tma.tma_store)
 
     @property
     def loc(self) -> Loc | None:
@@ -133,9 +133,9 @@ class _Collector:
 
     def _op(self, o: Op) -> None:
         v = self.values
-        if o.kind in _BOXES or (o.kind is hopper.cp_async and isinstance(o.operands[0].type, View)):
+        if o.kind in _BOXES or (o.kind is smem.cp_async and isinstance(o.operands[0].type, View)):
             self._box(o)
-        elif o.kind in _BY_POINTERS or o.kind is hopper.cp_async:
+        elif o.kind in _BY_POINTERS or o.kind is smem.cp_async:
             self._pointers(o)
         elif o.kind is control.if_:
             c = v.scalar(o.operands[0])
@@ -165,7 +165,7 @@ class _Collector:
     def _box(self, o: Op) -> None:
         v = self.values
         view = v.made.get(o.operands[0])
-        if view is not None and view.kind is hopper.tensor_map:
+        if view is not None and view.kind is tma.tensor_map:
             view = v.made.get(view.operands[0])
         thick, kept, value, offsets = box_of(o)
         if view is None or view.kind is not tile.make_view:
@@ -295,8 +295,8 @@ def _is_pointer(a: object) -> bool:
 def box_of(o: Op) -> tuple[tuple[int, ...], tuple[int, ...], Value | None, Sequence[Value]]:
     """Of a box: its size along the view's axes, which of them its tile has, the stored tile, the offsets."""
     kind: Any = o.operands[0].type
-    if o.kind in (hopper.tma_load, hopper.tma_store):
-        offsets = o.operands[4 if o.kind is hopper.tma_load else 2 :]
+    if o.kind in (tma.tma_load, tma.tma_store):
+        offsets = o.operands[4 if o.kind is tma.tma_load else 2 :]
         return kind.thick, kind.axes, None, offsets[: kind.rank]
     value = o.operands[1] if o.kind is tile.store_box else None
     if o.kind is tile.load_box:

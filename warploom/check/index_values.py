@@ -16,7 +16,7 @@ from typing import Any
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i1, shape_of
@@ -28,7 +28,7 @@ COMPARISONS = {
 _VARYING = frozenset({"trip", "free", "drawn", "one_of"})  # from iteration to iteration
 _LOGIC = frozenset((arith.and_, arith.or_, arith.not_))
 _PASS_ON = frozenset(
-    (arith.addptr, tile.make_view, hopper.tensor_map, tile.splat, tile.expand_dims, tile.broadcast,
+    (arith.addptr, tile.make_view, tma.tensor_map, tile.splat, tile.expand_dims, tile.broadcast,
      tile.transpose, tile.reshape, tile.slice_tile, tile.convert_layout)
 )  # fmt: skip
 
@@ -288,7 +288,7 @@ class Values:
         return v if v not in self.made and v not in self.owner else None
 
     def _find_written(self) -> set[Value | None]:
-        stores = (tile.store, tile.store_box, tile.atomic, hopper.tma_store)
+        stores = (tile.store, tile.store_box, tile.atomic, tma.tma_store)
         return {self.base_of(o.operands[0]) for o in self.func.body.all_ops if o.kind in stores}
 
     @cached_property
@@ -310,10 +310,10 @@ class Values:
     def _find_puts(self) -> dict[str, list[Value]]:
         found: dict[str, list[Value]] = {}
         for o in self.func.body.all_ops:
-            if o.kind in (hopper.shared_put, hopper.shared_store, hopper.tma_load, hopper.cp_async):
+            if o.kind in (smem.shared_put, smem.shared_store, tma.tma_load, smem.cp_async):
                 found.setdefault(
-                    self.allocation(o.operands[o.kind in (hopper.tma_load, hopper.cp_async)]), []
-                ).append(o.operands[1] if o.kind is hopper.shared_put else o.operands[0])
+                    self.allocation(o.operands[o.kind in (tma.tma_load, smem.cp_async)]), []
+                ).append(o.operands[1] if o.kind is smem.shared_put else o.operands[0])
         return found
 
     @cached_property
@@ -333,7 +333,7 @@ class Values:
         """Those that a branch makes, once at most, by the name of what they read."""
         found: dict[str, list[Op]] = {}
         for o in region.ops:
-            if o.kind is hopper.shared_get:
+            if o.kind is smem.shared_get:
                 found.setdefault(self.allocation(o.operands[0]), []).append(o)
             for inner in o.regions if o.kind is control.if_ else ():
                 for name, gets in self._gets(inner).items():
@@ -343,7 +343,7 @@ class Values:
     def allocation(self, v: Value) -> str:
         """The name of the shared memory that a place is part of; "" where another CTA's."""
         o = self.made.get(v)
-        while o is not None and o.kind is not hopper.shared_alloc:
+        while o is not None and o.kind is not smem.shared_alloc:
             if o.kind is cluster.peer or not o.operands:
                 return ""
             o = self.made.get(o.operands[0])
@@ -559,5 +559,5 @@ _RULES: dict[object, Callable[[Values, Op, Coords], Poly]] = {
     tile.load: Values._load,
     tile.load_box: Values._load_box,
     tile.atomic: Values._atomic,
-    hopper.shared_get: Values._shared_get,
+    smem.shared_get: Values._shared_get,
 }

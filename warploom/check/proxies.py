@@ -16,7 +16,7 @@ from warploom.check.global_accesses import Access, Collected
 from warploom.check.witness import find_witness
 from warploom.errors import Note
 from warploom.ir.core import Op, Region
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import control, smem, task, tma
 from warploom.ir.poly import Poly
 from warploom.sim.report import Race
 
@@ -74,7 +74,7 @@ def _is_visible(found: Collected, a: Access, b: Access) -> bool:
 
 
 def _fences(o: Op) -> bool:
-    return o.kind is hopper.fence_async and o.attrs.get("space") == "global"
+    return o.kind is smem.fence_async and o.attrs.get("space") == "global"
 
 
 def _waits(o: Op) -> bool:
@@ -82,9 +82,7 @@ def _waits(o: Op) -> bool:
     if o.kind is task.elect:
         return any(map(_waits, o.regions[0].ops))
     return (
-        o.kind is hopper.tma_store_wait
-        and not o.attrs.get("read", True)
-        and o.attrs["pending"] == 0
+        o.kind is tma.tma_store_wait and not o.attrs.get("read", True) and o.attrs["pending"] == 0
     )
 
 

@@ -21,7 +21,7 @@ from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, smem, tile
 
 DEEPEST = 24  # ops that are followed back from a condition
 SWEPT = 1024  # numbers of an input at which scalars are told one by one
@@ -147,9 +147,9 @@ class Solver:
         if o is not None and o.kind is control.if_:
             yield from self._chosen(o, o.results.index(v), n, case, depth)
             return
-        if o is None or o.kind in (control.for_, control.while_, hopper.shared_get):
+        if o is None or o.kind in (control.for_, control.while_, smem.shared_get):
             behind = self.dependence.flow.get(v, ())
-            for x in behind[1:] if o is not None and o.kind is hopper.shared_get else behind:
+            for x in behind[1:] if o is not None and o.kind is smem.shared_get else behind:
                 yield from self.reach(x, n, case, depth + 4)
             return
         match o.kind:

@@ -21,7 +21,7 @@ from warploom.check.enumerated import Column, Common, Unknown
 from warploom.check.global_accesses import Access, Collected, box_of
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import smem, tile, tma
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
 from warploom.sim.agent import Agent, NeedsData
 from warploom.sim.evaluate import PURE
@@ -34,7 +34,7 @@ from warploom.sim.steps_async import whole_units
 MOST_STEPS = 40_000  # of the scheduler, a launch
 MOST_WORDS = 4_000_000  # touched by all accesses
 _LOADS = (tile.load, tile.load_box)
-_COPIES = (hopper.tma_load, hopper.tma_store, hopper.cp_async)
+_COPIES = (tma.tma_load, tma.tma_store, smem.cp_async)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -188,9 +188,9 @@ class _Traced(Outline):
             return line._replace(run=self._telling(line))
         if o.kind in _LOADS:
             return line._replace(run=self._loading)
-        if o.kind is hopper.tma_store_wait:
+        if o.kind is tma.tma_store_wait:
             return line._replace(run=self._waiting)
-        return line._replace(run=_putting) if o.kind is hopper.shared_put else line
+        return line._replace(run=_putting) if o.kind is smem.shared_put else line
 
     # ---- what ops do
 
@@ -217,7 +217,7 @@ class _Traced(Outline):
         known = rows.min(axis=0)
         event = _Event(o, cta.number, a.index, who, words, known, components, epochs)
         self.trace.events.setdefault(o, []).append(event)
-        if o.kind is hopper.tma_store:
+        if o.kind is tma.tma_store:
             self._open_stores.setdefault(a, []).append(event)
 
     def _waiting(self, a: Agent, o: Op) -> Any:
@@ -259,7 +259,7 @@ def _words(o: Op, values: Sequence[Any]) -> Column:
     place = at[o.operands[0]]
     if isinstance(place, ViewValue):
         thick, _, _, offsets = box_of(o)
-        if o.kind is hopper.tma_store:
+        if o.kind is tma.tma_store:
             place = whole_units(place, o.operands[0].type)
         return _of_box(place, thick, [int(at[v]) for v in offsets])
     pointers = np.asarray(place)
@@ -295,6 +295,6 @@ def _place(o: Op) -> tuple[Value, ...]:
         return o.operands[:2]
     if o.kind is tile.load_box:
         return o.operands
-    if o.kind is hopper.tma_load:
+    if o.kind is tma.tma_load:
         return (*first, *o.operands[4:])
     return first if o.attrs.get("fn") == "cas" else (*first, *rest)

@@ -11,7 +11,7 @@ import numpy as np
 from warploom.check.cases import Case, Steering
 from warploom.check.dependence import Dependence
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import cluster, control, hopper, task, tile
+from warploom.ir.ops import cluster, control, smem, task, tile
 from warploom.ir.types import Pointer, Scalar
 from warploom.sim.evaluate import PURE, prepared
 
@@ -81,7 +81,7 @@ class Values:
                 return self.steering.programs(case, args)[o.attrs["axis"]]
             case tile.load:
                 return self._loaded(o, case)
-            case hopper.shared_get:
+            case smem.shared_get:
                 behind = self.dependence.flow.get(v, ())[1:]
                 return find(behind[0], depth + 1) if behind else None
         if o.kind not in PURE or not isinstance(v.type, Scalar):

@@ -112,6 +112,8 @@ def of_driver(version: int) -> Finding:
 
 def gpus() -> list[Finding]:
     """The driver and each GPU, by the driver's own account."""
+    from warploom.target import for_device, supported
+
     without = "kernels run in the simulator alone"
     try:
         from cuda.bindings import driver
@@ -140,9 +142,9 @@ def gpus() -> list[Finding]:
                     attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                 )
             )
-            hopper = (major, minor) == (9, 0)
+            missing = f"{without} (warploom compiles for {supported()})"
             says = f"{name}, compute capability {major}.{minor}, {sms} SMs"
-            found.append(Finding("GPU", says, "" if hopper else f"{without} (not 9.0: no Hopper)"))
+            found.append(Finding("GPU", says, "" if for_device((major, minor)) else missing))
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         return [Finding("GPU", f"no CUDA driver that answers: {reason}", without)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from warploom.codegen.context import Emitter, ViewRef
 from warploom.codegen.registers import MEMORY_TYPES, affine
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, smem, tile
 from warploom.ir.types import DType, Tile
 from warploom.layout import Layout
 
@@ -130,7 +130,7 @@ class Box:
 def goes_through_parts(loop: Op) -> bool:
     """Does each turn of the loop take another part of the same slot?"""
     (body,) = loop.regions
-    return any(o.kind is hopper.shared_slice and body.params[0] in o.operands for o in body.ops)
+    return any(o.kind is smem.shared_slice and body.params[0] in o.operands for o in body.ops)
 
 
 def box_of(e: Emitter, v: Value, offsets: Sequence[Value]) -> Box:

@@ -24,7 +24,7 @@ from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, r
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32, i64
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
@@ -431,7 +431,7 @@ class Emitter:
             taken = {
                 o.attrs["id"] + i
                 for o in walk(self.func.body)
-                if o.kind is hopper.named_barrier
+                if o.kind is smem.named_barrier
                 for i in range(o.attrs.get("n", 1))
             }
             count = frame.replicas if scope == "replica" else 1
@@ -663,8 +663,8 @@ def is_used(name: str, text: str) -> bool:
 
 def _passing(needed: Iterable[Op]) -> frozenset[Value]:
     """8-bit tiles that go from one slot to another: nobody computes with them, so they stay words."""
-    loaded = {o.result for o in needed if o.kind is hopper.shared_load}
-    read = {v for o in needed if o.kind is not hopper.shared_store for v in _operands(o)}
+    loaded = {o.result for o in needed if o.kind is smem.shared_load}
+    read = {v for o in needed if o.kind is not smem.shared_store for v in _operands(o)}
     return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
 
 
@@ -697,7 +697,7 @@ def _needed(func: Func, debug: bool) -> set[Op]:
             if not keep:
                 continue
             needed.add(o)
-            if o.kind is not hopper.tensor_map:
+            if o.kind is not tma.tensor_map:
                 wanted.update(o.operands)
             for sub in reversed(o.regions):
                 visit(sub, True)

@@ -28,7 +28,7 @@ from warploom.codegen.registers import c_type
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.analysis import streams
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
-from warploom.ir.ops import arith, cluster, hopper, task, tile
+from warploom.ir.ops import arith, cluster, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.registers import at_entry, ctas_per_sm
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
@@ -131,7 +131,7 @@ class _Kernel(Emitter):
     def _parameters(self) -> tuple[host.Param, ...]:
         params: list[host.Param] = []
         for o in self.func.body.ops:
-            if o.kind is hopper.tensor_map and o in self.needed:
+            if o.kind is tma.tensor_map and o in self.needed:
                 name = self.name(o.result.hint, "map")
                 assert isinstance(o.result.type, TensorMap)
                 box, order = instruction_box(o.result.type, self.target.box_limit)
@@ -160,7 +160,7 @@ class _Kernel(Emitter):
     def _shared_memory(self) -> None:
         """Names and addresses of allocations and barriers; nothing but constants is emitted."""
         for o in walk(self.func.body):
-            if o.kind not in (hopper.shared_alloc, hopper.mbarrier_alloc):
+            if o.kind not in (smem.shared_alloc, mbarrier.mbarrier_alloc):
                 continue
             offset = o.attrs.get("offset")
             if offset is None:
@@ -258,7 +258,7 @@ class _Kernel(Emitter):
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
         self.touches_shared = self._touches_shared(region)
-        self.multiplies = any(o.kind is hopper.wgmma for o in walk(region))
+        self.multiplies = any(o.kind is mma.wgmma for o in walk(region))
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
         with self.block(self._joined(header)):
@@ -277,7 +277,7 @@ class _Kernel(Emitter):
     def _touches_shared(self, region: Region) -> bool:
         """Do the task's threads access, by ordinary instructions, what other tasks access too?  Then a warp's
         arrival must come after all its lanes (__syncwarp)."""
-        ordinary = {hopper.shared_load, hopper.shared_store, hopper.cp_async}
+        ordinary = {smem.shared_load, smem.shared_store, smem.cp_async}
         if any(o.kind.effect & Effect.WRITE and o.kind in GLOBAL_WRITES for o in walk(region)):
             return True
         if any(o.kind in ordinary and is_peer(o.operands[0]) for o in walk(region)):
@@ -298,7 +298,7 @@ class _Kernel(Emitter):
         for v in o.operands:
             if isinstance(v.type, Shared):
                 made = self.definitions[v]
-                while made.kind is not hopper.shared_alloc:
+                while made.kind is not smem.shared_alloc:
                     made = self.definitions[made.operands[0]]
                 out.add(made.attrs.get("alias") or made.attrs["name"])
         return out
@@ -349,7 +349,7 @@ class _Kernel(Emitter):
         return out
 
     def _first_stamp(self, frame: TaskFrame) -> str:
-        """C for "this program is measured ? the last record of the replica : 0" (see hopper.stamp)."""
+        """C for "this program is measured ? the last record of the replica : 0" (see smem.stamp)."""
         assert self.stamping is not None
         program, capacity = self.stamping
         rows = task.agents(self.func)
@@ -377,13 +377,13 @@ class _Kernel(Emitter):
         many = ctas_per_sm(self.func)
         alone = 2 * shared_bytes > self.target.shared_bytes
         trades = any(
-            o.kind is hopper.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
+            o.kind is regs.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
             for o in walk(self.func.body)
         )
         constant = self.constant("THREADS", threads)
         if alone or trades or many > 1:
             return f"{constant}, {many}"
-        dots = any(o.kind is hopper.wgmma for o in walk(self.func.body))
+        dots = any(o.kind is mma.wgmma for o in walk(self.func.body))
         return constant if dots else f"{constant} AND_RESIDENT"
 
     def _assemble(
@@ -460,7 +460,7 @@ def _branches(frames: list[TaskFrame], unit: int) -> list[str]:
 
 def _ends_together(phase: Op) -> bool:
     """Does a phase end in a barrier of all threads already?"""
-    last = [o for o in phase.regions[0].ops[:-1] if o.kind is not hopper.stamp][-1:]
+    last = [o for o in phase.regions[0].ops[:-1] if o.kind is not smem.stamp][-1:]
     return len(phase.regions) == 1 and any(o.kind is cluster.cluster_wait for o in last)
 
 

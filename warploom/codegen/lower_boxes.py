@@ -18,7 +18,7 @@ from warploom.codegen.lower_vectors import load_shifted
 from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import smem, tile
 from warploom.ir.types import Shared, Tile
 from warploom.layout import Layout, blocked
 from warploom.layout.choose import thread_offsets
@@ -197,7 +197,7 @@ def _turn(
 
 
 LOWER: dict[OpKind, Lowering] = {
-    hopper.cp_async: _cp_async,
+    smem.cp_async: _cp_async,
     tile.make_view: _make_view,
     tile.load_box: _load_box,
     tile.store_box: _store_box,

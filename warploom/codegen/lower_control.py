@@ -6,7 +6,7 @@ from warploom.codegen.context import Emitter, Lowering, scalar_elem
 from warploom.codegen.registers import c_type, read
 from warploom.ir import format
 from warploom.ir.core import Effect, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import control, mbarrier, task, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Scalar, Tile, dtype_of, elem_of
 
@@ -172,7 +172,7 @@ def _elect(e: Emitter, o: Op) -> None:
     with e.block(f"if ({e.electing(o)})"):
         e.region(body)
     e.elected = False
-    if e.sole_elect is not o and any(i.kind is hopper.mbarrier_wait for i in walk(body)):
+    if e.sole_elect is not o and any(i.kind is mbarrier.mbarrier_wait for i in walk(body)):
         # Else ptxas takes the warp for diverged after the loop in there, and keeps ring slots and wgmma's
         # descriptors in vector registers, with moves between the instructions.
         e.line("__syncwarp();")

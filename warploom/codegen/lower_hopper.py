@@ -20,7 +20,7 @@ from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import BYTES, Array, Regs, word, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import cluster, hopper
+from warploom.ir.ops import cluster, mbarrier, mma, regs, smem, tma
 from warploom.ir.registers import action, counts_before
 from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, i64, u32, u64
 from warploom.layout import wgmma_a, wgmma_acc
@@ -31,7 +31,7 @@ BARRIER_BYTES = 8
 ADDRESS_MASK = "0x3ffff"  # of an address in a matrix descriptor
 
 
-ORDINARY = (hopper.shared_load, hopper.shared_store, hopper.shared_get, hopper.shared_put)
+ORDINARY = (smem.shared_load, smem.shared_store, smem.shared_get, smem.shared_put)
 
 
 def is_peer(s: Value) -> bool:
@@ -538,36 +538,36 @@ def _pieces(n: int, widths: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 LOWER: dict[OpKind, Lowering] = {
-    hopper.tensor_map: declared,
-    hopper.shared_alloc: declared,
-    hopper.mbarrier_alloc: declared,
-    hopper.shared_slot: _shared_slot,
-    hopper.shared_slice: _shared_slice,
-    hopper.shared_transpose: _shared_transpose,
-    hopper.shared_get: _shared_get,
-    hopper.shared_put: _shared_put,
-    hopper.fence_async: _fence_async,
-    hopper.group_sync: _group_sync,
-    hopper.named_barrier: _named_barrier,
-    hopper.setmaxnreg: _setmaxnreg,
-    hopper.mbarrier_wait: _mbarrier_wait,
-    hopper.mbarrier_arrive: _mbarrier_arrive,
-    hopper.mbarrier_expect: _mbarrier_expect,
-    hopper.tma_load: _tma_load,
-    hopper.tma_store: _tma_store,
-    hopper.tma_store_commit: _tma_store_commit,
-    hopper.tma_store_wait: _tma_store_wait,
+    tma.tensor_map: declared,
+    smem.shared_alloc: declared,
+    mbarrier.mbarrier_alloc: declared,
+    smem.shared_slot: _shared_slot,
+    smem.shared_slice: _shared_slice,
+    smem.shared_transpose: _shared_transpose,
+    smem.shared_get: _shared_get,
+    smem.shared_put: _shared_put,
+    smem.fence_async: _fence_async,
+    smem.group_sync: _group_sync,
+    smem.named_barrier: _named_barrier,
+    regs.setmaxnreg: _setmaxnreg,
+    mbarrier.mbarrier_wait: _mbarrier_wait,
+    mbarrier.mbarrier_arrive: _mbarrier_arrive,
+    mbarrier.mbarrier_expect: _mbarrier_expect,
+    tma.tma_load: _tma_load,
+    tma.tma_store: _tma_store,
+    tma.tma_store_commit: _tma_store_commit,
+    tma.tma_store_wait: _tma_store_wait,
     cluster.cta_rank: _cta_rank,
     cluster.cta_id: _cta_id,
     cluster.peer: _peer,
     cluster.cluster_arrive: _cluster_arrive,
     cluster.cluster_wait: _cluster_wait,
-    hopper.in_flight: _in_flight,
-    hopper.no_acc: _no_acc,
-    hopper.wgmma_fence: _wgmma_fence,
-    hopper.wgmma: _wgmma,
-    hopper.wgmma_commit: _wgmma_commit,
-    hopper.wgmma_wait: _wgmma_wait,
-    hopper.hold: _hold,
-    hopper.stamp: _stamp,
+    mma.in_flight: _in_flight,
+    mma.no_acc: _no_acc,
+    mma.wgmma_fence: _wgmma_fence,
+    mma.wgmma: _wgmma,
+    mma.wgmma_commit: _wgmma_commit,
+    mma.wgmma_wait: _wgmma_wait,
+    regs.hold: _hold,
+    smem.stamp: _stamp,
 }

@@ -28,7 +28,7 @@ from warploom.codegen.registers import (
 )
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import mbarrier, smem, tile
 from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, elem_of
 from warploom.layout import Layout
 from warploom.layout.choose import (
@@ -516,9 +516,9 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
 
 
 LOWER: dict[OpKind, Lowering] = {
-    hopper.shared_store: _shared_store,
-    hopper.shared_load: _shared_load,
-    hopper.cp_async_arrive: _cp_async_arrive,
+    smem.shared_store: _shared_store,
+    smem.shared_load: _shared_load,
+    mbarrier.cp_async_arrive: _cp_async_arrive,
     tile.load: _load,
     tile.store: _store,
     tile.atomic: _atomic,

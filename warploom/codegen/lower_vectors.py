@@ -17,7 +17,7 @@ from warploom.codegen.lower_memory import loaded
 from warploom.codegen.registers import Array
 from warploom.ir.analysis import effects
 from warploom.ir.core import Op, Value, walk
-from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.ops import arith, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Tile
 
 TOGETHER = 8  # pairs of units on their way at a time, which take 8 registers each
@@ -84,13 +84,13 @@ def _early_step(e: Emitter, o: Op, box: Box) -> tuple[int, int] | None:
 _KEEPS_ORDER = frozenset(
     {
         task.elect,
-        hopper.stamp,
-        hopper.mbarrier_wait,
-        hopper.mbarrier_expect,
-        hopper.mbarrier_arrive,
-        hopper.tma_load,
-        hopper.shared_store,
-        hopper.fence_async,
+        smem.stamp,
+        mbarrier.mbarrier_wait,
+        mbarrier.mbarrier_expect,
+        mbarrier.mbarrier_arrive,
+        tma.tma_load,
+        smem.shared_store,
+        smem.fence_async,
         tile.load_box,
     }
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
-from warploom.ir.ops.hopper import only_k_major
+from warploom.ir.ops.mma import only_k_major
 from warploom.ir.types import DType
 
 # Names of element types in PTX.

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import arith, control, hopper, tile
+from warploom.ir.ops import arith, control, mma, tile
 from warploom.ir.types import InFlight, Pointer, Scalar, Tile
 
 # Results that are other names of their first operand's registers (convert_layout where it is free).
 VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
 # The result is the operand's array after the instruction.
-CHAINS = frozenset({hopper.in_flight, hopper.wgmma_wait})
+CHAINS = frozenset({mma.in_flight, mma.wgmma_wait})
 
 
 @dataclass
@@ -149,7 +149,7 @@ class _Scan:
         in_place = self._in_place(o)
         for v in o.operands:
             self.read(v, 2 * p if in_place else 2 * p + 1, loops)
-        if o.kind is hopper.wgmma and isinstance(o.operands[0].type, Tile):
+        if o.kind is mma.wgmma and isinstance(o.operands[0].type, Tile):
             self.pinned(o.operands[0], loops)
         match o.kind:
             case control.for_:
@@ -179,7 +179,7 @@ class _Scan:
     def _in_place(self, o: Op) -> bool:
         """May a result overwrite an operand's array?  Where element i of the one needs only element i of the
         other, and operands aren't other orders of their registers."""
-        if o.kind in CHAINS or o.kind in (hopper.wgmma, control.for_, control.while_, control.if_):
+        if o.kind in CHAINS or o.kind in (mma.wgmma, control.for_, control.while_, control.if_):
             return True
         tiles = [v for v in o.operands if isinstance(v.type, Tile)]
         if not tiles and not any(isinstance(v.type, Tile) for v in o.results):
@@ -191,11 +191,11 @@ class _Scan:
         return o.kind in arith.ELEMENTWISE and same and not views
 
     def _op_edges(self, o: Op) -> None:
-        if o.kind is hopper.wgmma:
+        if o.kind is mma.wgmma:
             self.edges.append((0, o.result, o.operands[2]))
         elif o.kind in CHAINS:
             for a, b in zip(o.operands, o.results, strict=True):
-                self.edges.append((0 if o.kind is hopper.wgmma_wait else 1, b, a))
+                self.edges.append((0 if o.kind is mma.wgmma_wait else 1, b, a))
         elif (
             o.kind is arith.select
             and isinstance(o.operands[0].type, Scalar)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from warploom.errors import CompileError
 from warploom.frontend.coerce import literal_dtype, promote
 from warploom.ir.core import Op, OpKind, Type, Value
-from warploom.ir.ops import arith, cluster, hopper, tile
+from warploom.ir.ops import arith, cluster, smem, tile
 from warploom.ir.types import DType, Pointer, Shared, Tile, f32, f64, i64, shape_of
 
 # How tightly Python binds, from the loosest on.
@@ -527,24 +527,24 @@ def _load_box(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.load_global({', '.join(parts)})", ATOM, shape)
 
 
-@writes(hopper.shared_load, hopper.shared_get)
+@writes(smem.shared_load, smem.shared_get)
 def _shared_load(x: Expressions, o: Op) -> Expr:
     return Expr(f"self.load_shared({x.text(o.operands[0])})", ATOM, shape_of(o.result.type))
 
 
-@writes(hopper.shared_slot)
+@writes(smem.shared_slot)
 def _slot(x: Expressions, o: Op) -> Expr:
     s, *index = o.operands
     return Expr(f"{x.text(s)}[{x.items(index)}]" if index else x.text(s))
 
 
-@writes(hopper.shared_slice, says="shape")
+@writes(smem.shared_slice, says="shape")
 def _part(x: Expressions, o: Op) -> Expr:
     s, *block = o.operands
     return Expr(f"{x.text(s)}.block({sizes(o.attrs['shape'])}, at=[{x.items(block)}])")
 
 
-@writes(hopper.shared_transpose, says="perm")
+@writes(smem.shared_transpose, says="perm")
 def _turned(x: Expressions, o: Op) -> Expr:
     perm = o.attrs["perm"]
     plain = perm == tuple(range(len(perm)))[::-1]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from warploom.errors import CompileError
 from warploom.ir.analysis import defined, definitions, effects, is_pure, parents
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma
 from warploom.ir.types import InFlight, Tile
 
 MOST_NODES = 8  # ops in one expression
@@ -26,18 +26,18 @@ MOST_NODES = 8  # ops in one expression
 _ALWAYS = frozenset(
     {
         arith.const, tile.program_id, tile.num_programs, tile.splat, tile.broadcast, tile.expand_dims,
-        hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, hopper.tensor_map,
+        smem.shared_slot, smem.shared_slice, smem.shared_transpose, tma.tensor_map,
         cluster.peer, cluster.cta_rank, cluster.cta_id,
     }
 )  # fmt: skip
 # Declarations, and what changes a variable in place: statements of their own.
 _NEVER = frozenset(
     {
-        tile.make_view, hopper.shared_alloc, hopper.mbarrier_alloc, hopper.no_acc, hopper.in_flight,
+        tile.make_view, smem.shared_alloc, mbarrier.mbarrier_alloc, mma.no_acc, mma.in_flight,
         task.ring_next, task.replica_id, tile.convert_layout,
     }
 )  # fmt: skip
-IN_PLACE = frozenset({hopper.in_flight, hopper.wgmma, hopper.wgmma_wait, tile.convert_layout})
+IN_PLACE = frozenset({mma.in_flight, mma.wgmma, mma.wgmma_wait, tile.convert_layout})
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def users_of(region: Region) -> dict[Value, list[Op]]:
 
 def in_place_pairs(o: Op) -> Iterator[tuple[Value, Value]]:
     """(operand, result) that are one accumulator."""
-    if o.kind is hopper.wgmma:
+    if o.kind is mma.wgmma:
         yield o.operands[2], o.result
     elif o.kind in IN_PLACE:
         yield from zip(o.operands, o.results, strict=True)
@@ -136,7 +136,7 @@ class Flow:
         if not is_pure(o) or (o.id and v.hint):
             return False
         if isinstance(v.type, Tile):
-            pinned = anchor.kind is hopper.wgmma
+            pinned = anchor.kind is mma.wgmma
             return not crossed and not pinned and not self._effects_between(o, top)
         return True
 

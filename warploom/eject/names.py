@@ -13,7 +13,7 @@ from warploom.eject.flow import Flow
 from warploom.eject.rings import Ring
 from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, smem, task, tile, tma
 from warploom.ir.types import Barriers, InFlight, Scalar, Shared, TensorMap, Tile, View
 
 _TAKEN = frozenset(
@@ -127,13 +127,13 @@ class Namer:
             offset = self._offset(u, at)
             if offset is not None:
                 yield offset
-        if maker is not None and maker.kind in (tile.load_box, tile.load, hopper.shared_load):
+        if maker is not None and maker.kind in (tile.load_box, tile.load, smem.shared_load):
             yield "loaded"
 
     def _offset(self, u: Op, at: int) -> str | None:
         """The name of a number that is operand `at` of `u` and says where a box starts."""
         first = {
-            tile.load_box: 1, tile.store_box: 2, hopper.cp_async: 2, hopper.tma_load: 4, hopper.tma_store: 2,
+            tile.load_box: 1, tile.store_box: 2, smem.cp_async: 2, tma.tma_load: 4, tma.tma_store: 2,
         }.get(u.kind)  # fmt: skip
         if first is None or at < first or isinstance(u.operands[0].type, Tile):
             return None
@@ -200,7 +200,7 @@ def allocation_name(flow: Flow, o: Op, rings: list[Ring]) -> str:
     hint = o.result.hint
     if not _NUMBERED.search(hint):
         return _identifier(hint)
-    if o.kind is hopper.shared_alloc:
+    if o.kind is smem.shared_alloc:
         return next(_filled_from(flow, o), "buffer")
     ring = next((r for r in rings if o in r.allocations), None)
     of = f"_{_ring_name(flow, ring)}" if ring is not None and len(rings) > 1 else ""
@@ -212,14 +212,14 @@ def _filled_from(flow: Flow, o: Op) -> Iterator[str]:
     pending = [o.result]
     for v in pending:
         for u in flow.users.get(v, ()):
-            if u.kind in (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose):
+            if u.kind in (smem.shared_slot, smem.shared_slice, smem.shared_transpose):
                 pending.append(u.result)
             source = None
-            if u.kind is hopper.tma_load and u.operands[1] is v:
+            if u.kind is tma.tma_load and u.operands[1] is v:
                 source = flow.made[u.operands[0]].operands[0]
-            elif u.kind is hopper.cp_async and u.operands[1] is v:
+            elif u.kind is smem.cp_async and u.operands[1] is v:
                 source = u.operands[0] if isinstance(u.operands[0].type, View) else None
-            elif u.kind is hopper.shared_store and u.operands[1] in flow.made:
+            elif u.kind is smem.shared_store and u.operands[1] in flow.made:
                 loaded = flow.made[u.operands[1]]
                 source = loaded.operands[0] if loaded.kind is tile.load_box else None
             if source is not None and source in flow.made:

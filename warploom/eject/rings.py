@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 
 from warploom.eject.flow import Flow
 from warploom.ir.core import Op, Value, walk
-from warploom.ir.ops import arith, hopper, task
+from warploom.ir.ops import arith, mbarrier, smem, task, tma
 
 _BARRIER_OPS = frozenset(
-    {hopper.mbarrier_wait, hopper.mbarrier_arrive, hopper.mbarrier_expect, hopper.cp_async_arrive}
+    {
+        mbarrier.mbarrier_wait,
+        mbarrier.mbarrier_arrive,
+        mbarrier.mbarrier_expect,
+        mbarrier.cp_async_arrive,
+    }
 )
 
 
@@ -38,7 +43,7 @@ def rings(flow: Flow) -> list[Ring]:
             maker = flow.made.get(array)
             if maker is not None and index not in flow.folded:
                 uses.setdefault(flow.find(index), set()).add(maker)
-        if o.kind is hopper.mbarrier_wait:
+        if o.kind is mbarrier.mbarrier_wait:
             parity = flow.made.get(o.operands[2])
             if parity is not None and parity.kind is arith.xor:
                 filling.add(flow.find(o.operands[1]))
@@ -55,7 +60,7 @@ def rings(flow: Flow) -> list[Ring]:
             ring.filling |= {slot}
     at = {o: i for i, o in enumerate(flow.func.body.ops)}
     for ring in found:
-        ring.allocations.sort(key=lambda o: (o.kind is hopper.mbarrier_alloc, at[o]))
+        ring.allocations.sort(key=lambda o: (o.kind is mbarrier.mbarrier_alloc, at[o]))
     return sorted(found, key=lambda r: min((at[o] for o in r.allocations), default=0))
 
 
@@ -63,15 +68,15 @@ def _indexings(o: Op) -> list[tuple[Value, Value]]:
     """(array, index) of what an op indexes."""
     if o.kind in _BARRIER_OPS:
         return [(o.operands[0], o.operands[1])]
-    if o.kind is hopper.tma_load:
+    if o.kind is tma.tma_load:
         return [(o.operands[2], o.operands[3])]
-    if o.kind is hopper.shared_slot and len(o.operands) == 2:
+    if o.kind is smem.shared_slot and len(o.operands) == 2:
         return [(o.operands[0], o.operands[1])]
     return []
 
 
 def _slots(o: Op) -> int:
-    if o.kind is hopper.mbarrier_alloc:
+    if o.kind is mbarrier.mbarrier_alloc:
         return int(o.attrs["n"])
     lead: tuple[int, ...] = o.attrs.get("lead", ())
     return lead[0] if len(lead) == 1 else 0

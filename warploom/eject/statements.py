@@ -23,7 +23,7 @@ from warploom.eject.text import Block, Line, Node
 from warploom.errors import Loc
 from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.types import InFlight, Scalar, TensorMap, Tile, i32
 
 Writer = Callable[["Statements", Op], list[Node]]
@@ -200,7 +200,7 @@ def _is_row_major(s: Statements, extents: Sequence[Value], strides: Sequence[Val
     return len(extents) == 1 or strides[0] is extents[1]
 
 
-@writes(hopper.shared_alloc, says="name lead shape dtype inner swizzle alias")
+@writes(smem.shared_alloc, says="name lead shape dtype inner swizzle alias")
 def _shared(s: Statements, o: Op) -> list[Node]:
     a, name = o.attrs, s.names[s.flow.find(o.result)]
     lead = [s.depths[o]] if o in s.depths else list(map(str, a["lead"]))
@@ -210,7 +210,7 @@ def _shared(s: Statements, o: Op) -> list[Node]:
         other = next(
             d.result
             for d in s.flow.func.body.ops
-            if d.kind is hopper.shared_alloc and d.attrs["name"] == a["alias"]
+            if d.kind is smem.shared_alloc and d.attrs["name"] == a["alias"]
         )
         parts.append(f"alias={s.names[s.flow.find(other)]}")
     out: list[Node] = [Line(f"{name} = self.shared_tensor({', '.join(parts)})", o.loc)]
@@ -233,18 +233,18 @@ def _inner_by_use(s: Statements, o: Op) -> int | None:
     pending, found = [o.result], None
     for v in pending:
         for u in s.flow.users.get(v, ()):
-            if u.kind is hopper.shared_slice:
+            if u.kind is smem.shared_slice:
                 return None
-            if u.kind is hopper.shared_slot:
+            if u.kind is smem.shared_slot:
                 pending.append(u.result)
-            elif u.kind in (hopper.tma_load, hopper.tma_store) and found is None:
+            elif u.kind in (tma.tma_load, tma.tma_store) and found is None:
                 m = u.operands[0].type
                 assert isinstance(m, TensorMap)
                 found = m.inner
     return found
 
 
-@writes(hopper.mbarrier_alloc, says="name n count")
+@writes(mbarrier.mbarrier_alloc, says="name n count")
 def _barriers(s: Statements, o: Op) -> list[Node]:
     n, count = o.attrs["n"], o.attrs["count"]
     many = s.depths.get(o, str(n))
@@ -265,7 +265,7 @@ def _index(s: Statements, o: Op) -> list[Node]:
     return []
 
 
-@writes(hopper.tensor_map, says="box inner swizzle promote thin")
+@writes(tma.tensor_map, says="box inner swizzle promote thin")
 def _map(s: Statements, o: Op) -> list[Node]:
     """Said by the copies that use it."""
     return []
@@ -330,7 +330,7 @@ def _elect(s: Statements, o: Op) -> list[Node]:
     head = Line("with self.single_thread():", o.loc)
     body = s.block(o.regions[0])
     kinds = [i.kind for i in o.regions[0].ops[-3:-1]]
-    if kinds == [hopper.tma_store_commit, hopper.tma_store_wait]:
+    if kinds == [tma.tma_store_commit, tma.tma_store_wait]:
         return [Block(head, body[:-1]), Block(head, body[-1:])]
     return [Block(head, body)]
 
@@ -376,7 +376,7 @@ def _store_box(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.store_global({', '.join(parts)})", o.loc)]
 
 
-@writes(hopper.shared_store, hopper.shared_put)
+@writes(smem.shared_store, smem.shared_put)
 def _shared_store(s: Statements, o: Op) -> list[Node]:
     to, value = o.operands
     return [Line(f"self.store_shared({s.x.text(to)}, {s.x.full(value)})", o.loc)]
@@ -385,13 +385,13 @@ def _shared_store(s: Statements, o: Op) -> list[Node]:
 # ---- barriers
 
 
-@writes(hopper.fence_async, says="space")
+@writes(smem.fence_async, says="space")
 def _fence(s: Statements, o: Op) -> list[Node]:
     space = 'space="global"' if o.attrs.get("space") == "global" else ""
     return [Line(f"self.fence.proxy_async({space})", o.loc)]
 
 
-@writes(hopper.group_sync, says="scope")
+@writes(smem.group_sync, says="scope")
 def _sync(s: Statements, o: Op) -> list[Node]:
     scope = o.attrs["scope"]
     if scope == "cta":
@@ -399,7 +399,7 @@ def _sync(s: Statements, o: Op) -> list[Node]:
     return [Line("self.sync()" if scope == "replica" else 'self.sync("task")', o.loc)]
 
 
-@writes(hopper.named_barrier, says="id threads arrive n")
+@writes(smem.named_barrier, says="id threads arrive n")
 def _named(s: Statements, o: Op) -> list[Node]:
     a = o.attrs
     parts = [str(a["id"]), str(a["threads"])]
@@ -409,7 +409,7 @@ def _named(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.named_barrier.{what}({', '.join(parts)})", o.loc)]
 
 
-@writes(hopper.mbarrier_wait, says="scope sem")
+@writes(mbarrier.mbarrier_wait, says="scope sem")
 def _wait(s: Statements, o: Op) -> list[Node]:
     array, index, phase = o.operands
     scope, how = o.attrs.get("scope", "cta"), _sem(o)
@@ -429,7 +429,7 @@ def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
     return o.operands if o is not None and o.kind is cluster.peer else (array, None)  # type: ignore[return-value]
 
 
-@writes(hopper.mbarrier_arrive, says="by sem count")
+@writes(mbarrier.mbarrier_arrive, says="by sem count")
 def _arrive(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
     by, how = o.attrs.get("by", "warp"), _sem(o)
@@ -445,7 +445,7 @@ def _arrive(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.mbarrier.arrive_remote({at}, {s.x.text(rank)}{how})", o.loc)]
 
 
-@writes(hopper.mbarrier_expect, says="bytes sem")
+@writes(mbarrier.mbarrier_expect, says="bytes sem")
 def _expect(s: Statements, o: Op) -> list[Node]:
     array, rank = _remote(s, o.operands[0])
     at = barrier(s.x, array, o.operands[1])
@@ -463,9 +463,9 @@ def _expected(s: Statements, o: Op) -> list[str]:
     left = o.attrs["bytes"]
     found: list[str] = []
     for u in block.ops[at + 1 :]:
-        if left <= 0 or u.kind is hopper.mbarrier_expect:
+        if left <= 0 or u.kind is mbarrier.mbarrier_expect:
             break
-        if u.kind is hopper.tma_load and u.operands[2:4] == o.operands:
+        if u.kind is tma.tma_load and u.operands[2:4] == o.operands:
             found.append(f"{s.x.text(u.operands[1])}.nbytes")
             left -= slot_bytes(u.operands[1])
     return found if left == 0 else []
@@ -489,7 +489,7 @@ def _viewed(s: Statements, m: Value) -> str:
     return s.x.text(s.flow.made[m].operands[0])
 
 
-@writes(hopper.tma_load, says="multicast cache_policy")
+@writes(tma.tma_load, says="multicast cache_policy")
 def _tma_load(s: Statements, o: Op) -> list[Node]:
     m, slot, array, index, *offsets = o.operands
     many = ""
@@ -501,7 +501,7 @@ def _tma_load(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, o, m)})", o.loc)]
 
 
-@writes(hopper.tma_store, says="reduce cache_policy")
+@writes(tma.tma_store, says="reduce cache_policy")
 def _tma_store(s: Statements, o: Op) -> list[Node]:
     m, slot, *offsets = o.operands
     parts = f"{s.x.text(slot)}, {_viewed(s, m)}, [{s.x.items(offsets)}]"
@@ -510,18 +510,18 @@ def _tma_store(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.tma.shared_to_global({parts}{how}{_options(s, o, m)})", o.loc)]
 
 
-@writes(hopper.tma_store_commit)
+@writes(tma.tma_store_commit)
 def _tma_commit(s: Statements, o: Op) -> list[Node]:
     return [Line("self.tma.commit_group()", o.loc)]
 
 
-@writes(hopper.tma_store_wait, says="pending read")
+@writes(tma.tma_store_wait, says="pending read")
 def _tma_wait(s: Statements, o: Op) -> list[Node]:
     read = ", read=True" if o.attrs.get("read", True) else ""
     return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
 
 
-@writes(hopper.cp_async, says="bytes")
+@writes(smem.cp_async, says="bytes")
 def _cp_async(s: Statements, o: Op) -> list[Node]:
     source, to, *rest = o.operands
     size = f"bytes={o.attrs['bytes']}"
@@ -533,7 +533,7 @@ def _cp_async(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.cp_async.load({parts})", o.loc)]
 
 
-@writes(hopper.cp_async_arrive)
+@writes(mbarrier.cp_async_arrive)
 def _cp_arrive(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.cp_async.arrive({barrier(s.x, *o.operands)})", o.loc)]
 
@@ -561,7 +561,7 @@ def _cluster_wait(s: Statements, o: Op) -> list[Node]:
 # ---- wgmma
 
 
-@writes(hopper.no_acc, says="shape dtype")
+@writes(mma.no_acc, says="shape dtype")
 def _no_acc(s: Statements, o: Op) -> list[Node]:
     t = o.result.type
     assert isinstance(t, InFlight)
@@ -570,7 +570,7 @@ def _no_acc(s: Statements, o: Op) -> list[Node]:
     return [Line(f"{name} = self.register_tensor(dtype={dtype}, shape={shape})", o.loc)]
 
 
-@writes(hopper.in_flight)
+@writes(mma.in_flight)
 def _in_flight(s: Statements, o: Op) -> list[Node]:
     """No instruction; where the start has no variable of its own, it gets that of the accumulator."""
     (start,) = o.operands
@@ -588,12 +588,12 @@ def _convert(s: Statements, o: Op) -> list[Node]:
     return [*out, Line(f'self.annotate_layout({name}, "{o.attrs["layout"]}")', o.loc)]
 
 
-@writes(hopper.wgmma_fence)
+@writes(mma.wgmma_fence)
 def _wgmma_fence(s: Statements, o: Op) -> list[Node]:
     return [Line("self.wgmma.fence()", o.loc)]
 
 
-@writes(hopper.wgmma)
+@writes(mma.wgmma)
 def _wgmma(s: Statements, o: Op) -> list[Node]:
     a, b, acc, flag = o.operands
     use = s.x.text(flag)
@@ -606,22 +606,22 @@ def _wgmma(s: Statements, o: Op) -> list[Node]:
     ]
 
 
-@writes(hopper.wgmma_commit)
+@writes(mma.wgmma_commit)
 def _wgmma_commit(s: Statements, o: Op) -> list[Node]:
     return [Line("self.wgmma.commit_group()", o.loc)]
 
 
-@writes(hopper.hold)
+@writes(regs.hold)
 def _hold(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.hold({', '.join(s.x.full(v) for v in o.operands)})", o.loc)]
 
 
-@writes(hopper.wgmma_wait, says="pending")
+@writes(mma.wgmma_wait, says="pending")
 def _wgmma_wait(s: Statements, o: Op) -> list[Node]:
     return [Line(f"self.wgmma.wait_group({o.attrs['pending']})", o.loc)]
 
 
-@writes(hopper.setmaxnreg, says="registers action")
+@writes(regs.setmaxnreg, says="registers action")
 def _setmaxnreg(s: Statements, o: Op) -> list[Node]:
     action = f', action="{o.attrs["action"]}"' if o.attrs.get("action") else ""
     return [Line(f"self.setmaxnreg({o.attrs['registers']}{action})", o.loc)]

@@ -20,7 +20,7 @@ from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import arith, cluster, control, hopper, task
+from warploom.ir.ops import arith, cluster, control, smem, task
 from warploom.ir.types import InFlight, Tile
 from warploom.passes.tile.canonicalize.cleanup import is_host
 from warploom.target import DEFAULT
@@ -60,7 +60,7 @@ def assemble(
     numbered = {
         o.attrs["id"] + i
         for o in code
-        if o.kind is hopper.named_barrier
+        if o.kind is smem.named_barrier
         for i in range(o.attrs.get("n", 1))
     }
     divider = Divider(p.state.groups, range(warps), numbered, lambda name: _unused(name, names))
@@ -101,15 +101,15 @@ class _Split:
         if o.kind is task.tasks:
             if phase.code:
                 last = phase.code[-1].kind
-                if last not in (hopper.group_sync, cluster.cluster_wait):
+                if last not in (smem.group_sync, cluster.cluster_wait):
                     raise _unparted(o, phase.code[-1], "code of all threads and a thread group")
-                if last is hopper.group_sync:
+                if last is smem.group_sync:
                     phase.code.pop()
                 phase = _Phase()
                 self.phases.append(phase)
             self._disjoint(o, phase.groups)
             phase.groups.append((o, _group_of(self.p, o)))
-        elif o.kind is hopper.group_sync:
+        elif o.kind is smem.group_sync:
             if phase.groups:
                 self.phases.append(_Phase())
             elif phase.code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warploom.errors import CompileError, Loc, Note
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region, walk
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import regs, task
 from warploom.ir.registers import action, at_entry, counts_before, threads_of
 
 
@@ -26,13 +26,13 @@ def with_budgets(func: Func) -> Func:
 
 
 def _changes(region: Region) -> list[Op]:
-    return [o for o in walk(region) if o.kind is hopper.setmaxnreg]
+    return [o for o in walk(region) if o.kind is regs.setmaxnreg]
 
 
 def _begun(phase: Op, entry: int) -> Op:
     """The phase with what its tasks begin with as their budgets; those that share a warp group have one."""
     first = [next(o for o in r.ops if not is_pure(o)) for r in phase.regions]
-    begun = [o if o.kind is hopper.setmaxnreg else None for o in first]
+    begun = [o if o.kind is regs.setmaxnreg else None for o in first]
     for rows in task.sharing(phase):
         if len({o.attrs["registers"] if (o := begun[i]) else None for i in rows}) > 1:
             for i in rows:

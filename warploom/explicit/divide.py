@@ -25,7 +25,7 @@ from warploom.errors import CompileError, Note
 from warploom.explicit.program import Group
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Op, Region, Type, Value, walk
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, regs, smem, task, tile
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import InFlight, Tile, i32
 
@@ -126,7 +126,7 @@ class Divider:
                 )
             self.barriers[warps] = free[0]
         attrs = {"id": self.barriers[warps], "threads": 32 * len(warps), "arrive": False}
-        return o.with_(kind=hopper.named_barrier, attrs=attrs)
+        return o.with_(kind=smem.named_barrier, attrs=attrs)
 
 
 @dataclass
@@ -153,7 +153,7 @@ class _Cut:
             return found
         if o.kind is task.replica_id and owner.replica is not None:
             return [o.with_(kind=arith.const, attrs={"value": owner.replica, "dtype": i32})]
-        if o.kind is hopper.group_sync:
+        if o.kind is smem.group_sync:
             whole = owner.all if o.attrs["scope"] == "task" else owner.warps
             return [o if whole == self.warps else self.divider.barrier(whole, o)]
         if owner.warps == self.warps:
@@ -166,7 +166,7 @@ class _Cut:
             )
             return [o.with_(regions=regions)]
         is_first = self.warps.start == owner.warps.start
-        by_one = o.kind is hopper.mbarrier_arrive and o.attrs.get("by") == "one"
+        by_one = o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by") == "one"
         if o.kind in _BY_ONE_THREAD or by_one:
             return [o] if is_first else []
         if o.kind in _BY_ALL or is_pure(o):
@@ -198,12 +198,12 @@ class _Cut:
 
 _BY_ALL = frozenset(
     (
-        hopper.mbarrier_wait,
-        hopper.mbarrier_arrive,
-        hopper.named_barrier,
-        hopper.setmaxnreg,
-        hopper.fence_async,
-        hopper.shared_get,
+        mbarrier.mbarrier_wait,
+        mbarrier.mbarrier_arrive,
+        smem.named_barrier,
+        regs.setmaxnreg,
+        smem.fence_async,
+        smem.shared_get,
         cluster.cluster_arrive,
         cluster.cluster_wait,
         control.assume,

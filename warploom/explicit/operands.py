@@ -17,7 +17,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.refuse import refuse
 from warploom.ir.build import elect
 from warploom.ir.core import Builder, Value
-from warploom.ir.ops import hopper
+from warploom.ir.ops import smem, tma
 from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, i32
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
@@ -214,7 +214,7 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
             attrs["thin"] = thin
         if fetched != 256:
             attrs["promote"] = fetched
-        p.state.maps[key] = p.declare(hopper.tensor_map, (view.view,), emitter.loc, hint, **attrs)
+        p.state.maps[key] = p.declare(tma.tensor_map, (view.view,), emitter.loc, hint, **attrs)
     m = p.state.maps[key]
     assert isinstance(m.type, TensorMap)
     return m
@@ -229,7 +229,7 @@ def shared_transpose(x: Value, *perm: Any) -> Any:
     s = shared_of(x)
     assert isinstance(s.type, Shared)
     order = static_ints(perm, "an axis") if perm else tuple(range(len(s.type.shape)))[::-1]
-    return program().derived(s, current().emit(hopper.shared_transpose, s, perm=order), order)
+    return program().derived(s, current().emit(smem.shared_transpose, s, perm=order), order)
 
 
 @builtin
@@ -240,5 +240,5 @@ def shared_block(x: Value, shape: Any, at: Any) -> Any:
     index = at if isinstance(at, tuple) else (at,)
     if len(index) != len(sizes):
         refuse("slice", f"{len(index)} indices for a part of {len(sizes)} axes", "give one an axis")
-    out = current().emit(hopper.shared_slice, s, *map(index_of, index), shape=sizes)
+    out = current().emit(smem.shared_slice, s, *map(index_of, index), shape=sizes)
     return program().derived(s, out)

@@ -51,7 +51,7 @@ from warploom.frontend.follow import is_own
 from warploom.frontend.refuse import refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, mma, regs, smem, task, tile
 from warploom.ir.types import DType, InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
 from warploom.language import core, debug, linear, memory
 from warploom.language import math as elementwise
@@ -188,7 +188,7 @@ class Instructions:
         if alias is not None:
             attrs["alias"] = _allocation_of(alias)
         name = p.target or "shared"
-        value = p.declare(hopper.shared_alloc, (), emitter.loc, name, name=p.unique(name), **attrs)
+        value = p.declare(smem.shared_alloc, (), emitter.loc, name, name=p.unique(name), **attrs)
         p.state.sites[value] = site
         return value
 
@@ -207,7 +207,7 @@ class Instructions:
                 f"a register tensor of {d} without contents",
                 "give init=; only wgmma's float32 and int32 accumulators may start without",
             )
-        v = current().emit(hopper.no_acc, shape=sizes, dtype=d, hint=p.target)
+        v = current().emit(mma.no_acc, shape=sizes, dtype=d, hint=p.target)
         p.state.flight[v] = SETTLED
         return v
 
@@ -256,9 +256,9 @@ class Instructions:
         """A slot (or part of one) into registers.  A slot of one element is a number, the same for all."""
         s = shared_of(src)
         if _is_number(s):
-            return current().emit(hopper.shared_get, s)
+            return current().emit(smem.shared_get, s)
         whole_group("load_shared")
-        return current().emit(hopper.shared_load, s)
+        return current().emit(smem.shared_load, s)
 
     @builtin
     def store_shared(self, dst: Any, src: Operand) -> None:
@@ -267,7 +267,7 @@ class Instructions:
         s = shared_of(dst)
         if _is_number(s) and not _is_tile(src):
             number = current().cast(src, cast(Shared, s.type).dtype)
-            one_thread(lambda: current().emit(hopper.shared_put, s, number))
+            one_thread(lambda: current().emit(smem.shared_put, s, number))
             return
         whole_group("store_shared")
         v = tile_value(src, "store_shared")
@@ -282,7 +282,7 @@ class Instructions:
             refuse(
                 "store-type", f"store_shared of {v.type} into {t}", f"cast it with .to({t.dtype})"
             )
-        current().emit(hopper.shared_store, s, v)
+        current().emit(smem.shared_store, s, v)
 
     load = memory.load
     store = memory.store
@@ -346,7 +346,7 @@ class Instructions:
         whole_group("sync")
         if scope not in ("group", "task"):
             refuse("sync-scope", f"sync of {scope!r}", "use 'group' or 'task'")
-        current().emit(hopper.group_sync, scope="task" if scope == "task" else "replica")
+        current().emit(smem.group_sync, scope="task" if scope == "task" else "replica")
 
     @builtin
     def hold(self, *values: Operand) -> None:
@@ -355,7 +355,7 @@ class Instructions:
         half before it, ends up in front of it all, unless it is held behind what that half computed."""
         emitter = current()
         held = [tile_value(v, "hold") if _is_tile(v) else emitter.value(v) for v in values]
-        emitter.emit(hopper.hold, *held)
+        emitter.emit(regs.hold, *held)
 
     @builtin
     def setmaxnreg(self, nregs: Any, action: Any = None) -> None:
@@ -386,7 +386,7 @@ class Instructions:
         if n % unit or not low <= n <= high:
             limits = f"setmaxnreg takes multiples of {unit} from {low} to {high}"
             refuse("setmaxnreg", f"{n} registers", limits)
-        current().emit(hopper.setmaxnreg, registers=n, action=said)
+        current().emit(regs.setmaxnreg, registers=n, action=said)
 
     @builtin
     def ring_next(self, slot: Operand, phase: Operand, depth: Any) -> Any:
@@ -693,7 +693,7 @@ def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]
 
 def _allocation_of(s: Any) -> str:
     for d in program().state.declarations:
-        if d.value is s and d.kind is hopper.shared_alloc:
+        if d.value is s and d.kind is smem.shared_alloc:
             return str(d.attrs["name"])
     refuse("not-shared", f"alias of {describe(s)}", "name a whole shared_tensor")
 

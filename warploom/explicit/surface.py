@@ -1,7 +1,7 @@
 """What scripts are written in, beside the methods of `wl.Script` and `wl.Class`: their namespaces.
 
 Names and semantics are Tilus's; where an instruction of Hopper has more to say, it takes more keywords.
-Every function here runs while a script is translated and emits IR (ir/ops/hopper.py says what each op
+Every function here runs while a script is translated and emits IR (ir/ops says what each op
 stands for).  "The group" is the threads that run the statement together.
 """
 
@@ -51,7 +51,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.refuse import refuse
 from warploom.ir.build import if_
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import cluster, hopper
+from warploom.ir.ops import cluster, mbarrier, mma, smem, tma
 from warploom.ir.types import (
     Barriers,
     InFlight,
@@ -89,7 +89,13 @@ class Mbarrier:
 
         def made(n: int, count: int) -> Value:
             return p.declare(
-                hopper.mbarrier_alloc, (), emitter.loc, name, name=p.unique(name), n=n, count=count
+                mbarrier.mbarrier_alloc,
+                (),
+                emitter.loc,
+                name,
+                name=p.unique(name),
+                n=n,
+                count=count,
             )
 
         if len(set(many)) == 1:
@@ -107,7 +113,7 @@ class Mbarrier:
         if _scope(scope) == "cluster":
             how["scope"] = "cluster"
         b = barrier_of(barrier)
-        current().emit(hopper.mbarrier_wait, b.array, index_of(b.index), index_of(phase), **how)
+        current().emit(mbarrier.mbarrier_wait, b.array, index_of(b.index), index_of(phase), **how)
 
     @builtin
     def arrive(
@@ -199,7 +205,7 @@ def _arrive(b: Barrier, by: str, sem: str, count: Any, *mask: Value) -> None:
         refuse("arrival-count", f"an arrival that counts {n} times", "give 1 to 2**20 - 1")
     if n > 1:
         how["count"] = n
-    current().emit(hopper.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **how)
+    current().emit(mbarrier.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **how)
 
 
 def _sem(sem: Any, usual: str) -> dict[str, Any]:
@@ -219,7 +225,7 @@ def _expect(b: Barrier, transaction_bytes: Any, sem: str) -> None:
         )
     n = static_int(transaction_bytes, "the number of bytes")
     how = _sem(sem, "release")
-    current().emit(hopper.mbarrier_expect, b.array, index_of(b.index), bytes=n, **how)
+    current().emit(mbarrier.mbarrier_expect, b.array, index_of(b.index), bytes=n, **how)
 
 
 class Tma:
@@ -257,7 +263,7 @@ class Tma:
         how = policy_of(cache_policy)
         if multicast_mask is not None:
             at, how = [*at, _mask(multicast_mask)], {"multicast": True, **how}
-        one_thread(lambda: emitter.emit(hopper.tma_load, m, d, b.array, index, *at, **how))
+        one_thread(lambda: emitter.emit(tma.tma_load, m, d, b.array, index, *at, **how))
 
     @builtin
     def shared_to_global(
@@ -282,12 +288,12 @@ class Tma:
         how = policy_of(cache_policy)
         if reduce is not None:
             how["reduce"] = reduce
-        one_thread(lambda: emitter.emit(hopper.tma_store, m, s, *at, **how))
+        one_thread(lambda: emitter.emit(tma.tma_store, m, s, *at, **how))
 
     @builtin
     def commit_group(self) -> None:
         """Closes the elected thread's bulk group."""
-        one_thread(lambda: current().emit(hopper.tma_store_commit))
+        one_thread(lambda: current().emit(tma.tma_store_commit))
 
     @builtin
     def wait_group(self, n: Any = 0, read: Any = False) -> None:
@@ -295,7 +301,7 @@ class Tma:
         in global memory, and this thread sees it there.  read=True: only until the others have read their
         shared memory, which is all that its reuse needs, and takes less time."""
         pending, only_read = static_int(n, "n"), static_bool(read, "read")
-        one_thread(lambda: current().emit(hopper.tma_store_wait, pending=pending, read=only_read))
+        one_thread(lambda: current().emit(tma.tma_store_wait, pending=pending, read=only_read))
 
 
 class Wgmma:
@@ -305,7 +311,7 @@ class Wgmma:
     def fence(self) -> None:
         """Orders earlier register accesses before the following mma."""
         _warp_group("wgmma.fence")
-        current().emit(hopper.wgmma_fence)
+        current().emit(mma.wgmma_fence)
 
     @builtin
     def mma(
@@ -330,20 +336,20 @@ class Wgmma:
             )
         acc = d
         if isinstance(d.type, Tile):
-            acc = emitter.emit(hopper.in_flight, d, hint=d.hint)
+            acc = emitter.emit(mma.in_flight, d, hint=d.hint)
             _before_fence(emitter.builder.ops, d)
         use = use_acc if enable_input_d is None else enable_input_d
         flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
         for s, k_axis in ((left, 1), (right, 0)):
             if (
                 isinstance(s.type, Shared)
-                and hopper.only_k_major(s.type.dtype)
+                and mma.only_k_major(s.type.dtype)
                 and s.type.inner != k_axis
             ):
                 _k_major(s, k_axis)
             if isinstance(s.type, Shared) and s.type.swizzle == 0:
                 _no_swizzle(p, s)
-        out = emitter.emit(hopper.wgmma, left, right, acc, flag, hint=d.hint)
+        out = emitter.emit(mma.wgmma, left, right, acc, flag, hint=d.hint)
         p.state.flight[out] = UNCOMMITTED
         return Changed(((d, out),))
 
@@ -355,7 +361,7 @@ class Wgmma:
         for v, age in flight.items():
             if age != SETTLED:
                 flight[v] = age + 1
-        current().emit(hopper.wgmma_commit)
+        current().emit(mma.wgmma_commit)
 
     @builtin
     def wait_group(self, n: Any = 0) -> Any:
@@ -409,12 +415,12 @@ class Fence:
         if space not in ("shared", "global"):
             refuse("fence-space", f"a fence of {space!r} memory", "use 'shared' or 'global'")
         how = {"space": "global"} if space == "global" else {}
-        current().emit(hopper.fence_async, **how)
+        current().emit(smem.fence_async, **how)
 
     @builtin
     def proxy_async_release(self) -> None:
         """As proxy_async of shared memory."""
-        current().emit(hopper.fence_async)
+        current().emit(smem.fence_async)
 
     @builtin
     def mbarrier_init(self) -> None:
@@ -470,7 +476,7 @@ class CpAsync:
         d, size = shared_of(dst), static_int(bytes, "bytes")
         if isinstance(src, GlobalView):
             _none(mask, "mask", "a view's box ends at its bounds")
-            current().emit(hopper.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
+            current().emit(smem.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
             return
         _none(offsets, "offsets", "pointers say where they point")
         if not isinstance(src, Value) or not isinstance(src.type, Tile):
@@ -480,14 +486,14 @@ class CpAsync:
                 "use self.global_view, or ptr + offsets",
             )
         rest = [] if mask is None else [mask_for(mask, src.type.shape, "cp_async.load")]
-        current().emit(hopper.cp_async, src, d, *rest, bytes=size)
+        current().emit(smem.cp_async, src, d, *rest, bytes=size)
 
     @builtin
     def arrive(self, barrier: Any) -> None:
         """Every thread arrives once its copies so far are done."""
         whole_group("cp_async.arrive")
         b = barrier_of(barrier)
-        current().emit(hopper.cp_async_arrive, b.array, index_of(b.index))
+        current().emit(mbarrier.cp_async_arrive, b.array, index_of(b.index))
 
 
 def _later(what: str, names: str) -> type:
@@ -646,7 +652,7 @@ def _before_fence(ops: list[Op], d: Value) -> None:
     for i in range(len(ops) - 2, -1, -1):
         if d in ops[i].results:
             return
-        if ops[i].kind is hopper.wgmma_fence:
+        if ops[i].kind is mma.wgmma_fence:
             ops.insert(i, ops.pop())
             return
 
@@ -662,7 +668,7 @@ def _k_major(s: Value, k_axis: int) -> None:
 
 
 def _scope(scope: str) -> str:
-    if scope not in hopper.SCOPES:
+    if scope not in mbarrier.SCOPES:
         refuse("scope", f"scope={scope!r}", "use 'cta' or 'cluster'")
     return scope
 
@@ -686,4 +692,4 @@ def _named(id: Any, threads: Any, index: Operand, n: Any, arrive: bool) -> None:
     if index is not None:
         operands = [index_of(index)]
         attrs["n"] = static_int(n, "n, the bound of index")
-    current().emit(hopper.named_barrier, *operands, **attrs)
+    current().emit(smem.named_barrier, *operands, **attrs)

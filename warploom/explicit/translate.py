@@ -60,7 +60,7 @@ from warploom.frontend.source import Function, call_signature
 from warploom.frontend.translate import Statements, typed
 from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Builder, Fact, Func, Region, Type, Value
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import control, mma, smem, task, tile
 from warploom.ir.ops.cluster import MAX_CTAS
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
 from warploom.language import shape as shapes
@@ -338,7 +338,7 @@ class ScriptStatements(Statements):
                 for v, n in zip(values, t.lead, strict=True):
                     if not isinstance(v, Value) and not 0 <= static_int(v, "a slot") < n:
                         refuse("slot-index", f"slot {known(v)} of {n}", f"use 0 to {n - 1}")
-                slot = self.emitter.emit(hopper.shared_slot, x, *map(index_of, values))
+                slot = self.emitter.emit(smem.shared_slot, x, *map(index_of, values))
                 out = self.program.derived(x, slot)
             cuts = entries[len(indices) :]
             if not cuts:
@@ -454,7 +454,7 @@ class ScriptStatements(Statements):
                     found[v] = None
         values = tuple(found)
         out = self.emitter.append(
-            hopper.wgmma_wait, values, [v.hint for v in values], pending=pending, regions=()
+            mma.wgmma_wait, values, [v.hint for v in values], pending=pending, regions=()
         )
         for old, new in zip(values, out, strict=True):
             self._replace(old, new)
@@ -877,7 +877,7 @@ class ScriptStatements(Statements):
         for n in sorted(names):
             v = self.scope[n].value
             if n in assumed.in_flight and isinstance(v, Value) and isinstance(v.type, Tile):
-                started = self.emitter.emit(hopper.in_flight, v, hint=v.hint)
+                started = self.emitter.emit(mma.in_flight, v, hint=v.hint)
                 self.program.state.flight[started] = SETTLED
                 self.scope[n] = Binding(started, self.scope[n].loc)
         ordered = sorted(names)
@@ -905,7 +905,7 @@ class ScriptStatements(Statements):
                 assumed.ages[name] = flight.get(new.value, SETTLED)  # at the next one's start
                 raise _Retry
             if isinstance(starts, InFlight) and isinstance(ends, Tile) and starts.tile == ends:
-                v = self.emitter.emit(hopper.in_flight, new.value, hint=new.value.hint)
+                v = self.emitter.emit(mma.in_flight, new.value, hint=new.value.hint)
                 flight[v] = SETTLED
                 new = self.scope[name] = Binding(v, new.loc)
                 ends = v.type

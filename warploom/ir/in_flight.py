@@ -9,7 +9,7 @@ there: ptxas takes the write for intended, and the result is wrong without a wor
 from __future__ import annotations
 
 from warploom.ir.core import Func, Op, Region, Value, walk
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import control, mma, task, tile
 from warploom.ir.types import Pointer, Tile
 
 # Other names of the same registers.
@@ -43,14 +43,14 @@ def _scanned(func: Func) -> _Scan:
 
 
 def _from_registers(o: Op) -> bool:
-    return o.kind is hopper.wgmma and isinstance(o.operands[0].type, Tile)
+    return o.kind is mma.wgmma and isinstance(o.operands[0].type, Tile)
 
 
 class _Scan:
     def __init__(self, func: Func) -> None:
         ops = list(walk(func.body))
         self.root = dict(pair for o in ops for pair in _same_registers(o))
-        waits = [o.attrs["pending"] for o in ops if o.kind is hopper.wgmma_wait]
+        waits = [o.attrs["pending"] for o in ops if o.kind is mma.wgmma_wait]
         self.oldest = max(
             waits, default=0
         )  # groups that any wait leaves: older ones are not told apart
@@ -70,12 +70,12 @@ class _Scan:
 
     def op(self, o: Op, state: _State) -> _State:
         match o.kind:
-            case hopper.wgmma if _from_registers(o):
+            case mma.wgmma if _from_registers(o):
                 return (state[0] | {o}, *state[1:])
-            case hopper.wgmma_commit:
+            case mma.wgmma_commit:
                 *young, old, oldest = state
                 return (frozenset(), *young, old | oldest)
-            case hopper.wgmma_wait:
+            case mma.wgmma_wait:
                 kept = o.attrs["pending"] + 1
                 finished = self.finished.setdefault(o, {})
                 for wgmma in sorted(frozenset().union(*state[kept:]), key=self.order.__getitem__):

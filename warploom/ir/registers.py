@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from warploom.ir.core import Func, Op, Region, walk
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import control, regs, task
 from warploom.target import Target
 
 Counts = frozenset[int]  # registers a thread that warps may have at one place
@@ -36,7 +36,7 @@ def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
     """For each setmaxnreg the registers that a thread may have when it comes to it, on any path."""
     phases, found = task.phases(func), dict[Op, Counts]()
     if not any(
-        o.kind is hopper.setmaxnreg for phase in phases for r in phase.regions for o in walk(r)
+        o.kind is regs.setmaxnreg for phase in phases for r in phase.regions for o in walk(r)
     ):
         return found
     threads = threads_of(phases[-1])
@@ -59,7 +59,7 @@ def _after(region: Region, before: Counts, found: dict[Op, Counts]) -> Counts:
     """What a thread may have at the end of a region that it begins with one of `before`."""
     now = before
     for o in region.ops:
-        if o.kind is hopper.setmaxnreg:
+        if o.kind is regs.setmaxnreg:
             found[o] = found.get(o, frozenset()) | now
             now = frozenset((o.attrs["registers"],))
         elif o.kind is control.if_:

@@ -30,7 +30,7 @@ from warploom.ir.core import (
     walk,
 )
 from warploom.ir.in_flight import overwritten_operands
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.printer import print_op
 from warploom.ir.registers import action, at_entry, counts_before, ctas_per_sm, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
@@ -181,7 +181,7 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
 
 # ---- WARP and PLACED
 
-_DECLARATIONS = (hopper.tensor_map, hopper.shared_alloc, hopper.mbarrier_alloc)
+_DECLARATIONS = (tma.tensor_map, smem.shared_alloc, mbarrier.mbarrier_alloc)
 _WHO = (tile.program_id, cluster.cta_rank, cluster.cta_id)
 _USER_CHECKS = (control.assume, control.device_assert, control.device_print, control.printf)
 
@@ -203,7 +203,7 @@ def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
             yield Violation(o, "only the last phase has register budgets")
     budgets = found and any(budget is not None for budget in found[-1].attrs["registers"])
     for o in (i for phase in found[:-1] for r in phase.regions for i in walk(r)):
-        if budgets and o.kind is hopper.setmaxnreg:
+        if budgets and o.kind is regs.setmaxnreg:
             yield Violation(o, "the last phase has register budgets: no setmaxnreg before it")
 
 
@@ -225,7 +225,7 @@ def _entry(func: Func, _: Target) -> Iterator[Violation]:
 
 
 def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
-    asked = {hopper.tensor_map: ("encodes the map", 0), arith.fast_div: ("needs the divisor", 1)}
+    asked = {tma.tensor_map: ("encodes the map", 0), arith.fast_div: ("needs the divisor", 1)}
     of_the_host = [o for o in walk(func.body) if o.kind in asked]
     if not of_the_host:
         return
@@ -241,7 +241,7 @@ def _launch_invariant(func: Func, _: Target) -> Iterator[Violation]:
 def _names(func: Func, _: Target) -> Iterator[Violation]:
     seen: set[str] = set()
     for o in func.body.ops:
-        if o.kind in (hopper.shared_alloc, hopper.mbarrier_alloc):
+        if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc):
             if o.attrs["name"] in seen:
                 yield Violation(o, f"{o.attrs['name']} names two allocations")
             seen.add(o.attrs["name"])
@@ -249,24 +249,24 @@ def _names(func: Func, _: Target) -> Iterator[Violation]:
 
 _ONE_THREAD = frozenset(
     (
-        hopper.tma_load,
-        hopper.tma_store,
-        hopper.tma_store_commit,
-        hopper.tma_store_wait,
-        hopper.mbarrier_expect,
-        hopper.shared_put,
+        tma.tma_load,
+        tma.tma_store,
+        tma.tma_store_commit,
+        tma.tma_store_wait,
+        mbarrier.mbarrier_expect,
+        smem.shared_put,
     )
 )
 _ALL_THREADS = frozenset(
     (
-        hopper.wgmma_fence,
-        hopper.wgmma_commit,
-        hopper.wgmma_wait,
-        hopper.cp_async,
-        hopper.cp_async_arrive,
-        hopper.group_sync,
-        hopper.named_barrier,
-        hopper.setmaxnreg,
+        mma.wgmma_fence,
+        mma.wgmma_commit,
+        mma.wgmma_wait,
+        smem.cp_async,
+        mbarrier.cp_async_arrive,
+        smem.group_sync,
+        smem.named_barrier,
+        regs.setmaxnreg,
         cluster.cluster_arrive,
         cluster.cluster_wait,
         task.elect,
@@ -301,8 +301,8 @@ def _clusters(func: Func, _: Target) -> Iterator[Violation]:
         yield Violation(None, f"a cluster has three sizes and 1 to {cluster.MAX_CTAS} CTAs")
     made_by = definitions(func.body)
     for o in walk(func.body):
-        to_mask = (o.kind is hopper.tma_load and o.attrs.get("multicast")) or (
-            o.kind is hopper.mbarrier_arrive and len(o.operands) > 2
+        to_mask = (o.kind is tma.tma_load and o.attrs.get("multicast")) or (
+            o.kind is mbarrier.mbarrier_arrive and len(o.operands) > 2
         )
         if o.kind is cluster.peer or to_mask:
             maker = made_by.get(o.operands[-1])
@@ -319,9 +319,9 @@ def _in_flight(func: Func, _: Target) -> Iterator[Violation]:
             if not isinstance(v.type, InFlight):
                 continue
             match o.kind:
-                case control.yield_ | hopper.wgmma_wait:
+                case control.yield_ | mma.wgmma_wait:
                     continue
-                case hopper.wgmma if i == 2:
+                case mma.wgmma if i == 2:
                     continue
                 case control.for_ | control.while_:
                     continue
@@ -370,11 +370,11 @@ def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
     first, is_final = 0, True
     for region, (w, n, budget) in zip(o.regions, plan, strict=True):
         whole = w % WARPS_OF_GROUP == 0 and first % WARPS_OF_GROUP == 0
-        if any(i.kind is hopper.wgmma for i in walk(region)) and (w != WARPS_OF_GROUP or not whole):
+        if any(i.kind is mma.wgmma for i in walk(region)) and (w != WARPS_OF_GROUP or not whole):
             yield Violation(
                 o, "a replica with wgmma is one warp group: 4 warps from a multiple of 4"
             )
-        changes = any(i.kind is hopper.setmaxnreg for i in walk(region))
+        changes = any(i.kind is regs.setmaxnreg for i in walk(region))
         if changes and not whole:
             yield Violation(o, "setmaxnreg takes whole warp groups")
         if budget is not None:
@@ -403,17 +403,17 @@ def _indices(func: Func, _: Target) -> Iterator[Violation]:
         return maker is not None and maker.kind is arith.const and not 0 <= maker.attrs["value"] < n
 
     barriers = {
-        hopper.tma_load: (2, 3),
-        hopper.cp_async_arrive: (0, 1),
-        hopper.mbarrier_wait: (0, 1),
+        tma.tma_load: (2, 3),
+        mbarrier.cp_async_arrive: (0, 1),
+        mbarrier.mbarrier_wait: (0, 1),
     }
-    barriers |= {hopper.mbarrier_arrive: (0, 1), hopper.mbarrier_expect: (0, 1)}
+    barriers |= {mbarrier.mbarrier_arrive: (0, 1), mbarrier.mbarrier_expect: (0, 1)}
     for o in walk(func.body):
         if o.kind in barriers:
             array, index = (o.operands[i] for i in barriers[o.kind])
             if outside(index, array.type.n):  # type: ignore[attr-defined]
                 yield Violation(o, f"the index is outside {array.type}")
-        elif o.kind is hopper.shared_slot:
+        elif o.kind is smem.shared_slot:
             slots = o.operands[0].type
             assert isinstance(slots, Shared)
             if any(outside(v, n) for v, n in zip(o.operands[1:], slots.lead, strict=True)):
@@ -444,7 +444,7 @@ class _Block:
 
 def allocated_bytes(o: Op) -> int:
     """Bytes of a shared_alloc or mbarrier_alloc."""
-    if o.kind is hopper.mbarrier_alloc:
+    if o.kind is mbarrier.mbarrier_alloc:
         return MBARRIER_BYTES * int(o.attrs["n"])
     t = o.result.type
     assert isinstance(t, Shared)
@@ -454,7 +454,7 @@ def allocated_bytes(o: Op) -> int:
 def _memory(func: Func, target: Target) -> Iterator[Violation]:
     """Allocations, and the scratch of each task's replicas (see allocate_shared), are where they may be."""
     allocations = [
-        o for o in func.body.ops if o.kind in (hopper.shared_alloc, hopper.mbarrier_alloc)
+        o for o in func.body.ops if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc)
     ]
     alias = {o.attrs["name"]: o.attrs.get("alias") for o in allocations}
     blocks: list[_Block] = []
@@ -471,7 +471,7 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
                 return
             seen.add(root)
         align = MBARRIER_BYTES
-        if o.kind is hopper.shared_alloc:
+        if o.kind is smem.shared_alloc:
             align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else PLAIN_ALIGN_BYTES
         if start < 0 or start % align:
             yield Violation(o, f"offset {start} is not aligned to {align} bytes")
@@ -504,11 +504,11 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
         for row in zip(phase.attrs["names"], phase.attrs["replicas"], phase.regions, strict=True)
     ):
         for i in walk(region):
-            if i.kind is hopper.group_sync and i.attrs["scope"] == "task":
+            if i.kind is smem.group_sync and i.attrs["scope"] == "task":
                 ids.add(name)
-            elif i.kind is hopper.group_sync and i.attrs["scope"] == "replica":
+            elif i.kind is smem.group_sync and i.attrs["scope"] == "replica":
                 ids.update((name, replica) for replica in range(replicas))
-            elif i.kind is hopper.named_barrier:
+            elif i.kind is smem.named_barrier:
                 ids.update(range(i.attrs["id"], i.attrs["id"] + i.attrs.get("n", 1)))
     if len(ids) > target.sync.named_barriers:
         yield Violation(o, f"{len(ids)} named barriers are more than {target.sync.named_barriers}")

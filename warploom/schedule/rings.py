@@ -9,7 +9,7 @@ from warploom.analysis.access import Accesses
 from warploom.analysis.contiguity import Runs
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Region, Value
-from warploom.ir.ops import control, hopper, task, tile
+from warploom.ir.ops import control, mma, task, tile
 from warploom.ir.types import DType, Pointer, elem_of, shape_of
 from warploom.layout.shared import swizzle_for
 
@@ -171,7 +171,7 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
             continue
         size = _dtype(operand).bytes
         extent = shape[1 - k_axis] // parts(user)[1 - k_axis]
-        if hopper.only_k_major(_dtype(operand)) or extent * size % 32:
+        if mma.only_k_major(_dtype(operand)) or extent * size % 32:
             axes.add(_trace(structure, operand, v, k_axis))
     return min(axes, default=None)
 

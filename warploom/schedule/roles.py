@@ -15,7 +15,7 @@ from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import control, hopper, tile
+from warploom.ir.ops import control, mma, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
 from warploom.schedule import rings
@@ -192,7 +192,7 @@ class _Assigner:
             assert isinstance(t, Tile)
             if not isinstance(t.elem, DType) or rings.is_vector(o):
                 continue
-            if not hopper.only_k_major(t.elem):
+            if not mma.only_k_major(t.elem):
                 continue
             wanted = rings.wanted_inner(self.context.structure, o.result)
             if wanted is None or rings.misplaced(self.context.accesses, o) is None:

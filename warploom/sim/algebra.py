@@ -27,7 +27,7 @@ import numpy as np
 from warploom.errors import LaunchError, Loc, whole_number
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import SEQUENTIAL, Func, Value, walk
-from warploom.ir.ops import hopper, tile
+from warploom.ir.ops import tile, tma
 from warploom.ir.types import Pointer
 from warploom.sim import field
 from warploom.sim.machine import simulate
@@ -38,7 +38,7 @@ from warploom.sim.residues import ALGEBRA
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_WRITES = (tile.store, tile.store_box, tile.atomic, hopper.tma_store)
+_WRITES = (tile.store, tile.store_box, tile.atomic, tma.tma_store)
 
 
 @dataclass(frozen=True)

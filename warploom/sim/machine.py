@@ -28,7 +28,7 @@ import warploom.sim.steps_async  # noqa: F401  (with steps.py and steps_sync.py:
 from warploom.analysis.cost import UNITS
 from warploom.errors import InternalError, LaunchError, Note, whole_number
 from warploom.ir.core import HARDWARE, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier, regs, smem, tma
 from warploom.ir.ops.cluster import cluster_of, peer
 from warploom.ir.registers import at_entry
 from warploom.sim.agent import Agent, Steps, name_of
@@ -46,7 +46,7 @@ from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.shared import Place, SharedMemory
 from warploom.target import CostTable, Target
 
-_PARTS = (hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose, peer)
+_PARTS = (smem.shared_slot, smem.shared_slice, smem.shared_transpose, peer)
 
 
 def simulate(
@@ -330,7 +330,7 @@ class Cta:
         components = iter(zip(self.numbers.mbarriers, self.numbers.visible, strict=True))
         out = {}
         for o in self.outline.ops:
-            if o.kind is hopper.mbarrier_alloc:
+            if o.kind is mbarrier.mbarrier_alloc:
                 name, n = o.attrs["name"], o.attrs["n"]
                 out[name] = [
                     MBarrier(
@@ -374,7 +374,7 @@ class Cta:
         if self.is_tracked:
             a.log(o, s.name)
             now = a.access(o, what, components, epochs, False)
-            kind = 0 if not is_async else 1 + (o.kind is hopper.tma_store)
+            kind = 0 if not is_async else 1 + (o.kind is tma.tma_store)
             at = self.outline.regions(s, mn_axis)
             try:
                 self.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
@@ -407,14 +407,14 @@ class Cta:
         family: set[Value] = set()
         found = []
         for o in walk(self.func.body):
-            if o.kind is hopper.shared_alloc and o.attrs["name"] == s.name.partition("[")[0]:
+            if o.kind is smem.shared_alloc and o.attrs["name"] == s.name.partition("[")[0]:
                 family.add(o.result)
             elif o.kind in _PARTS:
                 if o.operands[0] in family:
                     family.add(o.result)
             elif (
                 Effect.WRITE in o.kind.effect
-                and o.kind is not hopper.tma_store
+                and o.kind is not tma.tma_store
                 and any(v in family for v in o.operands)
             ):
                 found.append(o)
@@ -566,4 +566,4 @@ def _budget(phase: Op, region: Region, registers: int) -> Op:
     """The setmaxnreg that a task begins with."""
     loc = region.ops[-1].loc or phase.loc
     attrs = {"registers": registers, "action": ""}
-    return Op(hopper.setmaxnreg, (), attrs, (), (), frozenset(), loc)
+    return Op(regs.setmaxnreg, (), attrs, (), (), frozenset(), loc)

@@ -15,7 +15,7 @@ from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import cluster, control, hopper, task, tile
+from warploom.ir.ops import cluster, control, mbarrier, mma, smem, task, tile, tma
 from warploom.ir.types import Shared, Tile
 from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
@@ -33,11 +33,11 @@ _PLACES: dict[
     control.yield_: slice(0, 0),
     control.for_: slice(0, 3),
     control.while_: slice(0, 0),
-    hopper.tma_load: slice(1, 4),
-    hopper.tma_store: slice(1, 2),
-    hopper.cp_async: slice(1, 2),
-    hopper.wgmma: slice(0, 3),
-    hopper.shared_store: slice(0, 1),
+    tma.tma_load: slice(1, 4),
+    tma.tma_store: slice(1, 2),
+    smem.cp_async: slice(1, 2),
+    mma.wgmma: slice(0, 3),
+    smem.shared_store: slice(0, 1),
 }
 
 
@@ -142,7 +142,7 @@ class Outline:
 
     @cached_property
     def _components(self) -> tuple[tuple[Numbering, ...], int, int]:
-        mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is hopper.mbarrier_alloc)
+        mbarriers = sum(o.attrs["n"] for o in self.ops if o.kind is mbarrier.mbarrier_alloc)
         sizes = [1, *[self.warps] * 4, self.agents, mbarriers, mbarriers]
         sizes += [NAMED_BARRIERS, 1 + len(self.task_names)]
         parts = Components()
@@ -181,7 +181,7 @@ class Outline:
     def _allocations(self) -> dict[str, tuple[Shared, int | None, str | None]]:
         found: dict[str, tuple[Shared, int | None, str | None]] = {}
         for o in self.ops:
-            if o.kind is hopper.shared_alloc:
+            if o.kind is smem.shared_alloc:
                 kind = o.result.type
                 assert isinstance(kind, Shared)
                 found[o.attrs["name"]] = kind, o.attrs.get("offset"), o.attrs.get("alias")

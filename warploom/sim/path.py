@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Func, Op, OpKind
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar
 from warploom.sim.agent import Agent, NeedsData
 from warploom.sim.chosen import ChosenMemory, Fill
@@ -45,7 +45,7 @@ _NUMBERS: frozenset[OpKind] = frozenset(
         tile.make_view,
         cluster.cta_rank,
         cluster.cta_id,
-        hopper.tensor_map,
+        tma.tensor_map,
     )
 )
 # What it decides, or chooses to work on.
@@ -54,11 +54,11 @@ _CHOICES: frozenset[OpKind] = frozenset(
         control.for_,
         control.if_,
         cluster.peer,
-        hopper.shared_alloc,
-        hopper.mbarrier_alloc,
-        hopper.shared_slot,
-        hopper.shared_slice,
-        hopper.shared_transpose,
+        smem.shared_alloc,
+        mbarrier.mbarrier_alloc,
+        smem.shared_slot,
+        smem.shared_slice,
+        smem.shared_transpose,
     )
 )
 _WRITES = (tile.store, tile.atomic)

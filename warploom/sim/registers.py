@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from warploom.errors import Note
 from warploom.ir.core import Op
-from warploom.ir.ops import hopper
+from warploom.ir.ops import regs
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import Touch
 from warploom.sim.cuts import Stuck, find_stuck
@@ -150,7 +150,7 @@ class RegisterPool:
         )
 
 
-@step(hopper.setmaxnreg)
+@step(regs.setmaxnreg)
 def change(a: Agent, o: Op) -> Steps:
     """What an agent does for a setmaxnreg: gives back at once, or takes warp by warp, and waits."""
     pool, registers, said = a.cta.pool, o.attrs["registers"], o.attrs.get("action", "")

@@ -11,7 +11,7 @@ import numpy as np
 
 from warploom.ir import format
 from warploom.ir.core import Op
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
@@ -259,7 +259,7 @@ _FACTS = (
 )
 
 
-@step(hopper.tensor_map)
+@step(tma.tensor_map)
 def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
     kind = o.result.type
     assert isinstance(kind, TensorMap)
@@ -284,13 +284,13 @@ def _tensor_map(a: Agent, o: Op, view: ViewValue) -> ViewValue:
     return view
 
 
-@step(hopper.shared_alloc)
+@step(smem.shared_alloc)
 def _shared_alloc(a: Agent, o: Op) -> Place:
     place = a.cta.outline.place(o.attrs["name"])
     return place.of_peer(a.cta.rank) if a.cta.rank else place
 
 
-@step(hopper.mbarrier_alloc)
+@step(mbarrier.mbarrier_alloc)
 def _mbarrier_alloc(a: Agent, o: Op) -> list[MBarrier]:
     return a.cta.arrays[o.attrs["name"]]
 
@@ -304,19 +304,19 @@ def _type(o: Op) -> Shared:
     return kind
 
 
-@step(hopper.shared_slot)
+@step(smem.shared_slot)
 def _shared_slot(a: Agent, o: Op, s: Place, *index: Any) -> Place:
     at = a.numbers(index)
     return a.place(o, lambda: s.slot(at))
 
 
-@step(hopper.shared_slice)
+@step(smem.shared_slice)
 def _shared_slice(a: Agent, o: Op, s: Place, *block: Any) -> Place:
     at = a.numbers(block)
     return a.place(o, lambda: s.part(at, _type(o)))
 
 
-@step(hopper.shared_transpose)
+@step(smem.shared_transpose)
 def _shared_transpose(a: Agent, o: Op, s: Place) -> Place:
     return s.permuted(o.attrs["perm"], _type(o))
 
@@ -350,7 +350,7 @@ def described(o: Op, s: Place) -> str:
     return f"{o.kind.name} of {s.words}"
 
 
-@step(hopper.shared_load)
+@step(smem.shared_load)
 def _shared_load(a: Agent, o: Op, s: Place) -> Any:
     cta = _cta_of(a, o, s)
     cta.read(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
@@ -369,7 +369,7 @@ def need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
         )
 
 
-@step(hopper.shared_store)
+@step(smem.shared_store)
 def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
     cta = _cta_of(a, o, s)
     cta.write(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
@@ -382,7 +382,7 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
         a.lag(w, lambda part=part: cta.shared.write(at[part], value[part], s.type.dtype, False))  # type: ignore[misc]
 
 
-@step(hopper.shared_get)
+@step(smem.shared_get)
 def _shared_get(a: Agent, o: Op, s: Place) -> Any:
     cta = _cta_of(a, o, s)
     cta.read(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
@@ -390,7 +390,7 @@ def _shared_get(a: Agent, o: Op, s: Place) -> Any:
     return cta.shared.read(s.addresses, s.type.dtype, False).flat[0]
 
 
-@step(hopper.shared_put)
+@step(smem.shared_put)
 def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     """Written at once, in skeleton runs too: control may depend on it."""
     cta = _cta_of(a, o, s)
@@ -399,7 +399,7 @@ def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     cta.shared.write(s.addresses, number, s.type.dtype, False)
 
 
-@step(hopper.fence_async)
+@step(smem.fence_async)
 def _fence_async(a: Agent, o: Op) -> None:
     if o.attrs.get("space") == "global":  # races there are not looked for
         return

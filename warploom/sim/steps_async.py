@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warploom.ir.core import Op, Type
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mbarrier, mma, regs, smem, tma
 from warploom.ir.types import InFlight, TensorMap, Tile, View
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier, Together
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # ---- TMA
 
 
-@step(hopper.tma_load)
+@step(tma.tma_load)
 def _tma_load(
     a: Agent,
     o: Op,
@@ -125,7 +125,7 @@ def whole_units(view: ViewValue, kind: Type) -> ViewValue:
     return replace(view, extents=tuple(extents))
 
 
-@step(hopper.tma_store)
+@step(tma.tma_store)
 def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> Steps:
     cta, bulk = a.cta, a.bulk
     if not a.is_solo:
@@ -171,7 +171,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
     return ()
 
 
-@step(hopper.tma_store_commit)
+@step(tma.tma_store_commit)
 def _tma_store_commit(a: Agent, o: Op) -> None:
     if not a.is_solo:
         raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
@@ -180,7 +180,7 @@ def _tma_store_commit(a: Agent, o: Op) -> None:
     a.bulk.last_op = o
 
 
-@step(hopper.tma_store_wait)
+@step(tma.tma_store_wait)
 def _tma_store_wait(a: Agent, o: Op) -> Steps:
     if not a.is_solo:
         raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
@@ -207,7 +207,7 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
 # ---- cp.async
 
 
-@step(hopper.cp_async)
+@step(smem.cp_async)
 def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
     cta, n = a.cta, len(a.rows)
     at: list[int] = []
@@ -237,7 +237,7 @@ def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
     return ()
 
 
-@step(hopper.cp_async_arrive)
+@step(mbarrier.cp_async_arrive)
 def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
     stamps = a.rows.copy()
@@ -259,32 +259,32 @@ def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
 # ---- wgmma
 
 
-@step(hopper.in_flight)
+@step(mma.in_flight)
 def _in_flight(a: Agent, o: Op, value: Any) -> Fresh:
     return Fresh(value, a.count)
 
 
-@step(hopper.no_acc)
+@step(mma.no_acc)
 def _no_acc(a: Agent, o: Op) -> Fresh:
     return Fresh(None, a.count)
 
 
-@step(hopper.hold)
+@step(regs.hold)
 def _hold(a: Agent, o: Op, *values: Any) -> None:
     """Nothing: it is about the machine code."""
 
 
-@step(hopper.stamp)
+@step(smem.stamp)
 def _stamp(a: Agent, o: Op, *values: Any) -> None:
     """Nothing: it measures."""
 
 
-@step(hopper.wgmma_fence)
+@step(mma.wgmma_fence)
 def _wgmma_fence(a: Agent, o: Op) -> None:
     a.wgmma.last_fence = a.count
 
 
-@step(hopper.wgmma)
+@step(mma.wgmma)
 def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any) -> Steps:
     cta, queue = a.cta, a.wgmma
     if a.is_solo or a.warps != 4:
@@ -349,13 +349,13 @@ def _operand(a: Agent, o: Op, s: Place, mn_axis: int) -> Array:
     return a.cta.shared.read(at, s.type.dtype, True)
 
 
-@step(hopper.wgmma_commit)
+@step(mma.wgmma_commit)
 def _wgmma_commit(a: Agent, o: Op) -> None:
     a.wgmma.committed += 1
     a.wgmma.last_op = o
 
 
-@step(hopper.wgmma_wait)
+@step(mma.wgmma_wait)
 def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
     queue = a.wgmma
     group = max(0, queue.committed - o.attrs["pending"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warploom.ir.core import Op
-from warploom.ir.ops import cluster, hopper
+from warploom.ir.ops import cluster, mbarrier, smem
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     pass
 
 
-@step(hopper.group_sync)
+@step(smem.group_sync)
 def _group_sync(a: Agent, o: Op) -> Steps:
     if a.is_solo:
         raise a.error("sync-in-elect", "one thread can't pass a barrier of its whole replica", o)
@@ -33,7 +33,7 @@ def _group_sync(a: Agent, o: Op) -> Steps:
     return (yield from _counted(a, o, barrier, a.cta.sync_threads(a, scope), True))
 
 
-@step(hopper.named_barrier)
+@step(smem.named_barrier)
 def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
     if a.is_solo:
         raise a.error("sync-in-elect", "a named barrier counts whole warps", o)
@@ -109,7 +109,7 @@ def _cluster_wait(a: Agent, o: Op) -> Steps:
     return ()
 
 
-@step(hopper.mbarrier_wait)
+@step(mbarrier.mbarrier_wait)
 def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase: Any) -> Steps:
     b, parity, party = a.barrier(o, barriers, index), a.number(phase), a.party(o)
     if parity not in (0, 1):
@@ -185,7 +185,7 @@ def _arrive(
     b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
 
 
-@step(hopper.mbarrier_arrive)
+@step(mbarrier.mbarrier_arrive)
 def _mbarrier_arrive(
     a: Agent, o: Op, barriers: list[MBarrier], index: Any, mask: Any = None
 ) -> Steps:
@@ -214,7 +214,7 @@ def _mbarrier_arrive(
     return ()
 
 
-@step(hopper.mbarrier_expect)
+@step(mbarrier.mbarrier_expect)
 def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party = a.barrier(o, barriers, index), a.party(o)
     if not a.is_solo:

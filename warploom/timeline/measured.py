@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warploom.analysis.cost import elementwise
 from warploom.ir.core import Effect, Func, Op, walk
-from warploom.ir.ops import hopper, task, tile
+from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
 from warploom.ir.types import Barriers, Shared, Tile
 from warploom.passes.placed.instrument import Site
 from warploom.sim.agent import name_of
@@ -174,9 +174,9 @@ class _Agent:
         return found
 
     def _waited(self, o: Op, key: Key, over: float) -> None:
-        if o.kind is hopper.mbarrier_wait:
+        if o.kind is mbarrier.mbarrier_wait:
             self.landed.setdefault(key, []).append(over)
-        elif o.kind is hopper.wgmma_wait:
+        elif o.kind is mma.wgmma_wait:
             done = max(0, len(self.groups) - o.attrs["pending"])
             for product, start in self.groups[:done]:
                 start = max(start, self.tensor_until)
@@ -184,35 +184,35 @@ class _Agent:
             if done:
                 self.tensor_until = max(self.tensor_until, over)
             del self.groups[:done]
-        elif o.kind is hopper.tma_store_wait:
+        elif o.kind is tma.tma_store_wait:
             done = max(0, len(self.bulk) - o.attrs["pending"])
             for store, start in (s for group in self.bulk[:done] for s in group):
                 self._emit("tma", store, start, max(over, start + 1))
             del self.bulk[:done]
 
     def _issued(self, o: Op, key: Key, t: float) -> None:
-        if o.kind is hopper.tma_load:  # its bytes were expected before
+        if o.kind is tma.tma_load:  # its bytes were expected before
             self.copies.append(Copy(o, t, key, max(0, self.phases.get(key, 0) - 1)))
-        elif o.kind is hopper.tma_store:
+        elif o.kind is tma.tma_store:
             self.stores.append((o, t))
-        elif o.kind is hopper.cp_async:
+        elif o.kind is smem.cp_async:
             self.pieces.append((o, t))
         elif self.product is None:
             self.product = o, t
 
     def _signalled(self, o: Op, key: Key, start: float) -> None:
-        if o.kind is hopper.wgmma_commit:
+        if o.kind is mma.wgmma_commit:
             if self.product is not None:  # the tensor cores take no more than they can queue
                 self._emit("wait", self.product[0], self.product[1], start, "wgmma issue")
             self.groups += [] if self.product is None else [self.product]
             self.product = None
-        elif o.kind is hopper.tma_store_commit:
+        elif o.kind is tma.tma_store_commit:
             self.bulk.append(self.stores)
             self.stores = []
-        elif o.kind in (hopper.mbarrier_expect, hopper.cp_async_arrive):
+        elif o.kind in (mbarrier.mbarrier_expect, mbarrier.cp_async_arrive):
             phase = self.phases.get(key, 0)
             self.phases[key] = phase + 1
-            if o.kind is hopper.cp_async_arrive:
+            if o.kind is mbarrier.cp_async_arrive:
                 self.copies += [Copy(c, start, key, phase) for c, start in self.pieces]
                 self.pieces.clear()
 
@@ -242,13 +242,13 @@ class _Names:
             name = made.attrs["name"]
             return (f"{name}[{index}]" if made.attrs["n"] > 1 else name) + self.of
         match o.kind:
-            case hopper.wgmma_wait | hopper.wgmma_commit:
+            case mma.wgmma_wait | mma.wgmma_commit:
                 return "wgmma"
-            case hopper.tma_store_wait | hopper.tma_store_commit:
+            case tma.tma_store_wait | tma.tma_store_commit:
                 return "stores"
-            case hopper.named_barrier:
+            case smem.named_barrier:
                 return f"named barrier {o.attrs['id'] + index}{self.of}"
-            case hopper.group_sync:
+            case smem.group_sync:
                 scope = o.attrs["scope"]
                 return f"the barrier of the {'CTA' if scope == 'cta' else scope}{self.of}"
         return "cluster"
@@ -258,7 +258,7 @@ class _Names:
         for v in o.operands:
             if isinstance(v.type, Barriers):
                 made = self.made[v]
-                while made.kind is not hopper.mbarrier_alloc:
+                while made.kind is not mbarrier.mbarrier_alloc:
                     made = self.made[made.operands[0]]
                 return made
         return None
@@ -277,7 +277,7 @@ def _heaviest(ops: Sequence[Op], cost: CostTable) -> tuple[str, Op] | None:
 
 
 def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
-    if o.kind in (hopper.shared_load, hopper.shared_store):
+    if o.kind in (smem.shared_load, smem.shared_store):
         s = o.operands[0].type
         assert isinstance(s, Shared)
         return "shared", s.tile_bytes / cost.shared_bytes

@@ -1,5 +1,16 @@
 """Every op kind, declared once: signature = schema, docstring = semantics, body = type rule."""
 
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 
-__all__ = ["arith", "cluster", "control", "hopper", "task", "tile"]
+__all__ = [
+    "arith",
+    "cluster",
+    "control",
+    "mbarrier",
+    "mma",
+    "regs",
+    "smem",
+    "task",
+    "tile",
+    "tma",
+]

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from warploom.errors import InternalError, Note, SharedMemoryError
 from warploom.ir.core import Func, Level, Op, Region, walk
-from warploom.ir.ops import hopper, task, tile
+from warploom.ir.ops import mbarrier, smem, task, tile
 from warploom.ir.types import Pointer, Shared, Tile
 from warploom.layout.choose import conversion, reduce_scratch, scan_scratch, scratch_geometry
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
@@ -52,7 +52,7 @@ class _Consumer:
 def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     func = _without_lost_aliases(func)
-    allocations = [o for o in func.body.ops if o.kind is hopper.shared_alloc]
+    allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
     offsets, top, consumers = _slots(allocations)
     phases = task.phases(func)
     scratch = tuple(_align(_scratch(r), PLAIN_ALIGN_BYTES) for o in phases for r in o.regions)
@@ -65,7 +65,7 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
         if size:
             consumers.append(_Consumer(size * n, f"scratch of {name}'s conversions and reductions"))
 
-    barriers = [o for o in func.body.ops if o.kind is hopper.mbarrier_alloc]
+    barriers = [o for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]
     for o in barriers:
         offsets[o] = top
         top += MBARRIER_BYTES * o.attrs["n"]
@@ -91,11 +91,11 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
 
 
 def _without_lost_aliases(func: Func) -> Func:
-    names = {o.attrs["name"] for o in func.body.ops if o.kind is hopper.shared_alloc}
+    names = {o.attrs["name"] for o in func.body.ops if o.kind is smem.shared_alloc}
     lost = {
         o
         for o in func.body.ops
-        if o.kind is hopper.shared_alloc and o.attrs.get("alias", o.attrs["name"]) not in names
+        if o.kind is smem.shared_alloc and o.attrs.get("alias", o.attrs["name"]) not in names
     }
     ops = tuple(
         o.with_(attrs={k: v for k, v in o.attrs.items() if k != "alias"}) if o in lost else o

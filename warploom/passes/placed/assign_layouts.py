@@ -40,7 +40,7 @@ from warploom.errors import CompileError, InternalError, Note
 from warploom.ir.analysis import defined, definitions, sources
 from warploom.ir.build import constant_of
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, mma, smem, task, tile
 from warploom.ir.types import InFlight, Pointer, Shared, Tile
 from warploom.layout import (
     Layout,
@@ -255,7 +255,7 @@ class _Task:
 
     def placed(self) -> Region:
         for o in walk(self.region):
-            if o.kind is hopper.shared_store:
+            if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
         for o in walk(self.region):
             self._relate(o)
@@ -328,22 +328,22 @@ class _Task:
                 self._anchor(2, o.result, self._memory(o))
             case tile.store_box:
                 self._anchor(3, o.operands[1], self._memory(o))
-            case hopper.shared_load:
+            case smem.shared_load:
                 inner, size = o.operands[0].type.inner, _itemsize(o.result.type)  # type: ignore[attr-defined]
                 self._anchor(3, o.result, _Memory(inner, 16, size))
-            case hopper.shared_store:
+            case smem.shared_store:
                 self._turned(o)
-            case hopper.cp_async:
+            case smem.cp_async:
                 self._equal(*tiles)
                 self._anchor(2, o.operands[0], _pieces(o))
-            case hopper.no_acc | hopper.in_flight | hopper.wgmma_wait:
+            case mma.no_acc | mma.in_flight | mma.wgmma_wait:
                 for same in zip(o.operands, o.results, strict=False):
                     self._equal(*same)
                 for v in tiles:
                     needed = self._wgmma(wgmma_acc, _shape(v))
                     self._agrees(o, v, needed)
                     self.anchors.append((0, 0, v, needed))
-            case hopper.wgmma:
+            case mma.wgmma:
                 a, _, acc, _ = o.operands
                 for v in (acc, o.result):
                     self.anchors.append((0, 0, v, self._wgmma(wgmma_acc, _shape(v))))
@@ -355,7 +355,7 @@ class _Task:
         """A tile on its way between slots of different orders."""
         place, v = o.operands
         made = self.facts.definition.get(v)
-        if made is None or made.kind is not hopper.shared_load:
+        if made is None or made.kind is not smem.shared_load:
             return
         there, here = place.type, made.operands[0].type
         assert isinstance(there, Shared) and isinstance(here, Shared)
@@ -371,7 +371,7 @@ class _Task:
             return
         given = made.attrs["layout"]
         if given != needed:
-            what = "the accumulator" if o.kind is not hopper.wgmma else "A in registers"
+            what = "the accumulator" if o.kind is not mma.wgmma else "A in registers"
             raise CompileError(
                 "layout-conflict",
                 f"wgmma takes {what} as {needed}, {v.hint or 'it'} is annotated as {given}",
@@ -600,7 +600,7 @@ class _Task:
                 operands, results = (self._layout(o.operands[0]),), (o.attrs["layout"],)
             case tile.load | tile.atomic:
                 operands = tuple(results[0] if _tile(v.type) else None for v in o.operands)
-            case hopper.cp_async:  # a thread copies whole pieces
+            case smem.cp_async:  # a thread copies whole pieces
                 pieces = _pieces(o).layout(_shape(o.operands[0]), self.warps)
                 operands = tuple(pieces if _tile(v.type) else None for v in o.operands)
             case tile.store:
@@ -612,13 +612,13 @@ class _Task:
                 tiles = [v for v in o.operands if _tile(v.type)]
                 one = self._layout(tiles[0]) if tiles else None
                 operands = tuple(one if v in tiles else None for v in o.operands)
-            case tile.load_box | hopper.shared_load | hopper.no_acc:
+            case tile.load_box | smem.shared_load | mma.no_acc:
                 attrs = {"layout": results[0]}
-            case hopper.wgmma:
+            case mma.wgmma:
                 a, acc = o.operands[0], wgmma_acc(_shape(o.result))
                 operands = (self._a_fragment(a) if _tile(a.type) else None, None, acc, None)
                 results = (acc,)
-            case hopper.in_flight | hopper.wgmma_wait:
+            case mma.in_flight | mma.wgmma_wait:
                 operands = results = tuple(wgmma_acc(_shape(v)) for v in o.results) or operands
             case k if k in arith.ELEMENTWISE or k in _CHEAP_SHAPE:
                 assert results[0] is not None

@@ -16,19 +16,25 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import cluster, control, hopper, task
+from warploom.ir.ops import cluster, control, mbarrier, mma, regs, smem, task, tma
 from warploom.ir.types import Barriers, Pointer, Scalar, i32, u32
 
 CAPACITY = 1 << 14  # records an agent; a GEMM's main loop makes some 8 an iteration
 
-WAITS = frozenset(
-    (hopper.mbarrier_wait, hopper.wgmma_wait, hopper.tma_store_wait, hopper.group_sync)
-) | {hopper.named_barrier, cluster.cluster_wait}
-COPIES = frozenset((hopper.tma_load, hopper.tma_store, hopper.cp_async))
+WAITS = frozenset((mbarrier.mbarrier_wait, mma.wgmma_wait, tma.tma_store_wait, smem.group_sync)) | {
+    smem.named_barrier,
+    cluster.cluster_wait,
+}
+COPIES = frozenset((tma.tma_load, tma.tma_store, smem.cp_async))
 SIGNALS = frozenset(
-    (hopper.mbarrier_arrive, hopper.mbarrier_expect, hopper.cp_async_arrive, cluster.cluster_arrive)
-) | {hopper.wgmma_commit, hopper.tma_store_commit}
-PRODUCTS = frozenset((hopper.wgmma, hopper.wgmma_fence))
+    (
+        mbarrier.mbarrier_arrive,
+        mbarrier.mbarrier_expect,
+        mbarrier.cp_async_arrive,
+        cluster.cluster_arrive,
+    )
+) | {mma.wgmma_commit, tma.tma_store_commit}
+PRODUCTS = frozenset((mma.wgmma, mma.wgmma_fence))
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class _Maker:
         self.sites.append((role, o, work))
         attrs = {"site": len(self.sites), "capacity": self.capacity}
         operands = (self.buffer, self.program, *_index(o))
-        b.append(Op(hopper.stamp, operands, attrs, loc=o.loc if o else None))
+        b.append(Op(smem.stamp, operands, attrs, loc=o.loc if o else None))
 
 
 def _product(ops: Sequence[Op], i: int) -> Op | None:
@@ -139,11 +145,11 @@ def _product(ops: Sequence[Op], i: int) -> Op | None:
     if i > 0 and ops[i - 1].kind in PRODUCTS:
         return None
     run = takewhile(lambda o: o.kind in PRODUCTS, ops[i:])
-    return next((o for o in run if o.kind is hopper.wgmma), None)
+    return next((o for o in run if o.kind is mma.wgmma), None)
 
 
 def _only_arrives(o: Op) -> bool:
-    return o.kind is hopper.named_barrier and bool(o.attrs["arrive"])
+    return o.kind is smem.named_barrier and bool(o.attrs["arrive"])
 
 
 def _has_sites(o: Op) -> bool:
@@ -157,7 +163,7 @@ def _index(o: Op | None) -> tuple[Value, ...]:
     """Which barrier of its array an op is about, where it is one."""
     if o is None:
         return ()
-    if o.kind is hopper.named_barrier:
+    if o.kind is smem.named_barrier:
         return o.operands
     at = next((i for i, v in enumerate(o.operands) if isinstance(v.type, Barriers)), None)
     return () if at is None else (o.operands[at + 1],)
@@ -168,7 +174,7 @@ def relieved(func: Func) -> Func | None:
     that has fewest: a stamp takes about six, of which a lean producer has none to spare.  None where
     budgets aren't set, or change later on."""
     last = task.phases(func)[-1]
-    if any(o.kind is hopper.setmaxnreg for r in last.regions for o in walk(r)):
+    if any(o.kind is regs.setmaxnreg for r in last.regions for o in walk(r)):
         return None
     warps = [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)]
     rows = task.sharing(last)

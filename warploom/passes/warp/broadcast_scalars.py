@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from warploom.analysis.scalars import is_on_numbers
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, hopper, task, tile
+from warploom.ir.ops import arith, smem, task, tile
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.lower_scalars import as_stored
 from warploom.schedule.model import Schedule
@@ -85,29 +85,29 @@ class _Sharer:
         stored = as_stored(t.dtype)
         top = Builder(o.loc)
         name = f"number{len(self.top)}"
-        slots = hopper.shared_alloc(
+        slots = smem.shared_alloc(
             top, name=name, lead=(1,), shape=(1, 1), dtype=stored, inner=1, swizzle=0, hint=name
         )
         self.top += top.ops
         scope = "task" if self.replicas > 1 else "replica"
-        place = hopper.shared_slot(b, slots, build.const(b, 0))
+        place = smem.shared_slot(b, slots, build.const(b, 0))
         got = Value(t, o.result.hint)
 
         def once(b: Builder) -> None:
             b.append(o.with_(results=(got,)))
             wide = got if stored == t.dtype else arith.cast(b, got, dtype=stored)
-            hopper.shared_put(b, place, wide)
+            smem.shared_put(b, place, wide)
 
         if not _have_met(b):
-            hopper.group_sync(b, scope=scope)
+            smem.group_sync(b, scope=scope)
         if self.replicas > 1:
             self.is_new = True
             first = arith.eq(b, self.replica, build.const(b, 0), hint="first")
             build.if_(b, first, lambda b: build.elect(b, once))
         else:
             build.elect(b, once)
-        hopper.group_sync(b, scope=scope)
-        number = hopper.shared_get(b, place, hint=o.result.hint)
+        smem.group_sync(b, scope=scope)
+        number = smem.shared_get(b, place, hint=o.result.hint)
         if stored != t.dtype:
             number = arith.cast(b, number, dtype=t.dtype)
         b.ops[-1] = b.ops[-1].with_(results=o.results)
@@ -116,4 +116,4 @@ class _Sharer:
 def _have_met(b: Builder) -> bool:
     """Has nothing been done since a barrier of the whole task?"""
     last = next((o for o in reversed(b.ops) if o.regions or o.kind.effect), None)
-    return last is not None and last.kind is hopper.group_sync and last.attrs["scope"] == "task"
+    return last is not None and last.kind is smem.group_sync and last.attrs["scope"] == "task"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import closure, effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
-from warploom.ir.ops import control, hopper, task
+from warploom.ir.ops import control, mbarrier, smem, task, tma
 from warploom.ir.rewrite import Env, clone_op
 from warploom.passes.warp.skip_idle import REST
 
@@ -108,27 +108,27 @@ class Tail:
 
 def _numbers(behind: Sequence[Op]) -> set[Op]:
     """Of the ops behind a loop those that take numbers: wait, read, release, and the user's promises."""
-    slots = {o.result: o.operands[1] for o in behind if o.kind is hopper.shared_slot}
-    gets = [o for o in behind if o.kind is hopper.shared_get and o.operands[0] in slots]
+    slots = {o.result: o.operands[1] for o in behind if o.kind is smem.shared_slot}
+    gets = [o for o in behind if o.kind is smem.shared_get and o.operands[0] in slots]
     at = {slots[o.operands[0]] for o in gets}
-    ends = (hopper.mbarrier_wait, hopper.mbarrier_arrive)
+    ends = (mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive)
     around = [o for o in behind if o.kind in ends and o.operands[1] in at]
     return {*gets, *around, *(o for o in behind if o.kind is control.assume)}
 
 
 def _is_release(o: Op, held: set[Value]) -> bool:
-    return o.kind is hopper.mbarrier_arrive and o.operands[1] not in held
+    return o.kind is mbarrier.mbarrier_arrive and o.operands[1] not in held
 
 
 def _waits_for_stores(o: Op | None) -> bool:
     """Is o the wait for staging buffers that stores still read?"""
     if o is None or o.kind is not task.elect:
         return False
-    return all(x.kind is hopper.tma_store_wait for x in o.regions[0].ops[:-1])
+    return all(x.kind is tma.tma_store_wait for x in o.regions[0].ops[:-1])
 
 
 def _is_sync(o: Op) -> bool:
-    return o.kind is hopper.group_sync and bool(o.attrs["scope"] == "replica")
+    return o.kind is smem.group_sync and bool(o.attrs["scope"] == "replica")
 
 
 def _write(b: Builder, ops: Iterable[Op], env: Env) -> None:

@@ -29,7 +29,7 @@ from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Func, Op, Value
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, TaskPlan
@@ -131,7 +131,7 @@ def _declare(
             shape = tuple(n * part.count if a == axis else n for a, n in enumerate(shape))
             slots_hint, place = concat.result.hint or hint, shared.get(concat)
         if place is None:
-            place = hopper.shared_alloc(
+            place = smem.shared_alloc(
                 top,
                 name=build.unique(slots_hint, names),
                 lead=(plan.depth,),
@@ -156,7 +156,7 @@ def _declare(
                     continue
                 narrow: dict[str, Any] = {} if walks else {"promote": 128}
                 how = {"box": box, "inner": inner, "swizzle": swizzle, **narrow}
-                maps[n][view] = hopper.tensor_map(top, view, hint=f"{hint}_map", **how)
+                maps[n][view] = tma.tensor_map(top, view, hint=f"{hint}_map", **how)
         elif via == "cp_async":
             pieces[n] = _piece_bytes(accesses, fills[0], t)
             if not pieces[n]:
@@ -186,8 +186,10 @@ def _declare(
         parts=tuple(parts),
         maps=tuple(maps),
         pieces=tuple(pieces),
-        full=hopper.mbarrier_alloc(top, name=full_name, n=plan.depth, count=count, hint=full_name),
-        empty=hopper.mbarrier_alloc(
+        full=mbarrier.mbarrier_alloc(
+            top, name=full_name, n=plan.depth, count=count, hint=full_name
+        ),
+        empty=mbarrier.mbarrier_alloc(
             top, name=empty_name, n=plan.depth, count=empty, hint=empty_name
         ),
         generic=any(needs_registers(structure, u.result) for u in users if u.kind is task.take),
@@ -255,14 +257,14 @@ def needs_registers(structure: Structure, v: Value) -> bool:
 
 def place_of(b: Builder, ring: Ring, item: int, slot: Value, hint: str = "") -> Value:
     """Where an item lies in a slot."""
-    place: Value = hopper.shared_slot(b, ring.items[item], slot, hint=hint)
+    place: Value = smem.shared_slot(b, ring.items[item], slot, hint=hint)
     part = ring.parts[item]
     if part is None:
         return place
     zero = build.const(b, 0)
     at = [zero] * len(ring.tiles[item].shape)
     at[part.axis] = build.const(b, part.index)
-    place = hopper.shared_slice(b, place, *at, shape=ring.tiles[item].shape, hint=hint)
+    place = smem.shared_slice(b, place, *at, shape=ring.tiles[item].shape, hint=hint)
     return place
 
 
@@ -296,10 +298,10 @@ def fill(
         # what consumers of other CTAs read by ordinary loads is over, too
         foreign = ring.everyone is not None and ring.generic
         wide: dict[str, Any] = {"scope": "cluster"} if foreign else {}
-        hopper.mbarrier_wait(b, ring.empty, slot, free, **wide)
+        mbarrier.mbarrier_wait(b, ring.empty, slot, free, **wide)
 
     def copies(b: Builder) -> None:
-        hopper.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
+        mbarrier.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
         for n, (item, maps) in enumerate(zip(ring.items, ring.maps, strict=True)):
             if not maps:
                 continue
@@ -309,7 +311,7 @@ def fill(
                 _load_part(b, ring, n, tensor_map, place, slot, sources[n])
             else:
                 at, policy = sources[n].box[1:], sources[n].policy
-                hopper.tma_load(b, tensor_map, place, ring.full, slot, *at, **policy)
+                tma.tma_load(b, tensor_map, place, ring.full, slot, *at, **policy)
 
     def both(b: Builder) -> None:
         wait(b)
@@ -329,19 +331,19 @@ def fill(
         if via == "cp_async":
             place = place_of(b, ring, n, slot)
             source, *rest = sources[n].box
-            hopper.cp_async(b, source, place, *rest, bytes=ring.pieces[n])
+            smem.cp_async(b, source, place, *rest, bytes=ring.pieces[n])
     if "cp_async" in ring.via:
-        hopper.cp_async_arrive(b, ring.full, slot)
+        mbarrier.cp_async_arrive(b, ring.full, slot)
     for n, via in enumerate(ring.via):
         if via == "registers":
             place = place_of(b, ring, n, slot)
             if n in loaded:
-                hopper.shared_store(b, place, loaded[n])
+                smem.shared_store(b, place, loaded[n])
             else:
                 _copy_box(b, sources[n], place, replicas, ring.pieces[n])
     if "registers" in ring.via:
-        hopper.fence_async(b)
-        hopper.mbarrier_arrive(b, ring.full, slot, by="warp")
+        smem.fence_async(b)
+        mbarrier.mbarrier_arrive(b, ring.full, slot, by="warp")
 
 
 def _load_part(
@@ -360,13 +362,13 @@ def _load_part(
     shape = tensor_map.type.box
     zero = build.const(b, 0)
     blocks = [rank if a == axis else zero for a in range(len(shape))]
-    part = hopper.shared_slice(b, place, *blocks, shape=shape, hint=place.hint)
+    part = smem.shared_slice(b, place, *blocks, shape=shape, hint=place.hint)
     at = list(source.box[1:])
     along = tensor_map.type.axes[axis]
     share = arith.mul(b, rank, build.const(b, shape[axis]))
     at[along] = arith.add(b, at[along], share)
     how = {"multicast": True, **source.policy}
-    hopper.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, **how)
+    tma.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, **how)
 
 
 # A box that goes through registers is cut into pieces of at most so many elements a thread: many enough to be
@@ -390,7 +392,7 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
     step = max(rows, default=unit if extent % unit == 0 else extent)
     if step == extent:
         value = tile.load_box(b, view, *offsets, shape=t.shape, **policy)
-        hopper.shared_store(b, place, value)
+        smem.shared_store(b, place, value)
         return
     shape = (step, other) if axis == 0 else (other, step)
     zero, one = build.const(b, 0), build.const(b, 1)
@@ -401,8 +403,8 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
         at[along] = arith.add(inner, at[along], arith.mul(inner, n, build.const(inner, step)))
         value = tile.load_box(inner, view, *at, shape=shape, hint="piece", **policy)
         blocks = [n if i == axis else zero for i in range(2)]
-        part = hopper.shared_slice(inner, place, *blocks, shape=shape)
-        hopper.shared_store(inner, part, value)
+        part = smem.shared_slice(inner, place, *blocks, shape=shape)
+        smem.shared_store(inner, part, value)
         return carried
 
     build.for_(b, (zero, build.const(b, extent // step), one), (), piece, iv="piece", unroll=1)
@@ -410,9 +412,9 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
 
 def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
     """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
-    hopper.mbarrier_wait(b, ring.full, slot, phase)
+    mbarrier.mbarrier_wait(b, ring.full, slot, phase)
     if "cp_async" in ring.via:
-        hopper.fence_async(b)
+        smem.fence_async(b)
 
 
 def release(b: Builder, ring: Ring, slot: Value) -> None:
@@ -433,14 +435,14 @@ def _only_computes(o: Op) -> bool:
 
 def _release(b: Builder, ring: Ring, slot: Value) -> None:
     if ring.generic and "tma" in ring.via:
-        hopper.fence_async(b)
+        smem.fence_async(b)
     if ring.everyone is None:
-        hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+        mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")
         return
     # wgmma's reads are over: only ordinary ones have to be released, and what was stored by ordinary ones
     ordinary = ring.generic or not ring.only_tma
     relaxed: dict[str, Any] = {} if ordinary else {"sem": "relaxed"}
-    hopper.mbarrier_arrive(b, ring.empty, slot, ring.everyone, by="warp", **relaxed)
+    mbarrier.mbarrier_arrive(b, ring.empty, slot, ring.everyone, by="warp", **relaxed)
 
 
 def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
@@ -448,11 +450,11 @@ def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
     t = o.result.type
     assert isinstance(t, Tile)
     if o.kind is tile.transpose:
-        turned: Value = hopper.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
+        turned: Value = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
         return turned
     if o.kind is tile.concat:  # each part stands for the whole already
         return place
     if o.kind is not task.slice_block:
         raise InternalError(f"{o.kind.name} is no view")
-    part: Value = hopper.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
+    part: Value = smem.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
     return part

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import arith, hopper, task
+from warploom.ir.ops import arith, mbarrier, smem, task
 from warploom.ir.types import Channel, DType, Scalar, f32, i32
 from warploom.schedule.model import Schedule
 
@@ -52,7 +52,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
     names |= {name, f"full_{name}", f"empty_{name}"}
     tasks = [t for t in schedule.tasks if t.name in plan.consumers]
     readers = sum(t.warps * t.replicas for t in tasks)
-    slots = hopper.shared_alloc(
+    slots = smem.shared_alloc(
         top,
         name=name,
         lead=(plan.depth,),
@@ -63,7 +63,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
         hint=f"{name}_smem",
     )
     full, empty = (
-        hopper.mbarrier_alloc(
+        mbarrier.mbarrier_alloc(
             top, name=f"{k}_{name}", n=plan.depth, count=count, hint=f"{k}_{name}"
         )
         for k, count in (("full", 1), ("empty", readers))
@@ -89,11 +89,11 @@ def put(
 
     def store(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
-        hopper.mbarrier_wait(b, ring.empty, slot, free)
+        mbarrier.mbarrier_wait(b, ring.empty, slot, free)
         stored = as_stored(ring.dtype)
         wide = number if stored == ring.dtype else arith.cast(b, number, dtype=stored)
-        hopper.shared_put(b, _place(b, ring, slot), wide)
-        hopper.mbarrier_arrive(b, ring.full, slot, by="thread")
+        smem.shared_put(b, _place(b, ring, slot), wide)
+        mbarrier.mbarrier_arrive(b, ring.full, slot, by="thread")
 
     if elected:
         store(b)
@@ -103,12 +103,12 @@ def put(
 
 def wait(b: Builder, ring: NumberRing, slot: Value, phase: Value) -> None:
     """consumer_wait."""
-    hopper.mbarrier_wait(b, ring.full, slot, phase)
+    mbarrier.mbarrier_wait(b, ring.full, slot, phase)
 
 
 def take(b: Builder, ring: NumberRing, slot: Value, hint: str) -> Value:
     """The number that the producer put into the slot."""
-    number: Value = hopper.shared_get(b, _place(b, ring, slot), hint=hint)
+    number: Value = smem.shared_get(b, _place(b, ring, slot), hint=hint)
     if number.type != Scalar(ring.dtype):
         number = arith.cast(b, number, dtype=ring.dtype, hint=hint)
     return number
@@ -116,11 +116,11 @@ def take(b: Builder, ring: NumberRing, slot: Value, hint: str) -> Value:
 
 def release(b: Builder, ring: NumberRing, slot: Value) -> None:
     """consumer_release."""
-    hopper.mbarrier_arrive(b, ring.empty, slot, by="warp")
+    mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")
 
 
 def _place(b: Builder, ring: NumberRing, slot: Value) -> Value:
-    place: Value = hopper.shared_slot(
+    place: Value = smem.shared_slot(
         b, ring.slots, slot, hint=ring.slots.hint.replace("_smem", "_slot")
     )
     return place

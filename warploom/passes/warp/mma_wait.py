@@ -15,7 +15,7 @@ before:                               after:
 from __future__ import annotations
 
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.ops import arith, regs, tile
 from warploom.ir.types import Tile
 
 _UNIT = 8  # columns of a wgmma result that lie in whole registers of every lane
@@ -92,7 +92,7 @@ class _Cut:
                 continue
             early.update(dict.fromkeys(o.results))
         read = {v for o in late for v in o.operands}
-        hopper.hold(b, *([v for v in early if v in read] or [first]))
+        regs.hold(b, *([v for v in early if v in read] or [first]))
         b.ops += end
         second = self.part(b, chain, self.columns, self.n - self.columns)
         with b.at(self.x):

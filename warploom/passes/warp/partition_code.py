@@ -25,7 +25,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import must_run
 from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, hopper, task, tile
+from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
 from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, skip_idle
 from warploom.schedule import rings
@@ -126,7 +126,7 @@ class _Partition:
             t = staging.place.type
             assert isinstance(t, Shared)
             self.staging[o.id] = staging
-            self.maps[o.id] = hopper.tensor_map(
+            self.maps[o.id] = tma.tensor_map(
                 self.top,
                 view.result,
                 box=plan.chunk,
@@ -283,9 +283,9 @@ class _Writer:
             if any(s.via == "tma" for s in self.shared.stores.values()):
                 select_instructions.complete_stores(b)
             # Groups that take tiles in turn announce each its own.
-            hopper.group_sync(b, scope="replica" if self.shared.schedule.dealt else "task")
+            smem.group_sync(b, scope="replica" if self.shared.schedule.dealt else "task")
         elif o in self.shared.aliased:
-            hopper.group_sync(b, scope="task")
+            smem.group_sync(b, scope="task")
 
     def for_one_replica(self, o: Op) -> bool:
         """Is o what replica 0 does alone?"""
@@ -317,10 +317,10 @@ class _Writer:
         item, slot = o.attrs["item"], self.get(o.operands[1])
         slots = ring.items[item]
         for other in b.ops[-len(ring.items) :]:
-            if other.kind is hopper.shared_slot and other.operands == (slots, slot):
+            if other.kind is smem.shared_slot and other.operands == (slots, slot):
                 return other.result
         hint = o.result.hint if ring.parts[item] is None else slots.hint.removesuffix("_smem")
-        place: Value = hopper.shared_slot(b, slots, slot, hint=hint)
+        place: Value = smem.shared_slot(b, slots, slot, hint=hint)
         return place
 
     def place(self, v: Value, place: Value, b: Builder) -> None:
@@ -328,7 +328,7 @@ class _Writer:
         self.places[v] = place
         users = self.shared.structure.users.get(v, ())
         if not all(lower_channels.in_place(o, v) for o in users):
-            self.env[v] = hopper.shared_load(b, place, hint=v.hint)
+            self.env[v] = smem.shared_load(b, place, hint=v.hint)
 
     def fill(self, unit: list[Op], b: Builder) -> None:
         """From producer_acquire to producer_commit.  What goes through registers is loaded first: the
@@ -394,7 +394,7 @@ class _Writer:
     def in_registers(self, v: Value, b: Builder) -> Value:
         if v in self.env or v not in self.places:
             return self.get(v)
-        value: Value = hopper.shared_load(b, self.places[v], hint=v.hint)
+        value: Value = smem.shared_load(b, self.places[v], hint=v.hint)
         return value
 
     def store(self, o: Op, b: Builder) -> None:

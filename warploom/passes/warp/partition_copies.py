@@ -28,13 +28,13 @@ from collections.abc import Iterable
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import hopper, task
+from warploom.ir.ops import smem, task
 from warploom.ir.types import Shared, Tile
 from warploom.passes.partition_values import Cutter
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-_PLACE = {hopper.cp_async: 1, hopper.shared_store: 0}  # which operand says where a copy goes
+_PLACE = {smem.cp_async: 1, smem.shared_store: 0}  # which operand says where a copy goes
 
 
 def partition_copies(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -80,7 +80,7 @@ def _axes(o: Op, place: Value, count: int) -> Iterable[int]:
             unit = 8 if t.swizzle else 1
         elif t.swizzle:
             unit = t.swizzle // t.dtype.bytes
-        elif o.kind is hopper.cp_async:
+        elif o.kind is smem.cp_async:
             unit = o.attrs["bytes"] // t.dtype.bytes
         if t.shape[axis] % (count * unit) == 0:
             yield axis
@@ -105,8 +105,8 @@ class _Copies(Cutter):
         assert isinstance(t, Shared)
         shape = self.cut_shape(t.shape, axis)
         blocks = self.blocks(b, axis, len(shape))
-        operands[at] = hopper.shared_slice(b, operands[at], *blocks, shape=shape)
-        if o.kind is hopper.shared_store:
+        operands[at] = smem.shared_slice(b, operands[at], *blocks, shape=shape)
+        if o.kind is smem.shared_store:
             operands[1] = self.get(b, operands[1], axis)
         elif isinstance(operands[0].type, Tile):
             operands = [self.get(b, v, axis) if isinstance(v.type, Tile) else v for v in operands]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Region, Value
-from warploom.ir.ops import arith, hopper, task
+from warploom.ir.ops import arith, smem, task
 from warploom.ir.types import Scalar, i32
 
 ISSUE, END = (
@@ -65,6 +65,6 @@ class Turns:
 
     def _barrier(self, b: Builder, group: Value, arrive: bool) -> None:
         """Complete with those who take the turn and those who pass it."""
-        hopper.named_barrier(
+        smem.named_barrier(
             b, group, id=self.first, arrive=arrive, threads=2 * _GROUP, n=self.groups
         )

@@ -30,7 +30,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, free_values, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, mbarrier, task
 from warploom.ir.rewrite import inline
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.backward_slices import Slice, Values
@@ -98,7 +98,7 @@ def _deal(b: Builder, o: Op, turns: Turns) -> None:
     waits = [
         i
         for i, x in enumerate(body.ops)
-        if any(y.kind is hopper.mbarrier_wait for y in walk(Region((), (x,))))
+        if any(y.kind is mbarrier.mbarrier_wait for y in walk(Region((), (x,))))
     ]
     inner = b.nested()
     for i, x in enumerate(body.ops[:-1]):

@@ -42,7 +42,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import closure, definitions, effects, reads
 from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, mbarrier, mma, regs, smem, task
 from warploom.ir.rewrite import Env, clone_op, rewrite
 from warploom.ir.types import Tile
 from warploom.passes.tile.canonicalize.simplify import Simplifier
@@ -68,7 +68,7 @@ def _tasks(o: Op, plans: dict[str, OverlapPlan], made: Mapping[Value, Op]) -> Op
     consumers = {
         i: _Consumer(region, replicas, plans, made)
         for i, (region, replicas) in enumerate(zip(o.regions, o.attrs["replicas"], strict=True))
-        if any(x.kind is hopper.wgmma and x.id in late for x in walk(region))
+        if any(x.kind is mma.wgmma and x.id in late for x in walk(region))
     }
     regions = {i: c.region() for i, c in consumers.items()}
     rings = {loop: full for c in consumers.values() for loop, full in c.late_rings.items()}
@@ -189,18 +189,18 @@ class _Loop(TwoStages):
         attached: list[Op] = []  # fences in front of what they belong to
         last_wait: _Ring | None = None
         for o in self.ops:
-            if o.kind is hopper.mbarrier_wait:
+            if o.kind is mbarrier.mbarrier_wait:
                 last_wait = self.rings.setdefault(o.operands[1], _Ring())
                 last_wait.waits.append(o)
                 continue
-            if o.kind is hopper.fence_async:
+            if o.kind is smem.fence_async:
                 if last_wait is not None:
                     last_wait.waits.append(o)
                 else:
                     attached.append(o)
                 continue
             last_wait = None
-            if o.kind is hopper.mbarrier_arrive:
+            if o.kind is mbarrier.mbarrier_arrive:
                 self.rings.setdefault(o.operands[1], _Ring()).releases += [*attached, o]
                 attached = []
             elif o.kind is task.ring_next:
@@ -214,14 +214,14 @@ class _Loop(TwoStages):
             ends = set(ring.readers)
             for o in ring.readers:
                 after.setdefault(o, set()).update(ring.waits)
-                if o.kind is hopper.wgmma:
+                if o.kind is mma.wgmma:
                     ends |= {w for w in self.ops if o.result in w.operands}
             for i, o in enumerate(ring.releases):
                 after.setdefault(o, set()).update(ends, ring.releases[:i])
         return after
 
     def check(self, o: Op) -> None:
-        known = (hopper.wgmma, hopper.wgmma_wait, hopper.shared_load)
+        known = (mma.wgmma, mma.wgmma_wait, smem.shared_load)
         if o.kind not in known and effects(o) & (Effect.WRITE | Effect.SYNC):
             raise InternalError(f"{o.kind.name} in {self.loop.id}, which is to overlap iterations")
 
@@ -229,7 +229,7 @@ class _Loop(TwoStages):
 
     def stages(self) -> dict[Op, int]:
         self.after = self.order_of_effects()
-        late = {o for o in self.ops if o.kind is hopper.wgmma and o.id in self.plan.late}
+        late = {o for o in self.ops if o.kind is mma.wgmma and o.id in self.plan.late}
         starts = {o.operands[2] for o in late}
         stage: dict[Op, int] = {}
         rings = {x for r in self.rings.values() for x in (*r.waits, *r.releases, *r.steps)}
@@ -249,7 +249,9 @@ class _Loop(TwoStages):
 
     def late_rings(self) -> set[Value]:
         """The full barriers that stage 1 waits for."""
-        waits = [x for r in self.rings.values() for x in r.waits if x.kind is hopper.mbarrier_wait]
+        waits = [
+            x for r in self.rings.values() for x in r.waits if x.kind is mbarrier.mbarrier_wait
+        ]
         return {x.operands[0] for x in waits if self.stage[x] == 1}
 
     def closure(self, roots: Iterable[Op]) -> set[Op]:
@@ -259,7 +261,7 @@ class _Loop(TwoStages):
     def sections(self) -> tuple[list[Op], ...]:
         """One turn: what issues the early dots, what issues the late ones, what runs under them, their end,
         and what has to stand behind it."""
-        dots = [o for o in self.ops if o.kind is hopper.wgmma]
+        dots = [o for o in self.ops if o.kind is mma.wgmma]
         by_stage = [[o for o in self.ops if self.stage[o] == s] for s in (0, 1)]
         first = self.closure(o for o in dots if self.stage[o] == 0)
         second = self.closure(o for o in dots if self.stage[o] == 1)
@@ -281,13 +283,13 @@ class _Loop(TwoStages):
 
     def finish(self, last: Copy, late: Sequence[Op], env: Env) -> None:
         """The tail runs under the last dots."""
-        wait = next(i for i, o in enumerate(late) if o.kind is hopper.wgmma_wait)
+        wait = next(i for i, o in enumerate(late) if o.kind is mma.wgmma_wait)
         self.tail.release(last.b, env)
         last.write(late[:wait])
         self.tail.run(last.b, env)
         held = [env[v] for v in self.tail.gives if isinstance(v.type, Tile)]
         if held and self.plan.eighths > 0:
-            hopper.hold(last.b, *held)
+            regs.hold(last.b, *held)
         last.write(late[wait:])
 
     def cuts(self, first: Copy) -> Cuts:
@@ -361,16 +363,16 @@ class _Copy(Copy):
     turns: Turns | None = None
 
     def op(self, o: Op) -> None:
-        if o.kind is hopper.wgmma:
+        if o.kind is mma.wgmma:
             if self.turns is not None:
                 self.turns.take(self.b)
                 self.turns = None
-            hopper.wgmma_fence(self.b)
+            mma.wgmma_fence(self.b)
             self.b.append(clone_op(o, self.env))
-            hopper.wgmma_commit(self.b)
+            mma.wgmma_commit(self.b)
             if self.flights is not None:
                 self.flights.append(self.env[o.result])
-        elif o.kind is hopper.wgmma_wait:
+        elif o.kind is mma.wgmma_wait:
             pending = 0
             if self.flights is not None and o.operands:
                 newest = max(self.flights.index(self.env[v]) for v in o.operands)

@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task, tile
+from warploom.ir.ops import arith, control, mbarrier, mma, smem, task, tile
 from warploom.ir.types import InFlight, Scalar, Tile, i1, i32
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-_VIEWS = frozenset({hopper.shared_slice, hopper.shared_transpose})
+_VIEWS = frozenset({smem.shared_slice, smem.shared_transpose})
 
 
 def pipeline_wgmma(func: Func, schedule: Schedule, target: Target) -> Func:
@@ -82,7 +82,7 @@ class _Pipeliner:
 
     def plan(self, o: Op) -> _Plan | None:
         (body,) = o.regions
-        inside = [x for x in walk(body) if x.kind is hopper.wgmma]
+        inside = [x for x in walk(body) if x.kind is mma.wgmma]
         chains = tuple(
             c for i, p in enumerate(body.params[1:]) if (c := self.chain(i, p, body)) is not None
         )
@@ -91,12 +91,12 @@ class _Pipeliner:
             return None
         if any(isinstance(w.operands[0].type, Tile) for w in inside):
             return None
-        stored = {self.memory(x.operands[0]) for x in walk(body) if x.kind is hopper.shared_store}
+        stored = {self.memory(x.operands[0]) for x in walk(body) if x.kind is smem.shared_store}
         if any(self.memory(v) in stored for w in inside for v in w.operands[:2]):
             return None
         slots = {s for w in inside for v in w.operands[:2] if (s := self.slot(v)) is not None}
         releases = tuple(
-            x for x in body.ops if x.kind is hopper.mbarrier_arrive and x.operands[1] in slots
+            x for x in body.ops if x.kind is mbarrier.mbarrier_arrive and x.operands[1] in slots
         )
         for x in body.ops:
             if x.kind is task.ring_next and x.operands[0] in slots and x.attrs["depth"] < 2:
@@ -117,13 +117,13 @@ class _Pipeliner:
             if start is body.ops[-1]:
                 ok = bool(wgmmas) and start.operands[index] is at
                 return _Chain(index, tuple(wgmmas), tuple(starts), tuple(waits)) if ok else None
-            if start.kind is not hopper.in_flight:
+            if start.kind is not mma.in_flight:
                 return None
             wgmma = self.only_user(start.result)
-            if wgmma is None or wgmma.kind is not hopper.wgmma or wgmma not in here:
+            if wgmma is None or wgmma.kind is not mma.wgmma or wgmma not in here:
                 return None
             wait = self.only_user(wgmma.result)
-            if wait is None or wait.kind is not hopper.wgmma_wait or len(wait.operands) != 1:
+            if wait is None or wait.kind is not mma.wgmma_wait or len(wait.operands) != 1:
                 return None
             wgmmas.append(wgmma)
             starts.append(start)
@@ -140,12 +140,12 @@ class _Pipeliner:
         o = self.made.get(v)
         while o is not None and o.kind in _VIEWS:
             o = self.made.get(o.operands[0])
-        return o.operands[1] if o is not None and o.kind is hopper.shared_slot else None
+        return o.operands[1] if o is not None and o.kind is smem.shared_slot else None
 
     def memory(self, v: Value) -> Value:
         """The allocation that a slot or a part of one lies in."""
         o = self.made.get(v)
-        while o is not None and o.kind in _VIEWS | {hopper.shared_slot}:
+        while o is not None and o.kind in _VIEWS | {smem.shared_slot}:
             v = o.operands[0]
             o = self.made.get(v)
         return v
@@ -169,11 +169,11 @@ class _Pipeliner:
             assert isinstance(start.type, Tile)
             if self.zero(start):
                 from_zero.add(c)
-                init[c.index] = hopper.no_acc(
+                init[c.index] = mma.no_acc(
                     b, shape=start.type.shape, dtype=start.type.dtype, hint="acc_init"
                 )
             else:
-                init[c.index] = hopper.in_flight(b, start, hint="acc_init")
+                init[c.index] = mma.in_flight(b, start, hint="acc_init")
             results[c.index] = Value(init[c.index].type, start.hint)
         init += [build.const(b, 0) for _ in plan.releases]
         last = [Value(Scalar(i32), "last") for _ in plan.releases]
@@ -187,7 +187,7 @@ class _Pipeliner:
             Value(v.type, "sum") if c in from_zero else v
             for c, v in zip(plan.chains, finals, strict=True)
         )
-        b.append(Op(hopper.wgmma_wait, flights, {"pending": 0}, sums, (), b.tasks, b.loc))
+        b.append(Op(mma.wgmma_wait, flights, {"pending": 0}, sums, (), b.tasks, b.loc))
         if not from_zero and not plan.releases:
             return
         some = arith.lt(b, lo, hi, hint="ran")
@@ -226,13 +226,13 @@ class _Pipeliner:
             flag = self.made[c.wgmmas[0].operands[3]]
             if self.only_user(flag.result) is c.wgmmas[0]:
                 dropped.add(flag)
-        commits = [x for x in old.ops if x.kind is hopper.wgmma_commit]
+        commits = [x for x in old.ops if x.kind is mma.wgmma_commit]
         b = Builder(o.loc, o.tasks)
         started: Value | None = None
         for x in old.ops[:-1]:
             if x in dropped:
                 continue
-            if x.kind is hopper.wgmma_fence and started is None:
+            if x.kind is mma.wgmma_fence and started is None:
                 started = arith.gt(b, params[0], o.operands[0], hint="started")
             if x in acc:
                 at, ignored = acc[x]
@@ -245,7 +245,7 @@ class _Pipeliner:
                 x = x.with_(operands=(*x.operands[:2], at, use))
             b.append(x)
             if x is commits[-1]:
-                hopper.wgmma_wait(b, pending=len(commits))
+                mma.wgmma_wait(b, pending=len(commits))
                 assert started is not None
                 self.release(b, started, plan, previous)
         control.yield_(b, *ends, *(x.operands[1] for x in plan.releases))

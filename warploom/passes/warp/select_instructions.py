@@ -18,7 +18,7 @@ from typing import Any
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.ops import arith, mma, smem, tile, tma
 from warploom.ir.types import InFlight, Shared, Tile, dtype_of, f32, i1, shape_of
 from warploom.layout.shared import swizzle_for
 from warploom.schedule import rings
@@ -28,7 +28,7 @@ from warploom.schedule.model import StorePlan
 def readable(t: Shared, is_a: bool) -> bool:
     """Can wgmma read its left (right) operand in place?  Swizzled, and K-major but for 16 bits."""
     k_axis = 1 if is_a else 0
-    return bool(t.swizzle) and (t.inner == k_axis or not hopper.only_k_major(t.dtype))
+    return bool(t.swizzle) and (t.inner == k_axis or not mma.only_k_major(t.dtype))
 
 
 def dot(
@@ -39,9 +39,9 @@ def dot(
     if o.attrs.get("max_imprecise"):
         return _promoted(b, a, right, acc, rings.promotion_step(o), columns)
     if zero:
-        start = hopper.no_acc(b, shape=shape_of(acc.type), dtype=dtype_of(acc.type))
+        start = mma.no_acc(b, shape=shape_of(acc.type), dtype=dtype_of(acc.type))
         return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
-    start = hopper.in_flight(b, acc)
+    start = mma.in_flight(b, acc)
     return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint, o.id)
 
 
@@ -49,11 +49,11 @@ def _wgmma(
     b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str, id: str = ""
 ) -> Value:
     assert isinstance(acc.type, InFlight)
-    hopper.wgmma_fence(b)
-    flight = hopper.wgmma(b, a, right, acc, use, hint=hint)
+    mma.wgmma_fence(b)
+    flight = mma.wgmma(b, a, right, acc, use, hint=hint)
     b.ops[-1] = b.ops[-1].with_(id=id)
-    hopper.wgmma_commit(b)
-    done: Value = hopper.wgmma_wait(b, flight, pending=0, hint=hint)
+    mma.wgmma_commit(b)
+    done: Value = mma.wgmma_wait(b, flight, pending=0, hint=hint)
     return done
 
 
@@ -80,13 +80,13 @@ def _promoted(
         if step < k and isinstance(a.type, Tile):
             part_a = tile.slice_tile(b, a, offset=(0, i * step), shape=(m, step), hint=a.hint)
         elif step < k:
-            part_a = hopper.shared_slice(b, a, zero, at, shape=(m, step))
+            part_a = smem.shared_slice(b, a, zero, at, shape=(m, step))
         for j in range(pieces):
             part_b = right
             if step < k or pieces > 1:
                 column = build.const(b, j)
-                part_b = hopper.shared_slice(b, right, at, column, shape=(step, width))
-            start = hopper.no_acc(b, shape=(m, width), dtype=f32)
+                part_b = smem.shared_slice(b, right, at, column, shape=(step, width))
+            start = mma.no_acc(b, shape=(m, width), dtype=f32)
             part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
             totals[j] = arith.add(b, totals[j], part, hint=acc.hint)
     return totals[0] if pieces == 1 else tile.concat(b, *totals, axis=1, hint=acc.hint)
@@ -105,9 +105,9 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
     """Room for a dot's right operand that is computed in registers."""
     t = o.operands[1].type
     assert isinstance(t, Tile)
-    inner = 0 if hopper.only_k_major(t.dtype) or t.shape[1] * t.dtype.bytes % 32 else 1
+    inner = 0 if mma.only_k_major(t.dtype) or t.shape[1] * t.dtype.bytes % 32 else 1
     row = t.shape[1] if inner else rings.promotion_step(o)
-    place = hopper.shared_alloc(
+    place = smem.shared_alloc(
         top,
         name=f"operand_{o.id.replace('/', '_')}",
         lead=(replicas,),
@@ -122,11 +122,11 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
 
 def stage_operand(b: Builder, staging: Staging, replica: Value, value: Value) -> Value:
     """Writes a right operand to shared memory: behind the readers of the one before, before wgmma."""
-    place: Value = hopper.shared_slot(b, staging.place, replica, hint="operand")
-    hopper.group_sync(b, scope="replica")
-    hopper.shared_store(b, place, value)
-    hopper.fence_async(b)
-    hopper.group_sync(b, scope="replica")
+    place: Value = smem.shared_slot(b, staging.place, replica, hint="operand")
+    smem.group_sync(b, scope="replica")
+    smem.shared_store(b, place, value)
+    smem.fence_async(b)
+    smem.group_sync(b, scope="replica")
     return place
 
 
@@ -138,7 +138,7 @@ def store_staging(
     assert isinstance(t, Tile)
     hint = o.operands[0].hint.removesuffix("_view") or "out"
     where: dict[str, Any] = {"alias": alias} if alias else {}
-    place = hopper.shared_alloc(
+    place = smem.shared_alloc(
         top,
         name=f"store_{o.id.replace('/', '_')}",
         lead=(replicas, plan.buffers),
@@ -178,10 +178,10 @@ def store(
     n = staging.buffers
 
     if staging.is_shared:
-        hopper.group_sync(b, scope="task")
+        smem.group_sync(b, scope="task")
 
     def buffer(j: int) -> Value:
-        place: Value = hopper.shared_slot(
+        place: Value = smem.shared_slot(
             b, staging.place, replica, build.const(b, j % n), hint="staging"
         )
         return place
@@ -190,7 +190,7 @@ def store(
         part = value
         if len(corners) > 1:
             part = tile.slice_tile(b, value, offset=corner, shape=(rows, columns), hint="chunk")
-        hopper.shared_store(b, place, part)
+        smem.shared_store(b, place, part)
 
     def issue(corner: tuple[int, int], place: Value) -> None:
         at = [
@@ -199,8 +199,8 @@ def store(
         ]
 
         def body(inner: Builder) -> None:
-            hopper.tma_store(inner, tensor_map, place, *at, **policy)
-            hopper.tma_store_commit(inner)
+            tma.tma_store(inner, tensor_map, place, *at, **policy)
+            tma.tma_store_commit(inner)
 
         build.elect(b, body)
 
@@ -208,26 +208,26 @@ def store(
         for j, corner in enumerate(corners):
             place = buffer(j)
             fill(corner, place)
-            hopper.fence_async(b)
+            smem.fence_async(b)
             _wait_read(b, n - 2)
-            hopper.group_sync(b, scope="replica")
+            smem.group_sync(b, scope="replica")
             issue(corner, place)
         return
     for first in range(0, len(corners), n):
         filled = [(corner, buffer(j)) for j, corner in enumerate(corners[first : first + n])]
         _wait_read(b, 0)
-        hopper.group_sync(b, scope="replica")
+        smem.group_sync(b, scope="replica")
         for corner, place in filled:
             fill(corner, place)
-        hopper.fence_async(b)
-        hopper.group_sync(b, scope="replica")
+        smem.fence_async(b)
+        smem.group_sync(b, scope="replica")
         for corner, place in filled:
             issue(corner, place)
 
 
 def _wait_read(b: Builder, pending: int) -> None:
     def body(inner: Builder) -> None:
-        hopper.tma_store_wait(inner, pending=pending, read=True)
+        tma.tma_store_wait(inner, pending=pending, read=True)
 
     build.elect(b, body)
 
@@ -237,7 +237,7 @@ def complete_stores(b: Builder) -> None:
     "cp.async.bulk.wait_group"; their completion is a proxy fence)."""
 
     def body(inner: Builder) -> None:
-        hopper.tma_store_wait(inner, pending=0, read=False)
+        tma.tma_store_wait(inner, pending=0, read=False)
 
     build.elect(b, body)
 

@@ -26,13 +26,13 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, is_pure, sources
 from warploom.ir.core import Builder, Op, Value
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, mbarrier, task
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, dtype_of, i64
 from warploom.schedule.model import IdlePlan
 
 REST = ".rest"  # behind the id of a loop: what is left of it for a group that has left it
-_PROTOCOL = frozenset((hopper.mbarrier_wait, hopper.mbarrier_arrive, task.ring_next))
+_PROTOCOL = frozenset((mbarrier.mbarrier_wait, mbarrier.mbarrier_arrive, task.ring_next))
 
 
 def end_for(

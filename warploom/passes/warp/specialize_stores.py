@@ -27,7 +27,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, hopper, task
+from warploom.ir.ops import arith, control, mbarrier, smem, task, tma
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import Scalar, Shared, i32
 from warploom.passes.warp.backward_slices import Slice
@@ -41,7 +41,7 @@ def specialize_stores(func: Func, schedule: Schedule, target: Target) -> Func:
     top = Builder()
     for o in func.body.ops:
         if o.kind is task.tasks:
-            made = {x.attrs["name"]: x.result for x in top.ops if x.kind is hopper.shared_alloc}
+            made = {x.attrs["name"]: x.result for x in top.ops if x.kind is smem.shared_alloc}
             with top.at(o):
                 o = _tasks(o, [made[n] for n in names], schedule, top)
         top.append(o)
@@ -82,7 +82,7 @@ def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:
     )
     if loop is None:
         raise InternalError("specialize_stores: the consumer has no loop over tiles that stores")
-    allocs = (hopper.shared_alloc, hopper.mbarrier_alloc)
+    allocs = (smem.shared_alloc, mbarrier.mbarrier_alloc)
     names_taken = {x.attrs["name"] for x in top.ops if x.kind in allocs}
     stores = [_declare(loop.regions[0], x, consumer.warps, names_taken, top) for x in places]
     regions = list(o.regions)
@@ -95,7 +95,7 @@ def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:
 
 def _spans(body: Region, place: Value) -> range | None:
     """Where in the body a staging is filled and stored."""
-    mine = {x.result for x in body.ops if x.kind is hopper.shared_slot and x.operands[0] is place}
+    mine = {x.result for x in body.ops if x.kind is smem.shared_slot and x.operands[0] is place}
     at = [
         i
         for i, x in enumerate(body.ops)
@@ -109,12 +109,12 @@ def _declare(body: Region, place: Value, warps: int, names: set[str], top: Build
     if span is None or not isinstance(place.type, Shared):
         raise InternalError("specialize_stores: a store outside of the loop over tiles")
     chunks = tuple(
-        x for i in span for x in walk(Region((), (body.ops[i],))) if x.kind is hopper.tma_store
+        x for i in span for x in walk(Region((), (body.ops[i],))) if x.kind is tma.tma_store
     )
     n = place.type.lead[0] * place.type.lead[1]
     base = place.hint.removesuffix("_smem")  # two stores may have it from one array's kind
     filled, free = (
-        hopper.mbarrier_alloc(top, name=name, n=n, count=count, hint=name)
+        mbarrier.mbarrier_alloc(top, name=name, n=n, count=count, hint=name)
         for name, count in (
             (build.unique(f"{base}_filled", names), warps),
             (build.unique(f"{base}_free", names), 1),
@@ -146,7 +146,7 @@ def _filling(region: Region, loop: Op, stores: list[_Store]) -> Region:
 
 def _only_waits(o: Op) -> bool:
     ops = o.regions[0].ops[:-1] if o.kind is task.elect else ()
-    return bool(ops) and all(x.kind is hopper.tma_store_wait for x in ops)
+    return bool(ops) and all(x.kind is tma.tma_store_wait for x in ops)
 
 
 def _fill_loop(
@@ -158,9 +158,9 @@ def _fill_loop(
     done = {id(s): 0 for s in stores}
     for i, x in enumerate(body.ops[:-1]):
         s = next((s for s in stores if i in s.span), None)
-        if s is None or not (x.kind in _PROTOCOL or x.kind is hopper.shared_store):
+        if s is None or not (x.kind in _PROTOCOL or x.kind is smem.shared_store):
             inner.append(x)
-        elif x.kind is hopper.shared_store:
+        elif x.kind is smem.shared_store:
             chunk = done[id(s)]
             done[id(s)] += 1
             number = build.const(inner, chunk % s.buffers)
@@ -169,10 +169,10 @@ def _fill_loop(
                 number = arith.add(inner, first, number)
             phase = s.flips(inner, phases[stores.index(s)], chunk)
             free = arith.xor(inner, phase, build.const(inner, 1))
-            hopper.mbarrier_wait(inner, s.free, number, free)
+            mbarrier.mbarrier_wait(inner, s.free, number, free)
             inner.append(x)
-            hopper.fence_async(inner)
-            hopper.mbarrier_arrive(inner, s.filled, number, by="warp")
+            smem.fence_async(inner)
+            mbarrier.mbarrier_arrive(inner, s.filled, number, by="warp")
     ends = [_rounds(inner, s, p) for s, p in zip(stores, phases, strict=True)]
     control.yield_(inner, *body.yielded, *ends)
     b.append(
@@ -184,7 +184,7 @@ def _fill_loop(
     )
 
 
-_PROTOCOL = frozenset((hopper.fence_async, hopper.group_sync, task.elect))
+_PROTOCOL = frozenset((smem.fence_async, smem.group_sync, task.elect))
 
 
 # ---- the store's task
@@ -235,17 +235,17 @@ def _send(b: Builder, s: _Store, phase: Value, replica: int, cut: Slice) -> None
         return build.const(b, replica * s.buffers + chunk % s.buffers)
 
     def give_back(chunk: int, pending: int) -> None:
-        hopper.tma_store_wait(b, pending=pending, read=True)
-        hopper.mbarrier_arrive(b, s.free, number(chunk), by="warp")
+        tma.tma_store_wait(b, pending=pending, read=True)
+        mbarrier.mbarrier_arrive(b, s.free, number(chunk), by="warp")
 
     last = len(s.chunks) - 1
     for i, chunk in enumerate(s.chunks):
-        hopper.mbarrier_wait(b, s.filled, number(i), s.flips(b, phase, i))
+        mbarrier.mbarrier_wait(b, s.filled, number(i), s.flips(b, phase, i))
         buffer = build.const(b, i % s.buffers)
-        place = hopper.shared_slot(b, s.place, build.const(b, replica), buffer, hint="staging")
+        place = smem.shared_slot(b, s.place, build.const(b, replica), buffer, hint="staging")
         operands = (chunk.operands[0], place, *(cut.get(v) for v in chunk.operands[2:]))
         b.append(chunk.with_(operands=operands))
-        hopper.tma_store_commit(b)
+        tma.tma_store_commit(b)
         if i >= late:
             give_back(i - late, late)
     if late:

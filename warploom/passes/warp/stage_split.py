@@ -20,7 +20,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, reads
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, hopper, tile
+from warploom.ir.ops import arith, mma, smem, tile
 from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Shared
 from warploom.passes.warp.loop_tail import Tail
@@ -28,9 +28,9 @@ from warploom.passes.warp.skip_idle import following
 
 # Made again where they are read: they take no instruction, or no register that another place could spare.
 _REMADE = frozenset(
-    (arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, hopper.no_acc)
-) | frozenset((hopper.shared_slot, hopper.shared_slice, hopper.shared_transpose))
-_AROUND_WGMMA = (hopper.wgmma_fence, hopper.wgmma_commit)
+    (arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, mma.no_acc)
+) | frozenset((smem.shared_slot, smem.shared_slice, smem.shared_transpose))
+_AROUND_WGMMA = (mma.wgmma_fence, mma.wgmma_commit)
 Arms = Mapping[Op, int]  # branches and selects that always go one way: 0 is the first
 
 
@@ -121,7 +121,7 @@ class TwoStages(ABC):
             maker = self.made.get(v) or self.outer.get(v)
             if maker is None:
                 continue
-            if maker.kind is hopper.shared_slot:
+            if maker.kind is smem.shared_slot:
                 yield maker.operands[1]
             else:
                 work += [v for v in maker.operands if isinstance(v.type, Shared)]

@@ -19,7 +19,7 @@ A group that has left the main loop (skip_idle.py) takes it when it has given ba
 from __future__ import annotations
 
 from warploom.ir.core import Builder, Func, Op, Region, walk
-from warploom.ir.ops import hopper
+from warploom.ir.ops import mma
 from warploom.ir.types import Tile
 from warploom.passes.warp.ping_pong import END, Turns
 from warploom.passes.warp.skip_idle import REST
@@ -34,7 +34,7 @@ def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
     *before, tasks, end = func.body.ops
     regions = []
     for region, groups in zip(tasks.regions, tasks.attrs["replicas"], strict=True):
-        consumes = groups > 1 and any(o.kind is hopper.wgmma for o in walk(region))
+        consumes = groups > 1 and any(o.kind is mma.wgmma for o in walk(region))
         regions.append(_region(region, groups, loops) if consumes else region)
     ops = (*before, tasks.with_(regions=tuple(regions)), end)
     return func.with_(body=Region(func.body.params, ops))

@@ -1,0 +1,177 @@
+"""Shared memory and the barriers of its threads: allocations, slots and parts of them, ordinary loads and
+stores, cp.async, fences.
+
+Semantics follow the PTX ISA; each op says what it stands for.  "The replica" is the threads that run
+the enclosing task region (all of them outside `elect`, one thread inside).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from warploom.ir.core import HARDWARE, Effect, Level, Type, op, require
+from warploom.ir.ops.tile import is_source
+from warploom.ir.types import (
+    DType,
+    Pointer,
+    Scalar,
+    Shared,
+    Tile,
+    i32,
+    u32,
+)
+
+SWIZZLES = (0, 32, 64, 128)
+
+
+@op(levels=HARDWARE)
+def shared_alloc(
+    *,
+    name: str,
+    lead: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: DType,
+    inner: int,
+    swizzle: int,
+    offset: int | None = None,
+    alias: str | None = None,
+) -> Shared:
+    """Shared memory for slots `lead` of tiles `shape`; `offset` in bytes from PLACED on.
+
+    Slots are row-major over lead, Shared.slot_bytes apart (aligned to 1024 bytes where swizzled, to 128
+    otherwise).  alias: name of the allocation whose bytes this one reuses.
+    """
+    require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
+    t = Shared(lead, shape, dtype, inner, swizzle, shape)
+    if swizzle:
+        row = shape[inner] * dtype.bytes
+        require(
+            row % swizzle == 0, f"axis {inner} of {t} is {row} bytes, no multiple of its swizzle"
+        )
+    return t
+
+
+@op(levels=HARDWARE)
+def shared_slot(s: Shared, *index: Scalar) -> Shared:
+    """One slot of an allocation: an i32 index for every lead axis."""
+    require(len(index) == len(s.lead), f"{s} takes {len(s.lead)} slot indices, got {len(index)}")
+    return replace(s, lead=())
+
+
+@op(levels=HARDWARE)
+def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
+    """The part of a slot that starts at block[i]·shape[i] on each axis i (i32 operands).
+
+    A cut of the inner axis falls on whole panels, one of another axis on multiples of 8 rows, so that
+    the swizzle pattern of the part is that of the whole.
+    """
+    require(not s.lead, f"slice a slot, not {s}")
+    require(len(block) == len(shape) == len(s.shape), f"slice {shape} of {s}")
+    for axis, (n, m) in enumerate(zip(shape, s.shape, strict=True)):
+        require(m % n == 0, f"{n} does not divide axis {axis} of {s}")
+        if n != m and s.swizzle:
+            unit = s.swizzle // s.dtype.bytes if axis == s.inner else 8
+            require(n % unit == 0, f"a slice of axis {axis} of {s} must be a multiple of {unit}")
+    return replace(s, lead=(), shape=shape)
+
+
+@op(levels=HARDWARE)
+def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
+    """The same bytes with axes permuted: axis i of the result is axis perm[i] of s."""
+    require(sorted(perm) == list(range(len(s.shape))), f"{perm} permutes no axes of {s}")
+    shape, box = (tuple(t[p] for p in perm) for t in (s.shape, s.box))
+    return replace(s, shape=shape, inner=perm.index(s.inner), box=box)
+
+
+@op(levels=HARDWARE, effect=Effect.READ)
+def shared_load(s: Shared, *, layout: object = None) -> Tile:
+    """A slot (or part) into registers, by ordinary loads (or ldmatrix)."""
+    require(not s.lead, f"load a slot, not {s}")
+    return Tile(s.shape, s.dtype, layout)
+
+
+@op(levels=HARDWARE, effect=Effect.WRITE)
+def shared_store(s: Shared, value: Tile) -> None:
+    """Registers into a slot (or part), by ordinary stores (or stmatrix): the generic proxy."""
+    require(not s.lead, f"store into a slot, not {s}")
+    require(s.shape == value.shape and s.dtype == value.dtype, f"store of {value} into {s}")
+
+
+def _is_number(s: Shared) -> None:
+    require(
+        not s.lead and math.prod(s.shape) == 1, f"a number lies in a slot of one element, not {s}"
+    )
+    bits = (32,) if s.peer else (32, 64)
+    require(s.dtype.bits in bits, f"numbers in shared memory have 32 bits or 64, not {s.dtype}")
+
+
+@op(levels=HARDWARE, effect=Effect.READ)
+def shared_get(s: Shared) -> Scalar:
+    """The number in a slot of one element, by an ordinary load of every executing thread."""
+    _is_number(s)
+    return Scalar(s.dtype)
+
+
+@op(levels=HARDWARE, effect=Effect.WRITE)
+def shared_put(s: Shared, value: Scalar) -> None:
+    """A number into a slot of one element, by an ordinary store of one thread (inside elect)."""
+    _is_number(s)
+    require(value == Scalar(s.dtype), f"a number of {value} for {s}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def fence_async(*, space: str = "shared") -> None:
+    """fence.proxy.async by every executing thread: its generic accesses to memory of this space ('shared' or
+    'global') so far, and those it has observed, are ordered with later accesses of the async proxy (TMA,
+    wgmma)."""
+    require(space in ("shared", "global"), f"a fence of shared or global memory, not {space}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def group_sync(*, scope: str) -> None:
+    """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'."""
+    require(scope in ("replica", "task", "cta"), f"unknown scope {scope}")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC)
+def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 1) -> None:
+    """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected.
+
+    With an operand, an i32 below n, of barrier id + index."""
+    require(id >= 1 and id + n <= 16, f"named barriers are 1 to 15, not {id} to {id + n - 1}")
+    require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
+    require(bool(index) or n == 1, "several named barriers need an index")
+    require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")
+
+
+@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
+    """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16).
+
+    From a view: the box of dst's shape at offsets `rest`; out of bounds zeros.  From a tile of pointers of
+    dst's shape: the elements at them, zeros where the mask (`rest`, may be left out) is false.  Then along
+    dst's inner axis each aligned group of `bytes` is adjacent in memory, starts at a multiple of its size,
+    and is masked alike.
+
+    There is no cache policy: ptxas (of CUDA 13.1 to 13.5) gives the policy of cp.async a wrong register
+    where the address has a uniform part, which is an illegal instruction on the card (seen on an H200)."""
+    require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
+    fits = not dst.lead and not dst.peer and is_source(source, rest, dst.shape, dst.dtype)
+    require(fits, f"cp_async of {source} into {dst}")
+
+
+@op(levels={Level.PLACED}, effect=Effect.SYNC)
+def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity: int) -> None:
+    """Writes down that the replica was here, and when; its elected thread does, in one program of the launch.
+
+    A record is two u32: site | index << 16, and %clock, the SM's cycle counter (PTX ISA, special registers).
+    Each replica of each task of each CTA has `capacity` records (a power of two) of the buffer, and fills
+    them downward from the last; what comes when only the first is left is lost.  index: which barrier of
+    an array.  Only passes/placed/instrument.py makes these, for measured timelines; elsewhere it means
+    nothing.
+    """
+    require(buffer == Pointer(u32) and program == Scalar(i32), f"stamps of {program} in {buffer}")
+    require(len(index) <= 1 and all(i == Scalar(i32) for i in index), "the index is an i32")
+    require(0 < site < 1 << 16, f"a site is a number of 16 bits, not {site}")
+    require(capacity & (capacity - 1) == 0, f"a capacity is a power of two, not {capacity}")
