@@ -1,20 +1,23 @@
 """What the checker says of the kernels in tests, lessons and library, each at a launch of its own: how many
 are not proved, and why.
 
-python tools/not_proved.py [--global] [--out PAGE] [--log FILE] [PART …]
+python tools/not_proved.py [--global] [--jobs N] [--out PAGE] [--log FILE] [PART …]
 
 Without --global the whole check, which takes long: with --log a run that was cut short goes on where it was.
-Parts: eject, library, scripts, lessons, strangers, tutorials; all by default.
+The page is docs/not-proved.md (--out).  Parts: eject, library, scripts, lessons, strangers, tutorials; all
+by default.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import re
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,6 @@ from tests.launches import PARTS, Launch
 from warploom.check import check
 from warploom.check.launches import add_global_memory, at_launch
 from warploom.check.report import CheckReport
-
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "not-proved.md"
 
 
 def judged(part: str, launch: Launch, only_global: bool) -> dict[str, Any]:
@@ -85,10 +85,23 @@ def shortened(reason: str, most: int = 220) -> str:
     return reason if len(reason) <= most else reason[: most - 1] + "…"
 
 
+@functools.cache
+def launches(part: str) -> dict[str, Launch]:
+    return {launch.name: launch for launch in PARTS[part]()}
+
+
+def judged_by_name(key: tuple[str, str, bool]) -> dict[str, Any]:
+    """As a process of the pool does it."""
+    warnings.simplefilter("ignore")
+    part, name, only_global = key
+    return judged(part, launches(part)[name], only_global)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", default=list(PARTS))
     parser.add_argument("--global", dest="only_global", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--log", type=Path)
     args = parser.parse_args()
@@ -97,18 +110,17 @@ def main() -> None:
     if args.log is not None and args.log.exists():
         rows = [json.loads(line) for line in args.log.read_text().splitlines()]
     done = {(row["part"], row["name"]) for row in rows}
-    for part in args.parts:
-        for launch in PARTS[part]():
-            if (part, launch.name) in done:
-                continue
-            row = judged(part, launch, args.only_global)
+    keys = [(part, name, args.only_global) for part in args.parts for name in launches(part)]
+    keys = [key for key in keys if key[:2] not in done]
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for row in pool.map(judged_by_name, keys):
             rows.append(row)
             if args.log is not None:
                 with args.log.open("a") as log:
                     log.write(json.dumps(row) + "\n")
             if row["verdict"] in ("not proved", "broken") or row["seconds"] > 10:
-                print(part, row["name"], row["verdict"], row["seconds"], "s", *row["reasons"][:3], sep=" | ",
-                      flush=True)  # fmt: skip
+                words = row["part"], row["name"], row["verdict"], f"{row['seconds']} s"
+                print(*words, *row["reasons"][:3], sep=" | ", flush=True)
     text = page(rows, args.only_global)
     if args.out is not None:
         args.out.write_text(text)
