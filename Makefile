@@ -23,10 +23,11 @@ test-all: $(VENV)/.ready  ## the same, each program simulated in every order of 
 test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
 	$(PYTHON) -m pytest -m gpu
 
-check: $(VENV)/.ready  ## style and types
+check: $(VENV)/.ready  ## style, types, and the budget of size (tools/size.json)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(PYTHON) tools/size.py
 
 mutants: $(VENV)/.ready  ## a sample of the mutants of the library's programs through the checker; rewrites docs/mutants.md
 	$(PYTHON) -m tests.mutants

@@ -1,0 +1,148 @@
+"""The size of the code, held against a budget that may only fall.
+
+    python tools/size.py                 # the table, and what is over the budget (exit code 1)
+    python tools/size.py --write         # takes the present sizes as the budget, where they are smaller
+    python tools/size.py --raise PART    # … of one part where they are larger: a reviewer sees the diff
+
+A *code line* is one that is not blank, comment or docstring.  The budget (tools/size.json) has the code
+lines of each part of the package, files of more than 400 lines and functions of more than 60, each with its
+size; and `since`: what there was before there was a budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BUDGET = Path(__file__).with_suffix(".json")
+PACKAGE = "warploom"
+MOST_LINES = 400  # of a file, all of them
+MOST_IN_FUNCTION = 60
+
+Sizes = dict[str, dict[str, int]]  # "code lines", "long files", "long functions" -> name -> lines
+
+_BETWEEN = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}  # fmt: skip
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code."""
+    held: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _BETWEEN:
+            held.update(range(token.start[0], token.end[0] + 1))
+    return len(held - set(_docstring_lines(ast.parse(text))))
+
+
+def _docstring_lines(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first = node.body[0] if node.body else None
+        text = first.value if isinstance(first, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield from range(text.lineno, (text.end_lineno or text.lineno) + 1)
+
+
+def functions(text: str) -> Iterator[tuple[str, int]]:
+    """(name with its classes, lines from `def` to the end) of each function."""
+
+    def visit(node: ast.AST, path: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{path}{child.name}"
+                if not isinstance(child, ast.ClassDef):
+                    yield name, (child.end_lineno or child.lineno) - child.lineno + 1
+                yield from visit(child, f"{name}.")
+            else:
+                yield from visit(child, path)
+
+    return visit(ast.parse(text), "")
+
+
+def measured(root: Path = ROOT) -> Sizes:
+    """The sizes of the package under `root`."""
+    found: Sizes = {"code lines": {}, "long files": {}, "long functions": {}}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        inner = path.relative_to(root / PACKAGE)
+        part = inner.parts[0].removesuffix(".py")
+        found["code lines"][part] = found["code lines"].get(part, 0) + code_lines(text)
+        if (lines := text.count("\n")) > MOST_LINES:
+            found["long files"][str(inner)] = lines
+        for name, lines in functions(text):
+            if lines > MOST_IN_FUNCTION:
+                found["long functions"][f"{inner}:{name}"] = lines
+    return found
+
+
+def over(found: Sizes, budget: Sizes) -> list[str]:
+    """What is larger than the budget allows; it allows nothing to what it does not name."""
+    wrong = []
+    for what, sizes in found.items():
+        for name, lines in sizes.items():
+            limit = budget[what].get(name, 0)
+            if lines > limit:
+                had = f"the budget has {limit}" if limit else "the budget has none"
+                wrong.append(f"{what}: {name} has {lines}, {had}")
+    return wrong
+
+
+def lowered(found: Sizes, budget: Sizes, raised: str = "") -> Sizes:
+    """The budget with what has become smaller, and gone; larger only of part or file `raised`."""
+
+    def limit(what: str, name: str, lines: int) -> int:
+        if raised and (name == raised or name.startswith((f"{raised}/", f"{raised}:"))):
+            return lines
+        return min(lines, budget[what].get(name, 0))
+
+    kept = {
+        what: {name: limit(what, name, lines) for name, lines in sizes.items()}
+        for what, sizes in found.items()
+    }
+    return {what: {n: x for n, x in sizes.items() if x} for what, sizes in kept.items()}
+
+
+def table(found: Sizes) -> str:
+    rows = sorted(found["code lines"].items(), key=lambda row: -row[1])
+    lines = [f"{lines:6} {part}" for part, lines in rows]
+    lines.append(f"{sum(found['code lines'].values()):6} code lines in all")
+    lines.append(f"{len(found['long files']):6} files over {MOST_LINES} lines")
+    lines.append(f"{len(found['long functions']):6} functions over {MOST_IN_FUNCTION} lines")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--raise", dest="raised", default="", metavar="PART")
+    args = parser.parse_args()
+    found = measured()
+    budget: dict[str, Any] = json.loads(BUDGET.read_text())
+    if args.write or args.raised:
+        budget = {"since": budget["since"], **lowered(found, budget, args.raised)}
+        BUDGET.write_text(json.dumps(budget, indent=1, sort_keys=True) + "\n")
+    print(table(found))
+    print(
+        f"{sum(budget['since']['code lines'].values()):6} code lines at {budget['since']['commit']}"
+    )
+    wrong = over(found, budget)
+    for text in wrong:
+        print(text, file=sys.stderr)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
