@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,20 @@ def test_empty_report_has_no_rows() -> None:
     assert empty.rows == () and empty.cycles == 0 and empty.utilisation("tma") == 0
 
 
+def test_one_program_takes_as_long_as_its_report_says() -> None:
+    several = report()
+    alone = replace(several, programs=1)
+    assert from_report(alone, "x").cycles == alone.cycles == 1000
+    assert from_report(several, "x").cycles < 1000  # until its last event
+
+
+@pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_draws_without_a_display(timeline: Timeline, tmp_path: Path, suffix: str) -> None:
+def test_draws_without_a_display(
+    timeline: Timeline, tmp_path: Path, suffix: str, stacked: bool
+) -> None:
     path = tmp_path / "sub" / f"timeline{suffix}"
-    draw([from_report(report(), "uniform"), timeline], path)
+    draw([from_report(report(), "uniform"), timeline], path, stacked=stacked)
     if suffix == ".png":
         assert path.read_bytes().startswith(b"\x89PNG")
     else:

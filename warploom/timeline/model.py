@@ -46,7 +46,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One program, simulated or measured.  `cycles`: until its last event."""
+    """One program, simulated or measured.  `cycles`: until its last agent ends, as the report has it; of one
+    program among several, until its last event."""
 
     title: str
     rows: tuple[Row, ...]
@@ -134,7 +135,8 @@ def from_report(
         if own:
             rows.append(Row(agent, "", _boxes(own)))
         rows += apart
-    return Timeline(title, tuple(rows), max((e.end for e in events), default=0.0), origin)
+    last = max((e.end for e in events), default=0.0)
+    return Timeline(title, tuple(rows), report.cycles if report.programs == 1 else last, origin)
 
 
 def _boxes(events: Iterable[Event]) -> tuple[Box, ...]:

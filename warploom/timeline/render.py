@@ -26,8 +26,9 @@ def save(timelines: Sequence[Timeline], path: Path) -> None:
         raise ValueError(f"a timeline is saved as .svg, .png or .json, not '{path.name}'")
 
 
-def draw(timelines: Sequence[Timeline], path: Path) -> None:
-    """Writes the timelines side by side, on one scale, as `path`'s suffix says (.svg or .png).
+def draw(timelines: Sequence[Timeline], path: Path, *, stacked: bool = False) -> None:
+    """Writes the timelines on one scale, side by side or one below the other, as `path`'s suffix says (.svg
+    or .png).
 
     A row an agent or engine, a box an op, waits hatched.  The folder is made where it is missing.
     """
@@ -37,9 +38,17 @@ def draw(timelines: Sequence[Timeline], path: Path) -> None:
     units = _units(timelines)
     known = [*UNITS, *(unit for unit in units if unit not in UNITS)]  # the same in every figure
     colours = {unit: _PALETTE[i % len(_PALETTE)] for i, unit in enumerate(known)}
-    height = 1.6 + _ROW_INCHES * max((len(t.rows) for t in timelines), default=1)
-    figure = Figure(figsize=(_WIDTH_INCHES * len(timelines), height), layout="constrained")
-    axes = figure.subplots(1, len(timelines), squeeze=False, sharex=True)[0]
+    rows = [max(1, len(t.rows)) for t in timelines]
+    if stacked:
+        height = 0.8 * len(rows) + _ROW_INCHES * sum(rows)
+        figure = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
+        axes = figure.subplots(
+            len(rows), 1, squeeze=False, sharex=True, height_ratios=[row + 0.5 for row in rows]
+        )[:, 0]
+    else:
+        height = 1.6 + _ROW_INCHES * max(rows, default=1)
+        figure = Figure(figsize=(_WIDTH_INCHES * len(rows), height), layout="constrained")
+        axes = figure.subplots(1, len(rows), squeeze=False, sharex=True)[0]
     start = min((b.start for t in timelines for r in t.rows for b in r.boxes), default=0.0)
     end = max((b.end for t in timelines for r in t.rows for b in r.boxes), default=1.0)
     for axis, timeline in zip(axes, timelines, strict=True):
@@ -84,10 +93,18 @@ def _draw_one(axis: Any, timeline: Timeline, colours: dict[str, str], span: floa
                 )
     axis.set_yticks(range(len(timeline.rows)), [row.name for row in timeline.rows])
     axis.set_ylim(len(timeline.rows) - 0.4, -0.6)  # the first row on top
-    axis.set_title(f"{timeline.title}: {timeline.cycles:,.0f} cycles", loc="left", fontsize=10)
-    axis.set_xlabel(f"cycles, {timeline.origin}")
+    axis.set_title(told(timeline), loc="left", fontsize=10)
+    if axis.get_subplotspec().is_last_row():
+        axis.set_xlabel(f"cycles, {timeline.origin}")
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
+
+
+def told(timeline: Timeline) -> str:
+    """What a figure says above a timeline: its length, and how busy the tensor cores are."""
+    busy = timeline.utilisation("tensor")
+    share = f", tensor cores busy {busy:.0%}" if busy else ""
+    return f"{timeline.title}: {timeline.cycles:,.0f} cycles{share}"
 
 
 def _units(timelines: Sequence[Timeline]) -> list[str]:
