@@ -9,10 +9,11 @@ or 16 aligned bytes (PTX ISA, cp.async).
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
+from warploom.analysis.facts import Facts, facts_of
+from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import passed_on
 from warploom.ir.core import Effect, Func, Op, Value
@@ -22,20 +23,6 @@ from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
-_POWER_LIMIT = 1 << 16
-_SAME_DIVISOR = frozenset({arith.cast, arith.neg})
-_KEEP_SIGN = frozenset(
-    {
-        arith.add,
-        arith.mul,
-        arith.idiv,
-        arith.rem,
-        arith.minimum,
-        arith.maximum,
-        arith.cast,
-        arith.select,
-    }
-) | {tile.splat, tile.expand_dims, tile.broadcast, tile.transpose}
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
 
 
@@ -46,108 +33,13 @@ class Accesses:
     func: Func
     structure: Structure
     target: Target
-    _divisors: dict[Value, int] = field(default_factory=dict)
 
     # ---- scalars
 
-    def constant(self, v: Value) -> int | None:
-        """The integer that v always is, where it is known."""
-        o = self.structure.maker(v)
-        if o is None:
-            made = self.structure.made[v]
-            facts = self.func.attrs.get("facts", ())
-            if made.op is None and made.index < len(facts):
-                value = facts[made.index].value
-                return value if isinstance(value, int) else None
-            return None
-        if o.kind is arith.const and o.attrs["dtype"].is_int:
-            return int(o.attrs["value"])
-        return self.constant(o.operands[0]) if o.kind is arith.cast else None
-
-    def most(self, v: Value) -> int | None:
-        """What the integer v never exceeds, where that is known."""
-        o = self.structure.maker(v)
-        if o is not None and o.kind is arith.minimum:
-            known = [n for x in o.operands if (n := self.most(x)) is not None]
-            return min(known, default=None)
-        return self.constant(v)
-
-    def divisor(self, v: Value) -> int:
-        """A power of two that divides the integer v, or the address of the pointer v in bytes (at most
-        65536)."""
-        if v not in self._divisors:
-            self._divisors[v] = max(self._divisor(v), *self.promised(v), 1)
-        return self._divisors[v]
-
-    def promised(self, v: Value) -> tuple[int, ...]:
-        """What `multiple_of` says of v where v is made, an axis each, as powers of two; () where nothing."""
-        own = self.structure.home(v)
-        for o in self.structure.users.get(v, ()):
-            if o.kind is tile.multiple_of and self.structure.block[o] is own:
-                return tuple(map(_power, o.attrs["by"]))
-        return ()
-
-    def _divisor(self, v: Value) -> int:
-        n = self.constant(v)
-        if n is not None:
-            return _power(n)
-        made = self.structure.made[v]
-        o = made.op
-        if o is None:
-            facts = self.func.attrs.get("facts", ())
-            return int(facts[made.index].divisible) if made.index < len(facts) else 1
-        if v in self._passed_on:
-            return self._carried_divisor(v)
-        if made.region is not None:
-            if o.kind is control.for_ and made.index == 0:
-                return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[2]))
-            return 1
-        if o.kind in _SAME_DIVISOR:
-            return self.divisor(o.operands[0])
-        if o.kind is arith.mul:
-            return min(_POWER_LIMIT, self.divisor(o.operands[0]) * self.divisor(o.operands[1]))
-        if o.kind in (arith.add, arith.sub, arith.minimum, arith.maximum, arith.rem):
-            return math.gcd(self.divisor(o.operands[0]), self.divisor(o.operands[1]))
-        if o.kind is arith.addptr and isinstance(v.type, Pointer):
-            moved = self.divisor(o.operands[1]) * v.type.dtype.bytes
-            return math.gcd(self.divisor(o.operands[0]), moved)
-        if o.kind is arith.select:
-            return math.gcd(self.divisor(o.operands[1]), self.divisor(o.operands[2]))
-        if o.kind is arith.shl and (n := self.constant(o.operands[1])) is not None:
-            return min(_POWER_LIMIT, self.divisor(o.operands[0]) << min(n, 16))
-        return 1
-
-    def _carried_divisor(self, v: Value) -> int:
-        """Of what a loop or an if passes on: the largest that holds in front of the loop, and behind an
-        iteration where it holds in front of that."""
-        found = 0
-        taken = _POWER_LIMIT
-        while found != taken:
-            found, known = taken, dict(self._divisors)
-            self._divisors[v] = found
-            taken = math.gcd(*(self.divisor(x) for x in self._passed_on[v]))
-            self._divisors = known
-        return found
-
-    def never_negative(self, v: Value) -> bool:
-        """Is the integer v, or each of a tile, at least 0, as far as its definition tells?  (What counts
-        places doesn't wrap: memory has fewer.)"""
-        n = self.constant(v)
-        if n is not None:
-            return n >= 0
-        made = self.structure.made[v]
-        o = made.op
-        if o is None:
-            return made.index in self.func.attrs.get("nonnegative", ())
-        if made.region is not None:
-            index = o.kind is control.for_ and made.index == 0
-            return index and self.never_negative(o.operands[0])
-        if o.kind in (tile.program_id, tile.num_programs):
-            return True
-        if o.kind is tile.arange:
-            return int(o.attrs["start"]) >= 0
-        parts = o.operands[1:] if o.kind is arith.select else o.operands
-        return o.kind in _KEEP_SIGN and all(map(self.never_negative, parts))
+    @property
+    def facts(self) -> Facts:
+        """What is known of the function's numbers."""
+        return facts_of(self.func)
 
     def invariant(self, v: Value) -> bool:
         """Can the host compute v from the launch's arguments alone?"""
@@ -167,7 +59,7 @@ class Accesses:
     def inner_axis(self, view: Op, rank: int) -> int | None:
         """The axis of a box of `rank` axes whose stride is exactly 1; the last such one."""
         strides = view.operands[len(view.operands) - rank :]
-        ones = [i for i, v in enumerate(strides) if self.constant(v) == 1]
+        ones = [i for i, v in enumerate(strides) if self.facts.constant(v) == 1]
         return ones[-1] if ones else None
 
     def _alignments(self, view: Op) -> tuple[int, ...]:
@@ -175,7 +67,7 @@ class Accesses:
         rank = len(view.operands) // 2
         told = tuple(view.attrs.get("divisible", ())) or (1,) * (rank + 1)
         values = (view.operands[0], *view.operands[1 + rank :])
-        return tuple(max(n, self.divisor(v)) for n, v in zip(told, values, strict=True))
+        return tuple(max(n, self.facts.divisor(v)) for n, v in zip(told, values, strict=True))
 
     def why_not_tma(self, o: Op, shape: tuple[int, ...]) -> str | None:
         """None where TMA may move boxes of `shape` for the load_box or store_box o, else the fact
@@ -199,7 +91,7 @@ class Accesses:
                     "bytes, TMA needs 16"
                 )
         start = o.operands[len(o.operands) - len(shape) + inner]
-        if (n := self.divisor(start) * dtype.bytes) % 16:
+        if (n := self.facts.divisor(start) * dtype.bytes) % 16:
             return (
                 f"on {_axis(inner)} it begins at a multiple of {n} bytes, as far as is known, TMA's boxes "
                 "at one of 16"
@@ -208,9 +100,9 @@ class Accesses:
             extent = view.operands[1 + len(strides) - len(shape) + inner]
             # contiguous rows end where the next one starts: the same value, known as a stride
             told = zip(view.operands[1 + len(strides) :], strides, strict=True)
-            known = max([self.divisor(extent), *(n for v, n in told if v is extent)])
+            known = max([self.facts.divisor(extent), *(n for v, n in told if v is extent)])
             bytes_known = known * dtype.bytes
-            if (self.constant(extent) or 0) < tile.UNBOUNDED and bytes_known % 16:
+            if (self.facts.constant(extent) or 0) < tile.UNBOUNDED and bytes_known % 16:
                 return (
                     f"its rows end at a multiple of {bytes_known} bytes, as far as is known, and a TMA "
                     "store writes whole units of 16"
@@ -246,7 +138,7 @@ class Accesses:
         base, *strides = self._alignments(view)
         extra = len(strides) - len(shape)
         start = o.operands[1 + extra + inner]
-        facts = [base, self.divisor(start) * size, _power(shape[inner] * size)]
+        facts = [base, self.facts.divisor(start) * size, power_of_two(shape[inner] * size)]
         facts += [n * size for axis, n in enumerate(strides, -extra) if axis != inner]
         return max((p for p in (4, 8, 16) if all(f % p == 0 for f in facts)), default=0)
 
@@ -360,7 +252,7 @@ class Accesses:
         """May the regions of op o run more than once?"""
         if o.kind is not control.for_:
             return o.kind is not control.if_
-        lo, hi, step = (self.constant(v) for v in o.operands[:3])
+        lo, hi, step = (self.facts.constant(v) for v in o.operands[:3])
         return lo is None or hi is None or step is None or lo + step < hi
 
     def _varies(self, v: Value, loop: Op) -> bool:
@@ -394,13 +286,13 @@ class Accesses:
 
     def _shifted(self, v: Value) -> tuple[Value | None, int]:
         """v as (value, constant added to it); (None, v) for constants."""
-        n = self.constant(v)
+        n = self.facts.constant(v)
         if n is not None:
             return None, n
         o = self.structure.maker(v)
         if o is not None and o.kind is arith.add:
             for x, c in (o.operands, reversed(o.operands)):
-                n = self.constant(c)
+                n = self.facts.constant(c)
                 if n is not None:
                     return x, n
         return v, 0
@@ -409,11 +301,6 @@ class Accesses:
 def _axis(axis: int) -> str:
     """An axis of a box; a negative one is an axis of the view that the box doesn't have."""
     return f"axis {axis}" if axis >= 0 else f"the {-axis}. axis in front of the tile"
-
-
-def _power(n: int) -> int:
-    """The largest power of two that divides n, at most 65536 (which stands for 0 as well)."""
-    return min(_POWER_LIMIT, n & -n) if n else _POWER_LIMIT
 
 
 def _dtype(pointer: Value) -> DType:

@@ -111,7 +111,7 @@ def outside(bounds: Bounds, accesses: Accesses, store: Op, axis: int) -> Value:
     if view is None:
         raise UnknownError(f"the view of {store.id}")
     at = len(store.operands) - 2 - len(shape_of(store.operands[1].type)) + axis
-    if (accesses.constant(view.operands[1 + at]) or 0) >= tile.UNBOUNDED:
+    if (accesses.facts.constant(view.operands[1 + at]) or 0) >= tile.UNBOUNDED:
         raise UnknownError(f"where the memory of {store.id} ends")
     start, end = (bounds.scalar(v) for v in (store.operands[2 + at], view.operands[1 + at]))
     if start.type != end.type:

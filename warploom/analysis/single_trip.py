@@ -31,7 +31,7 @@ def loops(func: Func, target: Target) -> list[Op]:
     ]
     for first in walks:
         bounds = first.operands[:3]
-        known = [accesses.constant(v) for v in bounds]
+        known = [accesses.facts.constant(v) for v in bounds]
         same = [o for o in walks if o.operands[:3] == bounds]
         if len(same) > 1 and None in known and all(map(accesses.invariant, bounds)):
             return same

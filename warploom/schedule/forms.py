@@ -29,6 +29,7 @@ from warploom.schedule.model import MANY_TURNS, Launch, Schedule
 from warploom.schedule.resources import WARP_GROUP
 from warploom.target import CostTable, Target
 
+ENDLESS = 1 << 16  # a bound of a loop that says nothing
 MANY_STEPS = 16  # of the main loop: what is assumed where they are not known
 
 
@@ -89,10 +90,10 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     for o in structure.ops:
         if o.kind in (tile.store, tile.store_box) and isinstance(o.operands[1].type, Tile):
             stored += o.operands[1].type.size * dtype_of(o.operands[1].type).bytes
-    lo, by = (accesses.constant(v) for v in (loop.operands[0], loop.operands[2]))
-    hi = accesses.most(loop.operands[1])
+    lo, by = (accesses.facts.constant(v) for v in (loop.operands[0], loop.operands[2]))
+    hi = accesses.facts.interval(loop.operands[1]).high
     steps = None
-    if lo is not None and hi is not None and by is not None:
+    if lo is not None and hi < ENDLESS and by is not None:
         steps = max(0, -((lo - hi) // by))
     return Work(
         loop,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.contiguity import Runs
+from warploom.analysis.contiguity import groups
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, mma, task, tile
@@ -311,7 +311,7 @@ def pointer_pieces(
 ) -> tuple[int | None, int]:
     """Of a tile of pointers (and its mask, if any) the axis along which elements are adjacent, None where
     there is none, and the bytes of the aligned runs that cp.async can copy: 16, 8 or 4, or 0."""
-    found = told or Runs(accesses).groups(pointers, masks)
+    found = told or groups(accesses.facts, pointers, masks)
     if not found:
         return None, 0
     e = elem_of(pointers.type)

@@ -77,7 +77,7 @@ _LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
 
 def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
-    func = with_runs(func, target)
+    func = with_runs(func)
     facts = _Facts(definitions(func.body), sources(func.body))
     ops = []
     for o in func.body.ops:

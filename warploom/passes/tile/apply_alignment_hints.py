@@ -27,4 +27,4 @@ def apply_alignment_hints(func: Func, schedule: Schedule | None, target: Target)
     def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
         return () if o.kind is tile.multiple_of else None
 
-    return rewrite(with_runs(func, target), rule)
+    return rewrite(with_runs(func), rule)

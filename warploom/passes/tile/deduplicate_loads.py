@@ -9,17 +9,16 @@ after:   %c = idiv(add(splat(%start), mul(arange(0, 64), 16)), splat(%pixels)) :
          %few = load(addptr(splat(%w), %c), …) : tile<64xf32>
          %x = reshape(broadcast(expand_dims(%few)))
 
-Which elements are alike is proved (`Runs.alike`); what computes their places is written again for the first
-of each group.  A pointer that is computed in another way than from coordinates and scalars stays as it is.
+Which elements are alike is proved (constancy, analysis/facts.py); what computes their places is written again
+for the first of each group.  A pointer that is computed in another way than from coordinates and scalars stays
+as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from warploom.analysis.access import Accesses
-from warploom.analysis.contiguity import Runs
-from warploom.analysis.structure import Structure
+from warploom.analysis.facts import Facts, facts_of
 from warploom.ir import build
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Builder, Func, Op, Value
@@ -32,7 +31,7 @@ from warploom.target import Target
 
 def deduplicate_loads(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
-    runs = Runs(Accesses(func, Structure(func.body), target))
+    facts = facts_of(func)
     made = definitions(func.body)
 
     def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
@@ -40,7 +39,7 @@ def deduplicate_loads(func: Func, schedule: Schedule | None, target: Target) -> 
             return None
         if o.attrs.get("volatile") or o.attrs.get("run"):
             return None
-        for axis, n in shared(runs, o):
+        for axis, n in shared(facts, o):
             thin = _Thin(b, made, axis, n)
             if all(thin.may(v) for v in o.operands):
                 return (_spread(b, thin.load(o), shape_of(o.result.type), axis, n),)
@@ -49,11 +48,11 @@ def deduplicate_loads(func: Func, schedule: Schedule | None, target: Target) -> 
     return rewrite(func, rule)
 
 
-def shared(runs: Runs, o: Op) -> list[tuple[int, int]]:
+def shared(facts: Facts, o: Op) -> list[tuple[int, int]]:
     """(axis, n): aligned groups of n > 1 elements along the axis are the same; the last axis first."""
     found = []
     for axis, extent in reversed(tuple(enumerate(shape_of(o.result.type)))):
-        n = min(runs.alike(v, axis) for v in o.operands)
+        n = min(facts.axis(v, axis).constancy for v in o.operands)
         n = min(n, extent & -extent)
         if n > 1:
             found.append((axis, n))

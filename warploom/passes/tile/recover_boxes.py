@@ -38,9 +38,8 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from warploom.analysis.access import Accesses
-from warploom.analysis.contiguity import Runs
-from warploom.analysis.structure import Structure
+from warploom.analysis.contiguity import run_of
+from warploom.analysis.facts import Facts, facts_of
 from warploom.ir.analysis import defined, passed_on
 from warploom.ir.build import constant_of
 from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
@@ -728,7 +727,7 @@ def _bounds(an: _Analysis, mask: Value | None) -> dict[int, list[Bound]]:
 @dataclass
 class _Rewriter:
     an: _Analysis
-    runs: Runs
+    facts: Facts
     has_dots: bool
     views: dict[tuple[object, ...], Value] = field(default_factory=dict)
     moved: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # see user_view
@@ -808,7 +807,7 @@ class _Rewriter:
         """Bytes that access o by pointers moves at once."""
         elem = elem_of(o.operands[0].type)
         assert isinstance(elem, Pointer)
-        run = self.runs.of(o)
+        run = run_of(self.facts, o)
         return elem.dtype.bytes * (run[1] if run else 1)
 
     def user_view(self, o: Op, b: Builder) -> None:
@@ -953,8 +952,7 @@ def recover_boxes(func: Func, schedule: Schedule | None, target: Target) -> Func
         an.parents.update({r.ops[-1]: o for r in o.regions})
     an.promised = _promised(func.body, an.makers)
     dots = any(o.kind is tile.dot for o in walk(func.body))
-    runs = Runs(Accesses(func, Structure(func.body), target))
-    rewriter = _Rewriter(an, runs, dots, outside=set(func.params))
+    rewriter = _Rewriter(an, facts_of(func), dots, outside=set(func.params))
     ops: list[Op] = []
     for o in func.body.ops:
         rewriter.preamble = Builder()
