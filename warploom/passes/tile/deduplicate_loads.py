@@ -10,8 +10,8 @@ after:   %c = idiv(add(splat(%start), mul(arange(0, 64), 16)), splat(%pixels)) :
          %x = reshape(broadcast(expand_dims(%few)))
 
 Which elements are alike is proved (constancy, analysis/facts.py); what computes their places is written again
-for the first of each group.  A pointer that is computed in another way than from coordinates and scalars stays
-as it is.
+for the first of each group.  A pointer that is computed in another way than from coordinates and scalars
+stays as it is.
 """
 
 from __future__ import annotations
