@@ -53,7 +53,7 @@ class Box:
         """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
         size = self.elem.bytes
         others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
-        start = self.e.divisor(self.offsets[axis]) * size
+        start = self.e.facts.divisor(self.offsets[axis]) * size
         return math.gcd(self.divisible(0), start, *others)
 
     def index(self, axis: int, coordinate: str) -> str:
@@ -113,14 +113,14 @@ class Box:
         inner = self.inner if n > 1 else None
         if inner is None:
             return None
-        aligned = self.e.divisor(self.offsets[inner])
+        aligned = self.e.facts.divisor(self.offsets[inner])
         if not self.endless(inner):
-            aligned = math.gcd(aligned, self.e.divisor(self.extent(inner)))
+            aligned = math.gcd(aligned, self.e.facts.divisor(self.extent(inner)))
         return inner if aligned % n else None
 
     def starts_inside(self, axis: int) -> bool:
         """Is no coordinate negative?"""
-        return self.e.never_negative(self.offsets[axis])
+        return self.e.facts.never_negative(self.offsets[axis])
 
     def endless(self, axis: int) -> bool:
         """Does no coordinate reach the extent?"""
@@ -318,7 +318,7 @@ class Rows:
         before, left = self.bounds(inner, at[inner])
         rest = at[inner].rest
         first, end = (f"{item} * min(max({x} - {rest}, 0), {n})" for x in (before, left))
-        if box.e.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
+        if box.e.facts.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
             tests.append(f"{rest} >= {before}")
             first = "0"
         return self.pointer(at), " && ".join(x for x in tests if x), first, end

@@ -6,7 +6,6 @@ An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from warploom.analysis.facts import facts_of
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
 from warploom.codegen.prelude import RESERVED
@@ -24,7 +24,7 @@ from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, r
 from warploom.errors import CompileError, InternalError, Loc
 from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
+from warploom.ir.ops import arith, control, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32, i64
 from warploom.layout import Layout
 from warploom.layout.choose import conversion
@@ -64,28 +64,6 @@ class TaskFrame:
     replicas: int
 
 
-_COUNTS = frozenset({tile.program_id, tile.num_programs, task.replica_id, cluster.cta_rank})
-_KEEP_SIGN = frozenset(
-    {arith.add, arith.mul, arith.idiv, arith.rem, arith.minimum, arith.cast, arith.select}
-)
-
-
-def _keeps_sign(o: Op) -> bool:
-    """Is the result not negative where no operand is?  (What counts places in 32 bits or more doesn't wrap:
-    memory has fewer.)"""
-    if o.kind not in _KEEP_SIGN:
-        return False
-    source, to = dtype_of(o.operands[-1].type), dtype_of(o.result.type)
-    if o.kind is arith.cast:
-        return source.is_int and to.bits - (to.kind == "int") >= source.bits - (
-            source.kind == "int"
-        )
-    return to.bits >= 32 or o.kind not in (arith.add, arith.mul)
-
-
-LARGEST_MULTIPLE = 1 << 16  # that anything is known to be one of
-
-
 class Emitter:
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
@@ -93,6 +71,7 @@ class Emitter:
         self, func: Func, target: Target, table: Mapping[OpKind, Lowering], threads: int
     ) -> None:
         self.func, self.target, self.table, self.threads = func, target, table, threads
+        self.facts = facts_of(func)
         self.debug = bool(func.attrs.get("debug"))
         self.definitions: dict[Value, Op] = {v: o for o in walk(func.body) for v in o.results}
         # By wait: the wgmmas whose register operands it finishes; by wgmma: the words of its operand.
@@ -523,25 +502,6 @@ class Emitter:
                 tests.append(f"({self.use(name)} & {same}) == 0")
         return " && ".join(tests)
 
-    def never_negative(self, v: Value, depth: int = 8) -> bool:
-        """Is an integer scalar at least 0, as far as its definition tells?"""
-        known = self.const(v)
-        if known is not None:
-            return known >= 0
-        if v in self.func.params:
-            return self.func.params.index(v) in self.func.attrs.get("nonnegative", ())
-        o = self.definitions.get(v)
-        if o is None:
-            o = self.loops.get(v)
-            if o is None or o.kind is not control.for_ or v is not o.regions[0].params[0]:
-                return False
-            return depth > 0 and self.never_negative(o.operands[0], depth - 1)
-        if o.kind in _COUNTS:
-            return True
-        parts = o.operands[1:] if o.kind is arith.select else o.operands
-        keeps = _keeps_sign(o) and depth > 0
-        return keeps and all(self.never_negative(x, depth - 1) for x in parts)
-
     def int_of(self, v: Value) -> str | None:
         """C of an integer scalar as an int, where it is one (perhaps widened)."""
         known = self.const(v)
@@ -554,42 +514,6 @@ class Emitter:
             if variable is not None and variable.is_mutable:  # it may hold another value by now
                 return None
         return self.scalar(v) if v.type == Scalar(i32) else None
-
-    def divisor(self, v: Value, depth: int = 8) -> int:
-        """A power of two (up to 2^16) that divides an integer scalar, as far as its definition tells."""
-        known = self.const(v)
-        if known is not None:
-            return math.gcd(known, 1 << 16) if known else 1 << 16
-        if v in self.func.params:
-            facts = self.func.attrs.get("facts") or ()
-            i = self.func.params.index(v)
-            return int(facts[i].divisible) if i < len(facts) else 1
-        o = self.definitions.get(v)
-        if o is None:
-            o = self.loops.get(v)
-            if (
-                o is None
-                or depth == 0
-                or o.kind is not control.for_
-                or v is not o.regions[0].params[0]
-            ):
-                return 1
-            return math.gcd(
-                self.divisor(o.operands[0], depth - 1), self.divisor(o.operands[2], depth - 1)
-            )
-        if depth == 0:
-            return 1
-        x = [self.divisor(a, depth - 1) for a in o.operands if not isinstance(a.type, Pointer)]
-        match o.kind:
-            case arith.mul:
-                return min(x[0] * x[1], 1 << 16)
-            case arith.add | arith.sub | arith.minimum | arith.maximum | arith.rem:
-                return math.gcd(*x)
-            case arith.cast | arith.neg:
-                return x[0]
-            case arith.select:
-                return math.gcd(*x[1:])
-        return 1
 
     def inside(self, t: Tile, register: int) -> str:
         """C for "the element exists" (its coordinates are in the tile's shape); "" where it always does."""

@@ -353,7 +353,7 @@ def _splat(e: Emitter, o: Op) -> None:
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
     if o.result.type.elem == i32:
         e.steps[o.result] = (0,) * o.result.type.layout.registers
-        e.multiple[o.result] = e.divisor(o.operands[0])
+        e.multiple[o.result] = e.facts.divisor(o.operands[0])
 
 
 LOWER: dict[OpKind, Lowering] = {

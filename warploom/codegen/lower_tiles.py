@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warploom.codegen.context import LARGEST_MULTIPLE, Emitter, Lowering, displaced, within
+from warploom.analysis.lattice import MOST
+from warploom.codegen.context import Emitter, Lowering, displaced, within
 from warploom.codegen.lower_arith import expression, literal, paren
 from warploom.codegen.lower_memory import load_tile, store_tile
 from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
@@ -115,7 +116,7 @@ def _arange(e: Emitter, o: Op) -> None:
     if len({base for base, _ in parts}) == 1:
         e.steps[o.result] = tuple(more for _, more in parts)
         firsts = t.layout.table[0][..., 0] + start
-        e.multiple[o.result] = math.gcd(LARGEST_MULTIPLE, *map(int, np.unique(firsts)))
+        e.multiple[o.result] = math.gcd(MOST, *map(int, np.unique(firsts)))
     for r in range(dst.count):
         text = e.coordinate(t.layout, 0, r)
         e.line(f"{dst.name}[{r}] = {f'{text} + {start}' if start else text};")
