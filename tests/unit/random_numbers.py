@@ -143,7 +143,9 @@ _PLACES: dict[Any, Callable[..., int]] = {
 }
 
 
-def element(o: Op, x: list[Any]) -> int:
+def element(o: Op, x: list[Any], wraps: bool = False) -> int:
+    """An op on one element of each operand.  Where numbers of its dtype are taken not to overflow, what does
+    is Meaningless; wraps: they aren't."""
     if o.kind is arith.addptr:
         elem = elem_of(o.result.type)
         assert isinstance(elem, Pointer)
@@ -152,7 +154,7 @@ def element(o: Op, x: list[Any]) -> int:
     found = fold(o.kind, x, dtype, o.attrs.get("dtype"))
     if found is None:
         raise Meaningless
-    if o.kind in _PLACES and dtype.kind == "int" and dtype.bits >= 32:
+    if not wraps and o.kind in _PLACES and dtype.kind == "int" and dtype.bits >= 32:
         exact = _PLACES[o.kind](*x)
         if wrap(exact, dtype) != exact:
             raise Meaningless

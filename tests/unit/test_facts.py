@@ -72,10 +72,11 @@ def test_a_rule_says_only_what_holds_of_all_numbers(kind: OpKind, data: st.DataO
     dtype = data.draw(DTYPES)
     o = made(kind, Scalar(dtype))
     sets = [data.draw(st.lists(INTEGERS[dtype], min_size=1, max_size=4)) for _ in o.operands]
-    found = scalar_rules.transfer(o, o.result, [tightest(xs) for xs in sets])
+    wraps = data.draw(st.booleans())
+    found = scalar_rules.transfer(o, o.result, [tightest(xs) for xs in sets], wraps=wraps)
     for numbers in itertools.product(*sets):
         with suppress(Meaningless):
-            assert is_in(found, element(o, list(numbers))), (numbers, found)
+            assert is_in(found, element(o, list(numbers), wraps)), (numbers, found)
 
 
 @settings(max_examples=60, deadline=None)

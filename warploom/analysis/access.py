@@ -9,6 +9,7 @@ or 16 aligned bytes (PTX ISA, cp.async).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
+TMA_BYTES = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 _MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
 
@@ -82,14 +84,9 @@ class Accesses:
             return "no axis has a stride of exactly one element"
         dtype = _dtype(view.operands[0])
         base, *strides = self._alignments(view)
-        if base < 16:
-            return f"its base is only known to be aligned to {base} bytes, TMA needs 16"
-        for axis, n in enumerate(strides, len(shape) - len(strides)):
-            if axis != inner and n * dtype.bytes % 16:
-                return (
-                    f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
-                    "bytes, TMA needs 16"
-                )
+        fault = tma_fault(base, strides, len(strides) - len(shape), inner, dtype)
+        if fault is not None:
+            return fault
         start = o.operands[len(o.operands) - len(shape) + inner]
         if (n := self.facts.divisor(start) * dtype.bytes) % 16:
             return (
@@ -296,6 +293,27 @@ class Accesses:
                 if n is not None:
                     return x, n
         return v, 0
+
+
+def alignments(facts: Facts, base: Value, strides: Sequence[Value]) -> tuple[int, ...]:
+    """make_view's attribute `divisible`, as far as it is known: for the base in bytes, and each stride."""
+    return tuple(min(TMA_BYTES, facts.divisor(v)) for v in (base, *strides))
+
+
+def tma_fault(
+    base: int, strides: Sequence[int], extra: int, inner: int, dtype: DType
+) -> str | None:
+    """What forbids TMA a view whose base (bytes) and strides (elements) have these divisors; extra: axes that
+    the view has and its boxes have not; inner: the axis of boxes whose stride is one element."""
+    if base < TMA_BYTES:
+        return f"its base is only known to be aligned to {base} bytes, TMA needs {TMA_BYTES}"
+    for axis, n in enumerate(strides, -extra):
+        if axis != inner and n * dtype.bytes % TMA_BYTES:
+            return (
+                f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
+                f"bytes, TMA needs {TMA_BYTES}"
+            )
+    return None
 
 
 def _axis(axis: int) -> str:

@@ -43,12 +43,14 @@ class Facts:
     """What is known of values, by what defines them.
 
     maker: the op whose result a value is, None of parameters.  given: what is known of parameters.  scope:
-    what holds where, as far as that is known.  trusting: divisors are positive, as those of indices are."""
+    what holds where, as far as that is known.  trusting: divisors are positive, as those of indices are.
+    wraps: no arithmetic is taken not to overflow (the program may mean its bits)."""
 
     maker: Callable[[Value], Op | None]
     given: Mapping[Value, Interval] = field(default_factory=dict)
     scope: Scope | None = None
     trusting: bool = False
+    wraps: bool = False
     _known: dict[Key, Known] = field(default_factory=dict)
 
     def interval(self, v: Value) -> Interval:
@@ -179,7 +181,7 @@ class Facts:
         known = [x for x in args if x is not None]
         if len(known) < len(args):
             return None
-        found = scalar_rules.transfer(o, v, known, self.trusting)
+        found = scalar_rules.transfer(o, v, known, self.trusting, self.wraps)
         return self._difference(o, found) if o.kind is arith.sub else found
 
     def _operand(self, v: Value, o: Op, look: Look) -> Interval | None:

@@ -320,8 +320,11 @@ RULES: dict[OpKind, Rule] = {
 }  # fmt: skip
 
 
-def transfer(o: Op, v: Value, args: Sequence[Interval], trusting: bool = False) -> Interval:
-    """What is known of v, which o makes (no loop, no if).  trusting: divisors are positive."""
+def transfer(
+    o: Op, v: Value, args: Sequence[Interval], trusting: bool = False, wraps: bool = False
+) -> Interval:
+    """What is known of v, which o makes (no loop, no if).  trusting: divisors are positive.  wraps: numbers
+    of every dtype wrap around."""
     limits = anything(v.type)
     rule = RULES.get(o.kind)
     if rule is None or limits is NO_NUMBER:
@@ -334,4 +337,17 @@ def transfer(o: Op, v: Value, args: Sequence[Interval], trusting: bool = False) 
         if len(numbers) == len(known):
             value = fold(o.kind, numbers, dtype_of(o.operands[-1].type), o.attrs.get("dtype"))
             return limits if value is None else exactly(int(value))
-    return rule(o, known)
+    found = rule(o, known)
+    return limits._replace(divisor=found.divisor) if wraps and _overflows(o, known) else found
+
+
+def _overflows(o: Op, args: Sequence[Interval]) -> bool:
+    """May the numbers of an op that is taken not to overflow do so?"""
+    if o.kind in EXACT:
+        low, high, _ = EXACT[o.kind](*args)
+    elif o.kind in (arith.neg, arith.abs_, arith.idiv):  # only of the least of all numbers
+        low = high = -args[0].low
+    else:
+        return False
+    limits = limits_of(_dtype(o))
+    return low < limits.low or high > limits.high

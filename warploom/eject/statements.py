@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from warploom.analysis.divisors import facts_of, of_view
+from warploom.analysis.access import alignments
+from warploom.analysis.facts import Facts, parameters
 from warploom.eject.expressions import (
     EXPRESSIONS,
     SAID,
@@ -177,7 +178,7 @@ def _view(s: Statements, o: Op) -> list[Node]:
     if not _is_row_major(s, extents, strides):
         parts.append(f"strides=[{', '.join(_size(s, v) for v in strides)}]")
     divisible = o.attrs.get("divisible", ())
-    known = of_view(base, strides, s.flow.made.get, facts_of(s.flow.func))
+    known = alignments(Facts(s.flow.made.get, parameters(s.flow.func)), base, strides)
     if divisible and divisible != known:
         parts.append(f"divisible={divisible!r}")
     name = s.names[s.flow.find(o.result)]

@@ -11,7 +11,9 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from warploom.analysis.divisors import divisor, power_of_two
+from warploom.analysis.access import alignments, tma_fault
+from warploom.analysis.facts import Facts
+from warploom.analysis.scalar_rules import anything
 from warploom.explicit.handles import Changed, Enter, GlobalView
 from warploom.explicit.operands import (
     box_offsets,
@@ -50,9 +52,9 @@ from warploom.frontend.coerce import (
 from warploom.frontend.follow import is_own
 from warploom.frontend.refuse import refuse
 from warploom.frontend.source import capture
-from warploom.ir.core import Op, Value
+from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, mma, regs, smem, task, tile
-from warploom.ir.types import DType, InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
+from warploom.ir.types import InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
 from warploom.language import core, debug, linear, memory
 from warploom.language import math as elementwise
 from warploom.language import shape as shapes
@@ -127,7 +129,7 @@ class Instructions:
             refuse("view-strides", "one stride for each axis", "give as many strides as sizes")
         sizes = [emitter.cast(x, i64) for x in (*extents, *steps)]
         if divisible is None:
-            base, *known_divisors = _divisors(ptr, steps)
+            base, *known_divisors = _divisors(ptr, sizes[len(extents) :])
         else:
             base, *known_divisors = _promised(divisible, 1 + len(steps))
         view = emitter.emit(
@@ -138,13 +140,16 @@ class Instructions:
             hint=f"{ptr.hint.removesuffix('_ptr')}_view",
         )
         units = [a for a, s in enumerate(steps) if _known(s) == 1]
+        fault: str | None = "no axis has a stride of exactly one element"
+        if units:
+            fault = tma_fault(base, known_divisors, 0, units[-1], d)
         return GlobalView(
             view,
             ptr,
             d,
             extents,
             units[-1] if units else None,
-            _why_no_tma(ptr, d, base, steps, known_divisors, units),
+            fault or "",
         )
 
     @builtin
@@ -624,21 +629,11 @@ def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(steps)
 
 
-def _divisors(base: Value, steps: Sequence[Any]) -> tuple[int, ...]:
+def _divisors(base: Value, strides: Sequence[Value]) -> tuple[int, ...]:
     """What is known to divide a view's base and each stride."""
-    emitter, p = current(), program()
-
-    def maker(v: Value) -> Op | None:
-        return next((o for o in reversed(emitter.builder.ops) if v in o.results), None)
-
-    known_steps = (_known(x) for x in steps)
-    return (
-        divisor(base, maker, p.facts),
-        *(
-            divisor(x, maker, p.facts) if n is None else power_of_two(n)
-            for n, x in zip(known_steps, steps, strict=True)
-        ),
-    )
+    made = {v: o for o in current().builder.ops for v in o.results}
+    given = {v: anything(v.type)._replace(divisor=n) for v, n in program().facts.items()}
+    return alignments(Facts(made.get, given), base, strides)
 
 
 def _promised(divisible: Any, n: int) -> tuple[int, ...]:
@@ -651,23 +646,6 @@ def _promised(divisible: Any, n: int) -> tuple[int, ...]:
             f"give {n} powers of two up to 16: of the base in bytes, of each stride in elements",
         )
     return given
-
-
-def _why_no_tma(
-    ptr: Value, d: DType, base: int, steps: Any, divisors: list[int], units: list[int]
-) -> str:
-    """Why TMA can't move boxes of a view; "" where it can (PTX ISA, cp.async.bulk.tensor: 16 bytes)."""
-    if not units:
-        return "no axis of this view has stride 1"
-    if base % 16:
-        return f"the base {ptr.hint} of this view is aligned to {base} bytes, not 16"
-    for a, (s, n) in enumerate(zip(steps, divisors, strict=True)):
-        if a != units[-1] and n * d.bytes % 16:
-            what = (
-                f"= {_known(s)}" if _known(s) is not None else f", known to be a multiple of {n},"
-            )
-            return f"the stride of axis {a} {what} elements of {d.bytes} bytes is no multiple of 16 bytes"
-    return ""
 
 
 def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]:

@@ -19,10 +19,12 @@ Refuses nothing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from warploom.analysis.divisors import describe_views
+from warploom.analysis.access import alignments
+from warploom.analysis.facts import facts_of
 from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
-from warploom.ir.ops import arith, control
+from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import Scalar
 from warploom.passes.tile.canonicalize.carried_tiles import carry_numbers
@@ -55,6 +57,21 @@ def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
 
 def _simplify(func: Func) -> Func:
     return rewrite(func, Simplifier())
+
+
+def describe_views(func: Func) -> Func:
+    """Views that say nothing of their divisors (descriptors, block pointers) say what is known."""
+    facts = facts_of(func)
+
+    def rule(o: Op, b: Builder) -> Sequence[Value] | None:
+        if o.kind is not tile.make_view or o.attrs.get("divisible"):
+            return None
+        base, *sizes = o.operands
+        known = alignments(facts, base, sizes[len(sizes) // 2 :])
+        b.append(o.with_(attrs={**o.attrs, "divisible": known}))
+        return o.results
+
+    return rewrite(func, rule)
 
 
 def specialize(func: Func) -> Func:

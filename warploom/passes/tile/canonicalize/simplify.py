@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from warploom.analysis.divisors import divisor
+from warploom.analysis.facts import Facts
 from warploom.ir.core import Builder, Op, OpKind, Region, Type, Value
 from warploom.ir.fold import Number, fold, wrap
 from warploom.ir.ops import arith, control, tile
@@ -48,6 +48,7 @@ class Simplifier:
 
     def __init__(self) -> None:
         self.made: dict[Value, Op] = {}
+        self.facts = Facts(self.made.get, wraps=True)
 
     def __call__(self, o: Op, b: Builder) -> Replacement:
         first = len(b.ops)
@@ -200,7 +201,7 @@ class Simplifier:
 
     def divides(self, n: int, v: Value) -> bool:
         """Is v a multiple of the power of two n?"""
-        return divisor(v, self.made.get, {}, n) == n
+        return self.facts.divisor(v) >= n
 
     def _reassociate(self, o: Op, b: Builder, n: int, dtype: DType) -> Replacement:
         """(x op c1) op c2, for the kinds where that is x op c; subtraction counts as adding -c."""
