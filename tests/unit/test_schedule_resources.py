@@ -19,8 +19,6 @@ from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.heuristic import choose
 from warploom.schedule.model import Knobs, TaskPlan
 from warploom.schedule.resources import (
-    RESERVE,
-    WARP_GROUP,
     WORK,
     Room,
     budgets,
@@ -36,7 +34,7 @@ LOW, HIGH, UNIT = SM_90A.registers.reallocation
 @pytest.mark.parametrize("need", [0, 96, 128, 160, 200, 232, 255])
 def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None:
     """What is launched with is what is handed out: setmaxnreg.inc neither waits for ever nor wastes."""
-    entry = SM_90A.entry_registers((groups + 1) * WARP_GROUP)
+    entry = SM_90A.entry_registers((groups + 1) * SM_90A.group_threads)
     for room in (None, Room(producer=32)):
         found = budgets(groups, work, SM_90A, need, room)
         if found is None:
@@ -74,7 +72,7 @@ def peak_of(func: Func) -> Peak:
     items = frozenset(o.result for o in s.ops if o.kind in (tile.load, tile.load_box))
 
     def registers(v: Value) -> int:
-        return -(-prod(shape_of(v.type)) * dtype_of(v.type).bits // (32 * WARP_GROUP))
+        return -(-prod(shape_of(v.type)) * dtype_of(v.type).bits // (32 * SM_90A.group_threads))
 
     return peak(s, lambda o: True, items, registers)
 
@@ -102,7 +100,7 @@ def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:
         func = tile_func(kernels.gemm(128, 256, 64))
         choose(func, Knobs(num_consumer_groups=1), SM_90A, Room(consumer=200))
     assert caught.value.code == "registers" and caught.value.help
-    assert f"{RESERVE + 200} are for the rest" in caught.value.message
+    assert f"{SM_90A.registers.reserve + 200} are for the rest" in caught.value.message
 
 
 def test_what_no_tasks_can_have_is_uniform_where_nobody_asked() -> None:

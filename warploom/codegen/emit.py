@@ -213,7 +213,7 @@ class _Kernel(Emitter):
             frames.append(TaskFrame(name, first, w, n))
             first += w * n
         self.line("")
-        budgets, shared = o.attrs["registers"], task.sharing(o)
+        budgets, shared = o.attrs["registers"], task.sharing(o, self.target.warp_group)
         if all(len(rows) == 1 or budgets[rows[0]] is None for rows in shared):
             unit = 4 if all(w * n % 4 == 0 for w, n in zip(warps, replicas, strict=True)) else 1
             for i, header in enumerate(_branches(frames, unit)):

@@ -146,8 +146,8 @@ class _Printer:
         return out
 
     def _phase(self, o: Op) -> Iterator[Block]:
-        a, first = o.attrs, 0
-        for rows in task.sharing(o):
+        a, first, size = o.attrs, 0, self.func.target.warp_size
+        for rows in task.sharing(o, self.func.target.warp_group):
             start, budget, inside = first, a["registers"][rows[0]], []
             alone = len(rows) == 1
             for i in rows:
@@ -162,16 +162,19 @@ class _Printer:
             if alone or budget is None:
                 yield from inside
             else:  # one budget for the tasks of a warp group
-                head = f"with self.thread_group({32 * start}, {32 * (first - start)}):"
+                head = f"with self.thread_group({size * start}, {size * (first - start)}):"
                 yield Block(Line(head), [Line(f"self.setmaxnreg({budget})"), *inside])
 
     def _group(
         self, name: str, first: int, warps: int, n: int, registers: int | None, region: Region
     ) -> Block:
+        size = self.func.target.warp_size
         many = f", replicas={n}" if n > 1 else ""
         index = next((i.result for i in walk(region) if i.kind is task.replica_id), None)
         known = f" as {self.s.names[self.flow.find(index)]}" if index is not None else ""
-        head = f'with self.thread_group({32 * first}, {32 * warps}{many}, name="{name}"){known}:'
+        head = (
+            f'with self.thread_group({size * first}, {size * warps}{many}, name="{name}"){known}:'
+        )
         start: list[Node] = [Line(f"self.setmaxnreg({registers})")] if registers else []
         body = [*start, *(x for i in region.ops[:-1] for x in self.s.statement(i))]
         return Block(Line(head), body or [Line("pass")])

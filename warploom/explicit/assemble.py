@@ -25,8 +25,6 @@ from warploom.ir.types import InFlight, Tile
 from warploom.passes.tile.canonicalize.cleanup import is_host
 from warploom.target import DEFAULT
 
-WARP_GROUP = 4  # warps
-
 
 @dataclass
 class _Phase:
@@ -147,10 +145,11 @@ class _Split:
         for other, group in others:
             theirs = _warps_of(group.threads)
             if mine.start < theirs.stop and theirs.start < mine.stop:
+                size = self.p.machine.warp_size
                 shared = range(max(mine.start, theirs.start), min(mine.stop, theirs.stop))
                 raise CompileError(
                     "group-overlap",
-                    f"threads {32 * shared.start} to {32 * shared.stop - 1} are in two groups that run "
+                    f"threads {size * shared.start} to {size * shared.stop - 1} are in two groups that run "
                     "beside each other",
                     o.loc,
                     (Note("the other group", other.loc),),
@@ -257,11 +256,11 @@ def _warps(p: Program, loc: Loc) -> int:
 
 def _check_ctas_per_sm(p: Program, warps: int) -> None:
     """As many CTAs run side by side as have the threads of a multiprocessor."""
-    most = p.machine.grid.threads_per_sm // (32 * warps)
+    most = p.machine.grid.threads_per_sm // (p.machine.warp_size * warps)
     if p.ctas_per_sm > most:
         raise CompileError(
             "attrs-ctas-per-sm",
-            f"{p.ctas_per_sm} CTAs of {32 * warps} threads on a multiprocessor: one has "
+            f"{p.ctas_per_sm} CTAs of {p.machine.warp_size * warps} threads on a multiprocessor: one has "
             f"{p.machine.grid.threads_per_sm} threads",
             p.attrs["ctas_per_sm"][1],
             help=f"at most {most} fit",

@@ -7,6 +7,7 @@ from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region, walk
 from warploom.ir.ops import regs, task
 from warploom.ir.registers import action, at_entry, counts_before, threads_of
+from warploom.target import Target
 
 
 def with_budgets(func: Func) -> Func:
@@ -18,9 +19,9 @@ def with_budgets(func: Func) -> Func:
             raise _wrong_way(o, sorted(before))
     *earlier, last = task.phases(func)
     first = any(_changes(r) for phase in earlier for r in phase.regions)
-    changed = last if first else _begun(last, at_entry(func, func.target))
+    changed = last if first else _begun(last, at_entry(func, func.target), func.target)
     for phase in (*earlier, changed):
-        _check_whole(phase)
+        _check_whole(phase, func.target)
     ops = tuple(changed if o is last else o for o in func.body.ops)
     return func.with_(body=Region(func.body.params, ops))
 
@@ -29,11 +30,11 @@ def _changes(region: Region) -> list[Op]:
     return [o for o in walk(region) if o.kind is regs.setmaxnreg]
 
 
-def _begun(phase: Op, entry: int) -> Op:
+def _begun(phase: Op, entry: int, target: Target) -> Op:
     """The phase with what its tasks begin with as their budgets; those that share a warp group have one."""
     first = [next(o for o in r.ops if not is_pure(o)) for r in phase.regions]
     begun = [o if o.kind is regs.setmaxnreg else None for o in first]
-    for rows in task.sharing(phase):
+    for rows in task.sharing(phase, target.warp_group):
         if len({o.attrs["registers"] if (o := begun[i]) else None for i in rows}) > 1:
             for i in rows:
                 begun[i] = None
@@ -43,21 +44,21 @@ def _begun(phase: Op, entry: int) -> Op:
         for r, o in zip(phase.regions, begun, strict=True)
     )
     if not any(_changes(r) for r in regions):
-        _check_pool(phase, entry, budgets, [o.loc if o else None for o in begun])
+        _check_pool(phase, entry, target, budgets, [o.loc if o else None for o in begun])
     return phase.with_(attrs={**phase.attrs, "registers": budgets}, regions=regions)
 
 
-def _check_whole(phase: Op) -> None:
+def _check_whole(phase: Op, target: Target) -> None:
     """All warps of a warp group come to a setmaxnreg together."""
-    first = 0
+    first, group, size = 0, target.warp_group, target.warp_size
     for warps, n, region in zip(
         phase.attrs["warps"], phase.attrs["replicas"], phase.regions, strict=True
     ):
-        if (warps % 4 or first % 4) and (found := _changes(region)):
+        if (warps % group or first % group) and (found := _changes(region)):
             raise CompileError(
                 "setmaxnreg-group",
-                f"setmaxnreg of {32 * warps} threads from thread {32 * first}, which other groups part from "
-                "the rest of their warp group: all its 128 run it together",
+                f"setmaxnreg of {size * warps} threads from thread {size * first}, which other groups part "
+                f"from the rest of their warp group: all its {target.group_threads} run it together",
                 found[0].loc,
                 help="put it at the start of the group around them, before they part, or let single_thread() "
                 "do the work of one warp",
@@ -85,14 +86,14 @@ def _wrong_way(o: Op, before: list[int]) -> CompileError:
 
 
 def _check_pool(
-    last: Op, entry: int, budgets: tuple[int | None, ...], locs: list[Loc | None]
+    last: Op, entry: int, target: Target, budgets: tuple[int | None, ...], locs: list[Loc | None]
 ) -> None:
     """Budgets that stay: threads × registers at entry hold them all (PTX ISA, setmaxnreg)."""
     if all(budget is None for budget in budgets):
         return
-    a, threads = last.attrs, threads_of(last)
+    a, threads = last.attrs, threads_of(last, target)
     rows = [
-        (name, 32 * w * n, budget or entry)
+        (name, target.warp_size * w * n, budget or entry)
         for name, w, n, budget in zip(a["names"], a["warps"], a["replicas"], budgets, strict=True)
     ]
     asked = sum(n * budget for _, n, budget in rows)

@@ -22,8 +22,6 @@ from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, i32
 from warploom.language import shape as shapes
 from warploom.language.core import builtin
 
-WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous warps)
-
 
 def program() -> Program:
     """The script being translated; outside of one the error `script-only`."""

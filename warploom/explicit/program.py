@@ -18,7 +18,6 @@ from warploom.ir.core import Builder, Op, OpKind, Type, Value
 from warploom.ir.types import DType, Shared
 from warploom.target import Target
 
-WARP = 32
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
 SETTLED = 1 << 30  # age of one that nothing writes
 

@@ -25,7 +25,7 @@ from warploom.explicit.operands import (
     tile_value,
     whole_group,
 )
-from warploom.explicit.program import SETTLED, WARP, SharedChoice, Workspace, shared_shape
+from warploom.explicit.program import SETTLED, SharedChoice, Workspace, shared_shape
 from warploom.explicit.surface import (
     Clc,
     Cluster,
@@ -312,11 +312,12 @@ class Instructions:
         `with … as i` gives each its number.  name: what reports call the group."""
         begin, n = static_int(thread_begin, "thread_begin"), static_int(num_threads, "num_threads")
         many = static_int(replicas, "replicas")
-        if n < WARP or n % WARP or begin % WARP or begin < 0 or many < 1:
+        warp = program().machine.warp_size
+        if n < warp or n % warp or begin % warp or begin < 0 or many < 1:
             refuse(
                 "group-warps",
                 f"a group of {n} threads from thread {begin}",
-                f"groups are whole warps: multiples of {WARP}",
+                f"groups are whole warps: multiples of {warp}",
             )
         return Enter("group", begin, n, many, name, f"thread_group({begin}, {n})")
 
@@ -332,13 +333,15 @@ class Instructions:
                 f"a group of {n} warps from warp {first}",
                 "a group is 1 warp or more, counted from 0",
             )
-        return Enter("group", WARP * first, WARP * n, 1, name, f"warp_group({first}, {n})")
+        warp = program().machine.warp_size
+        return Enter("group", warp * first, warp * n, 1, name, f"warp_group({first}, {n})")
 
     @builtin
     def single_warp(self, warp: Any = 0, name: str = "") -> Any:
         """One warp of the group."""
         first = static_int(warp, "a warp")
-        return Enter("group", WARP * first, WARP, 1, name, f"single_warp({first})")
+        warp = program().machine.warp_size
+        return Enter("group", warp * first, warp, 1, name, f"single_warp({first})")
 
     @builtin
     def single_thread(self, thread: Any = -1) -> Any:
@@ -373,17 +376,18 @@ class Instructions:
         said = "" if action is None else known(action)
         if said not in ("", "dec", "inc"):
             refuse("setmaxnreg", f"setmaxnreg with action {said!r}", "use 'dec', 'inc' or none")
-        if here.warps is None or here.warps % 4 or here.first % 4:
-            threads = 32 * (here.warps or 0)
-            padded = -(-threads // 128) * 128
+        machine = program().machine
+        whole, size = machine.warp_group, machine.group_threads
+        if here.warps is None or here.warps % whole or here.first % whole:
+            threads, first = (machine.warp_size * n for n in (here.warps or 0, here.first))
+            padded = -(-threads // size) * size
             refuse(
                 "setmaxnreg-group",
-                f"setmaxnreg in a group of {threads} threads from thread {32 * here.first}: it takes "
-                "whole warp groups of 128",
-                f"pad the group to {padded} threads from a multiple of 128, and let single_thread() do the "
-                "work",
+                f"setmaxnreg in a group of {threads} threads from thread {first}: it takes "
+                f"whole warp groups of {size}",
+                f"pad the group to {padded} threads from a multiple of {size}, and let single_thread() do "
+                "the work",
             )
-        machine = program().machine
         if machine.registers.reallocation is None:
             why = f"warps of {machine.name} keep the registers that they were launched with"
             refuse("setmaxnreg", "setmaxnreg", why)

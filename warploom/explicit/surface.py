@@ -63,9 +63,6 @@ from warploom.language import shape as shapes
 from warploom.language.core import builtin
 from warploom.language.memory import mask_for
 
-WARP_GROUP = 128  # threads of a warp group (PTX ISA, wgmma: four contiguous warps)
-
-
 # ---- namespaces
 
 
@@ -675,12 +672,14 @@ def _scope(scope: str) -> str:
 
 def _warp_group(what: str) -> None:
     here = whole_group(what)
-    if here.warps != 4 or here.first % 4:
+    machine = program().machine
+    n, threads = machine.warp_group, machine.group_threads
+    if here.warps != n or here.first % n:
         refuse(
             "wgmma-group",
-            f"{what} is run by one warp group of {WARP_GROUP} threads, here run {here}",
-            "put it under `with self.warp_group(warp_begin, 4):`, warp_begin a multiple of 4; several groups "
-            "that run the same code are `with self.thread_group(begin, 128, replicas=n):`",
+            f"{what} is run by one warp group of {threads} threads, here run {here}",
+            f"put it under `with self.warp_group(warp_begin, {n}):`, warp_begin a multiple of {n}; several "
+            f"groups that run the same code are `with self.thread_group(begin, {threads}, replicas=n):`",
         )
 
 

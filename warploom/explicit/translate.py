@@ -703,12 +703,13 @@ class ScriptStatements(Statements):
             )
         if e.kind == "one":
             return Threads(here.first, 1, 1, "one", loc)
-        warps, first = e.threads // 32, e.begin // 32
+        size = self.program.machine.warp_size
+        warps, first = e.threads // size, e.begin // size
         if here.warps is not None and first + warps * e.replicas > here.warps:
             whole = "self.attrs.warps says" if here.kind == "all" else "the group around it has"
             refuse(
                 "group-threads",
-                f"{e.what} ends at thread {32 * (first + warps * e.replicas)}, {whole} {32 * here.warps}",
+                f"{e.what} ends at thread {size * (first + warps * e.replicas)}, {whole} {size * here.warps}",
                 "raise self.attrs.warps, or make the group smaller",
             )
         is_top = here.kind == "all" and self.emitter.builder is p.top

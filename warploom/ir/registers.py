@@ -15,10 +15,10 @@ from warploom.target import Target
 Counts = frozenset[int]  # registers a thread that warps may have at one place
 
 
-def threads_of(phase: Op) -> int:
+def threads_of(phase: Op, target: Target) -> int:
     """Threads of the CTA."""
     warps, replicas = phase.attrs["warps"], phase.attrs["replicas"]
-    return sum(32 * w * n for w, n in zip(warps, replicas, strict=True))
+    return sum(target.warp_size * w * n for w, n in zip(warps, replicas, strict=True))
 
 
 def ctas_per_sm(func: Func) -> int:
@@ -29,7 +29,7 @@ def ctas_per_sm(func: Func) -> int:
 
 def at_entry(func: Func, target: Target) -> int:
     """Registers of a thread when the function begins, at WARP and later."""
-    return target.entry_registers(threads_of(task.phases(func)[-1]) * ctas_per_sm(func))
+    return target.entry_registers(threads_of(task.phases(func)[-1], target) * ctas_per_sm(func))
 
 
 def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
@@ -39,9 +39,9 @@ def counts_before(func: Func, target: Target) -> dict[Op, Counts]:
         o.kind is regs.setmaxnreg for phase in phases for r in phase.regions for o in walk(r)
     ):
         return found
-    threads = threads_of(phases[-1])
+    threads = threads_of(phases[-1], target)
     entry = frozenset((at_entry(func, target),))
-    held: list[Counts] = [entry] * (threads // 32)  # by warp
+    held: list[Counts] = [entry] * (threads // target.warp_size)  # by warp
     for phase in phases:
         a, first = phase.attrs, 0
         for warps, n, budget, region in zip(

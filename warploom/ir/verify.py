@@ -38,9 +38,6 @@ from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import Target
 
 MBARRIER_BYTES = 8  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
-WARPS_OF_GROUP = (
-    4  # PTX ISA, wgmma: a warpgroup is four contiguous warps, the first rank a multiple of 4
-)
 
 
 @dataclass(frozen=True)
@@ -340,7 +337,7 @@ def _resources(func: Func, target: Target) -> Iterator[Violation]:
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
     many = ctas_per_sm(func)
     if many != 1 and not 1 < many <= target.grid.threads_per_sm // threads_of(
-        task.phases(func)[-1]
+        task.phases(func)[-1], target
     ):
         yield Violation(None, f"{many} CTAs of this size don't fit a multiprocessor together")
     for o in task.phases(func):
@@ -367,12 +364,13 @@ def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
     warps = sum(w * n for w, n, _ in plan)
     if warps > target.grid.warps:
         yield Violation(o, f"{warps} warps are more than {target.grid.warps}")
-    first, is_final = 0, True
+    group, first, is_final = target.warp_group, 0, True
     for region, (w, n, budget) in zip(o.regions, plan, strict=True):
-        whole = w % WARPS_OF_GROUP == 0 and first % WARPS_OF_GROUP == 0
-        if any(i.kind is mma.wgmma for i in walk(region)) and (w != WARPS_OF_GROUP or not whole):
+        whole = w % group == 0 and first % group == 0
+        if any(i.kind is mma.wgmma for i in walk(region)) and (w != group or not whole):
             yield Violation(
-                o, "a replica with wgmma is one warp group: 4 warps from a multiple of 4"
+                o,
+                f"a replica with wgmma is one warp group: {group} warps from a multiple of {group}",
             )
         changes = any(i.kind is regs.setmaxnreg for i in walk(region))
         if changes and not whole:
@@ -381,16 +379,16 @@ def _resources_of(o: Op, target: Target, entry: int) -> Iterator[Violation]:
             yield from _budget(o, budget, target)
         is_final = is_final and not changes
         first += w * n
-    for rows in task.sharing(o):
+    for rows in task.sharing(o, group):
         together = [plan[i] for i in rows]
         budgets = {budget for *_, budget in together}
-        whole = sum(w * n for w, n, _ in together) % WARPS_OF_GROUP == 0
+        whole = sum(w * n for w, n, _ in together) % group == 0
         if budgets != {None} and (len(budgets) > 1 or not whole):
             yield Violation(o, "setmaxnreg takes whole warp groups, and one budget for each")
     if is_final and any(budget is not None for *_, budget in plan):
-        asked = sum(32 * w * n * (budget or entry) for w, n, budget in plan)
-        if asked > 32 * warps * entry:
-            has = 32 * warps * entry
+        asked = sum(target.warp_size * w * n * (budget or entry) for w, n, budget in plan)
+        has = target.warp_size * warps * entry
+        if asked > has:
             yield Violation(o, f"the tasks ask for {asked} registers, the launch has {has}")
 
 

@@ -25,7 +25,6 @@ from warploom.schedule.model import (
     StorePlan,
     TaskPlan,
 )
-from warploom.schedule.resources import INSTRUCTION_RESERVE, WARP_GROUP
 from warploom.schedule.roles import Roles
 
 
@@ -34,12 +33,12 @@ def joins(
 ) -> dot_fusion.Joins:
     """Dots that multiply the same left operand, as one."""
     groups = roles.warp_groups(partition.replicas)
-    most = min((context.unit(o).n_max for o in context.dots), default=0)
-    if (
-        groups > 1
-    ):  # what one instruction may take of the registers: see ConsumerPartition.why_cramped
-        entry = context.target.entry_registers(groups * WARP_GROUP)
-        most = min(most, 2 * (entry - INSTRUCTION_RESERVE))
+    units = {context.unit(o) for o in context.dots}
+    most = min((u.n_max for u in units), default=0)
+    if groups > 1:  # what one instruction may take: see ConsumerPartition.why_cramped
+        entry = context.target.entry_registers(groups * context.target.group_threads)
+        room = entry - context.target.registers.instruction_reserve
+        most = min(most, *(room * u.threads // u.m for u in units))
 
     def columns(dot: Op) -> int:
         return shape_of(dot.result.type)[1] if partition.parts(dot)[1] == 1 else 0
@@ -74,9 +73,8 @@ def promotions(
             n // parts for n, parts in zip(shape_of(o.result.type), partition.parts(o), strict=True)
         )
         counts = piece_counts([columns * len(group)])
-        fits = (
-            p for p in counts if rest + rows * columns * len(group) // p // WARP_GROUP <= registers
-        )
+        size = rows * columns * len(group) // context.target.group_threads
+        fits = (p for p in counts if rest + size // p <= registers)
         at_once = columns * len(group) // next(fits, counts[-1])
         plans.append(PromotionPlan(o.id, at_once))
         said = f"promoted each {o.attrs['max_imprecise']} of K, {at_once} columns at a time"
@@ -111,13 +109,17 @@ def _overlapping_loops(
     context: Context, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
 ) -> tuple[OverlapPlan, ...] | None:
     """None where there is no loop that could be asked."""
-    threads = roles.warp_groups(consumer.replicas) * WARP_GROUP
+    threads = roles.warp_groups(consumer.replicas) * context.target.group_threads
     registers = consumer.registers or context.target.entry_registers(threads)
     chosen, reasons = overlap.plans(
         context.structure,
         context.knobs,
         context.target,
-        overlap.Groups(consumer.replicas, registers - context.room.consumer),
+        overlap.Groups(
+            consumer.replicas,
+            registers - context.room.consumer,
+            context.target.group_threads,
+        ),
         roles.mine,
         _in_place(context, roles.loads),
         lambda found: _cramped(context, channels, found),

@@ -20,24 +20,12 @@ from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.resources import (
-    GROUP_WARPS,
-    INSTRUCTION_RESERVE,
-    LEAST_RESERVE,
-    RESERVE,
-    RESERVE_OF_PIECES,
-    RESERVE_OF_TURNS,
-    WARP_GROUP,
-    WORK,
-    budgets,
-)
+from warploom.schedule.resources import WORK, budgets
 from warploom.schedule.roles import Roles
+from warploom.target import Target
 
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
-# Registers left beside the tiles, and whether only the largest result of a dot counts: what is surely enough,
-# then what may be just enough, at last what holds each result alone.  ptxas will tell.
-_WAYS = ((RESERVE, False), (LEAST_RESERVE, False), (LEAST_RESERVE, True))
 
 
 @dataclass(eq=False)
@@ -47,7 +35,7 @@ class ConsumerPartition:
     context: Context
     roles: Roles
     cramped: str = ""  # why the first split that registers forbade needs too many
-    reserve: int = RESERVE  # registers a thread of a consumer beside its tiles
+    reserve: int = field(init=False)  # registers a thread of a consumer beside its tiles
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
     needs: str = ""  # what takes them
@@ -57,6 +45,20 @@ class ConsumerPartition:
     axis: str | None = None  # of the dots' results, along which groups share tiles
     replicas: int = 1  # groups that run the dots
 
+    def __post_init__(self) -> None:
+        self.reserve = self.context.target.registers.reserve
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
+
+    def ways(self) -> tuple[tuple[int, bool], ...]:
+        """Registers left beside the tiles, and whether only the largest result of a dot counts: what is
+        surely enough, then what may be just enough, at last what holds each result alone.
+        The assembler will tell."""
+        r = self.target.registers
+        return (r.reserve, False), (r.least_reserve, False), (r.least_reserve, True)
+
     def parts(self, dot: Op) -> tuple[int, int]:
         """Into how many parts M and N of a dot are cut by the split that was chosen."""
         cut, count = self.cut
@@ -65,7 +67,9 @@ class ConsumerPartition:
 
     def partial(self, pieces: int) -> int:
         """Registers a thread of a partial sum before it is promoted."""
-        return max((m * n // pieces // WARP_GROUP for m, n in self.promoted()), default=0)
+        return max(
+            (m * n // pieces // self.target.group_threads for m, n in self.promoted()), default=0
+        )
 
     def promoted(self) -> list[tuple[int, int]]:
         """Shapes of the promoting dots' results, after the split that `cut` says."""
@@ -119,7 +123,8 @@ class ConsumerPartition:
         )
         if why:
             return why
-        for self.reserve, self.alone in _WAYS:
+        ways = self.ways()
+        for self.reserve, self.alone in ways:
             why = self.try_split(0, 1, self.groups_in_turn())
             if why is None:
                 return ""
@@ -145,14 +150,14 @@ class ConsumerPartition:
     def split(self) -> tuple[str | None, int]:
         """The axis along which consumer groups share the dots (None where one has all), and how many."""
         warps = self.context.knobs.num_warps
-        if warps % GROUP_WARPS:
+        if warps % self.target.warp_group:
             raise CompileError(
                 "num-warps",
-                f"num_warps={warps}: a dot runs on warp groups of {GROUP_WARPS} warps",
+                f"num_warps={warps}: a dot runs on warp groups of {self.target.warp_group} warps",
                 self.context.dots[0].loc,
-                help=f"use num_warps={GROUP_WARPS}",
+                help=f"use num_warps={self.target.warp_group}",
             )
-        each = warps // GROUP_WARPS
+        each = warps // self.target.warp_group
         asked = self.asked_groups()
         groups = self.context.knobs.num_consumer_groups or asked
         wanted = each
@@ -160,9 +165,9 @@ class ConsumerPartition:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
-        ways = (
-            _WAYS if self.context.ctas_per_sm == 1 else _WAYS[:1]
-        )  # if it doesn't fit, it shares with none
+        ways = self.ways()
+        if self.context.ctas_per_sm > 1:  # if it doesn't fit, it shares with none
+            ways = ways[:1]
         for self.reserve, self.alone in ways:
             for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
                 name = "MN"[axis]
@@ -176,10 +181,11 @@ class ConsumerPartition:
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         """Records the split; one that was not asked for is a warning, or an error where strict."""
         asked = self.context.knobs.num_consumer_groups
-        given = asked is not None or self.context.knobs.num_warps != GROUP_WARPS
+        given = asked is not None or self.context.knobs.num_warps != self.target.warp_group
         warn = given and count != wanted
         reason = (
-            "; ".join(dict.fromkeys(refusals[:2])) or "each part fills whole wgmma instructions"
+            "; ".join(dict.fromkeys(refusals[:2]))
+            or "each part fills whole instructions of the matrix unit"
         )
         if warn and asked and self.context.knobs.strict:
             raise CompileError(
@@ -220,7 +226,7 @@ class ConsumerPartition:
 
         def registers(v: Value) -> int:
             m, *rest = (*shape_of(v.type), 1)
-            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * WARP_GROUP))
+            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * self.target.group_threads))
             versions = split.versions.get(v) or {split.forward.get(v)}
             return sum(whole if cut is None else -(-whole // count) for cut in versions)
 
@@ -239,32 +245,36 @@ class ConsumerPartition:
         in_turn: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        turner = self.roles.transposer_registers(self.context.room)
-        if groups * GROUP_WARPS > self.context.target.grid.warps:
+        turner = self.roles.transposer_registers(self.context.room, self.target)
+        if groups * self.target.warp_group > self.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
-        entry = self.context.target.entry_registers(groups * WARP_GROUP)
+        r, entry = (
+            self.target.registers,
+            self.target.entry_registers(groups * self.target.group_threads),
+        )
         for o in self.context.dots:
             columns = shape_of(o.result.type)[1] // self.parts(o)[1]
-            one = columns * dtype_of(o.result.type).bits // 64
-            if one + INSTRUCTION_RESERVE > entry and groups > 1:
+            one = self.context.unit(o).accumulator_registers(columns)
+            one = one * dtype_of(o.result.type).bits // 32
+            if one + r.instruction_reserve > entry and groups > 1:
                 return (
                     f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
-                    f"result and {INSTRUCTION_RESERVE} more, {groups} warp groups are launched with {entry}"
+                    f"result and {r.instruction_reserve} more, {groups} warp groups are launched with {entry}"
                 )
-        reserve = self.reserve + self.context.room.consumer + (RESERVE_OF_TURNS if in_turn else 0)
+        reserve = self.reserve + self.context.room.consumer + (r.reserve_of_turns if in_turn else 0)
         work = self.work(self.roles.loads)
-        if not specialized and work in ("holds", "loads") and self.reserve == RESERVE:
-            reserve += RESERVE_OF_PIECES
+        if not specialized and work in ("holds", "loads") and self.reserve == r.reserve:
+            reserve += r.reserve_of_pieces
         have = 0
         names = ", ".join(dict.fromkeys(self.naming(v) for v in tiles.values))
         for pieces in piece_counts([n for _, n in self.promoted()]):
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry
             if not specialized:  # under a limit that it was given it may spill: that is told
-                have = self.context.target.limited(None).entry_registers(groups * WARP_GROUP)
+                have = self.target.limited(None).entry_registers(groups * self.target.group_threads)
             else:
-                found = budgets(count, work, self.context.target, need, self.context.room, turner)
-                most = budgets(count, work, self.context.target, 0, self.context.room, turner)
+                found = budgets(count, work, self.target, need, self.context.room, turner)
+                most = budgets(count, work, self.target, 0, self.context.room, turner)
                 have = self.context.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces

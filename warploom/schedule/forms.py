@@ -26,7 +26,6 @@ from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
 from warploom.schedule.model import MANY_TURNS, Launch, Schedule
-from warploom.schedule.resources import WARP_GROUP
 from warploom.target import CostTable, Target
 
 ENDLESS = 1 << 16  # a bound of a loop that says nothing
@@ -141,7 +140,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
         if s.via == "tma":
             size = dtype_of(stores[s.op].operands[1].type).bytes
             shared += s.buffers * s.chunk[0] * s.chunk[1] * size * main.replicas
-    threads = sum(32 * t.warps * t.replicas for t in schedule.tasks)
+    threads = sum(target.warp_size * t.warps * t.replicas for t in schedule.tasks)
     entry = target.entry_registers(threads * schedule.ctas_per_sm)
     given = any(t.registers is not None for t in schedule.tasks)
     registers = entry if given else min(entry, -(-need // 8) * 8)
@@ -150,7 +149,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
         target.registers.per_sm // (threads * registers),
         target.grid.threads_per_sm // threads,
     )
-    groups = max(1, 32 * main.warps * main.replicas // WARP_GROUP)
+    groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
     overlaps = any(p.loop == work.loop.id for p in schedule.overlaps)
     return Form(schedule.specialized, groups, max(1, resident), overlaps)
 

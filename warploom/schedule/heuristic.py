@@ -32,7 +32,7 @@ from warploom.schedule.model import (
     StorePlan,
     TaskPlan,
 )
-from warploom.schedule.resources import GROUP_WARPS, Room
+from warploom.schedule.resources import Room
 from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import Target
@@ -213,11 +213,13 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         lean = "hands its stores over"  # no barrier ends what ptxas moves between chunks
     tasks = plan_tasks(context, who, partition, lean)
     if any(s.by_task for s in stores):
-        tasks = with_stores(tasks)
+        tasks = with_stores(tasks, context.target.warp_group)
     overlaps = consumer.overlaps(context, who, partition, tasks[0], channels)
     deferred = consumer.deferred(context, overlaps)
     idle = consumer.idles(context, who, partition) if shared else ()
-    entry = context.target.entry_registers(sum(t.warps * t.replicas for t in tasks) * 32)
+    entry = context.target.entry_registers(
+        sum(t.warps * t.replicas for t in tasks) * context.target.warp_size
+    )
     promotions = consumer.promotions(context, partition, joins, tasks[0].registers or entry)
     turns = consumer.turns(context, ends, channels, stores, replicas)
     names = who.names
@@ -293,10 +295,10 @@ def _check_limits(context: Context) -> None:
             "num-warps",
             f"num_warps={knobs.num_warps}: a CTA has 1 to {target.grid.warps} warps",
             context.func.loc,
-            help=f"use num_warps={GROUP_WARPS} or {2 * GROUP_WARPS}",
+            help=f"use num_warps={target.warp_group} or {2 * target.warp_group}",
         )
     groups = knobs.num_consumer_groups or 0
-    warps = (groups + 1) * GROUP_WARPS
+    warps = (groups + 1) * target.warp_group
     if groups and warps > target.grid.warps:
         raise CompileError(
             "warps",

@@ -34,6 +34,7 @@ class Groups:
 
     count: int
     registers: int
+    threads: int  # of one
 
 
 def plans(
@@ -104,7 +105,7 @@ def _why_not_chosen(
 
 def _registers(v: Value, groups: Groups) -> int:
     m, n = shape_of(v.type)
-    return m * n * dtype_of(v.type).bits // (32 * 128 * groups.count)
+    return m * n * dtype_of(v.type).bits // (32 * groups.threads * groups.count)
 
 
 def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups, target: Target) -> tuple[bool, Reason]:

@@ -8,38 +8,21 @@ from warploom.errors import CompileError, Loc
 from warploom.schedule.model import TaskPlan
 from warploom.target import Target
 
-WARP_GROUP = 128  # threads
-GROUP_WARPS = WARP_GROUP // 32
 _SLACK = 2048  # barriers, alignment, and scratch of reductions and layout conversions
 
-# Registers a thread of a producer, by what it does: (what it gets, what it manages with where the consumers
-# need more).  What NVRTC 13.5 needs without spills for slots of up to 64 KiB.
-_PRODUCER: dict[str, tuple[int, int]] = {
-    "issues": (32, 24),  # TMA: scalars only
-    "copies": (72, 56),  # cp.async: addresses of every thread
-    "holds": (152, 72),  # boxes through registers, piece by piece
-    "loads": (152, 104),  # whole tiles by pointers
-}
-WORK = tuple(_PRODUCER)  # lightest first
-
-# What a consumer takes beside the tiles that it holds: addresses, slots, phases, loops (NVRTC 13.5: 64 x 208
-# in 232 and 64 x 176 in 200 registers spill, 16 columns less don't); and a main task that holds pieces on
-# their way to a slot as well.
-RESERVE = 32
-RESERVE_OF_PIECES = 40
-# A group that takes whole tiles in turn also holds where its next one begins (NVRTC 13.5: 128 x 192 in 232
-# registers spills, in 240 it doesn't).
-RESERVE_OF_TURNS = 16
-LEAST_RESERVE = 16  # with less it certainly spills
-# The accumulators of one instruction must leave so many of the registers that a kernel is launched with, or
-# ptxas refuses it (C7602), however many setmaxnreg adds.
-INSTRUCTION_RESERVE = 28
+# What a producer does, the lightest first: `target.registers.producers` says what registers it takes.
+WORK = (
+    "issues",  # TMA: scalars only
+    "copies",  # cp.async: addresses of every thread
+    "holds",  # boxes through registers, piece by piece
+    "loads",  # whole tiles by pointers
+)
 
 
-def transposer_registers(item_bytes: int) -> int:
+def transposer_registers(item_bytes: int, target: Target) -> int:
     """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: up to
     48 words are turned with 32 registers beside them, 64 need more, and none gets on with less than 56)."""
-    words = item_bytes // (4 * WARP_GROUP)
+    words = item_bytes // (4 * target.group_threads)
     return max(56, -(-(words + (32 if words <= 48 else 40)) // 8) * 8)
 
 
@@ -71,11 +54,12 @@ def budgets(
     reallocation brings nothing: with one consumer group each thread has all that it can address.
     transposer: registers of a transposer's threads, 0 where there is none.  lean: the producer gets what it
     manages with."""
-    entry = target.entry_registers((replicas + 1 + bool(transposer)) * WARP_GROUP)
+    entry = target.entry_registers((replicas + 1 + bool(transposer)) * target.group_threads)
     if target.registers.reallocation is None:
         return (entry, entry) if entry >= max(need, transposer) else None
     pool = (replicas + 1 + bool(transposer)) * entry - transposer
-    usual, least = (n + (room.producer if room else 0) for n in _PRODUCER[work])
+    takes = target.registers.producers[work]
+    usual, least = (n + (room.producer if room else 0) for n in (takes.usual, takes.least))
     for low in range(least if lean else usual, least - 1, -8):
         high = min((pool - low) // replicas // 8 * 8, target.registers.per_thread // 8 * 8)
         if high <= entry:
@@ -110,13 +94,14 @@ def check_registers(tasks: tuple[TaskPlan, ...], target: Target, loc: Loc | None
             )
     if not asked:
         return
-    threads = sum(32 * t.warps * t.replicas for t in tasks)
+    warp = target.warp_size
+    threads = sum(warp * t.warps * t.replicas for t in tasks)
     entry = target.entry_registers(threads)
     pool = threads * entry
-    need = sum(32 * t.warps * t.replicas * (t.registers or entry) for t in tasks)
+    need = sum(warp * t.warps * t.replicas * (t.registers or entry) for t in tasks)
     if need > pool:
         parts = " + ".join(
-            f"{32 * t.warps * t.replicas} threads of {t.name} x {t.registers or entry}"
+            f"{warp * t.warps * t.replicas} threads of {t.name} x {t.registers or entry}"
             for t in tasks
         )
         raise CompileError(

@@ -21,7 +21,8 @@ from warploom.layout import turning
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.resources import GROUP_WARPS, WARP_GROUP, Room, transposer_registers
+from warploom.schedule.resources import Room, transposer_registers
+from warploom.target import Target
 
 TRANSPOSER = "transposer"
 
@@ -59,9 +60,9 @@ class Roles:
         """Warp groups of the program, where so many run the dots."""
         return replicas + 1 + bool(self.relays) if self.specialized else replicas
 
-    def transposer_registers(self, room: Room) -> int:
+    def transposer_registers(self, room: Room, target: Target) -> int:
         """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
-        items = (transposer_registers(rings.slot_bytes(o.result)) for o in self.relays)
+        items = (transposer_registers(rings.slot_bytes(o.result), target) for o in self.relays)
         return max((n + room.transposer for n in items), default=0)
 
 
@@ -149,8 +150,9 @@ class _Assigner:
 
     def why_not_movable(self, o: Op) -> str | None:
         shape = shape_of(o.result.type)
-        if len(shape) != 2 or shape[0] * shape[1] < WARP_GROUP:
-            return f"a ring carries matrices of {WARP_GROUP} elements and more"
+        least = self.context.target.group_threads
+        if len(shape) != 2 or shape[0] * shape[1] < least:
+            return f"a ring carries matrices of {least} elements and more"
         return self.why_not_ahead(o)
 
     def why_not_ahead(self, o: Op) -> str | None:
@@ -198,7 +200,11 @@ class _Assigner:
             if wanted is None or rings.misplaced(self.context.accesses, o) is None:
                 continue
             lands = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
-            if lands and turning(t.shape, t.elem.bytes, wanted, GROUP_WARPS) is not None:
+            if (
+                lands
+                and turning(t.shape, t.elem.bytes, wanted, self.context.target.warp_group)
+                is not None
+            ):
                 found.add(o)
         return frozenset(found)
 

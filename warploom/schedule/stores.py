@@ -16,7 +16,6 @@ from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.model import StorePlan
-from warploom.schedule.resources import GROUP_WARPS
 from warploom.schedule.roles import Roles
 
 STAGING_CHUNK = 64  # rows of a store's staging chunk
@@ -173,7 +172,7 @@ class Stores:
             return "the kernel is uniform"
         if self.partition.work(self.roles.loads) != "issues" or self.roles.relays:
             return "the warps beside the producer's first one are not free"
-        if replicas >= GROUP_WARPS:
+        if replicas >= self.context.target.warp_group:
             return f"{replicas} groups have more stores than the producer's warp group has warps"
         if self.context.knobs.num_ctas > 1:
             return "not yet in clusters"

@@ -12,8 +12,6 @@ from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.model import TaskPlan
 from warploom.schedule.resources import (
-    GROUP_WARPS,
-    WARP_GROUP,
     Room,
     budgets,
     check_registers,
@@ -35,28 +33,31 @@ def plan_tasks(
 
     lean: why the consumer takes what registers there are; empty: it doesn't.  Raises CompileError for more
     than a CTA has."""
+    group = context.target.warp_group
     main, side, replicas = roles.main, roles.side, partition.replicas
     need = partition.need
     context.because(main, f"{need} registers a thread estimated", partition.needs)
     if not roles.specialized:
-        tasks = (TaskPlan(main, "main", GROUP_WARPS, replicas, None, need),)
+        tasks = (TaskPlan(main, "main", group, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = partition.work(roles.loads)
-    turner = roles.transposer_registers(context.room)
+    turner = roles.transposer_registers(context.room, context.target)
     pair = budgets(replicas, work, context.target, need, context.room, turner, bool(lean))
-    entry = context.target.entry_registers(roles.warp_groups(replicas) * WARP_GROUP)
+    entry = context.target.entry_registers(
+        roles.warp_groups(replicas) * context.target.group_threads
+    )
     dec, inc = context.knobs.reg_dec_producer, context.knobs.reg_inc_consumer
     if pair is None or pair[1] == entry or (context.ctas_per_sm > 1 and need <= entry and not lean):
         pair = None
     low = dec if dec else pair[0] if pair else None
     high = inc if inc else pair[1] if pair else None
     plans: tuple[TaskPlan, ...] = (
-        TaskPlan(main, "consumer", GROUP_WARPS, replicas, high, need),
-        TaskPlan(side, "producer", GROUP_WARPS, 1, low),
+        TaskPlan(main, "consumer", group, replicas, high, need),
+        TaskPlan(side, "producer", group, 1, low),
     )
     if turner:
         own = turner if pair or low or high else None
-        plans += (TaskPlan(TRANSPOSER, "transposer", GROUP_WARPS, 1, own),)
+        plans += (TaskPlan(TRANSPOSER, "transposer", group, 1, own),)
     check_registers(plans, context.target, context.func.loc)
     total = sum(t.warps * t.replicas for t in plans)
     if total > context.target.grid.warps:
@@ -79,12 +80,13 @@ def plan_tasks(
     return plans
 
 
-def with_stores(tasks: tuple[TaskPlan, ...]) -> tuple[TaskPlan, ...]:
-    """A store task for each replica of the consumer, beside a producer of one warp."""
+def with_stores(tasks: tuple[TaskPlan, ...], group: int) -> tuple[TaskPlan, ...]:
+    """A store task for each replica of the consumer, beside a producer of one warp: together they
+    are a warp group, of so many warps."""
     consumer, producer = tasks
     n, low = consumer.replicas, producer.registers
     names = [f"store{i}" for i in range(n)] if n > 1 else ["store"]
     stores = tuple(TaskPlan(name, "store", 1, 1, low) for name in names)
-    left = GROUP_WARPS - 1 - n
+    left = group - 1 - n
     spare = (TaskPlan("spare", "spare", left, 1, low),) if left else ()
     return (consumer, replace(producer, warps=1), *stores, *spare)

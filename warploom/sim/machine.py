@@ -354,7 +354,7 @@ class Cta:
         return self._syncs[name]
 
     def sync_threads(self, a: Agent, scope: str) -> int:
-        return 32 * (a.warps * a.replicas if scope == "task" else self.warps)
+        return self.target.warp_size * (a.warps * a.replicas if scope == "task" else self.warps)
 
     # ---- accesses to shared memory, tracked
 

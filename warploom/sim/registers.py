@@ -29,8 +29,6 @@ from warploom.sim.report import Deadlock, Exchange, SimError
 if TYPE_CHECKING:
     from warploom.sim.machine import Cta
 
-WARP_GROUP = 4  # warps
-
 
 @dataclass(eq=False)
 class RegisterPool:
@@ -53,7 +51,7 @@ class RegisterPool:
     @property
     def size(self) -> str:
         """All registers of the CTA, in words."""
-        return f"{32 * len(self.held)} × {self.entry}"
+        return f"{self.cta.target.warp_size * len(self.held)} × {self.entry}"
 
     def enter(self, a: Agent, o: Op) -> None:
         """Keeps the exchanges of an agent's warps; each must know those before of its warp group to be over.
@@ -61,8 +59,9 @@ class RegisterPool:
         own, new = self.cta.numbers.warps, list[Exchange]()
         for i, w in enumerate(a.warps_of_cta):
             known = a.clock[i, own.start : own.stop].copy()
-            group = w - w % WARP_GROUP
-            for other, theirs in enumerate(self.exchanges[group : group + WARP_GROUP], group):
+            size = self.cta.target.warp_group
+            group = w - w % size
+            for other, theirs in enumerate(self.exchanges[group : group + size], group):
                 before = theirs[: len(self.exchanges[w])][-1:]  # the one before this
                 if other != w and before and known[other] < before[0].epoch:
                     raise a.error(
@@ -166,7 +165,7 @@ def change(a: Agent, o: Op) -> Steps:
         yield None  # others may come first
     has_waited = False
     for i, w in enumerate(a.warps_of_cta):
-        asks = 32 * (registers - held[i])
+        asks = a.cta.target.warp_size * (registers - held[i])
         if a.cta.is_bound and asks > pool.free:
             has_waited = True
             yield from a.wait_until(_block(a, o, asks, (len(held) - i) * asks))

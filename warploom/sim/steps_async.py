@@ -242,7 +242,7 @@ def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> S
     b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
     stamps = a.rows.copy()
     stamps[np.arange(n), a.copy_order[:n]] = a.copies
-    threads = 1 if a.is_solo else 32
+    threads = 1 if a.is_solo else a.cta.target.warp_size
     time, together = max(a.time, a.copied), Together(threads * n)
 
     def run() -> None:

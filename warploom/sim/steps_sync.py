@@ -51,7 +51,7 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
 
 
 def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
-    mine = barrier.arrive(a.party(o), 32 * a.warps, threads, a.clock, a.time)
+    mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.clock, a.time)
     a.log(o, barrier.name, mine)
     a.released()
     if not waits:
@@ -196,7 +196,9 @@ def _mbarrier_arrive(
         [b] if mask is None else [same_barrier(a, b, r) for r in ranks_of(a, o, a.number(mask))]
     )
     warps = 1 if a.is_solo or by == "one" else a.warps
-    times = (32 if by == "thread" and not a.is_solo else 1) * o.attrs.get("count", 1)
+    times = (a.cta.target.warp_size if by == "thread" and not a.is_solo else 1) * o.attrs.get(
+        "count", 1
+    )
     order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
     known = a.clock[:warps].copy()
     # Where warps neither lag nor are told apart they arrive at once.

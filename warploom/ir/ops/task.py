@@ -144,12 +144,13 @@ def tasks(
     require(all(not r.params and not r.yielded for r in regions), "task regions pass no values")
 
 
-def sharing(o: Op) -> tuple[tuple[int, ...], ...]:
-    """The tasks of a `tasks` op by number, those that have parts of the same warp groups together."""
+def sharing(o: Op, group: int) -> tuple[tuple[int, ...], ...]:
+    """The tasks of a `tasks` op by number, those that have parts of the same warp groups,
+    of `group` warps, together."""
     out: list[tuple[int, ...]] = []
     first = 0
     for i, (warps, n) in enumerate(zip(o.attrs["warps"], o.attrs["replicas"], strict=True)):
-        out = [*out[:-1], (*out[-1], i)] if first % 4 else [*out, (i,)]
+        out = [*out[:-1], (*out[-1], i)] if first % group else [*out, (i,)]
         first += warps * n
     return tuple(out)
 

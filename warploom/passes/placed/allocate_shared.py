@@ -84,7 +84,7 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     )
     last = phases[-1].attrs
     warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
-    attrs = {**func.attrs, "shared_bytes": top, "threads": 32 * warps}
+    attrs = {**func.attrs, "shared_bytes": top, "threads": target.warp_size * warps}
     if any(scratch):
         attrs |= {"scratch_offset": tuple(starts), "scratch_bytes": scratch}
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)

@@ -177,7 +177,7 @@ def relieved(func: Func) -> Func | None:
     if any(o.kind is regs.setmaxnreg for r in last.regions for o in walk(r)):
         return None
     warps = [w * n for w, n in zip(last.attrs["warps"], last.attrs["replicas"], strict=True)]
-    rows = task.sharing(last)
+    rows = task.sharing(last, func.target.warp_group)
     threads = [sum(warps[i] for i in row) for row in rows]
     budgets = [last.attrs["registers"][row[0]] for row in rows]
     if any(r is None for r in budgets) or len(budgets) < 2:

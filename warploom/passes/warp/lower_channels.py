@@ -33,7 +33,6 @@ from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile,
 from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, TaskPlan
-from warploom.schedule.resources import WARP_GROUP
 from warploom.target import Target
 
 
@@ -50,7 +49,7 @@ class Part:
 class Ring:
     """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] are
     item i's tensor maps by the views that it comes from, pieces[i] the bytes of its cp.async copies, or how
-    many of its elements a thread that brings it through registers has on their way; generic: does any
+    many of its elements a warp group that brings it through registers has on their way; generic: does any
     consumer read it by ordinary loads?  multicast[i]: the axis of item i that the CTAs divide; rank and
     everyone: this CTA's and the mask of all, where some item is multicast."""
 
@@ -164,11 +163,12 @@ def _declare(
         elif via == "registers":
             budget = plans[plan.producer].registers or 0
             far = inner == memory_inner and budget >= _REGISTERS_OF_FAR
-            pieces[n] = max(_NEAR, _FAR_BYTES // t.dtype.bytes) if far else _NEAR
+            near = max(_NEAR, _FAR_BYTES // t.dtype.bytes) if far else _NEAR
+            pieces[n] = near * accesses.target.group_threads
     producer = plans[plan.producer]
     first = next(iter(plans.values()))
     filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
-    count = int("tma" in plan.via) + ("cp_async" in plan.via) * 32 * filling
+    count = int("tma" in plan.via) + ("cp_async" in plan.via) * accesses.target.warp_size * filling
     count += ("registers" in plan.via) * filling
     # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
     alone = bool(schedule.dealt) and any(
@@ -387,7 +387,7 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
     axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
     extent, other = t.shape[axis], t.shape[t.inner]
     unit = 8 * replicas
-    most = WARP_GROUP * piece_elements * replicas // other
+    most = piece_elements * replicas // other
     rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
     step = max(rows, default=unit if extent % unit == 0 else extent)
     if step == extent:

@@ -52,7 +52,7 @@ def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
         hoist_views,
         drop_dead,
     )
-    return describe_views(until_stable(turn_dots(specialize(func)), steps))
+    return describe_views(until_stable(turn_dots(specialize(func), target), steps))
 
 
 def _simplify(func: Func) -> Func:

@@ -15,25 +15,28 @@ one before it needs no wait for that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from warploom.analysis.matrix_units import unit_of
 from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import shape_of
+from warploom.target import Target
 
-ROWS, COLUMNS, MOST_COLUMNS = 64, 8, 256  # of an instruction: multiples of these, up to that
 TURN = (1, 0)
 
 
-def turn_dots(func: Func) -> Func:
+def turn_dots(func: Func, target: Target) -> Func:
     """At TILE, the dots that can be done only so are turned."""
-    return rewrite(func, _turn) if func.level is Level.TILE else func
+    return rewrite(func, partial(_turn, target)) if func.level is Level.TILE else func
 
 
-def turns(rows: int, columns: int) -> bool:
-    """Whether a dot of that shape is one that can be done only as its transpose."""
-    return rows % ROWS != 0 and rows % COLUMNS == 0 and rows <= MOST_COLUMNS and columns % ROWS == 0
+def turns(dot: Op, target: Target) -> bool:
+    """Whether a dot can be done only as its transpose."""
+    (rows, columns), unit = shape_of(dot.result.type), unit_of(dot, target)
+    return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
 
 
 def carry_turned(func: Func) -> Func:
@@ -41,8 +44,8 @@ def carry_turned(func: Func) -> Func:
     return rewrite(func, _carry) if func.level is Level.TILE else func
 
 
-def _turn(o: Op, b: Builder) -> Sequence[Value] | None:
-    if o.kind is not tile.dot or not turns(*shape_of(o.result.type)):
+def _turn(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
+    if o.kind is not tile.dot or not turns(o, target):
         return None
     x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands)
     turned = tile.dot(b, y, x, acc, hint=o.result.hint, **{**o.attrs, "turned": True})
