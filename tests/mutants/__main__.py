@@ -14,6 +14,7 @@ import itertools
 import math
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -145,8 +146,15 @@ def finish(log: Log, file: Path) -> int:
     records = [last[key] for key in sorted(last)]
     names = [n for n in PROGRAMS if any(r["what"].startswith(f"{n}/") for r in records)]
     counts = {f"{n}/{kind}": len(getattr(program(n), kind)) for n in names for kind in SAMPLE}
-    file.write_text(page(records, counts), encoding="utf-8")
+    file.write_text(page(records, counts, commit()), encoding="utf-8")
     return int(any(r["status"] == "wrong" for r in records))
+
+
+def commit() -> str:
+    """Of the working tree, for the page."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    found = subprocess.run(git, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "an unknown commit"
 
 
 def is_current(record: Record) -> bool:

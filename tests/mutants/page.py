@@ -20,14 +20,14 @@ COLUMNS = ["mutants", "harmful", "broken", "not proved", "**proved**", "shown by
 COLUMNS += ["harmless", "proved", "not proved", "broken", "share proved"]
 
 
-def page(records: Sequence[Record], of: Mapping[str, int]) -> str:
-    """The page.  of: how many mutants each program has, by "program/kind"."""
+def page(records: Sequence[Record], of: Mapping[str, int], commit: str) -> str:
+    """The page.  of: how many mutants each program has, by "program/kind".  commit: of the checker."""
     told = [r for r in records if "verdict" in r]
     changed, conditional = (
         [r for r in told if r["what"].endswith(f"/{kind}")] for kind in ("changed", "conditional")
     )
     turned = [r for r in conditional if r["turned"] or r["family"] == "always"]
-    lines = [HEAD, *_sizes(records, told, conditional, turned, of)]
+    lines = [HEAD, *_sizes(records, told, conditional, turned, of, commit)]
     lines += ["## Under a condition", ""]
     lines += _counted("the condition is of", turned, lambda r: str(r["family"]))
     lines += _counted("change", turned, lambda r: str(r["change"]))
@@ -44,13 +44,14 @@ def _sizes(
     conditional: Sequence[Record],
     turned: Sequence[Record],
     of: Mapping[str, int],
+    commit: str,
 ) -> list[str]:
     """What of all mutants was judged."""
     seconds = sorted(r["check seconds"] for r in told) or [0.0]
     middle, worst = seconds[len(seconds) // 2], seconds[-1]
     lost = sum(r["status"] == "error" for r in records)
     lines = [
-        f"Judged: {len(told)} of {sum(of.values())} mutants, drawn by a seed. `check` took {middle} s of the processor "
+        f"Judged at {commit}: {len(told)} of {sum(of.values())} mutants, drawn by a seed. `check` took {middle} s of the processor "
         f"in the median, {worst} s at most; {lost} mutants took longer than the limit, and are not counted. Of "
         f"{len(conditional) - len(turned)} mutants the condition fails in none of the data runs: nothing is known of "
         "their harm, and they are not counted.",

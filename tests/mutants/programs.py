@@ -40,7 +40,7 @@ PRODUCTS = (  # M, N, steps along K, programs
     (128, 160, 2, 1),
     (256, 128, 3, 2),
 )
-FAR_PRODUCTS = ((128, 64, 24, 1), (256, 192, 2, 6))  # late iterations; many programs
+FAR_PRODUCTS = ((128, 64, 16, 1), (256, 192, 2, 6))  # late iterations; many programs
 FAR_SEQUENCES = ((1, 600), (5, 100))
 
 

@@ -173,8 +173,8 @@ def row(number: int, verdict: str, harm: str = "", **more: object) -> dict[str, 
 def test_the_page_counts_what_is_proved_of_harmful_and_harmless_ones() -> None:
     rows = [row(0, "broken", "deadlock"), row(1, "proved", "deadlock"), row(2, "proved"), row(3, "not proved"),
             row(4, "broken", replays=True), row(5, "proved", turned=False)]  # fmt: skip
-    text = page(rows, {"gemm/conditional": 9})
-    assert "Judged: 6 of 9 mutants" in text
+    text = page(rows, {"gemm/conditional": 9}, "abc")
+    assert "Judged at abc: 6 of 9 mutants" in text
     assert "| late | 5 | 3 | 2 | 0 | 1 | 1 | 2 | 1 | 1 | 0 | 50 % |" in text
     assert "| gemm |  | mutant 3 | not proved |" in text
     assert "mutant 2" not in text and "Of 1 mutants the condition fails in none" in text
@@ -196,4 +196,4 @@ def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
     assert (last["what"], last["seed"]) == (f"{name}/changed", 3)
     assert last["mutant"] == program(name).changed[3].what
     assert len(log.read_text().splitlines()) == len(rows) + 1
-    assert f"Judged: {len(rows)} of {sum(total.values())} mutants" in file.read_text()
+    assert f": {len(rows)} of {sum(total.values())} mutants" in file.read_text()
