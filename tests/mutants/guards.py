@@ -7,7 +7,8 @@
   a trip less for all unless  a loop's end is a step earlier, for all tasks, where it doesn't
   all tasks only if           all tasks are empty where it doesn't
 
-What all tasks do or leave out alike does no harm as a rule.
+What all tasks do or leave out alike does no harm as a rule.  Where trips are left out, results are missing
+that the checker claims nothing of: all orders have to give the same.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ class _Edits:
                     again = Site("again unless", o, beside, self._replaced(region, o, _twice))
                     yield from ((again, f) for f in FAMILIES.values())
                 if o.kind is control.for_ and _does_something(o):
-                    fewer = Site("a trip less unless", o, beside, self._replaced(region, o, _fewer))
+                    fewer = Site(
+                        "a trip less unless", o, beside, self._replaced(region, o, _fewer), True
+                    )
                     yield from ((fewer, f) for f in FAMILIES.values())
         for group in self._shared_loops():
             loop, beside = group[0], self.place(*(o.regions[0].ops[0] for o in group))

@@ -131,6 +131,7 @@ SAMPLE = (  # change, op, family, the condition, the data runs
         "< 1000",
         (4,),
     ),  # matters from a program's second tile on
+    ("only if", "tma_store_wait", "block", "< 4", (-1,)),  # matters in a block that has a tile
     ("again unless", "mbarrier_arrive", "argument", "", (2, 3, 4, 5)),
     ("a trip less unless", "for", "data", "", (3, 5)),
 )

@@ -398,9 +398,31 @@ class Coverage:
             x, y, _ = (*case.grid, 1, 1)[:3]
             at = wanted[0] + x * (wanted[1] + y * wanted[2])
             programs = math.prod(case.grid)
+            case = self._with_work(case, at, base, wish)
             if programs > MOST_PROGRAMS:
                 return case, tuple(sorted({0, at, programs - 1}))
         return case, ()
+
+    def _with_work(self, case: Case, at: int, base: Case, wish: Wish) -> Case:
+        """The same, or larger numbers with which a program runs as many of its loops as the first one does in
+        the base: in a launch with more programs than tiles the last ones do nothing."""
+
+        def loops_run(case: Case, program: int) -> int:
+            path = self.runs.path(case, program)
+            return len({loop for loop, n in path.trips if n}) if path is not None else 0
+
+        if self.steering.has_own_grid or loops_run(case, at) >= loops_run(base, 0):
+            return case
+        programs = math.prod(case.grid)
+        for i in self.steering.variables:
+            if i >= self.steering.grid or i in wish.numbers:
+                continue
+            for n in sorted({case.args[i], *self.steering.units(i)}):
+                args = self.steering.case(case.values, {i: n * programs}).args
+                larger = Case(args, case.grid, case.memory)
+                if loops_run(larger, at) >= loops_run(base, 0):
+                    return larger
+        return case
 
     def _words(self) -> None:
         """Words that programs share: what other programs add to them in between."""
