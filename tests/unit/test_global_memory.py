@@ -564,3 +564,45 @@ def test_attention_whose_tiles_are_drawn(config: tuple[int, bool, int]) -> None:
 def test_no_condition_that_no_launch_keeps() -> None:
     func = attention_of(64, True, 0).placed
     assert not any("section ≥ section" in c for c in check_global(func).conditions)
+
+
+@wl.jit
+def last_adds_up(
+    x: Any, parts: Any, y: Any, counts: Any, N: tl.constexpr, LAST: tl.constexpr, SEM: tl.constexpr,
+    LATE: tl.constexpr,
+) -> None:  # fmt: skip
+    """N programs a row store a part each; who comes last adds them up."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    at = tl.arange(0, 32)
+    mine = tl.load(x + (row * N + part) * 32 + at)
+    if not LATE:
+        tl.store(parts + (row * N + part) * 32 + at, mine)
+    tl.debug_barrier()
+    came = tl.atomic_add(counts + row, 1, sem=SEM)
+    if LATE:
+        tl.store(parts + (row * N + part) * 32 + at, mine)
+    if came == LAST:
+        total = mine * 0
+        for i in range(N):
+            total += tl.load(parts + (row * N + i) * 32 + at)
+        tl.store(y + row * 32 + at, total)
+
+
+LAST_ADDS_UP = {
+    "right": ({}, 0, "proved"),
+    "one too early": ({"LAST": 1}, 0, "not proved"),
+    "never": ({"LAST": 3}, 0, "not proved"),
+    "relaxed": ({"SEM": "relaxed"}, 0, "not proved"),
+    "stores behind": ({"LATE": True}, 0, "not proved"),
+    "begins at one": ({}, 1, "not proved"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_ADDS_UP)
+def test_who_comes_last_by_a_counter(name: str) -> None:
+    changed, begin, verdict = LAST_ADDS_UP[name]
+    args = [np.zeros(n, np.float32) for n in (192, 192, 64)] + [np.full(2, begin, np.int32)]
+    meta = {"N": 3, "LAST": 2, "SEM": "acq_rel", "LATE": False, **changed}
+    func = last_adds_up.compile_for(*args, grid=(2, 3), **meta).placed
+    found = at_launch(func, Case(tuple(args), (2, 3)))
+    assert found.verdict == verdict, (found.unproved, found.broken)

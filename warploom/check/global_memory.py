@@ -217,6 +217,8 @@ class _Checker:
             self.report.is_enumerated = True
             self.report.reached |= {x.op for x in (a, b) if self._trace.reaches(x)}
             self.report.read |= self._trace.read
+            for name in self._trace.tickets.taken:
+                self.report.conditions[f"{name} holds 0 at first"] = None
         return found
 
     def _stuck(

@@ -292,7 +292,7 @@ class Values:
         return {self.base_of(o.operands[0]) for o in self.func.body.all_ops if o.kind in stores}
 
     @cached_property
-    def _counters(self) -> set[Value | None]:
+    def counters(self) -> set[Value | None]:
         """The arrays whose words atomics only ever count up."""
         atomics = [o for o in self.func.body.all_ops if o.kind is tile.atomic]
         found = {self.base_of(o.operands[0]) for o in atomics} - {None}
@@ -505,7 +505,7 @@ class Values:
         """A number drawn from a counter is nobody else's."""
         counter = Poly() if coords else self.scalar(o.operands[0])
         is_one = not coords and all(a.kind == "argument" for a in atoms_of([counter]))
-        if not is_one or self.base_of(o.operands[0]) not in self._counters:
+        if not is_one or self.base_of(o.operands[0]) not in self.counters:
             return self._free(o.result, coords)
         return self.terms.atom(
             "drawn", (counter,), o, loc=o.loc, name=o.result.hint or "the number drawn"

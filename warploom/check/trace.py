@@ -9,7 +9,7 @@ Programs are kept apart by their words; the groups of one program by their words
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,18 +18,18 @@ import numpy as np
 
 from warploom.check.cases import Case
 from warploom.check.enumerated import Column, Common, Unknown
-from warploom.check.global_accesses import Access, Collected, box_of
-from warploom.ir.analysis import backward_slice, sources
-from warploom.ir.core import Op, Value
-from warploom.ir.ops import smem, tile, tma
+from warploom.check.global_accesses import Access, Collected
+from warploom.check.places import place_of, words_of
+from warploom.check.tickets import Last, Ticket, Tickets, is_ticket
+from warploom.ir.analysis import backward_slice, closure, sources
+from warploom.ir.core import Effect, Op, OpKind, Value
+from warploom.ir.ops import arith, control, smem, tile, tma
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
 from warploom.sim.agent import Agent, NeedsData
 from warploom.sim.evaluate import PURE
 from warploom.sim.machine import simulate
-from warploom.sim.memory import ViewValue
 from warploom.sim.outline import STEPS, Line, Outline
 from warploom.sim.report import SimError
-from warploom.sim.steps_async import whole_units
 
 MOST_STEPS = 40_000  # of the scheduler, a launch
 MOST_WORDS = 4_000_000  # touched by all accesses
@@ -41,7 +41,8 @@ _NEVER = np.iinfo(np.int64).max
 @dataclass(eq=False)
 class _Event:
     """One execution of an access.  It is over for whoever knows `epochs` of `components`; known: what all
-    threads that made it knew then."""
+    threads that made it knew then.  lasts: conditions on numbers drawn, under which it is made.  is_sure:
+    made for certain."""
 
     op: Op
     program: int
@@ -51,12 +52,15 @@ class _Event:
     known: Column
     components: Column
     epochs: Column
+    lasts: tuple[Last, ...]
+    is_sure: bool
 
 
 @dataclass
 class Trace:
     """The accesses of a launch to arrays that it writes.  read: arrays whose contents decided something."""
 
+    tickets: Tickets = field(default_factory=Tickets)
     events: dict[Op, list[_Event]] = field(default_factory=dict)
     read: dict[str, None] = field(default_factory=dict)
     words: int = 0
@@ -69,7 +73,7 @@ class Trace:
         """A word that a and b touch by two programs, or by two groups of one program that nothing orders;
         None where there is none.  only_within: programs are known to keep apart."""
         ones, others = self._of(a), self._of(b)
-        programs = None if only_within else _of_two_programs(ones, others)
+        programs = None if only_within else self._of_two_programs(ones, others)
         if programs is not None:
             return programs
         for one, other in _of_two_agents(ones, others):
@@ -81,10 +85,21 @@ class Trace:
     def _of(self, a: Access) -> list[_Event]:
         return [e for o in a.ops for e in self.events.get(o, ())]
 
-
-def _of_two_programs(ones: list[_Event], others: list[_Event]) -> Common | None:
-    if not ones or not others:
+    def _of_two_programs(self, ones: list[_Event], others: list[_Event]) -> Common | None:
+        for e, suspects in _meeting(ones, others):
+            for one in ones:
+                if one.program == e.program:
+                    continue
+                word = suspects[np.isin(suspects, one.words)][:1]
+                if len(word) and not self.tickets.part(one, e):
+                    return _common(int(word[0]), one, e)
         return None
+
+
+def _meeting(ones: list[_Event], others: list[_Event]) -> Iterable[tuple[_Event, Column]]:
+    """Those of the others with words that another program touches in the ones."""
+    if not ones or not others:
+        return
     words, programs = (np.concatenate(x) for x in zip(*map(_columns, ones), strict=True))
     order = np.lexsort((programs, words))
     words, programs = words[order], programs[order]
@@ -96,11 +111,7 @@ def _of_two_programs(ones: list[_Event], others: list[_Event]) -> Common | None:
         at[at == len(found)] = 0
         wrong = (found[at] == e.words) & ((lows[at] != e.program) | (highs[at] != e.program))
         if wrong.any():
-            i = int(np.flatnonzero(wrong)[0])
-            word = int(e.words[i])
-            one = next(x for x in ones if x.program != e.program and word in x.words)
-            return _common(word, one, e)
-    return None
+            yield e, e.words[wrong]
 
 
 def _columns(e: _Event) -> tuple[Column, Column]:
@@ -126,7 +137,7 @@ def _is_ordered(x: _Event, y: _Event) -> bool:
 
 
 def _common(word: int, one: _Event, other: _Event) -> Common:
-    return Common(word, one.who, other.who, True)
+    return Common(word, one.who, other.who, one.is_sure and other.is_sure)
 
 
 def trace(found: Collected, case: Case, has_contents: bool) -> Trace:
@@ -164,11 +175,13 @@ class _Traced(Outline):
         self.trace = Trace()
         self.told = {o: a.base for a in found.accesses if a.base in written for o in a.ops}
         self._open_stores: dict[Agent, list[_Event]] = {}
+        self._lasts: dict[Agent, list[Last | None]] = {}  # of the branches that an agent is in
+        self._handed: dict[tuple[Any, int], Ticket] = {}  # by place in shared memory
 
     @cached_property
     def _followed(self) -> set[Value]:
         """What the places of accesses follow from."""
-        roots = [v for o in self.told for v in _place(o)]
+        roots = [v for o in self.told for v in place_of(o)]
         return backward_slice(roots, sources(self.func.body), _is_no_number)
 
     @cached_property
@@ -181,6 +194,8 @@ class _Traced(Outline):
 
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
+        if o.kind in PURE and any(v in self._ticketed for v in o.operands):
+            return line._replace(run=_on_tickets(line.run, o))
         if o.kind in PURE:
             is_followed = any(v in self._followed for v in o.results)
             return line._replace(tiles=()) if is_followed else line
@@ -190,7 +205,36 @@ class _Traced(Outline):
             return line._replace(run=self._loading)
         if o.kind is tma.tma_store_wait:
             return line._replace(run=self._waiting)
-        return line._replace(run=_putting) if o.kind is smem.shared_put else line
+        own: dict[OpKind, Callable[..., Any]] = {
+            control.if_: self._branching, smem.shared_put: self._putting, smem.shared_get: self._getting,
+        }  # fmt: skip
+        return line._replace(run=own[o.kind]) if o.kind in own else line
+
+    @cached_property
+    def _ticketed(self) -> set[Value]:
+        """What may be a number drawn from a counter, or a condition on one."""
+        values, following = self.found.values, sources(self.func.body)
+        puts: dict[str, list[Value]] = {}
+        for o in self.ops:
+            if o.kind is smem.shared_put:
+                puts.setdefault(values.allocation(o.operands[0]), []).append(o.operands[1])
+        for o in self.ops:
+            if o.kind is smem.shared_get:
+                put = puts.get(values.allocation(o.operands[0]), ())
+                following[o.result] = (*following.get(o.result, ()), *put)
+        after: dict[Value, list[Value]] = {}
+        for v, given in following.items():
+            for x in given:
+                after.setdefault(x, []).append(v)
+        roots = [o.result for o in self.ops if self._is_ticket(o)]
+        return closure(roots, lambda v: after.get(v, ()))
+
+    def _is_ticket(self, o: Op) -> bool:
+        values = self.found.values
+        if o.kind is not tile.atomic:
+            return False
+        base = values.base_of(o.operands[0])
+        return base in values.counters and is_ticket(o, values.scalar(o.operands[1]).constant == 1)
 
     # ---- what ops do
 
@@ -198,11 +242,50 @@ class _Traced(Outline):
         """Tells the words, then does what the protocol takes of it."""
         is_copy = line.op.kind in _COPIES
 
+        is_draw = self._is_ticket(line.op)
+
         def run(a: Agent, o: Op, *values: Any) -> Any:
-            self._tell(a, o, _words(o, values) - a.cta.program.params[self.told[o]])  # type: ignore[index]
+            words = words_of(o, values)
+            self._tell(a, o, words - a.cta.program.params[self.told[o]])  # type: ignore[index]
+            if is_draw:
+                return self._draw(a, o, int(words[0]))
             return line.run(a, o, *values) if is_copy else None
 
         return run
+
+    def _draw(self, a: Agent, o: Op, counter: int) -> Ticket:
+        base, begin = self.told[o], None
+        assert base is not None and isinstance(base.type, Pointer)
+        if self.has_contents and a.cta.memory.split(counter)[0].data.size:
+            begin = int(a.cta.memory.load(base.type.dtype, np.int64(counter), None, None, o.loc))
+        return self.trace.tickets.draw(a, counter, begin, base.hint)
+
+    def _branching(self, a: Agent, o: Op, c: Any) -> Any:
+        """One branch; or both, where no run of one order can tell which: what they do is as if both came."""
+        if c is not None and not isinstance(c, Last | Ticket):
+            return (yield from STEPS[o.kind](a, o, c))
+        then, other = o.regions
+        syncs = other.all_ops if isinstance(c, Last) else (*then.all_ops, *other.all_ops)
+        if any(Effect.SYNC in x.kind.effect for x in syncs):
+            raise Unknown("barriers under a condition that follows from data")
+        for region, last in ((then, c if isinstance(c, Last) else None), (other, None)):
+            self._lasts.setdefault(a, []).append(last)
+            yield from a.region(region)
+            self._lasts[a].pop()
+        return None if len(o.results) == 1 else (None,) * len(o.results)
+
+    def _putting(self, a: Agent, o: Op, place: Any, value: Any) -> Any:
+        if value is None:
+            raise Unknown("a number that tasks hand on")
+        key = a.cta, int(place.addresses.flat[0])
+        self._handed.pop(key, None)
+        if isinstance(value, Ticket):
+            self._handed[key], value = value, 0
+        return STEPS[o.kind](a, o, place, value)
+
+    def _getting(self, a: Agent, o: Op, place: Any) -> Any:
+        number = STEPS[o.kind](a, o, place)
+        return self._handed.get((a.cta, int(place.addresses.flat[0])), number)
 
     def _tell(self, a: Agent, o: Op, words: Column) -> None:
         self.trace.words += len(words)
@@ -215,7 +298,11 @@ class _Traced(Outline):
         axes = max([1, *(i + 1 for i, n in enumerate(cta.grid) if n > 1)])
         who = f"program {', '.join(map(str, cta.ids[:axes]))} ({a.who})"
         known = rows.min(axis=0)
-        event = _Event(o, cta.number, a.index, who, words, known, components, epochs)
+        branches = self._lasts.get(a, [])
+        lasts = tuple(x for x in branches if x is not None)
+        event = _Event(
+            o, cta.number, a.index, who, words, known, components, epochs, lasts, not branches
+        )
         self.trace.events.setdefault(o, []).append(event)
         if o.kind is tma.tma_store:
             self._open_stores.setdefault(a, []).append(event)
@@ -245,39 +332,27 @@ class _Traced(Outline):
         return memory.load_box(kind.dtype, values[0], a.numbers(values[1:]), kind.shape, o.loc)
 
 
-def _putting(a: Agent, o: Op, place: Any, value: Any) -> Any:
-    if value is None:
-        raise Unknown("a number that tasks hand on")
-    return STEPS[o.kind](a, o, place, value)
+def _on_tickets(run: Callable[..., Any], o: Op) -> Callable[..., Any]:
+    """A pure op of numbers that may be drawn: whether one is a certain number stays a condition on it."""
 
+    def found(*values: Any) -> Any:
+        if not any(isinstance(x, Ticket | Last) for x in values):
+            return run(*values)
+        first, *rest = values
+        if isinstance(first, Ticket) and not rest and o.kind is arith.cast and _is_wide(o):
+            return first
+        is_question = o.kind is arith.eq and isinstance(first, Ticket) and rest
+        if is_question and not isinstance(rest[0], Ticket | Last):
+            return Last(first.counter, int(rest[0]))
+        return None if len(o.results) == 1 else (None,) * len(o.results)
 
-def _words(o: Op, values: Sequence[Any]) -> Column:
-    """The addresses that an access touches, each once."""
-    at = dict(zip(o.operands, values, strict=True))
-    if any(at[v] is None for v in _place(o)):
-        raise Unknown(f"the place of {o.kind.name}")
-    place = at[o.operands[0]]
-    if isinstance(place, ViewValue):
-        thick, _, _, offsets = box_of(o)
-        if o.kind is tma.tma_store:
-            place = whole_units(place, o.operands[0].type)
-        return _of_box(place, thick, [int(at[v]) for v in offsets])
-    pointers = np.asarray(place)
-    mask = [at[v] for v in _place(o)[1:2]]
-    active = pointers[np.broadcast_to(mask[0], pointers.shape)] if mask else pointers
-    found = np.unique(active)
-    if len(found) and found[-1] >> 61:
-        raise Unknown("offsets that 32 bits do not hold")
     return found
 
 
-def _of_box(view: ViewValue, thick: Sequence[int], offsets: Sequence[int]) -> Column:
-    """The words of a box inside the view's extents."""
-    words = np.full(1, view.base, np.int64)
-    for n, start, extent, stride in zip(thick, offsets, view.extents, view.strides, strict=True):
-        inside = np.arange(max(start, 0), min(start + n, extent), dtype=np.int64)
-        words = (words[:, None] + inside * stride).reshape(-1)
-    return np.unique(words)
+def _is_wide(o: Op) -> bool:
+    """Does a cast keep the number?"""
+    dtype = o.attrs["dtype"]
+    return bool(dtype.is_int and dtype.bits >= 32)
 
 
 def _is_no_number(v: Value) -> bool:
@@ -286,15 +361,3 @@ def _is_no_number(v: Value) -> bool:
         return False
     elem = elem_of(v.type)
     return not isinstance(elem, Pointer) and not elem.is_int
-
-
-def _place(o: Op) -> tuple[Value, ...]:
-    """The operands that say which words an access touches: pointers and mask, or a view and offsets."""
-    first, rest = o.operands[:1], o.operands[2:]
-    if o.kind is tile.load:
-        return o.operands[:2]
-    if o.kind is tile.load_box:
-        return o.operands
-    if o.kind is tma.tma_load:
-        return (*first, *o.operands[4:])
-    return first if o.attrs.get("fn") == "cas" else (*first, *rest)

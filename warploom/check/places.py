@@ -1,0 +1,56 @@
+"""Which words of global memory one execution of an access touches, in a run (trace.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from warploom.check.enumerated import Column, Unknown
+from warploom.check.global_accesses import box_of
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import tile, tma
+from warploom.sim.memory import ViewValue
+from warploom.sim.steps_async import whole_units
+
+
+def words_of(o: Op, values: Sequence[Any]) -> Column:
+    """The addresses that an access touches, each once."""
+    at = dict(zip(o.operands, values, strict=True))
+    if any(at[v] is None for v in place_of(o)):
+        raise Unknown(f"the place of {o.kind.name}")
+    place = at[o.operands[0]]
+    if isinstance(place, ViewValue):
+        thick, _, _, offsets = box_of(o)
+        if o.kind is tma.tma_store:
+            place = whole_units(place, o.operands[0].type)
+        return _of_box(place, thick, [int(at[v]) for v in offsets])
+    pointers = np.asarray(place)
+    mask = [at[v] for v in place_of(o)[1:2]]
+    active = pointers[np.broadcast_to(mask[0], pointers.shape)] if mask else pointers
+    found = np.unique(active)
+    if len(found) and found[-1] >> 61:
+        raise Unknown("offsets that 32 bits do not hold")
+    return found
+
+
+def _of_box(view: ViewValue, thick: Sequence[int], offsets: Sequence[int]) -> Column:
+    """The words of a box inside the view's extents."""
+    words = np.full(1, view.base, np.int64)
+    for n, start, extent, stride in zip(thick, offsets, view.extents, view.strides, strict=True):
+        inside = np.arange(max(start, 0), min(start + n, extent), dtype=np.int64)
+        words = (words[:, None] + inside * stride).reshape(-1)
+    return np.unique(words)
+
+
+def place_of(o: Op) -> tuple[Value, ...]:
+    """The operands that say which words an access touches: pointers and mask, or a view and offsets."""
+    first, rest = o.operands[:1], o.operands[2:]
+    if o.kind is tile.load:
+        return o.operands[:2]
+    if o.kind is tile.load_box:
+        return o.operands
+    if o.kind is tma.tma_load:
+        return (*first, *o.operands[4:])
+    return first if o.attrs.get("fn") == "cas" else (*first, *rest)
