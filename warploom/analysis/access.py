@@ -2,7 +2,7 @@
 
 TMA's conditions are those of the CUDA driver API's cuTensorMapEncodeTiled (base and outer strides
 multiples of 16 bytes, inner stride one element, box sides at most 256) and of PTX ISA, "Tensors"
-(inner box a multiple of 16 bytes).  Nor may a box begin inside a unit of 16 bytes: an H200 ends such a
+(inner box a multiple of 16 bytes).  Nor may a box begin inside a unit of 16 bytes: the hardware ends such a
 copy as an illegal instruction (docs/log/2026-11-21-operands-tma-cannot-load.md).  cp.async copies 4, 8
 or 16 aligned bytes (PTX ISA, cp.async).
 """

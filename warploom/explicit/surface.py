@@ -1,6 +1,6 @@
 """What scripts are written in, beside the methods of `wl.Script` and `wl.Class`: their namespaces.
 
-Names and semantics are Tilus's; where an instruction of Hopper has more to say, it takes more keywords.
+Names and semantics are Tilus's; where an instruction has more to say, it takes more keywords.
 Every function here runs while a script is translated and emits IR (ir/ops says what each op
 stands for).  "The group" is the threads that run the statement together.
 """
@@ -250,7 +250,7 @@ class Tma:
         'evict_last' (what is read again), 'evict_normal' or 'evict_unchanged'.
         promote: bytes that the L2 fetches together along a row (64, 128 or 256), to be read soon."""
         if known_int(cta_group) != 1:
-            not_yet("cta_group", "Blackwell's pairs of CTAs")
+            not_yet("cta_group", "pairs of CTAs")
         d = shared_of(dst)
         m = tensor_map(src, d, dims, promote)
         b = barrier_of(mbarrier)
@@ -500,15 +500,15 @@ def _later(what: str, names: str) -> type:
         def fn(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
             not_yet(f"{what}.{name}", _REASONS[what])
 
-        fn.__name__, fn.__doc__ = name, f"{what}.{name} of Tilus; not supported on Hopper yet."
+        fn.__name__, fn.__doc__ = name, f"{what}.{name} of Tilus; not supported yet."
         return builtin(fn)
 
     return type(what, (), {name: made(name) for name in names.split()})
 
 
 _REASONS = {
-    "tcgen05": "Blackwell's tensor cores (this version compiles for Hopper; use self.wgmma)",
-    "clc": "Blackwell's cluster launch control",
+    "tcgen05": "tensor cores that no target of this version has (use self.wgmma)",
+    "clc": "cluster launch control, which no target of this version has",
 }
 Tcgen05 = _later(
     "tcgen05",

@@ -35,7 +35,7 @@ from warploom.schedule.model import (
 from warploom.schedule.resources import Room
 from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import plan_tasks, with_stores
-from warploom.target import Target
+from warploom.target import MatrixUnit, Target
 
 # Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
 # long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
@@ -169,7 +169,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     if not context.dots:
         return _plain(context), 0
     for o in context.dots:
-        _check_dot_types(o)
+        _check_dot_types(o, context.unit(o))
         if o.attrs.get("turned"):
             columns, rows = shape_of(o.result.type)
             unit = context.unit(o)
@@ -317,15 +317,15 @@ def _check_limits(context: Context) -> None:
         )
 
 
-def _check_dot_types(o: Op) -> None:
+def _check_dot_types(o: Op, matrix_unit: MatrixUnit) -> None:
     """Refuses a dot that no split makes legal."""
     a = dtype_of(o.operands[0].type)
     k = shape_of(o.operands[0].type)[1]
-    unit = 32 // a.bytes
+    unit = matrix_unit.k_step(a.bits)
     if k % unit:
         raise CompileError(
             "wgmma-k",
-            f"dot over K = {k}: wgmma takes multiples of {unit} for {a}",
+            f"dot over K = {k}: {matrix_unit.instruction} takes multiples of {unit} for {a}",
             o.loc,
             help=f"use a BLOCK_K that is a multiple of {unit}",
         )

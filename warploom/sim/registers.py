@@ -3,7 +3,7 @@
 PTX ISA, "setmaxnreg": each warp has so many registers a thread; what it gives up ("dec") goes to a pool of
 its CTA, and more ("inc") comes out of it: the warp blocks until there is enough.  A launch hands all its
 registers to its warps, so the pool begins empty.  Those of a warp that has ended do not return to it, and of
-two groups that ask at once each may get a part (both seen on an H200).  Between two setmaxnregs all warps of
+two groups that ask at once each may get a part (both seen on hardware).  Between two setmaxnregs all warps of
 a warp group synchronise.
 
 Nothing is ordered by it: a tracked run takes no knowledge from it, so what it proves of barriers and accesses

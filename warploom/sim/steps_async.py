@@ -58,7 +58,7 @@ def _tma_load(
 
 
 def _begins_whole(a: Agent, o: Op, kind: Type, at: list[int]) -> None:
-    """A box begins at a whole unit of 16 bytes along the adjacent axis: an H200 ends other copies as an
+    """A box begins at a whole unit of 16 bytes along the adjacent axis: the hardware ends other copies as an
     illegal instruction (docs/log/2026-11-21-operands-tma-cannot-load.md)."""
     assert isinstance(kind, TensorMap)
     axis, size = kind.axes[kind.inner], kind.dtype.bytes
