@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Protocol
 
+from warploom.analysis.facts import facts_of
 from warploom.check.cases import MOST_PROGRAMS, NOT_CONFLUENT, UNFIT, Case, Runs, Steering
 from warploom.check.course import Courses
 from warploom.check.dependence import Condition, Dependence, Source, in_words
@@ -83,6 +84,7 @@ class Coverage:
         self.cases = cases
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool] = {}
+        self.facts = facts_of(dependence.func)
         self._at_most: dict[Op, int] = {}  # how often a `while` runs at the largest of all numbers
         self._free: dict[int, bool] = {}  # by the class of conditions
 
@@ -299,7 +301,10 @@ class Coverage:
         return bool(condition.sources & _UNIFORM)
 
     def _is_constant(self, condition: Condition) -> bool:
-        """Whether it comes to the same at all inputs, as far as many of them say."""
+        """Whether it comes to the same at all inputs: by what is known of its values, or as far as many
+        inputs say."""
+        if condition not in self._constant and self.facts.constant(condition.value) is not None:
+            self._constant[condition] = True
         if condition not in self._constant:
             outcome = self.solver.drawn.constant(condition, self.cases[0])
             if outcome is not None and (condition.op, not outcome) in self.runs.outcomes:
