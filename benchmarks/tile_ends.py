@@ -79,7 +79,7 @@ def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any
     kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **automatic)
     told = re.search(r"(\d+) cycles of", kernel.explain())
     found["cycles"] = int(told.group(1)) if told else None
-    found["chosen"] = bool(kernel.schedule.turns)
+    found["chosen"] = bool(kernel.schedule.staggered_loops)
     runs = {name: (lambda i, x=launches: x[i]()) for name, launches in ways.items()}
     for name, spent in in_turn(Clock(), runs, SETS, BURSTS).items():
         found[name] = [found["flops"] / ms / 1e9 for ms in spent]

@@ -20,7 +20,7 @@ from warploom.ir.printer import print_func
 from warploom.ir.verify import verify
 from warploom.passes.pipeline import Choice, Road, names, rows
 from warploom.schedule.model import Knobs, Launch, Schedule, SplitPlan, TaskPlan
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.target import DEFAULT, Target
 
 
@@ -78,7 +78,7 @@ def lower(
     schedule: Schedule | None = None,
     structured: bool = True,
     overlap: bool = False,
-    room: Room | None = None,
+    headroom: Headroom | None = None,
     launch: Launch | None = None,
 ) -> Lowered:
     """Take a TILE function down to PLACED.
@@ -86,7 +86,7 @@ def lower(
     schedule: one to apply instead of choosing (refused where it was made for another TILE text).
     structured: False leaves every access by pointers (the variant for launches that break what
     recover_boxes assumes).  overlap: True where pointer arguments may overlap: every access keeps
-    the program's order.  room: registers that the chooser leaves free beyond its estimate.  launch: what is
+    the program's order.  headroom: registers to leave free beyond the estimate.  launch: what is
     known of the launches.  Raises
     CompileError for the user's mistakes and unmeetable requests.
     """
@@ -94,7 +94,7 @@ def lower(
         func = func.with_(attrs={**func.attrs, "overlap": True})
     if target.name != DEFAULT.name:
         func = func.with_(attrs={**func.attrs, "target": target.name})
-    road = Road(target, knobs, schedule, structured, room, launch)
+    road = Road(target, knobs, schedule, structured, headroom, launch)
     steps = _run("frontend", func, road)
     if road.schedule is None:
         raise InternalError("the pipeline chooses no schedule")

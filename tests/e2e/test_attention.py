@@ -198,7 +198,7 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
     (plan,) = found.schedule.overlaps
     d, causal, index = config
     turns = ATTENTION_CONFIGS[d, causal][index].ping_pong is not False
-    assert plan.ping_pong == turns and found.schedule.deferred
+    assert plan.ping_pong == turns and found.schedule.delayed_reductions
 
 
 @pytest.mark.parametrize("config", [(128, True, 0), (64, False, 0), (128, False, 3)])
@@ -277,7 +277,7 @@ def test_two_loops_both_overlap(seq: int) -> None:
     meta = {"D": 64, "BLOCK": 128, "num_consumer_groups": 2, "num_buffers_warp_spec": 2}
     found, _ = road.check_equal(two_phases, args, -(-seq // 128), meta)
     assert [p.ping_pong for p in found.schedule.overlaps] == [True, True]
-    assert len(found.schedule.deferred) == 2
+    assert len(found.schedule.delayed_reductions) == 2
     report = found.check()
     assert report.ok, str(report)
 

@@ -33,7 +33,7 @@ def centred(
 
 
 def ahead(compiled: CompiledKernel) -> list[int]:
-    return [p.iterations for p in compiled.schedule.ahead]
+    return [p.iterations for p in compiled.schedule.prefetches]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_loads_behind_what_threads_wait_for(how: str) -> None:
     weight = x if how == "written" else w
     total = x.sum() + sum(x[i:].max() for i in (0, 16, 32))
     np.testing.assert_array_equal(after[3], weight * total + x[7])
-    early = compiled.schedule.early
+    early = compiled.schedule.hoisted_loads
     assert len(early) == {"plain": 3, "atomic": 0}.get(how, 2)
     main = next(o for o in walk(compiled.placed.body) if o.kind is task.tasks).regions[0]
     kinds = [o.kind for o in main.ops]

@@ -57,7 +57,7 @@ def test_three_dots_become_one(turned: bool, pad: int) -> None:
     compiled = check(arguments(turned, pad), {**TILES, **TWO, "TURNED": turned}, [192])
     (ring,) = compiled.schedule.channels
     assert len(ring.items) == 4
-    assert compiled.schedule.joined == (("loop0/dot0", "loop0/dot1", "loop0/dot2"),)
+    assert compiled.schedule.fused_dots == (("loop0/dot0", "loop0/dot1", "loop0/dot2"),)
     assert "one product of 192 columns with loop0/dot0, loop0/dot1" in compiled.explain()
     assert compiled.check().ok
 

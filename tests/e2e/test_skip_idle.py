@@ -128,7 +128,7 @@ def test_who_left_gives_back_slots_before_it_waits_for_its_turn() -> None:
         1,
         {"WHERE": "bounded", "skip_idle": True, "stagger_epilogues": True, **knobs},
     )
-    assert found.schedule.idle and found.schedule.turns
+    assert found.schedule.idle and found.schedule.staggered_loops
 
 
 @wl.jit

@@ -180,7 +180,7 @@ def test_a_task_stores(blocks: tuple[int, int, int], knobs: dict[str, Any]) -> N
     assert all(s.by_task for s in kernel.schedule.stores)
     groups = asked["num_consumer_groups"]
     assert sum(t.role == "store" for t in kernel.schedule.tasks) == groups
-    assert bool(kernel.schedule.dealt) == ("ping_pong" in knobs)
+    assert bool(kernel.schedule.ping_pong_loop) == ("ping_pong" in knobs)
     report = kernel.check()
     assert report.ok and not report.explored, str(report)
     assert "issued by a task of its own" in kernel.explain()

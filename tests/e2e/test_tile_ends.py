@@ -68,7 +68,7 @@ def barriers(compiled: CompiledKernel) -> list[bool]:
 @pytest.mark.parametrize("k", [0, 64, 208])
 def test_long_ends_are_taken_in_turns(k: int) -> None:
     compiled = turned({}, k)
-    assert compiled.schedule.turns == ("loop0.0",)
+    assert compiled.schedule.staggered_loops == ("loop0.0",)
     assert barriers(compiled) == [True, False, True]  # the first one passed on, taken, passed on
     assert compiled.schedule.channels[0].depth >= 4
     assert "groups finish their tiles in turns" in compiled.explain()
@@ -81,7 +81,7 @@ def test_it_is_proved() -> None:
 
 def test_three_groups() -> None:
     compiled = turned({"BLOCK_M": 192, "num_consumer_groups": 3})
-    assert compiled.schedule.turns
+    assert compiled.schedule.staggered_loops
     assert compiled.check().ok
 
 
@@ -97,7 +97,7 @@ def test_three_groups() -> None:
 )
 def test_together(meta: dict[str, Any], why: str) -> None:
     compiled = turned(meta)
-    assert not compiled.schedule.turns and not barriers(compiled)
+    assert not compiled.schedule.staggered_loops and not barriers(compiled)
     assert why in compiled.explain()
 
 
@@ -105,16 +105,16 @@ def test_together(meta: dict[str, Any], why: str) -> None:
 def test_what_leaves_in_chunks_by_the_groups_is_no_turn(task: bool | None) -> None:
     """Long ends ask for a fourth slot all the same."""
     compiled = turned({"BLOCK_N": 256, "store_task": task}, k=64)
-    assert bool(compiled.schedule.turns) == bool(task)
+    assert bool(compiled.schedule.staggered_loops) == bool(task)
     assert task or "4 chunks of results, of which each waits for others" in compiled.explain()
     assert compiled.schedule.channels[0].depth == 4
-    assert turned({"BLOCK_N": 256, "stagger_epilogues": True}, k=64).schedule.turns
+    assert turned({"BLOCK_N": 256, "stagger_epilogues": True}, k=64).schedule.staggered_loops
 
 
 def test_the_knob_overrules() -> None:
     assert turned(
         {"LONG": False, "stagger_epilogues": True, "num_buffers_warp_spec": 2}
-    ).schedule.turns
+    ).schedule.staggered_loops
 
 
 def test_what_has_no_turns_to_take() -> None:
@@ -123,4 +123,4 @@ def test_what_has_no_turns_to_take() -> None:
         turned({**meta, "strict": True})
     assert e.value.code == "not-as-asked" and "turns" in str(e.value)
     with pytest.warns(wl.WarploomWarning, match="in turns"):
-        assert not turned(meta).schedule.turns
+        assert not turned(meta).schedule.staggered_loops

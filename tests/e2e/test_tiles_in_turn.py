@@ -85,7 +85,7 @@ def test_every_level_and_order(way: str, m: int, k: int, programs: int, groups: 
     args = arguments(m, k)
     knobs = meta(way, num_consumer_groups=groups)
     kernel, expected = road.check_equal(tiles, args, programs, knobs, levels=True)
-    assert kernel.schedule.dealt == "loop0" and kernel.schedule.tasks[0].replicas == groups
+    assert kernel.schedule.ping_pong_loop == "loop0" and kernel.schedule.tasks[0].replicas == groups
     right = args[0].astype(float) @ args[1].astype(float)
     if way == "scaled":
         right *= args[3]
@@ -150,7 +150,7 @@ def refused(way: str, **knobs: Any) -> CompiledKernel:
 def test_refused(way: str, knobs: dict[str, Any], why: str) -> None:
     kernel = refused(way, **knobs)
     (reason,) = (r for r in kernel.schedule.reasons if "against ping_pong" in r.decision)
-    assert why in reason.because and not kernel.schedule.dealt
+    assert why in reason.because and not kernel.schedule.ping_pong_loop
     with pytest.raises(CompileError) as e:
         road.compile_for(tiles, arguments(700, 80), 2, meta(way, strict=True, **knobs))
     assert e.value.code == "not-as-asked"
@@ -161,7 +161,7 @@ def test_a_tile_that_a_group_cannot_hold() -> None:
     args = case.args(*case.arrays(np.random.default_rng(0)))
     with pytest.warns(WarploomWarning, match="256 registers a thread"):
         kernel = road.compile_for(case.jit, args, 2, {**case.meta, **IN_TURN})
-    assert not kernel.schedule.dealt and kernel.schedule.split.count == 2
+    assert not kernel.schedule.ping_pong_loop and kernel.schedule.split.count == 2
 
 
 def test_explained() -> None:

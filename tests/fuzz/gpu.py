@@ -49,7 +49,7 @@ def launch(case: Case, folder: Path) -> list[str]:
     import torch
 
     # The workers on the CPU compiled one schedule only; so does this process where the cache has nothing.
-    compiled_module.ROOMS = ()
+    compiled_module.HEADROOMS = ()
     buffers = {
         name: torch.from_numpy(road.around(a).copy()).cuda() for name, a in case.data.items()
     }

@@ -58,11 +58,11 @@ def without_nvrtc() -> Iterator[None]:
 @contextlib.contextmanager
 def one_schedule() -> Iterator[None]:
     """No further schedules are tried where ptxas spills."""
-    saved, compiled_module.ROOMS = compiled_module.ROOMS, ()
+    saved, compiled_module.HEADROOMS = compiled_module.HEADROOMS, ()
     try:
         yield
     finally:
-        compiled_module.ROOMS = saved
+        compiled_module.HEADROOMS = saved
 
 
 def compile_case(case: Case, folder: Path) -> CompiledKernel:

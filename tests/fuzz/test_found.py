@@ -166,7 +166,7 @@ def test_right_operands_of_two_orders_are_not_joined() -> None:
         64,
     ]
     compiled, _ = road.check_equal(two_orders, args, 1, {}, ("late",))
-    assert not compiled.schedule.joined
+    assert not compiled.schedule.fused_dots
 
 
 @wl.jit

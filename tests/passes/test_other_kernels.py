@@ -41,7 +41,7 @@ def test_two_dots_that_share_a(knobs: Knobs, k: int) -> None:
     func = road.tile(kernels.TWO_DOTS)
     schedule, _ = road.check_equal(func, matrices(256, k, 1), 2, knobs)
     (ring,) = schedule.channels
-    assert len(ring.items) == 3 and schedule.joined == (("loop0/dot0", "loop0/dot1"),)
+    assert len(ring.items) == 3 and schedule.fused_dots == (("loop0/dot0", "loop0/dot1"),)
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])

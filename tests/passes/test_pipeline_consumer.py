@@ -142,7 +142,7 @@ def test_the_wait_stands_amid_the_powers() -> None:
     schedule, steps = road.lower(
         road.tile(POWERS), replace(TWO, ping_pong=False, mma_wait_position=3)
     )
-    assert schedule.deferred == ("loop0.0/reduce0",)
+    assert schedule.delayed_reductions == ("loop0.0/reduce0",)
     loop = main_loop(steps)
     assert protocol(loop)[4:] == ["pending 1", "arrive", "hold", "pending 0", "arrive"]
     powers = [o.result.type.shape for o in loop.regions[0].ops if o.kind.name == "exp2"]
@@ -165,7 +165,7 @@ def test_a_sum_that_the_loop_reads_is_added_up_in_each_iteration() -> None:
         "      %pb = cast(%em)",
     )
     schedule, _ = road.lower(road.tile(text), TWO)
-    assert schedule.overlaps and not schedule.deferred
+    assert schedule.overlaps and not schedule.delayed_reductions
 
 
 @pytest.mark.parametrize(

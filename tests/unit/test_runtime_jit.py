@@ -215,13 +215,13 @@ def test_a_first_call_of_few_steps(gpu: Gpu) -> None:
 
 def test_grids_make_variants_only_where_it_matters(gpu: Gpu) -> None:
     for matters, variants in ((False, 1), (True, 2)):
-        gpu.plan, gpu.requests = replace(gpu.plan, by_turns=matters), []
+        gpu.plan, gpu.requests = replace(gpu.plan, by_waves=matters), []
         kernel = wl.jit(scale_kernel)
         for i, grid in enumerate((1, 100, 132, 1000, 2000)):
             x = GpuArray((1 << 22) + 4096 * i, (1000,))
             found = kernel[(grid,)](x, OUT, 1000, 2.0, BLOCK=128)
-            turns = 1 if grid <= 132 else 4
-            assert found is not None and found.request.launch.turns == (turns if matters else 1)
+            waves = 1 if grid <= 132 else 4
+            assert found is not None and found.request.launch.waves == (waves if matters else 1)
         assert len(gpu.requests) == variants
 
 

@@ -16,9 +16,9 @@ from tests.e2e.gemms import Gemm
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime import compiled, nvrtc
-from warploom.runtime.compiled import ROOMS, CompiledKernel, is_cached
+from warploom.runtime.compiled import HEADROOMS, CompiledKernel, is_cached
 from warploom.runtime.nvrtc import HOPELESS_SPILLS, Advisory, Build
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 
 Judge = Callable[[str], int]  # source -> bytes of spills
 
@@ -67,7 +67,7 @@ def registers(kernel: CompiledKernel) -> list[int | None]:
 def test_a_clean_kernel_is_compiled_once(ptxas: Any) -> None:
     seen = ptxas(lambda source: 0)
     kernel, told = gemm()
-    assert len(seen) == 1 and not told and kernel.request.room == Room()
+    assert len(seen) == 1 and not told and kernel.request.headroom == Headroom()
 
 
 def test_after_a_spill_another_budget_is_tried_and_kept(ptxas: Any) -> None:
@@ -75,7 +75,7 @@ def test_after_a_spill_another_budget_is_tried_and_kept(ptxas: Any) -> None:
     seen = ptxas(lambda source: 8 * (usual in source))
     kernel, told = gemm()
     assert usual in seen[0] and usual not in seen[-1] and len(seen) == 2
-    assert not told and kernel.request.room == ROOMS[0]
+    assert not told and kernel.request.headroom == HEADROOMS[0]
     assert registers(kernel) == [200, 104]
     assert any("ptxas spilled" in r.because for r in kernel.schedule.reasons)
 
@@ -84,7 +84,7 @@ def test_from_the_cache_it_is_the_same(ptxas: Any) -> None:
     seen = ptxas(lambda source: 8 * ("PRODUCER_REGISTERS = 72" in source))
     first, _ = gemm()
     count = len(seen)
-    asked = replace(first.request, room=Room())
+    asked = replace(first.request, headroom=Headroom())
     assert is_cached(asked)
     again, _ = gemm()
     assert len(seen) == count and again.from_cache
@@ -164,7 +164,7 @@ def test_the_second_build_of_a_hopeless_kernel_has_the_most_room(ptxas: Any) -> 
     seen = ptxas(spills)
     kernel, told = gemm()
     assert len(seen) == 2 and not told and kernel.resources.stopped == ""
-    assert kernel.request.room in ROOMS[3:] and kernel.resources.builds == 2
+    assert kernel.request.headroom in HEADROOMS[3:] and kernel.resources.builds == 2
 
 
 def test_spills_that_are_not_hopeless_cost_every_try(ptxas: Any) -> None:

@@ -17,10 +17,10 @@ from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.heuristic import choose
-from warploom.schedule.model import Knobs, TaskPlan
+from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import (
     WORK,
-    Room,
+    Headroom,
     budgets,
     check_registers,
 )
@@ -35,8 +35,8 @@ LOW, HIGH, UNIT = SM_90A.registers.reallocation
 def test_budgets_are_legal_and_enough(work: str, groups: int, need: int) -> None:
     """What is launched with is what is handed out: setmaxnreg.inc neither waits for ever nor wastes."""
     entry = SM_90A.entry_registers((groups + 1) * SM_90A.group_threads)
-    for room in (None, Room(producer=32)):
-        found = budgets(groups, work, SM_90A, need, room)
+    for headroom in (None, Headroom(producer=32)):
+        found = budgets(groups, work, SM_90A, need, headroom)
         if found is None:
             assert need > entry
             continue
@@ -98,7 +98,7 @@ def test_operands_in_registers_and_carried_rows_count() -> None:
 def test_a_tile_that_registers_cannot_hold_is_refused_in_figures() -> None:
     with pytest.raises(CompileError) as caught:
         func = tile_func(kernels.gemm(128, 256, 64))
-        choose(func, Knobs(num_consumer_groups=1), SM_90A, Room(consumer=200))
+        choose(func, Knobs(num_consumer_groups=1), SM_90A, Headroom(consumer=200))
     assert caught.value.code == "registers" and caught.value.help
     assert f"{SM_90A.registers.reserve + 200} are for the rest" in caught.value.message
 
@@ -110,3 +110,11 @@ def test_what_no_tasks_can_have_is_uniform_where_nobody_asked() -> None:
     assert "warp groups are launched with 24" in found.reasons[0].because
     with pytest.raises(CompileError, match="launched with 24"):
         choose(func, Knobs(num_consumer_groups=1), few)
+
+
+def test_a_saved_schedule_is_read_under_former_names() -> None:
+    text = Schedule(
+        "", True, (), {}, SplitPlan(None, 1), (), (), 1, fused_dots=(("a", "b"),)
+    ).to_json()
+    former = text.replace('"fused_dots"', '"joined"').replace('"staggered_loops"', '"turns"')
+    assert former != text and Schedule.from_json(former) == Schedule.from_json(text)

@@ -41,7 +41,7 @@ from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
 from warploom.schedule.heuristic import choose, tile_hash
 from warploom.schedule.model import ClusterPlan, Knobs, Launch, Reason, Schedule
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.target import Target
 
 
@@ -50,14 +50,14 @@ class Road:
     """What one kernel's rows ask, and what its choices have said so far.
 
     given: a schedule to apply instead of choosing.  structured: may accesses become boxes of views?
-    room: registers that the chooser leaves free beyond its estimate.  launch: what is known of the launches.
+    headroom: registers to leave free beyond the estimate.  launch: what is known of the launches.
     """
 
     target: Target
     knobs: Knobs = field(default_factory=Knobs)
     given: Schedule | None = None
     structured: bool = True
-    room: Room | None = None
+    headroom: Headroom | None = None
     launch: Launch | None = None
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     schedule: Schedule | None = None
@@ -133,7 +133,7 @@ def _choose_cluster(func: Func, road: Road) -> None:
 
 def _choose(func: Func, road: Road) -> None:
     if road.given is None:
-        chosen = choose(func, road.knobs, road.target, road.room, road.launch)
+        chosen = choose(func, road.knobs, road.target, road.headroom, road.launch)
         road.schedule = _clustered(chosen, road.cluster)
         return
     if road.given.tile_hash != tile_hash(func):
@@ -180,21 +180,21 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     Choice("choose", _choose),
     _row(partition_tasks, Level.TASK),
     _asked(partition_data, Level.TASK, lambda s: s.split.count > 1),
-    _asked(fuse_dots, Level.TASK, lambda s: s.joined),
+    _asked(fuse_dots, Level.TASK, lambda s: s.fused_dots),
     _asked(pipeline_scalars, Level.TASK, lambda s: any("number" in c.via for c in s.channels)),
     _row(insert_channels, Level.CHANNEL),
     _row(partition_code, Level.WARP),
     _asked(pipeline_wgmma, Level.WARP, lambda s: s.wgmma_in_flight),
-    _asked(delay_row_reduction, Level.WARP, lambda s: s.deferred),
+    _asked(delay_row_reduction, Level.WARP, lambda s: s.delayed_reductions),
     _asked(pipeline_consumer, Level.WARP, lambda s: s.overlaps),
-    _asked(stagger_epilogues, Level.WARP, lambda s: s.turns),
-    _asked(ping_pong_tiles, Level.WARP, lambda s: s.dealt),
+    _asked(stagger_epilogues, Level.WARP, lambda s: s.staggered_loops),
+    _asked(ping_pong_tiles, Level.WARP, lambda s: s.ping_pong_loop),
     _asked(specialize_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
     _asked(partition_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
     _asked(fuse_tasks, Level.WARP, _uniform),
     _row(broadcast_scalars, Level.WARP),
-    _asked(hoist_loads, Level.WARP, lambda s: s.early),
-    _asked(prefetch_loads, Level.WARP, lambda s: s.ahead),
+    _asked(hoist_loads, Level.WARP, lambda s: s.hoisted_loads),
+    _asked(prefetch_loads, Level.WARP, lambda s: s.prefetches),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _row(assign_layouts, Level.WARP),

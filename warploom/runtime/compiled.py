@@ -32,7 +32,7 @@ from warploom.runtime.nvrtc import HOPELESS_SPILLS
 from warploom.runtime.plan import Binder, LaunchPlan, make_binder, make_short_test
 from warploom.runtime.values import fields_for
 from warploom.schedule.model import Knobs, Launch, Schedule
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.target import DEFAULT, Target, named
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
 
 # In this order: a producer needs little more; consumers that need much make the chooser split otherwise.  A
-# room that changes nothing costs no compilation.
-ROOMS = (
-    Room(producer=32),
-    Room(transposer=8),
-    Room(producer=48),
-    Room(consumer=16),
-    Room(consumer=40),
-    Room(producer=32, consumer=72),
-    Room(consumer=112),
+# headroom that changes nothing costs no compilation.
+HEADROOMS = (
+    Headroom(producer=32),
+    Headroom(transposer=8),
+    Headroom(producer=48),
+    Headroom(consumer=16),
+    Headroom(consumer=40),
+    Headroom(producer=32, consumer=72),
+    Headroom(consumer=112),
 )
 
 
@@ -70,7 +70,7 @@ class Request:
     specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
     structured: False where a launch breaks what TMA or an early load would assume.
     overlap: True where arguments overlap in memory, so that every access keeps the program's order.
-    room: what the chooser leaves of registers beyond its estimate.  launch: what it knows of the launches.
+    headroom: registers to leave beyond the estimate.  launch: what it knows of the launches.
     """
 
     fn: Callable[..., Any]
@@ -81,7 +81,7 @@ class Request:
     structured: bool = True
     overlap: bool = False
     schedule: Schedule | None = None
-    room: Room = field(default_factory=Room)
+    headroom: Headroom = field(default_factory=Headroom)
     launch: Launch = field(default_factory=Launch)
 
     @property
@@ -125,21 +125,21 @@ class Request:
             self.structured,
             self.overlap,
             None if self.schedule is None else self.schedule.to_json(),
-            self.room,
+            self.headroom,
             self.launch,
         )
 
     @property
-    def rooms(self) -> tuple[Room, ...]:
+    def headrooms(self) -> tuple[Headroom, ...]:
         """What to try where ptxas spills with the first schedule chosen; nothing where none is chosen, where
         the user set the limit, or where a debug build's traps serialise wgmmas anyway."""
         knobs = self.knobs
         given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug
-        return () if given else ROOMS
+        return () if given else HEADROOMS
 
-    def with_room(self, room: Room) -> Request:
-        """The same with other room; itself, and what it has worked out, where the room is the same."""
-        return self if room == self.room else replace(self, room=room)
+    def with_headroom(self, headroom: Headroom) -> Request:
+        """The same with other headroom; itself, and what it has worked out, where that is the same."""
+        return self if headroom == self.headroom else replace(self, headroom=headroom)
 
     def machine(self) -> Target:
         """What the kernel is made for, with no more registers at entry than are asked for.  Raises
@@ -157,13 +157,13 @@ class Request:
     def lower(self) -> Lowered:
         """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""
         try:
-            return self._lower(self.room)
+            return self._lower(self.headroom)
         except SharedMemoryError as e:
             if self.schedule is not None or not e.unplanned:
                 raise
-            return self._lower(replace(self.room, shared=e.unplanned))
+            return self._lower(replace(self.headroom, shared=e.unplanned))
 
-    def _lower(self, room: Room) -> Lowered:
+    def _lower(self, headroom: Headroom) -> Lowered:
         from warploom.compile import lower
 
         reads = self.reader()
@@ -174,7 +174,7 @@ class Request:
             schedule=self.schedule,
             structured=self.structured,
             overlap=self.overlap,
-            room=room,
+            headroom=headroom,
             launch=self.launch,
         )
         return replace(lowered, reads=reads)
@@ -242,7 +242,7 @@ class CompiledKernel:
     @property
     def key(self) -> str:
         """The kernel's identity, in any process: its request and what its translation read."""
-        return self.request.with_room(Room()).key_with(self.reads)
+        return self.request.with_headroom(Headroom()).key_with(self.reads)
 
     @property
     def from_cache(self) -> bool:
@@ -455,7 +455,7 @@ def _load(request: Request, reads: Reads, disk: DiskCache) -> CompiledKernel | N
         if back is None:
             return None
         return CompiledKernel(
-            replace(request, room=Room(**head["room"])),
+            replace(request, headroom=Headroom(**head["headroom"])),
             back["cuda"].decode(),
             back["cubin"],
             LaunchPlan.from_json(front["plan"].decode()),
@@ -491,7 +491,7 @@ class Built:
 
 
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
-    asked = request.with_room(Room())
+    asked = request.with_headroom(Headroom())
     best, search = _least_harm(request, disk)
     request, lowered = best.request, best.lowered
     resources = replace(best.resources, **search.told())
@@ -502,7 +502,7 @@ def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
         "threads": best.plan.threads,
         "dynamic_shared": best.plan.shared_bytes,
         "warnings": told,
-        "room": asdict(request.room),
+        "headroom": asdict(request.headroom),
         **search.told(),
     }
     front = {"head": json.dumps(head).encode(), "plan": best.plan.to_json().encode()}
@@ -523,7 +523,9 @@ class _Search:
     busy: float = 0.0
     hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
     stopped: str = ""
-    known: set[str] = field(default_factory=set)  # keys of what was built: rooms may change no code
+    known: set[str] = field(
+        default_factory=set
+    )  # keys of what was built: headrooms may change no code
 
     def add(self, found: Built) -> None:
         """Another build."""
@@ -555,17 +557,17 @@ class _Search:
 def _least_harm(request: Request, disk: DiskCache) -> tuple[Built, _Search]:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
-    A hopeless first build is followed by that with the most room, if there is budget left.  Raises
+    A hopeless first build is followed by that with the most headroom, if there is budget left.  Raises
     CompileError where none compiles."""
     refusal: CompileError | None = None
     best: Built | None = None
     tried: list[Schedule] = []
     search = _Search()
-    rooms = [request.room, *request.rooms]
-    while rooms:
-        room = rooms.pop(-1 if search.hopeless else 0)
+    headrooms = [request.headroom, *request.headrooms]
+    while headrooms:
+        headroom = headrooms.pop(-1 if search.hopeless else 0)
         try:
-            attempt = request.with_room(room)
+            attempt = request.with_headroom(headroom)
             lowered = attempt.lower()
             schedule = replace(lowered.schedule, reasons=())
             if schedule in tried:
@@ -608,8 +610,8 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     from warploom.runtime.signature import plan_of, short_of
 
     emitted = emit(lowered.placed, request.machine())
-    by_turns, rings = lowered.schedule.by_turns, bool(lowered.schedule.channels)
-    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_turns, rings)
+    by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
+    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_waves, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
     return _Text(emitted.source, plan, limit, back)

@@ -42,7 +42,7 @@ from warploom.runtime.compiled import (
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
-from warploom.schedule.model import MANY_TURNS, Launch
+from warploom.schedule.model import MANY_WAVES, Launch
 from warploom.target import DEFAULT, Target, for_device, named, supported
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
@@ -90,11 +90,11 @@ def _typed(request: Request) -> tuple[Request, Any]:
     return request, exact(request.constexprs)
 
 
-def turns_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
-    """`Launch.turns` of a grid; 0 where it is not known."""
+def waves_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
+    """`Launch.waves` of a grid; 0 where it is not known."""
     if sizes is None:
         return 0
-    return min(MANY_TURNS, -(-math.prod(sizes) // target.multiprocessors))
+    return min(MANY_WAVES, -(-math.prod(sizes) // target.multiprocessors))
 
 
 def target_of(device: int) -> Target:
@@ -256,14 +256,14 @@ class JITFunction(Callee):
         target = self._targets.get(device)
         if made is None or target is None:
             return None
-        turns = turns_of(sizes, target)
-        usual = self._usual.get((turns, False, made[0]))
+        waves = waves_of(sizes, target)
+        usual = self._usual.get((waves, False, made[0]))
         if usual is None:
             return None
         items = made[1]
         values = tuple([item if type(item) is int else item[1] for item in items])
         if usual.kernel.is_short(values):
-            usual = self._usual.get((turns, True, made[0]))
+            usual = self._usual.get((waves, True, made[0]))
             if usual is None:
                 return None
         if not usual.kernel.reads.is_current():
@@ -306,12 +306,12 @@ class JITFunction(Callee):
             self._usual.clear()
         device, target = self.device_of(call), named(request.target)
         self._targets[device] = target
-        turns = turns_of(sizes, target)
-        self._usual[turns, request.launch.short, made[0]] = _Usual(kernel, device, item_bytes)
+        waves = waves_of(sizes, target)
+        self._usual[waves, request.launch.short, made[0]] = _Usual(kernel, device, item_bytes)
         if request.launch.short:  # whether a call is short the other variant tells
             long = dataclasses.replace(request.launch, short=False)
             usual = self._compiled(dataclasses.replace(request, launch=long), device)
-            self._usual[turns, False, made[0]] = _Usual(usual, device, item_bytes)
+            self._usual[waves, False, made[0]] = _Usual(usual, device, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:
@@ -381,7 +381,7 @@ class JITFunction(Callee):
         and strides are not negative, arguments don't overlap, boxes aren't empty; and whether its main loop
         is as long as was assumed."""
         launch = Launch(
-            0 if call.knobs.num_consumer_groups is not None else turns_of(sizes, named(target))
+            0 if call.knobs.num_consumer_groups is not None else waves_of(sizes, named(target))
         )
         request = Request(self.fn, call.specs, call.constexprs, call.knobs, target, launch=launch)
         kernel = self._compiled(request, device)
@@ -420,15 +420,15 @@ class JITFunction(Callee):
         return ""
 
     def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
-        any_grid = dataclasses.replace(request, launch=dataclasses.replace(request.launch, turns=0))
+        any_grid = dataclasses.replace(request, launch=dataclasses.replace(request.launch, waves=0))
         kernel = self._variants.find(_typed(any_grid))
-        if kernel is not None and (request == any_grid or not kernel.plan.by_turns):
+        if kernel is not None and (request == any_grid or not kernel.plan.by_waves):
             return kernel
         kernel = self._variants.find(_typed(request))
         if kernel is None:
             self._refuse_under_capture(request, device)
             kernel = compile_request(request)
-            key = _typed(request if kernel.plan.by_turns else any_grid)
+            key = _typed(request if kernel.plan.by_waves else any_grid)
             self._variants.add(key, kernel.reads, kernel)
         return kernel
 

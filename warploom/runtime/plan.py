@@ -80,7 +80,7 @@ class LaunchPlan:
     be negative.  A launch that breaks either takes another variant.  grid: an explicit kernel's grid in CTAs,
     as Python text over `a`.  workspaces: its last arguments.  short: (steps of the main loop as Python text,
     n): a launch of fewer than n takes another variant, too, as does one of a grid with other `turns` where
-    by_turns.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
+    by_waves.  pdl: the launch need not wait for the kernel before it, because the kernel itself does
     (programmatic dependent launch).  rings: do loads run ahead through shared memory?
     """
 
@@ -95,7 +95,7 @@ class LaunchPlan:
     grid: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
     short: tuple[str, int] | None = None
-    by_turns: bool = False
+    by_waves: bool = False
     rings: bool = False
 
     def grid_for(self, args: Sequence[Any]) -> tuple[int, int, int]:

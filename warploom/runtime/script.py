@@ -48,7 +48,7 @@ from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import Worker
 from warploom.runtime.workspace import PerStream, asked_for, check_left_clean, on_device, on_host
 from warploom.schedule.model import Knobs
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.target import DEFAULT, named
 
 
@@ -97,7 +97,7 @@ class ScriptRequest(Request):
         pass
 
     @property
-    def rooms(self) -> tuple[Room, ...]:
+    def headrooms(self) -> tuple[Headroom, ...]:
         """A script's budgets are its author's."""
         return ()
 

@@ -85,7 +85,7 @@ def plan_of(
     placed: Func,
     pdl: bool = True,
     short: tuple[str, int] | None = None,
-    by_turns: bool = False,
+    by_waves: bool = False,
     rings: bool = False,
 ) -> LaunchPlan:
     """What a launch of the emitted kernel does on the host."""
@@ -101,7 +101,7 @@ def plan_of(
         grid=tuple(map(host.python_text, placed.attrs.get("grid", ()))),
         workspaces=workspaces_of(placed),
         short=short,
-        by_turns=by_turns,
+        by_waves=by_waves,
         rings=rings,
     )
 
@@ -119,8 +119,9 @@ def workspaces_of(func: Func) -> tuple[Workspace, ...]:
 
 def short_of(lowered: Lowered) -> tuple[str, int] | None:
     """The steps of the loop that `Schedule.short` names, as Python text, and below how many of them a launch
-    takes another variant; None where none does.  Of `Schedule.once` a number that is 0 for one step."""
-    once = lowered.schedule.once
+    takes another variant; None where none does.  Of `Schedule.single_trip_loop` a number that is 0 for one
+    step."""
+    once = lowered.schedule.single_trip_loop
     if lowered.schedule.short is None and not once:
         return None
     named, fewest = lowered.schedule.short or (once, 1)

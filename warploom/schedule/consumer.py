@@ -93,7 +93,7 @@ def overlaps(
     why = "no loop has a dot that waits for another one of the same iteration"
     if not roles.specialized:
         why = "the kernel is uniform"
-    elif partition.dealt:
+    elif partition.ping_pong_loop:
         why = "each group has tiles of its own"
     else:
         found = _overlapping_loops(context, roles, consumer, channels)
@@ -117,7 +117,7 @@ def _overlapping_loops(
         context.target,
         overlap.Groups(
             consumer.replicas,
-            registers - context.room.consumer,
+            registers - context.headroom.consumer,
             context.target.group_threads,
         ),
         roles.mine,
@@ -247,7 +247,7 @@ def _check_channels(context: Context, roles: Roles, loop: Op) -> None:
         raise idle_iterations.UsedError("numbers come in it")
 
 
-def turns(
+def staggered_loops(
     context: Context,
     ends: list[epilogues.Epilogue],
     channels: tuple[ChannelPlan, ...],

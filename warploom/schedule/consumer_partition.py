@@ -41,7 +41,9 @@ class ConsumerPartition:
     needs: str = ""  # what takes them
     pieces: int = 1  # of the columns of promoting dots, with that split
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
-    dealt: str = ""  # the loop whose iterations groups take in turn; empty where they share tiles
+    ping_pong_loop: str = (
+        ""  # the loop whose iterations groups take in turn; empty where they share tiles
+    )
     axis: str | None = None  # of the dots' results, along which groups share tiles
     replicas: int = 1  # groups that run the dots
 
@@ -245,7 +247,7 @@ class ConsumerPartition:
         in_turn: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
-        turner = self.roles.transposer_registers(self.context.room, self.target)
+        turner = self.roles.transposer_registers(self.context.headroom, self.target)
         if groups * self.target.warp_group > self.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
         r, entry = (
@@ -261,7 +263,9 @@ class ConsumerPartition:
                     f"{o.id}: an instruction of {columns} columns needs {one} registers a thread for its "
                     f"result and {r.instruction_reserve} more, {groups} warp groups are launched with {entry}"
                 )
-        reserve = self.reserve + self.context.room.consumer + (r.reserve_of_turns if in_turn else 0)
+        reserve = (
+            self.reserve + self.context.headroom.consumer + (r.reserve_of_turns if in_turn else 0)
+        )
         work = self.work(self.roles.loads)
         if not specialized and work in ("holds", "loads") and self.reserve == r.reserve:
             reserve += r.reserve_of_pieces
@@ -273,8 +277,8 @@ class ConsumerPartition:
             if not specialized:  # under a limit that it was given it may spill: that is told
                 have = self.target.limited(None).entry_registers(groups * self.target.group_threads)
             else:
-                found = budgets(count, work, self.target, need, self.context.room, turner)
-                most = budgets(count, work, self.target, 0, self.context.room, turner)
+                found = budgets(count, work, self.target, need, self.context.headroom, turner)
+                most = budgets(count, work, self.target, 0, self.context.headroom, turner)
                 have = self.context.knobs.reg_inc_consumer or (found or most or (0, entry))[1]
             if need <= have:
                 self.need, self.pieces = need, pieces
@@ -326,8 +330,8 @@ def partition_consumer(context: Context, roles: Roles) -> ConsumerPartition:
 
     Raises CompileError for dots that no split makes legal."""
     found = ConsumerPartition(context, roles)
-    found.dealt = found.deal()
-    if found.dealt:
+    found.ping_pong_loop = found.deal()
+    if found.ping_pong_loop:
         found.replicas = found.groups_in_turn()
     else:
         found.axis, found.replicas = found.split()

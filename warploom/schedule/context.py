@@ -18,7 +18,7 @@ from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
 from warploom.schedule.hints import Hints
 from warploom.schedule.model import ChannelPlan, Knobs, Reason, StorePlan
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.target import MatrixUnit, Target
 
 
@@ -26,14 +26,14 @@ from warploom.target import MatrixUnit, Target
 class Context:
     """A canonical, numbered TILE function with what is asked of it, and the reasons recorded until now.
 
-    room: registers to leave beyond the estimate.  ctas_per_sm: occupancy; the target is one CTA's part of a
-    multiprocessor.
+    headroom: registers to leave beyond the estimate.  ctas_per_sm: occupancy; the target is one CTA's
+    part of a multiprocessor.
     """
 
     func: Func
     knobs: Knobs
     target: Target
-    room: Room = field(default_factory=Room)
+    headroom: Headroom = field(default_factory=Headroom)
     reasons: list[Reason] = field(default_factory=list)
     ctas_per_sm: int = 1
 

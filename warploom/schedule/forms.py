@@ -25,7 +25,7 @@ from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import rings
-from warploom.schedule.model import MANY_TURNS, Launch, Schedule
+from warploom.schedule.model import MANY_WAVES, Launch, Schedule
 from warploom.target import CostTable, Target
 
 ENDLESS = 1 << 16  # a bound of a loop that says nothing
@@ -154,8 +154,8 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
     return Form(schedule.specialized, groups, max(1, resident), overlaps)
 
 
-def cycles(work: Work, form: Form, turns: int, steps: int) -> float:
-    """Cycles of a multiprocessor that one program takes of it, `turns` of them being there to be run."""
+def cycles(work: Work, form: Form, waves: int, steps: int) -> float:
+    """Cycles of a multiprocessor that one program takes of it, `waves` of them being there to be run."""
     cost = work.cost
     bound = max(work.tensor, work.alu, work.sfu, work.loaded / cost.tma_bytes)
     other = work.alu + work.sfu
@@ -163,13 +163,13 @@ def cycles(work: Work, form: Form, turns: int, steps: int) -> float:
     if form.specialized:
         own = max(work.tensor, other) if form.overlaps else work.tensor + other
         step = max(bound, own / form.groups + work.waited)
-        begin = cost.handover if work.walks and turns <= 1 else cost.start + cost.handover
+        begin = cost.handover if work.walks and waves <= 1 else cost.start + cost.handover
     else:
         step = max(bound, (work.tensor + other) / form.groups + work.waited)
         step += cost.turn / form.groups
         begin = cost.start
     alone = begin + steps * step + end
-    return max(steps * bound, alone / min(turns, form.resident))
+    return max(steps * bound, alone / min(waves, form.resident))
 
 
 @dataclass(frozen=True)
@@ -183,18 +183,18 @@ class Verdict:
 
 
 def expected(work: Work, launch: Launch) -> tuple[int, int]:
-    """(turns, steps) of a launch, as far as they are known, else assumed."""
-    turns = launch.turns or (1 if work.walks else MANY_TURNS)
+    """(waves, steps) of a launch, as far as they are known, else assumed."""
+    waves = launch.waves or (1 if work.walks else MANY_WAVES)
     steps = 1 if launch.short else MANY_STEPS if work.steps is None else max(1, work.steps)
-    return turns, steps
+    return waves, steps
 
 
 def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdict:
     """Both predictions."""
-    turns, steps = expected(work, launch)
+    waves, steps = expected(work, launch)
 
     def predicted(n: int) -> tuple[float, float]:
-        return cycles(work, specialized, turns, n), cycles(work, uniform, turns, n)
+        return cycles(work, specialized, waves, n), cycles(work, uniform, waves, n)
 
     tasks, plain = predicted(steps)
     short = 0
@@ -203,7 +203,7 @@ def weigh(work: Work, specialized: Form, uniform: Form, launch: Launch) -> Verdi
         short = max(few, default=-1) + 1
     many = f"{steps} step{'s' * (steps != 1)}"
     known = "assumed" if work.steps is None and not launch.short else "of its main loop"
-    crowd = "1 program" if turns == 1 else f"{turns}{' or more' * (turns >= MANY_TURNS)} programs"
+    crowd = "1 program" if waves == 1 else f"{waves}{' or more' * (waves >= MANY_WAVES)} programs"
     because = (
         f"predicted {tasks:.0f} cycles a program specialized ({_shown(specialized)}), "
         f"{plain:.0f} uniform ({_shown(uniform)}): {many} {known}, {crowd} a multiprocessor"

@@ -23,7 +23,7 @@ from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
 from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
 from warploom.schedule.model import (
-    MANY_TURNS,
+    MANY_WAVES,
     Knobs,
     Launch,
     Reason,
@@ -32,7 +32,7 @@ from warploom.schedule.model import (
     StorePlan,
     TaskPlan,
 )
-from warploom.schedule.resources import Room
+from warploom.schedule.resources import Headroom
 from warploom.schedule.stores import Stores
 from warploom.schedule.tasks import plan_tasks, with_stores
 from warploom.target import MatrixUnit, Target
@@ -51,16 +51,16 @@ def choose(
     func: Func,
     knobs: Knobs,
     target: Target,
-    room: Room | None = None,
+    headroom: Headroom | None = None,
     launch: Launch | None = None,
 ) -> Schedule:
-    """The schedule for a canonical, numbered TILE function.  room: registers to leave beyond the estimate.
+    """The schedule for a canonical, numbered TILE function.  headroom: registers to leave free.
     launch: what is known of the launches; it counts where nobody says whether to specialize.
 
     Raises CompileError for a dot that wgmma can't take, for memory or registers over the limit and, where
     knobs.strict, for a requested specialization that can't happen (otherwise a Reason with `warn`).
     """
-    context = Context(func, knobs, target, room or Room())
+    context = Context(func, knobs, target, headroom or Headroom())
     shared = _asked_ctas_per_sm(context)
     if shared is not None:
         return shared
@@ -110,20 +110,20 @@ def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> 
     ]
 
     def decided(x: Launch) -> tuple[Schedule, forms.Verdict]:
-        turns, steps = forms.expected(work, x)
-        best, its = min(whole, key=lambda w: forms.cycles(work, w[1], turns, steps))
+        waves, steps = forms.expected(work, x)
+        best, its = min(whole, key=lambda w: forms.cycles(work, w[1], waves, steps))
         return best, forms.weigh(work, its, uniform, x)
 
     best, verdict = decided(launch)
-    others = [decided(replace(launch, turns=n)) for n in range(1, MANY_TURNS + 1)]
+    others = [decided(replace(launch, waves=n)) for n in range(1, MANY_WAVES + 1)]
     each = {(v.uniform, v.short, v.uniform or s is best) for s, v in others}
     if verdict.uniform:
         reason = Reason("kernel", "uniform", verdict.because)
-        return replace(other, reasons=(reason, *other.reasons), by_turns=len(each) > 1)
+        return replace(other, reasons=(reason, *other.reasons), by_waves=len(each) > 1)
     reason = Reason("kernel", "specialized rather than uniform", verdict.because)
     short = (work.loop.id, verdict.short) if verdict.short else None
     reasons = (*best.reasons, reason)
-    return replace(best, reasons=reasons, short=short, by_turns=len(each) > 1)
+    return replace(best, reasons=reasons, short=short, by_waves=len(each) > 1)
 
 
 def _asked_ctas_per_sm(context: Context) -> Schedule | None:
@@ -184,18 +184,18 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     kept = {o for g in groups for o in g}
     sharing: rings.Sharing | None = None
     if specialized and not (
-        who.relays or partition.dealt or joins.groups or context.knobs.num_ctas > 1
+        who.relays or partition.ping_pong_loop or joins.groups or context.knobs.num_ctas > 1
     ):
         sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
-    shared = specialized and not partition.dealt
+    shared = specialized and not partition.ping_pong_loop
     ends = (
         epilogues.find(context.structure, who.mine, replicas, context.target.cost) if shared else []
     )
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:
         wanted = max(wanted, TURNED_DEPTH)
-    for o in who.relays:  # a transposer runs the control flow around what it turns
+    for o in who.relays:  # a transposer runs the control flow around what it transposes
         for outer in context.structure.enclosing(o):
             who.demand.run(outer, "turn")
     numbers = number_channels(context, who)
@@ -221,7 +221,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         sum(t.warps * t.replicas for t in tasks) * context.target.warp_size
     )
     promotions = consumer.promotions(context, partition, joins, tasks[0].registers or entry)
-    turns = consumer.turns(context, ends, channels, stores, replicas)
+    staggered = consumer.staggered_loops(context, ends, channels, stores, replicas)
     names = who.names
     assign = {
         o.id: tuple(names[t] for t in names if t in who.demand.tasks[o])
@@ -241,18 +241,18 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         specialized=specialized,
         tasks=tasks,
         assign=assign,
-        split=SplitPlan(partition.axis, 1 if partition.dealt else replicas),
+        split=SplitPlan(partition.axis, 1 if partition.ping_pong_loop else replicas),
         channels=(*channels, *numbers),
         stores=stores,
         wgmma_in_flight=int(late),
         reasons=tuple(context.reasons),
         overlaps=overlaps,
-        deferred=deferred,
-        joined=joins.ids(),
+        delayed_reductions=deferred,
+        fused_dots=joins.ids(),
         promotions=promotions,
-        turns=turns,
+        staggered_loops=staggered,
         relays=tuple(o.id for o in who.loads if o in who.relays),
-        dealt=partition.dealt,
+        ping_pong_loop=partition.ping_pong_loop,
         idle=idle,
         ctas_per_sm=context.ctas_per_sm,
     )
@@ -281,9 +281,9 @@ def _plain(context: Context) -> Schedule:
         ),
         wgmma_in_flight=0,
         reasons=tuple(context.reasons),
-        ahead=running,
-        early=soon,
-        once=walks[0].id if walks else "",
+        prefetches=running,
+        hoisted_loads=soon,
+        single_trip_loop=walks[0].id if walks else "",
     )
 
 

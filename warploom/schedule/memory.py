@@ -86,7 +86,7 @@ class Memory:
         links = _named_apart([x for g in self.groups for x in self.links(g)])
         slot = [sum(rings.slot_bytes(o.result) for o in x.loads) for x in links]
         other = self.operand_staging() + sum(c.depth * SLOT_BYTES for c in numbers)
-        other += self.context.room.shared
+        other += self.context.headroom.shared
         self.check_depth()
         wishes = [x.wish for x in links]
 

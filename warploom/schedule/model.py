@@ -159,26 +159,27 @@ class Knobs:
 _OF_TASKS = tuple(f.name for f in dataclasses.fields(Knobs) if f.metadata["of_tasks"])
 
 
-MANY_TURNS = 4  # programs of one multiprocessor: where there are more, it's as if there were these
+MANY_WAVES = 4  # programs of one multiprocessor: where there are more, it's as if there were these
 
 
 @dataclass(frozen=True)
 class Launch:
     """What is known of the launches that a kernel is compiled for, as far as it decides on its form.
 
-    turns: programs that a multiprocessor gets, rounded up, at most MANY_TURNS; 0 where the grid is
+    waves: programs that a multiprocessor gets, rounded up, at most MANY_WAVES; 0 where the grid is
     not known.  short: the main loop has fewer steps than `Schedule.short` says, or as many as
-    `Schedule.once`.
+    `Schedule.single_trip_loop`.
     """
 
-    turns: int = 0
+    waves: int = 0
     short: bool = False
 
 
 @dataclass(frozen=True)
 class TaskPlan:
     """One task: its role, warps a replica, replicas (groups that share a tile, by the data split, or that
-    take tiles in turn, see Schedule.dealt), registers a thread (needed: how many it was estimated to take).
+    take tiles in turn, see Schedule.ping_pong_loop), registers a thread (needed: how many it was estimated to
+    take).
 
     A "transposer" stands between producer and consumers: it moves items from the slots where they land to
     others, where they lie as their readers need them.
@@ -329,6 +330,20 @@ class Reason:
     warn: bool = False
 
 
+# Names that fields of a schedule had, and may have in one that was saved then.
+_FORMER_FIELDS = {
+    "abreast": "ctas_per_sm",
+    "ahead": "prefetches",
+    "by_waves": "by_waves",
+    "dealt": "ping_pong_loop",
+    "deferred": "delayed_reductions",
+    "early": "hoisted_loads",
+    "joined": "fused_dots",
+    "once": "single_trip_loop",
+    "turns": "staggered_loops",
+}
+
+
 @dataclass(frozen=True)
 class Schedule:
     """See the module's docstring.  `assign`: op id -> names of the tasks that run it.
@@ -346,19 +361,25 @@ class Schedule:
     reasons: tuple[Reason, ...] = field(default=())
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     overlaps: tuple[OverlapPlan, ...] = ()
-    deferred: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
+    delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
-    by_turns: bool = False  # would it be another one for other `Launch.turns`?
-    joined: tuple[tuple[str, ...], ...] = ()  # dots on one left operand that become one wider dot
+    by_waves: bool = False  # would it be another one for other `Launch.waves`?
+    fused_dots: tuple[
+        tuple[str, ...], ...
+    ] = ()  # dots on one left operand that become one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
-    turns: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
+    staggered_loops: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
-    dealt: str = ""  # the loop whose iterations the consumer's replicas take in turn, each its own
+    ping_pong_loop: str = (
+        ""  # the loop whose iterations the consumer's replicas take in turn, each its own
+    )
     idle: tuple[IdlePlan, ...] = ()
-    ahead: tuple[AheadPlan, ...] = ()
-    early: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
-    once: str = ""  # a loop; launches that run it exactly once take a variant without it
+    prefetches: tuple[AheadPlan, ...] = ()
+    hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
+    single_trip_loop: str = (
+        ""  # a loop; launches that run it exactly once take a variant without it
+    )
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -366,7 +387,7 @@ class Schedule:
     @staticmethod
     def from_json(text: str) -> Schedule:
         """Inverse of to_json.  Raises ValueError on malformed text."""
-        d: dict[str, Any] = json.loads(text)
+        d = {_FORMER_FIELDS.get(k, k): v for k, v in json.loads(text).items()}
         try:
             return Schedule(
                 tile_hash=d["tile_hash"],
@@ -380,19 +401,19 @@ class Schedule:
                 reasons=tuple(Reason(**r) for r in d["reasons"]),
                 cluster=ClusterPlan(**d.get("cluster", {})),
                 overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
-                deferred=tuple(d["deferred"]),
-                ctas_per_sm=d.get("ctas_per_sm", d.get("abreast", 1)),
+                delayed_reductions=tuple(d["delayed_reductions"]),
+                ctas_per_sm=d.get("ctas_per_sm", 1),
                 short=tuple(d["short"]) if d.get("short") else None,
-                by_turns=d.get("by_turns", False),
-                joined=tuple(map(tuple, d["joined"])),
+                by_waves=d.get("by_waves", False),
+                fused_dots=tuple(map(tuple, d["fused_dots"])),
                 relays=tuple(d["relays"]),
                 promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
-                turns=tuple(d["turns"]),
-                dealt=d.get("dealt", ""),
+                staggered_loops=tuple(d["staggered_loops"]),
+                ping_pong_loop=d.get("ping_pong_loop", ""),
                 idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
-                ahead=tuple(AheadPlan(**_tuples(p)) for p in d.get("ahead", ())),
-                early=tuple(d.get("early", ())),
-                once=d.get("once", ""),
+                prefetches=tuple(AheadPlan(**_tuples(p)) for p in d.get("prefetches", ())),
+                hoisted_loads=tuple(d.get("hoisted_loads", ())),
+                single_trip_loop=d.get("single_trip_loop", ""),
             )
         except (KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e

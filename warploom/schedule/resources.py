@@ -27,7 +27,7 @@ def transposer_registers(item_bytes: int, target: Target) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class Headroom:
     """Registers a thread that the tasks get beyond the estimate: what is tried after ptxas spilled.  shared:
     bytes of shared memory left for what only layouts show."""
 
@@ -45,7 +45,7 @@ def budgets(
     work: str,
     target: Target,
     need: int = 0,
-    room: Room | None = None,
+    headroom: Headroom | None = None,
     transposer: int = 0,
     lean: bool = False,
 ) -> tuple[int, int] | None:
@@ -59,7 +59,7 @@ def budgets(
         return (entry, entry) if entry >= max(need, transposer) else None
     pool = (replicas + 1 + bool(transposer)) * entry - transposer
     takes = target.registers.producers[work]
-    usual, least = (n + (room.producer if room else 0) for n in (takes.usual, takes.least))
+    usual, least = (n + (headroom.producer if headroom else 0) for n in (takes.usual, takes.least))
     for low in range(least if lean else usual, least - 1, -8):
         high = min((pool - low) // replicas // 8 * 8, target.registers.per_thread // 8 * 8)
         if high <= entry:

@@ -21,7 +21,7 @@ from warploom.layout import turning
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
 from warploom.schedule.hints import ids, spelled
-from warploom.schedule.resources import Room, transposer_registers
+from warploom.schedule.resources import Headroom, transposer_registers
 from warploom.target import Target
 
 TRANSPOSER = "transposer"
@@ -60,10 +60,10 @@ class Roles:
         """Warp groups of the program, where so many run the dots."""
         return replicas + 1 + bool(self.relays) if self.specialized else replicas
 
-    def transposer_registers(self, room: Room, target: Target) -> int:
+    def transposer_registers(self, headroom: Headroom, target: Target) -> int:
         """Registers a thread of the transposer, 0 where there is none: it holds an item at a time."""
         items = (transposer_registers(rings.slot_bytes(o.result), target) for o in self.relays)
-        return max((n + room.transposer for n in items), default=0)
+        return max((n + headroom.transposer for n in items), default=0)
 
 
 def is_free(context: Context) -> bool:

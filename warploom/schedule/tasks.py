@@ -12,7 +12,7 @@ from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.model import TaskPlan
 from warploom.schedule.resources import (
-    Room,
+    Headroom,
     budgets,
     check_registers,
 )
@@ -41,8 +41,8 @@ def plan_tasks(
         tasks = (TaskPlan(main, "main", group, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = partition.work(roles.loads)
-    turner = roles.transposer_registers(context.room, context.target)
-    pair = budgets(replicas, work, context.target, need, context.room, turner, bool(lean))
+    turner = roles.transposer_registers(context.headroom, context.target)
+    pair = budgets(replicas, work, context.target, need, context.headroom, turner, bool(lean))
     entry = context.target.entry_registers(
         roles.warp_groups(replicas) * context.target.group_threads
     )
@@ -71,7 +71,7 @@ def plan_tasks(
     said = "asked for" if dec or inc else f"the producer {_WORKS[work]}"
     if lean and not (dec or inc):
         said += f"; a consumer that {lean} takes all that is left"
-    if context.room != Room() and not (dec or inc):
+    if context.headroom != Headroom() and not (dec or inc):
         said += "; ptxas spilled with another budget"
     if context.ctas_per_sm > 1:
         said = f"{context.ctas_per_sm} programs share the multiprocessor" + f"; {said}" * bool(pair)

@@ -1,7 +1,7 @@
 """Horizontal fusion: dots that multiply the same left operand become one wider dot.
 
 Order: after partition_data, which cuts each dot's tiles; before insert_channels, which finds the right
-operands as parts of one item.  `Schedule.joined` names the dots of each.
+operands as parts of one item.  `Schedule.fused_dots` names the dots of each.
 
 before:  %g, %u = for(…, %zero, %zero) do (%i, %g1, %u1) {   after:  %s = for(…, %zeros) do (%i, %s1) {
            %g2 = dot(%a, %b1, %g1)                                     %b = concat(%b1, %b2) {axis=1}
@@ -32,7 +32,7 @@ from warploom.target import Target
 def fuse_dots(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     dots = {o.id: o for o in walk(func.body) if o.kind is tile.dot}
-    for ids in schedule.joined:
+    for ids in schedule.fused_dots:
         if not set(ids) <= set(dots):
             raise InternalError(f"the dots {', '.join(ids)} are not there to be joined")
         func = func.with_(body=_join(func.body, [dots[i] for i in ids]))

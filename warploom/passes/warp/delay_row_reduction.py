@@ -1,6 +1,7 @@
 """Delays the reduction across lanes of row sums that a loop only accumulates until after the loop.
 
-Order: before pipeline_consumer.  Which sums is the schedule's decision (`Schedule.deferred`, ids of reduces).
+Order: before pipeline_consumer.  Which sums is the schedule's decision (`Schedule.delayed_reductions`, ids
+of reduces).
 
 A row of a wgmma result lies in four lanes, two adjacent columns of each eight in one lane (PTX ISA, wgmma,
 "Register fragments").  Reducing across lanes costs two shuffles a row; a sum that is only carried on, scaled
@@ -35,7 +36,7 @@ from warploom.target import Target
 
 def delay_row_reduction(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    wanted = frozenset(schedule.deferred)
+    wanted = frozenset(schedule.delayed_reductions)
     made = definitions(func.body)
     return func.with_(body=_region(func.body, wanted, made))
 

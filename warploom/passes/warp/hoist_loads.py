@@ -1,6 +1,6 @@
 """Hoists loads of a kernel without dots before the first op that makes their threads wait.
 
-Order: before prefetch_loads, at WARP.  Which loads is the schedule's decision (`Schedule.early`, ids).
+Order: before prefetch_loads, at WARP.  Which loads says the schedule (`Schedule.hoisted_loads`, ids).
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %s = reduce(%x)                        %w = load_box(%u, …)
@@ -25,7 +25,7 @@ from warploom.target import Target
 
 def hoist_loads(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    wanted = frozenset(schedule.early)
+    wanted = frozenset(schedule.hoisted_loads)
     return func.with_(body=_region(func.body, wanted))
 
 

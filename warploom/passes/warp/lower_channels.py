@@ -171,8 +171,8 @@ def _declare(
     count = int("tma" in plan.via) + ("cp_async" in plan.via) * accesses.target.warp_size * filling
     count += ("registers" in plan.via) * filling
     # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
-    alone = bool(schedule.dealt) and any(
-        p.id == schedule.dealt for p in structure.enclosing(users[0])
+    alone = bool(schedule.ping_pong_loop) and any(
+        p.id == schedule.ping_pong_loop for p in structure.enclosing(users[0])
     )
     readers = sum(plans[c].warps * (1 if alone else plans[c].replicas) for c in plan.consumers)
     empty = readers * ctas

@@ -283,7 +283,7 @@ class _Writer:
             if any(s.via == "tma" for s in self.shared.stores.values()):
                 select_instructions.complete_stores(b)
             # Groups that take tiles in turn announce each its own.
-            smem.group_sync(b, scope="replica" if self.shared.schedule.dealt else "task")
+            smem.group_sync(b, scope="replica" if self.shared.schedule.ping_pong_loop else "task")
         elif o in self.shared.aliased:
             smem.group_sync(b, scope="task")
 

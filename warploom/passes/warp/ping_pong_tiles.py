@@ -11,7 +11,8 @@ before (G replicas, all running all of it):     after:
                                                    store
                                                    cursor moved on by G - 1 iterations
 
-`Schedule.dealt` names the loop; analysis/ping_pong.py tells that its iterations need nothing of each other.
+`Schedule.ping_pong_loop` names the loop; analysis/ping_pong.py tells that its iterations are
+independent.
 
 The producer still fills the rings for all iterations in their order, so between two iterations of its own
 a group moves its cursors on by what the others use: a copy of the body that computes nothing else, and
@@ -44,7 +45,7 @@ Moved = Callable[[Builder, Value, Values], Values]
 def ping_pong_tiles(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     ops = tuple(
-        _tasks(o, schedule.dealt, schedule.tasks[0].name) if o.kind is task.tasks else o
+        _tasks(o, schedule.ping_pong_loop, schedule.tasks[0].name) if o.kind is task.tasks else o
         for o in func.body.ops
     )
     return func.with_(body=Region(func.body.params, ops))

@@ -1,7 +1,7 @@
 """Prefetches into registers: loads of a loop without dots are issued some iterations ahead of their use.
 
 Order: before layouts are given, behind everything that makes loops at WARP.  Which loads, and how far ahead,
-is the schedule's decision (`Schedule.ahead`, ids of loops and loads).
+is the schedule's decision (`Schedule.prefetches`, ids of loops and loads).
 
 before:  for %i in %lo … %hi:       after, one iteration ahead:
            %x = load_box(%v, %i)      if(%lo < %hi) {
@@ -43,7 +43,7 @@ Bounds = tuple[Value, Value, Value]
 
 def prefetch_loads(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    plans = {p.loop: p for p in schedule.ahead}
+    plans = {p.loop: p for p in schedule.prefetches}
     return func.with_(body=_region(func.body, plans))
 
 

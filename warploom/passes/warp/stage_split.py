@@ -183,7 +183,7 @@ class TwoStages(ABC):
         at = arith.add(b, lo, step, hint="second")
         last_turn: Sequence[Value] = init
         for end, arms in self.cuts(first):
-            last_turn = self.turns_of(b, (at, end, step), last_turn, arms)
+            last_turn = self.iterations(b, (at, end, step), last_turn, arms)
             if end is not hi:
                 at = following(b, at, end, step)
         # a slot that both stages read is kept, moved on, and delayed as it was
@@ -196,7 +196,7 @@ class TwoStages(ABC):
         ends = (last.get(self.ends[p]) if p in self.late_params else finals[p] for p in params[1:])
         return [*ends, *(env[v] for v in self.tail.gives)]
 
-    def turns_of(
+    def iterations(
         self, b: Builder, bounds: tuple[Value, Value, Value], init: Sequence[Value], arms: Arms
     ) -> tuple[Value, ...]:
         """A loop of turns."""

@@ -1,6 +1,7 @@
 """Staggers the epilogues of consumer groups: one group's runs under the other's products.
 
-Order: after pipeline_wgmma and pipeline_consumer.  `Schedule.turns` names the main loops before these ends.
+Order: after pipeline_wgmma and pipeline_consumer.  `Schedule.staggered_loops` names the main
+loops before these epilogues.
 
 before:  for … (tiles) {                   after:  for … (tiles) {
            %f = for … (main loop)                    %f = for … (main loop)
@@ -30,7 +31,7 @@ from warploom.target import Target
 def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     left = {p.loop for p in schedule.idle}
-    loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.turns)
+    loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.staggered_loops)
     *before, tasks, end = func.body.ops
     regions = []
     for region, groups in zip(tasks.regions, tasks.attrs["replicas"], strict=True):
