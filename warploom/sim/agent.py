@@ -81,7 +81,7 @@ class Agent:
         self.clock[:, numbers.begun.start] = 1
         self.env: dict[Value, Any] = dict(cta.env)
         if cta.is_skeleton:
-            self.env.update(cta.outline.absent)
+            self.env.update(cta.outline.given)
         self.made: dict[Value, int] = {}  # op count at which a tile came into registers
         self.count = 0  # of ops run
         self.time = 0.0
@@ -225,26 +225,32 @@ class Agent:
         self.is_done = True
 
     def region(self, region: Region) -> Steps:
-        env, made, has_data = self.env, self.made, self.cta.has_data
-        for line in self.cta.outline.lines(region, self.cta.is_skeleton):
+        env, made, cta = self.env, self.made, self.cta
+        has_data, is_skeleton = cta.has_data, cta.is_skeleton
+        value_of = env.__getitem__
+        for line in cta.outline.lines(region, is_skeleton):
             o, run, is_pure, operands, results, tiles, unit, cycles = line
             self.count += 1
-            values = [env[v] for v in operands]
+            values = [*map(value_of, operands)]
             if not is_pure:
                 out = run(self, o, *values)
-                if isinstance(out, GeneratorType):
+                if type(out) is GeneratorType:
                     out = yield from out
             else:
-                if tiles and cycles and self.cta.is_timed:
-                    yield None  # agents whose clock is behind go first
-                if tiles:
-                    self.spend(unit, cycles, name_of(o))
-                else:
-                    self.time += cycles
-                if not has_data and (tiles or any(x is None for x in values)):
-                    out = None if len(results) == 1 else (None,) * len(results)
-                else:
-                    out = run(*values)
+                if not is_skeleton:
+                    if tiles and cycles and cta.is_timed:
+                        yield None  # agents whose clock is behind go first
+                    if tiles:
+                        self.spend(unit, cycles, name_of(o))
+                    else:
+                        self.time += cycles
+                has_all = has_data or not tiles
+                if not has_data:
+                    for x in values:
+                        if x is None:
+                            has_all = False
+                nothing = None if len(results) == 1 else (None,) * len(results)
+                out = run(*values) if has_all else nothing
             if len(results) == 1:
                 env[results[0]] = out
             elif results:

@@ -15,8 +15,8 @@ from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import cluster, control, mbarrier, mma, smem, task, tile, tma
-from warploom.ir.types import Shared, Tile
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma
+from warploom.ir.types import Scalar, Shared, Tile
 from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.offsets import Offsets
@@ -233,7 +233,9 @@ class Outline:
         """The region's ops but its yield; of a skeleton those that it takes."""
         found = self._lines.get((region, is_skeleton))
         if found is None:
-            ops = [o for o in region.ops[:-1] if not is_skeleton or self._is_in_skeleton(o)]
+            ops = [*region.ops[:-1]]
+            if is_skeleton:
+                ops = [o for o in ops if self._is_in_skeleton(o) and not self._is_constant(o)]
             found = self._lines[region, is_skeleton] = tuple(map(self._line, ops))
         return found
 
@@ -257,10 +259,17 @@ class Outline:
         return backward_slice(roots, sources(self.func.body), lambda v: isinstance(v.type, Tile))
 
     @cached_property
-    def absent(self) -> dict[Value, None]:
-        """The values that a run without data has none of."""
+    def given(self) -> dict[Value, Any]:
+        """What a run without data need not compute: constants, and None for values that it has none of."""
         left_out = (o for o in self.ops if not self._is_in_skeleton(o))
-        return {v: None for o in left_out for v in o.results}
+        given: dict[Value, Any] = {v: None for o in left_out for v in o.results}
+        for o in self.ops:
+            if self._is_constant(o) and o.result in self._needed:
+                given[o.result] = self._line(o).run()
+        return given
+
+    def _is_constant(self, o: Op) -> bool:
+        return o.kind is arith.const and isinstance(o.result.type, Scalar) and o not in self.watched
 
     def _line(self, o: Op) -> Line:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))
