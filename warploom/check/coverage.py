@@ -38,7 +38,7 @@ MOST_STEPS = (
     20_000  # of the inputs that are tried to turn conditions, and of those that lengthen loops
 )
 LARGEST, MOST_IDLE = 1 << 30, 3  # numbers that lengthen a loop, and doublings without effect
-MUCH = 3  # times the iterations that are asked for
+MUCH = 2  # times the iterations that are asked for
 FEWEST = 8  # tiles an iteration, before which a number that has no effect may still have one
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 

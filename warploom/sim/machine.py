@@ -433,10 +433,11 @@ class Cta:
         a.time += self.cost.sync
         return end
 
-    def multiply(self, a: Agent, o: Op, cycles: float) -> float:
-        """The tensor cores work for so long; gives the time when the result is there."""
+    def multiply(self, a: Agent, o: Op, mnk: tuple[int, int, int], bits: int) -> float:
+        """The tensor cores multiply; gives the time when the result is there."""
         if self.is_skeleton:
             return 0.0
+        cycles = self.target.mma_cycles(*mnk, bits)
         start = max(a.time, self.free["tensor"])
         self.free["tensor"] = start + cycles
         a.emit("tensor", name_of(o), start, start + cycles)

@@ -304,7 +304,8 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
         if isinstance(place, Place):
             epochs = np.full(4, group)
             try:
-                place.operand(mn_axis)
+                if not cta.is_tracked:
+                    place.operand(mn_axis)  # else `read` asks for it
                 cta.read(a, o, described(o, place), place, a.queue_order, epochs, True, mn_axis)
             except LayoutError as e:
                 raise a.error("wgmma-layout", str(e), o) from None
@@ -313,7 +314,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     queue.last_op = o
     k, n = b.type.shape
     m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
-    product.end = cta.multiply(a, o, cta.target.mma_cycles(m, n, k, b.type.dtype.bits))
+    product.end = cta.multiply(a, o, (m, n, k), b.type.dtype.bits)
     cta.engine.issue("wgmma", lambda: _perform(a, product), product.end, a.lane("wgmma"))
     yield None
     return product
