@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.cases import CASES, Case, named
 from benchmarks.measure import Steps, begun, run_case
-from benchmarks.records import Record, read, write
+from benchmarks.records import Record, Report, read, write
 from warploom.bench import Clock
 from warploom.schedule.model import RENAMED
 
@@ -122,7 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"missing: {name}: {why}", flush=True)
     report, run = begun("TFLOP/s", commit=args.commit, missing=missing)
     if args.resume and args.out.is_file():
-        report = read(args.out).merged(report)
+        earlier = read(args.out)
+        report = Report({**earlier.runs, **report.runs}, earlier.records)
     skipped = beaten(args.tried)
     for case, peer, label in json.loads(args.skip.read_text()) if args.skip else []:
         skipped[case, peer, label] = "took the process down"

@@ -1,7 +1,7 @@
 """Checks and times the lessons' programs (docs/lessons/), beside cuBLAS.
 
     python -m benchmarks.lessons --check [LESSON …]       # each in a process of its own: a hang costs one
-    python -m benchmarks.lessons --out docs/lessons/measured.json
+    python -m benchmarks.lessons --out benchmarks/results/lessons.jsonl
 
 The figures are bursts (harness.py) in TFLOP/s, medians of five repetitions in which all take turns; what
 `tools/lessons_table.py` reads.
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +21,8 @@ import torch
 
 from benchmarks.cases import Gemm
 from benchmarks.data import Data, make_data
-from benchmarks.measure import TOLERANCE, check, machine
+from benchmarks.measure import TOLERANCE, begun, check
+from benchmarks.records import Record, Report, write
 from warploom.bench import Clock, Run, in_turn
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "lessons"
@@ -72,10 +71,10 @@ def check_one(name: str) -> int:
     return 0
 
 
-def measure(names: Sequence[str], bursts: int) -> dict[str, Any]:
+def measure(names: Sequence[str], bursts: int) -> Report:
     clock = Clock()
     kernels = {name: script(lessons()[name]) for name in names}
-    records: dict[str, list[list[float]]] = {name: [] for name in [*names, "cuBLAS"]}
+    report, started = begun("TFLOP/s")
     for case in SHAPES:
         data = make_data(case)
         reference = data.reference(0)
@@ -85,15 +84,12 @@ def measure(names: Sequence[str], bursts: int) -> dict[str, Any]:
             if not check(data, run, 0, reference) < TOLERANCE:
                 raise RuntimeError(f"{name} is wrong on {case.name}")
         for name, spent in in_turn(clock, runs, len(data), bursts).items():
-            records[name].append([case.flops / ms / 1e9 for ms in spent])
-        print({name: round(statistics.median(r[-1])) for name, r in records.items()}, flush=True)
-    return {
-        "device": machine()["device"],
-        "machine": machine(),
-        "shapes": [f"{c.m}x{c.n}x{c.k}" for c in SHAPES],
-        "tflops": {n: [round(statistics.median(r), 1) for r in rs] for n, rs in records.items()},
-        "bursts": {n: [[round(x, 1) for x in r] for r in rs] for n, rs in records.items()},
-    }
+            rates = [case.flops / ms / 1e9 for ms in spent]
+            report.records.append(Record(case.name, name, started, rates))
+        print(
+            case.name, *(f"{r.peer} {r.median:.0f}" for r in report.records if r.case == case.name)
+        )
+    return report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -117,10 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 failed.append(f"{name} (silent for {SECONDS} s)")
         print("failed:", ", ".join(failed) or "none")
         return int(bool(failed))
-    text = json.dumps(measure(names, args.bursts), indent=1)
-    print(text)
+    report = measure(names, args.bursts)
     if args.out:
-        args.out.write_text(text + "\n")
+        write(args.out, report)
     return 0
 
 

@@ -224,7 +224,8 @@ def draw_charts() -> None:
     for name in dict.fromkeys(group.record for group in GROUPS):
         cases = [c.name for g in GROUPS if g.record == name for c in g.shapes]
         records = [r for case in dict.fromkeys(cases) for r in found.get(case, {}).values()]
-        draw(records, "NVIDIA H200", FIGURES / f"bench_{name}.svg")
+        devices = [run.device for run in current(name.partition("_")[0]).runs.values()]
+        draw(records, ", ".join(dict.fromkeys(devices)), FIGURES / f"bench_{name}.svg")
     overview.draw(overview.groups(found), FIGURES / "overview.svg")
 
 

@@ -1,6 +1,6 @@
 """From how much arithmetic behind the main loop on it pays that consumer groups finish tiles in turns.
 
-    python -m benchmarks.tile_ends --out results.json
+    python -m benchmarks.tile_ends --out out/tile_ends.jsonl
 
 C = f(A·Bᵀ) in bf16, persistent, two groups; f is so many rounds of exp2.  Each with turns and without, with
 as many slots, alternating, in bursts (`benchmarks/measure.py`), in TFLOP/s.  This is what
@@ -10,9 +10,7 @@ schedule/epilogues.py's LONG stands on.
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ import torch
 
 import warploom as wl
 import warploom.language as tl
+from benchmarks.measure import begun
+from benchmarks.records import Record, write
 from warploom.bench import Clock, in_turn
 
 SHAPES = [(8192, 8192, 1024), (8192, 8192, 4096)]
@@ -58,13 +58,13 @@ def activated(
         tl.store(c_ptr + m * N + n, acc.to(c_ptr.dtype.element_ty), mask=(m < M) & (n < N))
 
 
-def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any]:
+def measured(m: int, n: int, k: int, columns: int, rounds: int) -> list[Record]:
+    """A record a way to end tiles; config: the cycles of an end, and whether the compiler would stagger."""
     draw = {"device": "cuda", "dtype": torch.bfloat16}
     sets = [(torch.randn(m, k, **draw), torch.randn(n, k, **draw)) for _ in range(SETS)]
     c = torch.empty(m, n, **draw)
     programs = torch.cuda.get_device_properties(0).multi_processor_count
     blocks = {"BLOCK_M": 128, "BLOCK_N": columns, "BLOCK_K": 64, "ROUNDS": rounds}
-    found: dict[str, Any] = {"shape": [m, n, k], **blocks, "flops": 2 * m * n * k}
     ways = {}
     for slots in SLOTS[columns]:
         for how, asked in WAYS.items():
@@ -78,27 +78,32 @@ def measured(m: int, n: int, k: int, columns: int, rounds: int) -> dict[str, Any
     automatic = {**blocks, "num_consumer_groups": 2}
     kernel = activated.compile_for(*sets[0], c, m, n, k, grid=(programs,), **automatic)
     told = re.search(r"(\d+) cycles of", kernel.explain())
-    found["cycles"] = int(told.group(1)) if told else None
-    found["chosen"] = bool(kernel.schedule.staggered_loops)
+    config = (
+        f"{told.group(1) if told else '?'} cycles, chosen: {bool(kernel.schedule.staggered_loops)}"
+    )
     runs = {name: (lambda i, x=launches: x[i]()) for name, launches in ways.items()}
-    for name, spent in in_turn(Clock(), runs, SETS, BURSTS).items():
-        found[name] = [found["flops"] / ms / 1e9 for ms in spent]
-    return found
+    case = f"{m}x{n}x{k} tile 128x{columns}, {rounds} rounds"
+    return [
+        Record(case, name, burst=[2 * m * n * k / ms / 1e9 for ms in spent], config=config)
+        for name, spent in in_turn(Clock(), runs, SETS, BURSTS).items()
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
-    rows = []
+    report, run = begun("TFLOP/s")
     for m, n, k in SHAPES:
         for columns, rounds in ENDS:
-            row = measured(m, n, k, columns, rounds)
-            rows.append(row)
-            out.write_text(json.dumps(rows, indent=1))
-            print(f"K={k} 128x{columns} cycles={row['cycles']} chosen={row['chosen']}")
-            for name in (f"{w}, {n} slots" for n in SLOTS[columns] for w in WAYS):
-                print(f"    {name:30s} {statistics.median(row[name]):.0f}", flush=True)
+            records = measured(m, n, k, columns, rounds)
+            for record in records:
+                record.run = run
+            report.records += records
+            write(out, report)
+            print(f"{records[0].case}: {records[0].config}")
+            for record in records:
+                print(f"    {record.peer:30s} {record.median:.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Forms of the library's products beside each other: what one knob or another brings.
 
-    python -m benchmarks.variants stores --out results.json [--only CASES] [--forms FORMS] [--limit SECONDS]
+    python -m benchmarks.variants stores --out out/stores.jsonl [--only CASES] [--forms FORMS] [--limit S]
     python -m benchmarks.variants ladder                   # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -35,9 +33,10 @@ import warploom as wl
 from benchmarks.cases import DUAL, DUAL_FP8, FP8, Attention, Case, Dual, Fp8, Gemm
 from benchmarks.data import Gpu, Paper, Source, make_data, strides
 from benchmarks.launches import Chain, KernelRun
-from benchmarks.measure import TOLERANCE, check, machine
+from benchmarks.measure import TOLERANCE, begun, check
 from benchmarks.peers import explicit_fp8, warploom_auto_attention, warploom_dual, warploom_fp8
 from benchmarks.peers import warploom as product
+from benchmarks.records import Record, write
 from corpus.choice_kernels import one_tile
 from corpus.flat_kernels import rotated
 from warploom.bench import Clock, Run, in_turn
@@ -461,31 +460,33 @@ def compiled(at: tuple[str, int, str]) -> dict[str, Any] | str:
         return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def measured(work: Work, known: dict[str, Any], bursts: int) -> dict[str, Any]:
-    """Every form that compiles and is right, in turn."""
+def measured(work: Work, known: dict[str, Any], bursts: int) -> list[Record]:
+    """A record a form: each that compiles and is right is timed, in turn.  config: what was compiled."""
     clock, data = Clock(), work.data(Gpu())
     reference = data.reference(0)
-    record: dict[str, Any] = {"case": work.name, "forms": {}}
+    found: dict[str, Record] = {}
     live: dict[str, Run] = {}
 
-    def admit(name: str, run: Any, row: dict[str, Any]) -> None:
-        record["forms"][name] = row
-        row["error"] = check(data, run, 0, reference)
-        if row["error"] < TOLERANCE:
+    def admit(name: str, run: Any, what: Any) -> None:
+        record = Record(work.name, name, config=str(what), rel_err=check(data, run, 0, reference))
+        found[name] = record
+        if record.rel_err < TOLERANCE:
             live[name] = run
+        else:
+            record.error = "wrong result"
 
     for name in filter(None, work.beside.split(",")):
         peer = importlib.import_module(f"benchmarks.peers.{name}")
-        admit(peer.NAME, peer.candidates(data)[0].make(), {})
+        admit(peer.NAME, peer.candidates(data)[0].make(), "")
     for name, bind in work.forms.items():
         what = known[name]
         if isinstance(what, str) or what["spills"]:
-            record["forms"][name] = {"error": what}
+            found[name] = Record(work.name, name, error=str(what))
         else:
-            admit(name, bind(data), dict(what))
+            admit(name, bind(data), what)
     for name, spent in in_turn(clock, live, len(data), bursts).items():
-        record["forms"][name]["burst"] = [work.case.flops / ms / 1e9 for ms in spent]
-    return record
+        found[name].burst = [work.case.flops / ms / 1e9 for ms in spent]
+    return list(found.values())
 
 
 def main() -> None:
@@ -509,19 +510,22 @@ def main() -> None:
     print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
     for job, what in known.items() if args.out is None else ():
         print(dict(chosen)[job[1]].name, job[2], what)
-    report: dict[str, Any] = {"machine": machine() if args.out else {}, "results": []}
-    for i, work in chosen if args.out else ():
+    if args.out is None:
+        return
+    report, run = begun("TFLOP/s")
+    for i, work in chosen:
         if time.monotonic() - start > args.limit:
             break
         which = {name: known[args.of, i, name] for name in work.forms}
-        record = measured(work, which, args.bursts)
-        report["results"].append(record)
-        args.out.write_text(json.dumps(report, indent=1))
+        records = measured(work, which, args.bursts)
+        for record in records:
+            record.run = run
+        report.records += records
+        write(args.out, report)
         print(f"{work.name}  ({time.monotonic() - start:.0f} s)")
-        for name, row in record["forms"].items():
-            burst = row.get("burst")
-            said = f"{statistics.median(burst):7.1f}" if burst else row["error"]
-            print(f"   {name:40s} {said}  {row.get('slots')} {row.get('store')}", flush=True)
+        for record in records:
+            said = record.error or f"{record.median:7.1f}"
+            print(f"   {record.peer:40s} {said}  {record.config}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,23 @@
 
     python tools/lessons_table.py [--check]
 
-The figures are those of docs/lessons/measured.json, which `python -m benchmarks.lessons --out …` writes on a
-GPU: {"device": …, "shapes": ["8192x8192x8192", …], "tflops": {"01_naive": […], …}}.  --check: only say
-whether all texts are as they should be.
+The figures are those of benchmarks/results/lessons.jsonl, which `python -m benchmarks.lessons --out …` writes
+on a GPU.  --check: only say whether all texts are as they should be.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "lessons"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.records import current  # noqa: E402
+
+FOLDER = ROOT / "docs" / "lessons"
 MEASURED = re.compile(r"\n\nMeasured[:,].*?(?=\n\n|\n?\"\"\")", re.DOTALL)
 
 
@@ -25,9 +27,19 @@ def lessons() -> list[Path]:
 
 
 def data() -> dict[str, Any]:
-    path = FOLDER / "measured.json"
-    read: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return {"device": "", "shapes": [], "tflops": {}, **read}
+    """The device, the shapes, and of each lesson (and cuBLAS) the TFLOP/s at them."""
+    report = current("lessons")
+    cases = report.by_case()
+    names = dict.fromkeys(record.peer for record in report.records)
+    return {
+        "device": ", ".join(dict.fromkeys(run.device for run in report.runs.values())),
+        "shapes": [case.split()[-1] for case in cases],
+        "tflops": {
+            name: [records[name].median for records in cases.values()]
+            for name in names
+            if all(name in records for records in cases.values())
+        },
+    }
 
 
 def page() -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from benchmarks import chart, measure, watch
+from benchmarks import chart, harness, measure, watch
 from benchmarks.__main__ import main
 from benchmarks.cases import CASES, USUAL, Attention, Dual, Fp8, Gemm, named, of_shape
 from benchmarks.data import Data, Paper, make_data, strides
@@ -197,6 +197,33 @@ def test_what_was_slow_in_a_report_is_left_out_and_stays_so(tmp_path: Path) -> N
     tried = [[label, why.get(label, figure)] for label, figure in tried]
     write(report, Report({"1": run}, [Record("1", "a", "1", tried=tried)]))
     assert beaten([report]) == {("1", "a", label): text for label, text in why.items()}
+
+
+def test_the_harness_writes_records_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def measured(case: Gemm, *_: Any) -> list[Record]:
+        asked.append(case.name)
+        return [Record(case.name, "a", burst=[1.0]), Record(case.name, "b", error="refused")]
+
+    monkeypatch.setattr(harness, "run_case", measured)
+    monkeypatch.setattr(harness, "load_peers", lambda names: ({}, {"c": "No module"}))
+    monkeypatch.setattr(harness, "Clock", Clock)
+    out, cases = tmp_path / "r.jsonl", "bf16 TN 8x8x8,bf16 TN 8x8x16"
+    command = ["--peers", "a,b,c", "--out", str(out), "--commit", "abc1234"]
+    assert harness.main([*command, "--cases", "bf16 TN 8x8x8"]) == 0
+    (run,) = read(out).runs.values()
+    assert run.commit == "abc1234" and run.missing == {"c": "No module"} and run.unit == "TFLOP/s"
+    assert harness.main([*command, "--cases", cases, "--resume"]) == 0
+    report = read(out)
+    assert asked == ["bf16 TN 8x8x8", "bf16 TN 8x8x16"]
+    assert [(r.peer, r.burst, r.error) for r in report.records] == [
+        ("a", [1.0], ""),
+        ("b", [], "refused"),
+    ] * 2
+    assert {r.run for r in report.records} == set(report.runs)
 
 
 # ---- the watched harness
