@@ -55,9 +55,7 @@ def _wraps(o: Op, args: Sequence[Operand]) -> bool:
     elem = elem_of(o.result.type)
     if isinstance(elem, Pointer) or counts_places(elem):
         return False
-    low, high, _ = EXACT[o.kind](*(a.every for a in args))
-    limits = limits_of(elem)
-    return low < limits.low or high > limits.high
+    return not EXACT[o.kind](*(a.every for a in args)).within(limits_of(elem))
 
 
 def _sum(o: Op, args: Sequence[Operand]) -> AxisFact:
@@ -153,8 +151,7 @@ def _cast(o: Op, args: Sequence[Operand]) -> AxisFact:
     source, to = dtype_of(o.operands[0].type), dtype_of(o.result.type)
     if not source.is_int or not to.is_int or to.kind == "bool":
         return _elementwise(o, args)
-    limits = limits_of(to)
-    if limits.low <= x.every.low and x.every.high <= limits.high:
+    if x.every.within(limits_of(to)):
         return x.axis
     slope = 0 if x.axis.slope == 0 else None  # it wraps between aligned groups, not in them
     contiguity = min(x.axis.contiguity, 1 << (to.bits - 1))

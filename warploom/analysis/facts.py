@@ -80,6 +80,10 @@ class Facts:
         """Is the integer v, or each element of a tile, 0 or more?"""
         return self.interval(v).low >= 0
 
+    def under(self, given: Mapping[Value, Interval]) -> Facts:
+        """What else is known where the parameters are `given`, and divisors positive."""
+        return Facts(self.maker, given, self.scope, trusting=True)
+
     # ---- iteration
 
     def _get(self, key: Key) -> Known:

@@ -46,6 +46,10 @@ class Interval(NamedTuple):
         """The integer, where there is only one."""
         return self.low if self.low == self.high else None
 
+    def within(self, other: Interval) -> bool:
+        """Is it one of the other's numbers, whatever it is?"""
+        return other.low <= self.low and self.high <= other.high
+
     def join(self, other: Interval) -> Interval:
         """What holds of a value that is one of the two."""
         return Interval(

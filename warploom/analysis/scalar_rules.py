@@ -40,10 +40,10 @@ def anything(t: Type) -> Interval:
 def fitted(low: int, high: int, divisor: int, dtype: DType) -> Interval:
     """The integers from low to high as the dtype holds them: those that it doesn't hold wrap around, or (see
     `counts_places`) don't occur."""
-    limits = limits_of(dtype)
-    if limits.low <= low and high <= limits.high:
-        return Interval(low, high, divisor)
-    found = Interval(limits.low, limits.high, divisor)
+    limits, found = limits_of(dtype), Interval(low, high, divisor)
+    if found.within(limits):
+        return found
+    found = limits._replace(divisor=divisor)
     return found.refined(low, high) if counts_places(dtype) else found
 
 
@@ -62,18 +62,28 @@ def _corners(f: Callable[[int, int], int], x: Interval, y: Interval) -> tuple[in
 # ---- sums, products, quotients: the exact range, before the dtype's
 
 
-def _product(x: Interval, y: Interval) -> tuple[int, int, int]:
-    return *_corners(operator.mul, x, y), min(MOST, x.divisor * y.divisor)
+def times(x: Interval, y: Interval) -> Interval:
+    """Exact products."""
+    return Interval(*_corners(operator.mul, x, y), min(MOST, x.divisor * y.divisor))
 
 
-def _shifted(x: Interval, y: Interval) -> tuple[int, int, int]:
-    return *_corners(operator.lshift, x, y), min(MOST, x.divisor << min(y.low, 16))
+def _shifted(x: Interval, y: Interval) -> Interval:
+    return Interval(*_corners(operator.lshift, x, y), min(MOST, x.divisor << min(y.low, 16)))
 
 
-EXACT: Mapping[OpKind, Callable[[Interval, Interval], tuple[int, int, int]]] = {
-    arith.add: lambda x, y: (x.low + y.low, x.high + y.high, min(x.divisor, y.divisor)),
-    arith.sub: lambda x, y: (x.low - y.high, x.high - y.low, min(x.divisor, y.divisor)),
-    arith.mul: _product,
+def plus(x: Interval, y: Interval) -> Interval:
+    """Exact sums."""
+    return Interval(x.low + y.low, x.high + y.high, min(x.divisor, y.divisor))
+
+
+def _minus(x: Interval, y: Interval) -> Interval:
+    return Interval(x.low - y.high, x.high - y.low, min(x.divisor, y.divisor))
+
+
+EXACT: Mapping[OpKind, Callable[[Interval, Interval], Interval]] = {
+    arith.add: plus,
+    arith.sub: _minus,
+    arith.mul: times,
 }
 
 
@@ -168,10 +178,9 @@ def _not(o: Op, args: Sequence[Interval]) -> Interval:
 def _shl(o: Op, args: Sequence[Interval]) -> Interval:
     x, y = args
     dtype = _dtype(o)
-    low, high, divisor = _shifted(x, _shifts(y, dtype))
+    found = _shifted(x, _shifts(y, dtype))
     limits = limits_of(dtype)  # (what shifts may mean its bits rather than a number: it wraps)
-    fits = limits.low <= low and high <= limits.high
-    return Interval(low, high, divisor) if fits else limits._replace(divisor=divisor)
+    return found if found.within(limits) else limits._replace(divisor=found.divisor)
 
 
 def _shr(o: Op, args: Sequence[Interval]) -> Interval:
@@ -222,8 +231,7 @@ def _cast(o: Op, args: Sequence[Interval]) -> Interval:
             return Interval(0, 1)
         return exactly(int(x.constant != 0))
     limits = limits_of(dtype)
-    fits = limits.low <= x.low and x.high <= limits.high
-    return x if fits else limits._replace(divisor=x.divisor)
+    return x if x.within(limits) else limits._replace(divisor=x.divisor)
 
 
 def _bitcast(o: Op, args: Sequence[Interval]) -> Interval:
@@ -344,10 +352,6 @@ def transfer(
 def _overflows(o: Op, args: Sequence[Interval]) -> bool:
     """May the numbers of an op that is taken not to overflow do so?"""
     if o.kind in EXACT:
-        low, high, _ = EXACT[o.kind](*args)
-    elif o.kind in (arith.neg, arith.abs_, arith.idiv):  # only of the least of all numbers
-        low = high = -args[0].low
-    else:
-        return False
-    limits = limits_of(_dtype(o))
-    return low < limits.low or high > limits.high
+        return not EXACT[o.kind](*args).within(limits_of(_dtype(o)))
+    least = limits_of(_dtype(o)).low  # the one whose negative the dtype doesn't hold
+    return o.kind in (arith.neg, arith.abs_, arith.idiv) and args[0].low == least < 0

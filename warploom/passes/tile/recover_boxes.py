@@ -34,15 +34,18 @@ where nothing tells of adjacent elements that 4 bytes are aligned: else pointers
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.access import TMA_BYTES
 from warploom.analysis.contiguity import run_of
-from warploom.analysis.facts import Facts, facts_of
-from warploom.ir.analysis import defined, passed_on
-from warploom.ir.build import constant_of
-from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
+from warploom.analysis.facts import Facts, facts_of, parameters
+from warploom.analysis.lattice import Interval, exactly, limits_of, power_of_two, range_of
+from warploom.analysis.scalar_rules import plus, times
+from warploom.ir.analysis import defined
+from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of, u64
@@ -120,19 +123,10 @@ class _Analysis:
     parents: dict[Op, Op] = field(
         default_factory=dict
     )  # of each yield, the op whose region it ends
-    passed_on: dict[Value, tuple[Value, ...]] = field(
-        default_factory=dict
-    )  # by loops and ifs: what each may be
-    promised: set[Value] = field(default_factory=set)  # not to be negative, by tl.assume
     wide: set[Monomial] = field(
         default_factory=set
     )  # products that the program computes in 64 bits
-    proving: set[Value] = field(
-        default_factory=set
-    )  # passed-on values whose sign is being looked for
-    least: dict[Value, int] = field(
-        default_factory=dict
-    )  # passed-on values and what they are being shown not to fall below
+    proofs: dict[frozenset[Value], Facts] = field(default_factory=dict)  # by what is taken
 
     def number(self, values: Iterable[Hashable]) -> None:
         for v in values:
@@ -193,7 +187,9 @@ class _Analysis:
         if isinstance(elem, DType) and (elem.is_float or elem.bits < 32):
             return None  # narrow numbers wrap around
         if kind is arith.cast:
-            return x if elem in (i32, i64) and x.base is None else None
+            known = facts_of(self.func).interval(o.operands[0])
+            keeps = elem in (i32, i64) and known.within(limits_of(elem))
+            return x if keeps and x.base is None else None
         found = _combine(o, x, args[1]) if args[1] is not None else None
         if found is not None and kind is arith.mul and elem == i64:
             self.wide.update(m for m in found.start.terms if m)
@@ -346,7 +342,6 @@ class _Analysis:
             and all(v in self.invariant for v in o.operands)
         ):
             self.invariant.update(o.results)
-        self.passed_on |= passed_on(o)
         if o.kind is control.for_:
             self.enter_loop(o)
             self.walk(o.regions[0])
@@ -368,95 +363,46 @@ class _Analysis:
     # ---- signs
 
     def nonnegative(self, p: Poly) -> bool:
-        return all(c >= 0 and all(self._atom_nonnegative(a) for a in m) for m, c in p.terms.items())
-
-    def _atom_nonnegative(self, a: Hashable) -> bool:
-        if isinstance(a, (Trips, Iteration)):
+        """Is p never negative?  Parameters of which that needs to hold as well are taken to be so
+        (`assumed`), as few as can be."""
+        if self._least(p, self.assumed) >= 0:
             return True
-        assert isinstance(a, Value)
-        return self._value_nonnegative(a)
-
-    def _value_nonnegative(self, v: Value) -> bool:
-        if v in self.func.params:
-            self.assumed.add(v)
-            return True
-        if v in self.loops:
-            return self._value_nonnegative(self.loops[v].operands[0])
-        if v in self.promised or v in self.proving:  # (by induction over the iterations)
-            return True
-        known = self.affine.get(v)
-        if known is not None and not known.coefs and Poly.atom(v) != known.start:
-            if self.nonnegative(known.start):
-                return True
-        elif v in self.passed_on:
-            self.proving.add(v)
-            try:
-                return all(map(self._value_nonnegative, self.passed_on[v]))
-            finally:
-                self.proving.discard(v)
-        o = self.makers.get(v)
-        if o is None:
+        given = {v for v in self.func.params if isinstance(v.type, Scalar) and v.type.dtype.is_int}
+        if self._least(p, given) < 0:
             return False
-        if o.kind in (tile.program_id, tile.num_programs):
-            return True
-        if o.kind is arith.rem:
-            return self._value_nonnegative(o.operands[0])
-        if o.kind is arith.idiv:
-            return self._value_nonnegative(o.operands[0])
-        if o.kind in (arith.minimum, arith.cast, arith.shr, arith.mul):
-            return all(self._value_nonnegative(x) for x in o.operands)
-        if o.kind is arith.add:
-            x, y = o.operands
-            more = constant_of(self.makers.get(y))
-            if more is not None:
-                return self._at_least(x, -int(more))
-            return self._value_nonnegative(x) and self._value_nonnegative(y)
-        if o.kind is arith.maximum:
-            return any(self._value_nonnegative(x) for x in o.operands)
-        if o.kind is arith.select:
-            return all(self._value_nonnegative(x) for x in o.operands[1:])
-        return False
+        for v in [v for v in self.func.params if v in given - self.assumed]:
+            if self._least(p, given - {v}) >= 0:
+                given.discard(v)
+        self.assumed |= given
+        return True
 
-    def _at_least(self, v: Value, low: int) -> bool:
-        """Whether v is `low` or more: of numbers that begin below 0, as one step before the first."""
-        o = self.makers.get(v)
-        constant = constant_of(o)
-        if constant is not None:
-            return constant >= low
-        if v in self.least and self.least[v] >= low:  # (by induction over the iterations)
-            return True
-        if v in self.passed_on and v not in self.least:
-            self.least[v] = low
-            try:
-                return all(self._at_least(x, low) for x in self.passed_on[v])
-            finally:
-                del self.least[v]
-        if o is not None and o.kind is arith.select:
-            return all(self._at_least(x, low) for x in o.operands[1:])
-        if o is not None and o.kind in (arith.add, arith.sub):
-            x, y = o.operands
-            more = constant_of(self.makers.get(y))
-            if more is not None:
-                more = int(more)
-                return self._at_least(x, low - more if o.kind is arith.add else low + more)
-        return low <= 0 and v not in self.least and self._value_nonnegative(v)
+    def _least(self, p: Poly, given: Iterable[Value]) -> int:
+        """What p never falls below where these parameters are not negative."""
+        return self._bounds(p, self._facts(frozenset(given))).low
 
+    def _facts(self, given: frozenset[Value]) -> Facts:
+        if given not in self.proofs:
+            known = parameters(self.func)
+            known |= {v: known[v].refined(low=0) for v in given}
+            self.proofs[given] = facts_of(self.func).under(known)
+        return self.proofs[given]
 
-def _promised(region: Region, makers: dict[Value, Op]) -> set[Value]:
-    """Numbers that tl.assume says are not negative, in the block that makes them."""
-    found: set[Value] = set()
-    own = {*region.params, *(v for o in region.ops for v in o.results)}
-    for o in region.ops:
-        for r in o.regions:
-            found |= _promised(r, makers)
-        test = makers.get(o.operands[0]) if o.kind is control.assume else None
-        if test is None or test.kind not in _ORDERS:
-            continue
-        low, high = test.operands if test.kind in (arith.lt, arith.le) else test.operands[::-1]
-        least = constant_of(makers.get(low))
-        if isinstance(least, int) and least >= -(test.kind in (arith.lt, arith.gt)) and high in own:
-            found.add(high)
-    return found
+    def _bounds(self, p: Poly, facts: Facts) -> Interval:
+        total = exactly(0)
+        for m, c in p.terms.items():
+            atoms = (self._atom_bounds(a, facts) for a in m)
+            total = plus(total, functools.reduce(times, atoms, exactly(c)))
+        return total
+
+    def _atom_bounds(self, a: Hashable, facts: Facts) -> Interval:
+        if isinstance(a, (Trips, Iteration)):
+            return Interval(0, range_of(i64)[1])
+        assert isinstance(a, Value)
+        found, known = facts.interval(a), self.affine.get(a)
+        if known is None or known.coefs or known.start == Poly.atom(a):
+            return found
+        symbolic = self._bounds(known.start, facts)
+        return found.refined(symbolic.low, symbolic.high)
 
 
 _ORDERS = (arith.lt, arith.le, arith.gt, arith.ge)
@@ -870,23 +816,17 @@ class _Rewriter:
         aligned = self.divisor(Poly.atom(box.base))
         if box.shift:
             aligned = min(aligned, self.divisor(box.shift) * pointee.dtype.bytes)
-        facts = (min(aligned, 16), *(self.divisor(s) for s in box.strides))
-        view: Value = tile.make_view(b, base, *sizes, *strides, divisible=facts)
+        known = (aligned, *(self.divisor(s) for s in box.strides))
+        view: Value = tile.make_view(b, base, *sizes, *strides, divisible=known)
         return view
 
     def divisor(self, p: Poly) -> int:
         """The largest power of two up to 16 that is known to divide p."""
-        if not p:
-            return 16
-        return min(16, min(self._term_divisor(m, c) for m, c in p.terms.items()))
+        return min((self._term_divisor(m, c) for m, c in p.terms.items()), default=TMA_BYTES)
 
     def _term_divisor(self, m: Monomial, c: int) -> int:
-        d = c & -c
-        facts: tuple[Fact, ...] = self.an.func.attrs.get("facts", ())
-        for a in m:
-            if facts and isinstance(a, Value) and a in self.an.func.params:
-                d *= facts[self.an.func.params.index(a)].divisible
-        return d
+        known = (self.facts.divisor(a) for a in m if isinstance(a, Value))
+        return min(TMA_BYTES, math.prod(known, start=power_of_two(c)))
 
     def scalar(self, p: Poly, b: Builder, dtype: DType) -> Value:
         """Ops that compute p, in a deterministic order."""
@@ -950,7 +890,6 @@ def recover_boxes(func: Func, schedule: Schedule | None, target: Target) -> Func
         for i, v in enumerate(o.operands):
             an.uses.setdefault(v, []).append((o, i))
         an.parents.update({r.ops[-1]: o for r in o.regions})
-    an.promised = _promised(func.body, an.makers)
     dots = any(o.kind is tile.dot for o in walk(func.body))
     rewriter = _Rewriter(an, facts_of(func), dots, outside=set(func.params))
     ops: list[Op] = []
