@@ -58,11 +58,9 @@ class Accesses:
         made = self.structure.maker(o.operands[0])
         return made if made is not None and made.kind is tile.make_view else None
 
-    def inner_axis(self, view: Op, rank: int) -> int | None:
-        """The axis of a box of `rank` axes whose stride is exactly 1; the last such one."""
-        strides = view.operands[len(view.operands) - rank :]
-        ones = [i for i, v in enumerate(strides) if self.facts.constant(v) == 1]
-        return ones[-1] if ones else None
+    def inner_axis(self, view: Op | None, rank: int) -> int | None:
+        """See the function."""
+        return inner_axis(self.facts, view, rank)
 
     def _alignments(self, view: Op) -> tuple[int, ...]:
         """Powers of two dividing the base (bytes) and each stride (elements)."""
@@ -119,7 +117,7 @@ class Accesses:
     def tma_box(self, o: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
         """What one TMA instruction moves of boxes of `shape` that TMA takes, for a load_box or store_box."""
         view = self.view(o)
-        inner = self.inner_axis(view, len(shape)) if view is not None else None
+        inner = self.inner_axis(view, len(shape))
         assert view is not None and inner is not None
         size = _dtype(view.operands[0]).bytes
         swizzle = swizzle_for(shape[inner] * size)
@@ -128,7 +126,7 @@ class Accesses:
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
         """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""
         view = self.view(o)
-        inner = self.inner_axis(view, len(shape)) if view is not None else None
+        inner = self.inner_axis(view, len(shape))
         if view is None or inner is None:
             return 0
         size = _dtype(view.operands[0]).bytes
@@ -293,6 +291,16 @@ class Accesses:
                 if n is not None:
                     return x, n
         return v, 0
+
+
+def inner_axis(facts: Facts, view: Op | None, rank: int) -> int | None:
+    """The axis of boxes of `rank` axes whose stride in a view is exactly 1, the last such one.  None where
+    there is none, or the view (its make_view) is not known."""
+    if view is None or view.kind is not tile.make_view:
+        return None
+    strides = view.operands[len(view.operands) - rank :]
+    ones = [i for i, v in enumerate(strides) if facts.constant(v) == 1]
+    return ones[-1] if ones else None
 
 
 def alignments(facts: Facts, base: Value, strides: Sequence[Value]) -> tuple[int, ...]:

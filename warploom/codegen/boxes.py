@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.analysis.access import inner_axis
 from warploom.codegen.context import Emitter, ViewRef
 from warploom.codegen.registers import MEMORY_TYPES, affine
 from warploom.ir.core import Op, Value
@@ -46,8 +47,7 @@ class Box:
     @property
     def inner(self) -> int | None:
         """The axis whose elements are adjacent."""
-        ones = [a for a in range(self.rank) if self.e.const(self.stride(a)) == 1]
-        return ones[-1] if ones else None
+        return inner_axis(self.e.facts, self.view, self.rank)
 
     def alignment(self, axis: int) -> int:
         """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
@@ -64,7 +64,7 @@ class Box:
 
     def step(self, axis: int, by: str) -> str:
         """C for how far `by` elements along an axis are apart in memory."""
-        if self.e.const(self.stride(axis)) == 1:
+        if self.e.facts.constant(self.stride(axis)) == 1:
             return f"({by})" if " " in by else by
         amount = f"({by})" if " " in by else by
         return f"(i64){amount} * {self.e.scalar(self.stride(axis))}"

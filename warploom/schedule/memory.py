@@ -236,9 +236,7 @@ class Memory:
             return None, "only a producer's TMA multicasts"
         view = self.context.accesses.view(o)
         shape = shape_of(o.result.type)
-        memory_inner = (
-            self.context.accesses.inner_axis(view, len(shape)) if view is not None else None
-        )
+        memory_inner = self.context.accesses.inner_axis(view, len(shape))
         inner, _ = rings.item_layout(self.context.structure, o.result, memory_inner)
         axis = clusters.part_axis(shape, inner, dtype_of(o.result.type).bytes, ctas)
         if axis is None:

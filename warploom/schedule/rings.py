@@ -213,7 +213,7 @@ def joined(structure: Structure, v: Value) -> tuple[Op, int, int] | None:
 def slot_layout(accesses: Accesses, o: Op) -> tuple[int, int]:
     """(inner axis, swizzle) of the slots that load o fills."""
     view = accesses.view(o)
-    inner = accesses.inner_axis(view, len(shape_of(o.result.type))) if view is not None else None
+    inner = accesses.inner_axis(view, len(shape_of(o.result.type)))
     return item_layout(accesses.structure, o.result, inner)
 
 
@@ -256,7 +256,7 @@ def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
     if o.kind is tile.load_box:
         view = accesses.view(o)
         rank = len(shape_of(o.result.type))
-        inner = accesses.inner_axis(view, rank) if view is not None else None
+        inner = accesses.inner_axis(view, rank)
     else:
         inner, _ = pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))
     wanted = wanted_inner(accesses.structure, o.result, parts)
@@ -274,7 +274,7 @@ def choose_via(
         return _by_pointers(accesses, o, parts, relayed)
     shape = shape_of(o.result.type)
     view = accesses.view(o)
-    inner = accesses.inner_axis(view, len(shape)) if view is not None else None
+    inner = accesses.inner_axis(view, len(shape))
     wrong = None if relayed else misplaced(accesses, o, parts)
     if wrong is not None:
         return "registers", wrong

@@ -40,7 +40,7 @@ class Stores:
             if o in self.context.aliased or self.context.accesses.rewrites(o):
                 continue
             view = self.context.accesses.view(o)
-            inner = self.context.accesses.inner_axis(view, 2) if view is not None else None
+            inner = self.context.accesses.inner_axis(view, 2)
             if inner is None or not self.context.from_dot(o.operands[1]):
                 continue
             shape = list(shape_of(o.operands[1].type))

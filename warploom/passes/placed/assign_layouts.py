@@ -35,10 +35,11 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
+from warploom.analysis.access import inner_axis
 from warploom.analysis.contiguity import with_runs
+from warploom.analysis.facts import Facts, facts_of
 from warploom.errors import CompileError, InternalError, Note
-from warploom.ir.analysis import defined, definitions, sources
-from warploom.ir.build import constant_of
+from warploom.ir.analysis import defined
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, mma, smem, task, tile
 from warploom.ir.types import InFlight, Pointer, Shared, Tile
@@ -78,7 +79,7 @@ _LOADS = frozenset({tile.load, tile.load_box, tile.atomic})
 def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     func = with_runs(func)
-    facts = _Facts(definitions(func.body), sources(func.body))
+    facts = facts_of(func)
     ops = []
     for o in func.body.ops:
         if o.kind is task.tasks:
@@ -169,73 +170,25 @@ class _Memory:
         return ratio <= (WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What the whole function says of views and pointers."""
+def _of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> _Memory:
+    """As a tile of `rank` axes, the view's last ones, sees it."""
+    o = facts.maker(view)
+    inner = inner_axis(facts, o, rank)
+    if o is None or inner is None:
+        return _Memory(rank - 1, itemsize, itemsize)
+    base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
+    extra = len(rows) - rank
+    align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
+    return _Memory(inner, align, itemsize)
 
-    definition: dict[Value, Op]
-    sources: dict[Value, tuple[Value, ...]]
 
-    def of_view(self, view: Value, rank: int, itemsize: int) -> _Memory:
-        """As a tile of `rank` axes, the view's last ones, sees it."""
-        o = self.definition.get(view)
-        if o is None or o.kind is not tile.make_view:
-            return _Memory(rank - 1, itemsize, itemsize)
-        strides = o.operands[len(o.operands) - rank :]
-        unit = [a for a, s in enumerate(strides) if constant_of(self.definition.get(s)) == 1]
-        if not unit:
-            return _Memory(rank - 1, itemsize, itemsize)
-        inner = unit[-1]
-        base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
-        extra = len(rows) - rank
-        align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
-        return _Memory(inner, align, itemsize)
-
-    def of_pointers(self, p: Value, itemsize: int, run: tuple[int, ...]) -> _Memory:
-        """Elements behind a tile of pointers move one at a time, but for proven runs."""
-        if run:
-            return _Memory(run[0], run[1] * itemsize, itemsize)
-        steps = self._steps(p)
-        unit = [a for a, s in enumerate(steps) if s == "next"]
-        return _Memory(unit[-1] if unit else len(steps) - 1, itemsize, itemsize, not unit)
-
-    def _steps(self, v: Value) -> tuple[str, ...]:
-        """For each axis what one coordinate more adds to the value: nothing ('same'), one element ('next')
-        or something else ('')."""
-        rank = len(_shape(v))
-        unknown = ("",) * rank
-        o = self.definition.get(v)
-        if o is None or o.kind in (control.for_, control.while_, control.if_):
-            start = self.sources.get(
-                v, ()
-            )  # a carried value moves as a whole: look at how it starts
-            skip = 1 if o is not None and o.kind is control.if_ else 0
-            return (
-                self._steps(start[skip]) if len(start) > skip and start[skip] is not v else unknown
-            )
-        tiles = [self._steps(x) for x in o.operands if isinstance(x.type, Tile)]
-        match o.kind:
-            case tile.splat:
-                return ("same",) * rank
-            case tile.arange:
-                return ("next",)
-            case tile.expand_dims:
-                axis = o.attrs["axis"]
-                return (*tiles[0][:axis], "same", *tiles[0][axis:])
-            case tile.broadcast:
-                old = _shape(o.operands[0])
-                return tuple("same" if n == 1 else s for n, s in zip(old, tiles[0], strict=True))
-            case tile.transpose:
-                return tuple(tiles[0][p] for p in o.attrs["perm"])
-            case arith.cast:
-                return tiles[0]
-            case arith.add | arith.addptr if len(tiles) == 2:
-                pairs = [{a, b} for a, b in zip(*tiles, strict=True)]
-                sums = {frozenset({"same"}): "same", frozenset({"same", "next"}): "next"}
-                return tuple(sums.get(frozenset(p), "") for p in pairs)
-        if o.kind in arith.ELEMENTWISE:
-            return tuple("same" if set(s) == {"same"} else "" for s in zip(*tiles, strict=True))
-        return unknown
+def _of_pointers(facts: Facts, p: Value, itemsize: int, run: tuple[int, ...]) -> _Memory:
+    """Elements behind a tile of pointers move one at a time, but for proven runs."""
+    if run:
+        return _Memory(run[0], run[1] * itemsize, itemsize)
+    axes = [facts.axis(p, a) for a in range(len(_shape(p)))]
+    unit = [a for a, known in enumerate(axes) if known.slope == 1 or known.contiguity > 1]
+    return _Memory(unit[-1] if unit else len(axes) - 1, itemsize, itemsize, not unit)
 
 
 @dataclass
@@ -244,7 +197,7 @@ class _Task:
 
     region: Region
     warps: int
-    facts: _Facts
+    facts: Facts
     cheap: set[Value] = field(default_factory=set)
     flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
     accepts: dict[Value, Callable[[Layout], bool]] = field(default_factory=dict)
@@ -354,7 +307,7 @@ class _Task:
     def _turned(self, o: Op) -> None:
         """A tile on its way between slots of different orders."""
         place, v = o.operands
-        made = self.facts.definition.get(v)
+        made = self.facts.maker(v)
         if made is None or made.kind is not smem.shared_load:
             return
         there, here = place.type, made.operands[0].type
@@ -366,7 +319,7 @@ class _Task:
 
     def _agrees(self, o: Op, v: Value, needed: Layout) -> None:
         """Refuses an instruction that takes one layout only on a value that a line gives another."""
-        made = self.facts.definition.get(v)
+        made = self.facts.maker(v)
         if made is None or made.kind is not tile.convert_layout:
             return
         given = made.attrs["layout"]
@@ -437,13 +390,13 @@ class _Task:
         moved = o.operands[1] if stored else o.result
         size = _itemsize(moved.type)
         if o.kind in (tile.load_box, tile.store_box):
-            memory = self.facts.of_view(o.operands[0], len(_shape(moved)), size)
+            memory = _of_view(self.facts, o.operands[0], len(_shape(moved)), size)
             if o.kind is tile.load_box and self.stored.get(moved) == memory.inner and size <= 4:
                 return replace(
                     memory, align=16
                 )  # units of 16 bytes, shifted where rows are not aligned
             return memory
-        return self.facts.of_pointers(o.operands[0], size, o.attrs.get("run", ()))
+        return _of_pointers(self.facts, o.operands[0], size, o.attrs.get("run", ()))
 
     def _wgmma(self, fragment: Callable[..., Layout], *arguments: Any) -> Layout:
         if self.warps != 4:

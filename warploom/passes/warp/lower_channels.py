@@ -230,7 +230,7 @@ def _memory_inner(accesses: Accesses, fill: Op, rank: int) -> int | None:
         load = accesses.structure.maker(fill.operands[2])
         boxed = load is not None and load.kind is tile.load_box
         view = accesses.view(load) if load is not None and boxed else None
-    return accesses.inner_axis(view, rank) if view is not None else None
+    return accesses.inner_axis(view, rank)
 
 
 def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:

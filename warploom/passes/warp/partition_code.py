@@ -118,7 +118,7 @@ class _Partition:
         plan: StorePlan = self.stores[o.id]
         if o.id not in self.maps:
             view = self.accesses.view(o)
-            inner = self.accesses.inner_axis(view, len(plan.chunk)) if view is not None else None
+            inner = self.accesses.inner_axis(view, len(plan.chunk))
             if view is None or inner is None:
                 raise InternalError(f"store {o.id} can't be done by TMA")
             alias = self.allocation(plan.shares) if plan.shares else None
