@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import prod
 
 import pytest
@@ -17,7 +18,7 @@ from warploom.ir.ops import tile
 from warploom.ir.parser import parse_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.heuristic import choose
-from warploom.schedule.model import Knobs, Schedule, SplitPlan, TaskPlan
+from warploom.schedule.model import _FORMER_FIELDS, Knobs, Schedule, SplitPlan, TaskPlan
 from warploom.schedule.resources import (
     WORK,
     Headroom,
@@ -118,3 +119,8 @@ def test_a_saved_schedule_is_read_under_former_names() -> None:
     ).to_json()
     former = text.replace('"fused_dots"', '"joined"').replace('"staggered_loops"', '"turns"')
     assert former != text and Schedule.from_json(former) == Schedule.from_json(text)
+
+
+def test_every_former_name_is_of_a_present_field() -> None:
+    fields = {f.name for f in dataclasses.fields(Schedule)}
+    assert set(_FORMER_FIELDS.values()) <= fields and not set(_FORMER_FIELDS) & fields

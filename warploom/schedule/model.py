@@ -334,7 +334,7 @@ class Reason:
 _FORMER_FIELDS = {
     "abreast": "ctas_per_sm",
     "ahead": "prefetches",
-    "by_waves": "by_waves",
+    "by_turns": "by_waves",
     "dealt": "ping_pong_loop",
     "deferred": "delayed_reductions",
     "early": "hoisted_loads",
