@@ -72,6 +72,8 @@ class Accesses:
     def why_not_tma(self, o: Op, shape: tuple[int, ...]) -> str | None:
         """None where TMA may move boxes of `shape` for the load_box or store_box o, else the fact
         that forbids it."""
+        if not self.target.box_limit:
+            return "the target has no engine that moves boxes"
         view = self.view(o)
         if view is None:
             return "its view is not made in this function"
@@ -124,7 +126,7 @@ class Accesses:
         return Geometry(shape, size, inner, swizzle).copy_box(self.target.box_limit)
 
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:
-        """Bytes of the aligned runs that cp.async can copy for load_box o: 16, 8 or 4, or 0."""
+        """Bytes of the aligned runs that an engine can copy for load_box o, the most that it can, or 0."""
         view = self.view(o)
         inner = self.inner_axis(view, len(shape))
         if view is None or inner is None:
@@ -135,7 +137,7 @@ class Accesses:
         start = o.operands[1 + extra + inner]
         facts = [base, self.facts.divisor(start) * size, power_of_two(shape[inner] * size)]
         facts += [n * size for axis, n in enumerate(strides, -extra) if axis != inner]
-        return max((p for p in (4, 8, 16) if all(f % p == 0 for f in facts)), default=0)
+        return max((p for p in self.target.pieces if all(f % p == 0 for f in facts)), default=0)
 
     # ---- aliasing
 

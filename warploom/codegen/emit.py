@@ -58,6 +58,13 @@ def emit(func: Func, target: Target) -> Emitted:
     """
     if func.level != Level.PLACED:
         raise InternalError(f"codegen: {func.name} is at {func.level.name}, not PLACED")
+    if target.emits != "cuda":
+        raise CompileError(
+            "target",
+            f"no code is emitted for {target.name}",
+            func.loc,
+            help="kernels for it can be lowered, simulated and checked",
+        )
     return _Kernel(func, target).run()
 
 

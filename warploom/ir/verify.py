@@ -37,8 +37,6 @@ from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.target import Target
 
-MBARRIER_BYTES = 8  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
-
 
 @dataclass(frozen=True)
 class Violation:
@@ -332,6 +330,28 @@ def _register_operands(func: Func, _: Target) -> Iterator[Violation]:
         yield Violation(wgmma, "a loop makes its register operand again while it may be read")
 
 
+def _capabilities(func: Func, target: Target) -> Iterator[Violation]:
+    """The target has what the ops are made of."""
+    has_mbarriers = target.sync.barriers == "mbarrier"
+    has = {
+        tma.tma_load: bool(target.box_limit) and has_mbarriers,
+        tma.tma_store: bool(target.box_limit),
+        smem.cp_async: bool(target.pieces),
+        mbarrier.cp_async_arrive: bool(target.pieces) and has_mbarriers,
+        mbarrier.mbarrier_expect: has_mbarriers,
+        smem.named_barrier: target.sync.named_barriers > 0,
+        mma.wgmma: target.unit_of("wgmma") is not None,
+        regs.setmaxnreg: target.registers.reallocation is not None,
+    }
+    for o in walk(func.body):
+        if not has.get(o.kind, True):
+            yield Violation(o, f"{target.name} has nothing that does this")
+    if math.prod(cluster.cluster_of(func)) > target.sync.cluster_ctas:
+        yield Violation(
+            None, f"{target.name} has clusters of {target.sync.cluster_ctas} CTAs at most"
+        )
+
+
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
     """Warps and registers.  Where no task changes its registers later on, the budgets fit in what the launch
     gives: threads × entry registers (PTX ISA, setmaxnreg; CUDA C++ Programming Guide)."""
@@ -440,10 +460,10 @@ class _Block:
     root: str
 
 
-def allocated_bytes(o: Op) -> int:
+def allocated_bytes(o: Op, target: Target) -> int:
     """Bytes of a shared_alloc or mbarrier_alloc."""
     if o.kind is mbarrier.mbarrier_alloc:
-        return MBARRIER_BYTES * int(o.attrs["n"])
+        return target.sync.barrier_bytes * int(o.attrs["n"])
     t = o.result.type
     assert isinstance(t, Shared)
     return t.slot_bytes * math.prod(t.lead)
@@ -468,12 +488,12 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
                 yield Violation(o, f"{name} is an alias of {root}, which is no other allocation")
                 return
             seen.add(root)
-        align = MBARRIER_BYTES
+        align = target.sync.barrier_bytes
         if o.kind is smem.shared_alloc:
             align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else PLAIN_ALIGN_BYTES
         if start < 0 or start % align:
             yield Violation(o, f"offset {start} is not aligned to {align} bytes")
-        blocks.append(_Block(o, name, start, start + allocated_bytes(o), root))
+        blocks.append(_Block(o, name, start, start + allocated_bytes(o, target), root))
     if "scratch_bytes" in func.attrs:
         owners = [
             (o, *pair)
@@ -508,7 +528,8 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
                 ids.update((name, replica) for replica in range(replicas))
             elif i.kind is smem.named_barrier:
                 ids.update(range(i.attrs["id"], i.attrs["id"] + i.attrs.get("n", 1)))
-    if len(ids) > target.sync.named_barriers:
+    # Where there are none, groups synchronise by counters in shared memory.
+    if target.sync.named_barriers and len(ids) > target.sync.named_barriers:
         yield Violation(o, f"{len(ids)} named barriers are more than {target.sync.named_barriers}")
 
 
@@ -529,6 +550,7 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _clusters),
     (_HARDWARE, _in_flight),
     (_HARDWARE, _register_operands),
+    (_HARDWARE, _capabilities),
     (_HARDWARE, _resources),
     (_HARDWARE, _indices),
     (_PLACED, _layouts),

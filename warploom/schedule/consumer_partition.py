@@ -114,6 +114,8 @@ class ConsumerPartition:
     def why_not_dealt(self, loop: Op | None) -> str:
         if not self.roles.specialized:
             return "the kernel is uniform"
+        if not self.target.sync.named_barriers:
+            return "the target has no named barriers"
         if loop is None:
             return "its dots stand in no loop over tiles"
         if self.groups_in_turn() < 2:

@@ -189,6 +189,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
     shared = specialized and not partition.ping_pong_loop
+    shared = shared and context.target.sync.named_barriers > 0
     ends = (
         epilogues.find(context.structure, who.mine, replicas, context.target.cost) if shared else []
     )

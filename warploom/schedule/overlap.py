@@ -115,6 +115,8 @@ def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups, target: Target) -> 
 
     if groups.count < 2:
         return told(False, "there is one group", warn=knobs.ping_pong is True)
+    if not target.sync.named_barriers:
+        return told(False, "the target has no named barriers", warn=knobs.ping_pong is True)
     if isinstance(knobs.ping_pong, bool):
         return told(knobs.ping_pong, f"ping_pong={knobs.ping_pong}")
     tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count, target)

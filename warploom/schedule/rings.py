@@ -310,14 +310,14 @@ def pointer_pieces(
     accesses: Accesses, pointers: Value, masks: Sequence[Value], told: tuple[int, ...]
 ) -> tuple[int | None, int]:
     """Of a tile of pointers (and its mask, if any) the axis along which elements are adjacent, None where
-    there is none, and the bytes of the aligned runs that cp.async can copy: 16, 8 or 4, or 0."""
+    there is none, and the bytes of the aligned runs that an engine can copy, or 0."""
     found = told or groups(accesses.facts, pointers, masks)
     if not found:
         return None, 0
     e = elem_of(pointers.type)
     assert isinstance(e, Pointer)
     pieces = found[1] * e.dtype.bytes
-    return found[0], pieces if pieces in (4, 8, 16) else 0
+    return found[0], pieces if pieces in accesses.target.pieces else 0
 
 
 def slot_bytes(v: Value) -> int:

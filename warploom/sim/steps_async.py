@@ -287,7 +287,7 @@ def _wgmma_fence(a: Agent, o: Op) -> None:
 @step(mma.wgmma)
 def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any) -> Steps:
     cta, queue = a.cta, a.wgmma
-    if a.is_solo or a.warps != 4:
+    if a.is_solo or a.warps != cta.target.warp_group:
         raise a.error("wgmma-group", "wgmma is issued by one whole warp group", o)
     touched = [acc.born] if isinstance(acc, Fresh) else []
     if not isinstance(x, Place):
@@ -302,7 +302,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     group = queue.committed + 1
     for place, mn_axis in ((x, 0), (b, 1)):
         if isinstance(place, Place):
-            epochs = np.full(4, group)
+            epochs = np.full(a.warps, group)
             try:
                 if not cta.is_tracked:
                     place.operand(mn_axis)  # else `read` asks for it

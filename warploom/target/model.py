@@ -63,8 +63,10 @@ class MatrixUnit:
     operand's bytes along K.
 
     a_from, b_from: where operands may lie.  accumulates_in: where c and d lie.  along_mn: widths in bits of
-    the elements whose operands may lie along M or N in shared memory as well as along K; of a unit that reads
-    registers: widths for which the load into fragments transposes (ldmatrix.trans).
+    the elements whose operands may lie along M or N in shared memory as well as along K.  fragments_by: of a
+    unit that reads registers, the instruction that loads its operands' fragments from shared memory
+    (ldmatrix; then along_mn are the widths that it can transpose), empty where threads load their
+    elements one by one.
 
     completes: "in order", its result is there for the next instruction; "group", it runs beside the thread
     that issued it, which commits groups and waits for them; "mbarrier", likewise, and it arrives at an
@@ -82,6 +84,7 @@ class MatrixUnit:
     completes: Literal["in order", "group", "mbarrier"]
     along_mn: frozenset[int]
     products: tuple[Product, ...]
+    fragments_by: str = ""
 
     @property
     def is_async(self) -> bool:
@@ -148,11 +151,14 @@ class Sync:
 
     barriers: what signals between tasks are made of: "mbarrier", objects in shared memory that the hardware
     waits at, that engines complete and that count bytes; or "counter", words in shared memory that threads
-    add to and poll.  named_barriers: of a CTA, 0 where there are none.  cluster_ctas: CTAs that reach each
-    other's shared memory, at most.  async_proxy: do engines see shared memory through a proxy of their own,
-    which a fence orders with the threads'?"""
+    add to and poll, and no engine completes.  A counter's phase is over when it has grown by a phase's count,
+    so that parities tell its phases apart as those of an mbarrier.  barrier_bytes: of one, and its alignment.
+    named_barriers: of a CTA, 0 where there are none.  cluster_ctas: CTAs that reach each other's shared
+    memory, at most.  async_proxy: do engines see shared memory through a proxy of their own, which a fence
+    orders with the threads'?"""
 
     barriers: Literal["mbarrier", "counter"]
+    barrier_bytes: int
     named_barriers: int
     cluster_ctas: int
     async_proxy: bool
@@ -262,7 +268,8 @@ class Target:
 
     name: as NVRTC's -arch wants it ("sm_90a").  chips: that have it.  capabilities: of devices that run it.
     warp_size: threads.  warp_group: warps that compute together: that multiply with one instruction, and that
-    registers are reallocated for.  matrix_units, copy_engines: the preferred one first.
+    registers are reallocated for.  emits: the language that kernels for it are emitted in; None: they are
+    simulated and checked only.  matrix_units, copy_engines: the preferred one first.
     entry_limit: registers a thread that a launch is to have at most."""
 
     name: str
@@ -278,6 +285,7 @@ class Target:
     copy_engines: tuple[CopyEngine, ...]
     sync: Sync
     cost: CostTable
+    emits: Literal["cuda"] | None = "cuda"
     entry_limit: int | None = None
 
     @property
@@ -311,6 +319,12 @@ class Target:
         """Elements along one axis of a box that an engine moves; 0 where none moves boxes."""
         engine = self.copy_engine("boxes")
         return engine.box_limit if engine else 0
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Bytes that an engine copies at once for each thread; none where there is no such engine."""
+        engine = self.copy_engine("pieces")
+        return engine.pieces if engine else ()
 
     def part(self, n: int) -> Target:
         """What one of n CTAs has that share a multiprocessor."""

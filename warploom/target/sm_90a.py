@@ -75,6 +75,7 @@ MMA_SYNC = MatrixUnit(
         *(Product(a, b, "f32", _TWO_HALVES) for a in _BYTES for b in _BYTES),
         *_WHOLE,
     ),
+    fragments_by="ldmatrix",
 )
 
 # PTX ISA, "cp.async.bulk.tensor" (boxes of at most 256 elements an axis, rows of whole 16 bytes), "cp.async".
@@ -159,6 +160,12 @@ SM_90A = Target(
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=2048),
     matrix_units=(WGMMA, MMA_SYNC),
     copy_engines=(TMA, CP_ASYNC),
-    sync=Sync(barriers="mbarrier", named_barriers=16, cluster_ctas=8, async_proxy=True),
+    sync=Sync(
+        barriers="mbarrier",
+        barrier_bytes=8,  # PTX ISA, mbarrier: "size 8 bytes, aligned to 8"
+        named_barriers=16,
+        cluster_ctas=8,
+        async_proxy=True,
+    ),
     cost=COST,
 )

@@ -37,7 +37,6 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 _SMALL = 1024  # bytes: of reductions to a few numbers
-MBARRIER_BYTES = 8  # PTX ISA, mbarrier object: size and alignment
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,10 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     barriers = [o for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]
     for o in barriers:
         offsets[o] = top
-        top += MBARRIER_BYTES * o.attrs["n"]
+        top += target.sync.barrier_bytes * o.attrs["n"]
     if barriers:
         consumers.append(
-            _Consumer(sum(MBARRIER_BYTES * o.attrs["n"] for o in barriers), "mbarriers")
+            _Consumer(sum(target.sync.barrier_bytes * o.attrs["n"] for o in barriers), "mbarriers")
         )
 
     if top > target.shared_bytes:

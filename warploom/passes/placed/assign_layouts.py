@@ -54,6 +54,7 @@ from warploom.layout import (
     whole,
 )
 from warploom.layout.choose import scan_form, scan_layout, sector_ratio
+from warploom.layout.linear import LANE_BITS
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -84,7 +85,7 @@ def assign_layouts(func: Func, schedule: Schedule | None, target: Target) -> Fun
     for o in func.body.ops:
         if o.kind is task.tasks:
             regions = tuple(
-                _Task(r, w, facts).placed()
+                _Task(r, w * target.warp_size >> LANE_BITS, facts).placed()
                 for r, w in zip(o.regions, o.attrs["warps"], strict=True)
             )
             for r in regions:
