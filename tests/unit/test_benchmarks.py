@@ -101,6 +101,16 @@ def test_the_page_says_what_the_records_say(file: Path) -> None:
     assert file.read_text() == page.written(file)  # else: python -m benchmarks.page
 
 
+def test_the_readme_s_figure_says_what_the_records_say() -> None:
+    drawn = re.findall("<!-- (.*?) -->", (page.FIGURES / "overview.svg").read_text())
+    told = [text for text in drawn if re.fullmatch(r"\d\.\d\d|.* cases", text)]
+    wanted = []
+    for title, heights in overview.groups(last()).items():
+        wanted += [f"{height:.2f}" for height in sorted(heights.values(), reverse=True)] + [title]
+    assert told == wanted  # else: python -m benchmarks.page
+    assert not [text for text in drawn if re.fullmatch("[0-9a-f]{7,40}", text)]
+
+
 def test_a_table_has_its_place() -> None:
     begin, end = "<!-- it: python -m benchmarks.page -->", "<!-- /it -->"
     text = page.put(f"before\n{begin}\nold\n{end}\nafter", "it", "new")
