@@ -211,6 +211,20 @@ def test_divisors(name: str) -> None:
     assert page.facts().divisor(v) == expected
 
 
+def test_every_rule_works_where_numbers_wrap() -> None:
+    page = Page(facts=(Fact(), Fact(), Fact(8)))
+    chosen = arith.select(page.b, arith.lt(page.b, page.m, page.c(3)), _m16(page), page.c(32))
+    values = [
+        arith.addptr(page.b, page.p, chosen),
+        arith.neg(page.b, chosen),
+        arith.cast(page.b, chosen, dtype=i64),
+    ]
+    facts = page.facts()
+    wrapping = Facts(facts.maker, facts.given, facts.scope, wraps=True)
+    assert [wrapping.divisor(v) for v in values] == [8, 16, 16]
+    assert not wrapping.never_negative(chosen)
+
+
 def test_a_loop_s_index_and_what_it_carries() -> None:
     page = Page()
     iv, carried = Value(Scalar(i32)), Value(Scalar(i32))

@@ -353,5 +353,7 @@ def _overflows(o: Op, args: Sequence[Interval]) -> bool:
     """May the numbers of an op that is taken not to overflow do so?"""
     if o.kind in EXACT:
         return not EXACT[o.kind](*args).within(limits_of(_dtype(o)))
-    least = limits_of(_dtype(o)).low  # the one whose negative the dtype doesn't hold
-    return o.kind in (arith.neg, arith.abs_, arith.idiv) and args[0].low == least < 0
+    if o.kind not in (arith.neg, arith.abs_, arith.idiv):
+        return False
+    # the least number is the one whose negative the dtype doesn't hold
+    return args[0].low == limits_of(_dtype(o)).low < 0
