@@ -28,6 +28,15 @@ from warploom.schedule.model import RENAMED
 
 PEERS = "benchmarks.peers"
 CONTENDS = 0.97  # of the best: a first figure is within 1 %
+# Former names of knobs, and of the library's constexprs.
+FORMER = {
+    **RENAMED,
+    "AND_BACK": "SERPENTINE",
+    "DRAWN": "DYNAMIC",
+    "PAIRS": "BALANCED_PAIRS",
+    "PARTS": "SPLIT_KV_TAIL",
+    "SHARED_BY": "GQA_GROUP",
+}
 
 
 def load_peers(names: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -71,9 +80,10 @@ def beaten(reports: Iterable[Path]) -> dict[tuple[str, str, str], str]:
 
 
 def with_current_names(label: str) -> str:
-    """A configuration as it is spelled now: records keep the names that knobs had when they were made."""
-    names = "|".join(RENAMED)
-    return re.sub(rf"\b({names})(?==)", lambda m: RENAMED[m[1]], label)
+    """A configuration as it is spelled now: records keep the names that knobs and constexprs had when they
+    were made."""
+    names = "|".join(FORMER)
+    return re.sub(rf"\b({names})(?==)", lambda m: FORMER[m[1]], label)
 
 
 def cases_of(text: str) -> Sequence[Case]:

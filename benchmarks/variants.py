@@ -183,7 +183,7 @@ def fp8() -> Iterator[Work]:
     found: dict[str, Callable[[Any], Any]] = {}
     for band in (8, 16, 32):
         for back in (False, True):
-            made = config(128, 256, 128, band, 2, 3, AND_BACK=back)
+            made = config(128, 256, 128, band, 2, 3, SERPENTINE=back)
             for name, knobs in WAYS.items():
                 how = ", back" * back
                 form = bound(warploom_fp8, replace(made, **knobs))
@@ -311,11 +311,11 @@ RUNGS: dict[str, dict[str, Any]] = {
         "consumer_stages": 1,
         "skip_idle": None,
         "mma_wait_position": None,
-        "PARTS": False,
+        "SPLIT_KV_TAIL": False,
     },
-    "+ iterations overlap": {"ping_pong": False, "skip_idle": None, "PARTS": False},
-    "+ turns": {"skip_idle": None, "PARTS": False},
-    "+ groups sit out": {"PARTS": False},
+    "+ iterations overlap": {"ping_pong": False, "skip_idle": None, "SPLIT_KV_TAIL": False},
+    "+ turns": {"skip_idle": None, "SPLIT_KV_TAIL": False},
+    "+ groups sit out": {"SPLIT_KV_TAIL": False},
     "+ the last tiles in parts": {},
 }
 
@@ -334,7 +334,7 @@ def ladder() -> Iterator[Work]:
                 if rung == "uniform":  # as many warps, one program a multiprocessor
                     how = {k: v for k, v in how.items() if k.isupper()} | knobs
                     how |= {"num_warps": 4 * made.all_kwargs["num_consumer_groups"]}
-                    how |= {"num_stages": 2, "PARTS": False}
+                    how |= {"num_stages": 2, "SPLIT_KV_TAIL": False}
                 how = {k: v for k, v in how.items() if v is not None}
                 if how not in found.values():
                     found[f"{i}: {rung}"] = how
@@ -345,7 +345,7 @@ def ladder() -> Iterator[Work]:
 
 
 def tail() -> Iterator[Work]:
-    base = {"CAUSAL": False, "PAIRS": False, "num_buffers_warp_spec": 2}
+    base = {"CAUSAL": False, "BALANCED_PAIRS": False, "num_buffers_warp_spec": 2}
     four = {"num_buffers_warp_spec": 4, "reg_inc_consumer": 112, "reg_dec_producer": 24}
 
     def form(
@@ -354,7 +354,11 @@ def tail() -> Iterator[Work]:
         """(name, form).  ways: "drawn", "parts", "no turns".  producer: its registers a thread."""
         how = base | {"BLOCK_M": 64 * groups * ctas, "BLOCK_N": columns, "num_ctas": ctas}
         how |= {"Q_STAGES": 2 if columns <= 128 else 1, "mma_wait_position": eighths}
-        how |= {"num_consumer_groups": groups, "DRAWN": "drawn" in ways, "PARTS": "parts" in ways}
+        how |= {
+            "num_consumer_groups": groups,
+            "DYNAMIC": "drawn" in ways,
+            "SPLIT_KV_TAIL": "parts" in ways,
+        }
         if "no turns" in ways:
             how["ping_pong"] = False
         if producer:
@@ -394,10 +398,10 @@ def rungs() -> Iterator[Work]:
     for case in FP8:
         band = 8 if case.m > case.n else 16
         fast = config(128, 256, 128, band, 2, 3)
-        last = config(128, 256, 128, band, 2, 3, whole=True, task=True, AND_BACK=True)
+        last = config(128, 256, 128, band, 2, 3, whole=True, task=True, SERPENTINE=True)
         halves = config(128, 256, 128, band, 2, 3, PROMOTE=True)
         wide = config(128, 192, 128, band, 2, 4, PROMOTE=True)
-        there_and_back = {"PROMOTE": True, "AND_BACK": True}
+        there_and_back = {"PROMOTE": True, "SERPENTINE": True}
         both = config(128, 192, 128, band, 2, 4, whole=True, task=True, **there_and_back)
         steps = {
             "fast, uniform": replace(fast, **uniform),

@@ -119,7 +119,7 @@ def attention_sources() -> dict[str, Source]:
             for i, c in enumerate(options):
                 meta = {**c.all_kwargs, "D": d, "CAUSAL": causal}
                 of_kernel = {k: meta.pop(k) for k in list(meta) if k.isupper()}
-                more = [PARTS] if of_kernel["PARTS"] else []
+                more = [PARTS] if of_kernel["SPLIT_KV_TAIL"] else []
                 found = attention_forward.compile(SIGNATURE + more, of_kernel, **meta)
                 out[f"auto-{d}-{causal}-{i}"] = source_of(found, of_kernel)
             for i, o in enumerate(configs(d, causal, 4096)):

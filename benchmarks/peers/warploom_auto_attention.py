@@ -25,7 +25,7 @@ def bind(data: AttentionData, persistent: bool = True, **meta: Any) -> Chain:
     section = section_of(heads, case.seq, case.d)
     programs = multiprocessors() // meta.get("num_ctas", 1) if persistent else None
     parts = None
-    if meta.get("PARTS"):
+    if meta.get("SPLIT_KV_TAIL"):
         room = room_for_parts(heads, case.seq, case.d, multiprocessors(), meta["BLOCK_M"])
         parts = zeros(data.q[0], room)
     meta = {"D": case.d, "CAUSAL": case.causal, **meta}
@@ -48,7 +48,7 @@ def candidates(data: AttentionData) -> list[Candidate]:
     for c in ATTENTION_CONFIGS[case.d, case.causal]:
         options = c.all_kwargs
         tile = options["BLOCK_M"], options["BLOCK_N"]
-        if options["PARTS"] and not parts_pay(heads, case.seq, multiprocessors(), *tile):
+        if options["SPLIT_KV_TAIL"] and not parts_pay(heads, case.seq, multiprocessors(), *tile):
             continue
         label = ", ".join(f"{k}={v}" for k, v in options.items())
         found.append(Candidate(label, lambda options=options: bind(data, **options)))  # type: ignore[misc]

@@ -35,8 +35,13 @@ def test_products(product: Any, shape: tuple[int, int, int]) -> None:
     ("heads", "seq", "causal", "options"),
     [
         (2, 100, False, {"D": 128, "groups": 2, "mma_wait_position": 3}),
-        (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
-        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": True}),
+        (
+            4,
+            300,
+            True,
+            {"D": 64, "groups": 3, "GQA_GROUP": 2, "BALANCED_PAIRS": True, "Q_STAGES": 2},
+        ),
+        (2, 257, False, {"D": 64, "groups": 3, "DYNAMIC": True, "skip_idle": True}),
         (2, 500, True, {"D": 64, "groups": 4, "BLOCK_N": 64, "skip_idle": "masked"}),
         (1, 600, False, {"D": 64, "groups": 2, "BLOCK_M": 256, "num_ctas": 2}),
     ],
@@ -47,7 +52,7 @@ def test_attention(heads: int, seq: int, causal: bool, options: dict[str, Any]) 
     groups = options.pop("groups")
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": 128, "CAUSAL": causal, "LSE": True}
     meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
-    args = arguments(heads, seq, options["D"], options.get("SHARED_BY", 1))
+    args = arguments(heads, seq, options["D"], options.get("GQA_GROUP", 1))
     for out in args[3:5]:
         out[...] = 0
     grid = grid_of(heads, seq, programs=2)(meta)

@@ -66,14 +66,19 @@ def close(found: list[Any], causal: bool) -> None:
     [
         (2, 1, True, {"D": 64, "groups": 2}),
         (2, 100, False, {"D": 128, "groups": 2, "mma_wait_position": 3}),
-        (4, 300, True, {"D": 64, "groups": 3, "SHARED_BY": 2, "PAIRS": True, "Q_STAGES": 2}),
+        (
+            4,
+            300,
+            True,
+            {"D": 64, "groups": 3, "GQA_GROUP": 2, "BALANCED_PAIRS": True, "Q_STAGES": 2},
+        ),
         (2, 257, True, {"D": 64, "groups": 2, "BLOCK_N": 64, "ping_pong": False}),
         (2, 257, False, {"D": 64, "groups": 2, "BLOCK_N": 80, "num_buffers_warp_spec": 3}),
-        (4, 300, True, {"D": 64, "groups": 2, "DRAWN": True, "SHARED_BY": 2}),
-        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "Q_STAGES": 2}),
-        (2, 600, True, {"D": 64, "groups": 2, "DRAWN": True, "PAIRS": True}),
-        (2, 257, False, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": True}),
-        (2, 300, True, {"D": 64, "groups": 3, "DRAWN": True, "skip_idle": "masked"}),
+        (4, 300, True, {"D": 64, "groups": 2, "DYNAMIC": True, "GQA_GROUP": 2}),
+        (2, 257, False, {"D": 64, "groups": 3, "DYNAMIC": True, "Q_STAGES": 2}),
+        (2, 600, True, {"D": 64, "groups": 2, "DYNAMIC": True, "BALANCED_PAIRS": True}),
+        (2, 257, False, {"D": 64, "groups": 3, "DYNAMIC": True, "skip_idle": True}),
+        (2, 300, True, {"D": 64, "groups": 3, "DYNAMIC": True, "skip_idle": "masked"}),
         (2, 257, False, {"D": 64, "groups": 2, "consumer_stages": 1, "skip_idle": True}),
         (
             2,
@@ -96,7 +101,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
     groups = options.pop("groups")
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": 128, "CAUSAL": causal, "LSE": True}
     meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
-    args = arguments(heads, seq, options["D"], options.get("SHARED_BY", 1))
+    args = arguments(heads, seq, options["D"], options.get("GQA_GROUP", 1))
     grid = grid_of(heads, seq, programs=2)(meta)
     compiled = road.compile_for(attention_forward, args, grid, meta)
     close(road.expected_of(compiled, args, grid), causal)
@@ -112,8 +117,8 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
         (2, 257, 2, 0, {"groups": 2}),  # six tiles for two programs: none is left
         (1, 300, 5, 7, {"groups": 2, "BLOCK_N": 64}),  # fewer tiles than programs
         (2, 384, 5, 3, {"groups": 2}),  # fewer blocks left than programs
-        (2, 257, 4, 4, {"groups": 2, "DRAWN": True, "Q_STAGES": 2}),
-        (2, 300, 3, 3, {"groups": 3, "SHARED_BY": 2, "Q_STAGES": 2}),
+        (2, 257, 4, 4, {"groups": 2, "DYNAMIC": True, "Q_STAGES": 2}),
+        (2, 300, 3, 3, {"groups": 3, "GQA_GROUP": 2, "Q_STAGES": 2}),
         (1, 600, 4, 4, {"groups": 2, "mma_wait_position": 3, "Q_STAGES": 2}),
     ],
 )
@@ -121,12 +126,12 @@ def test_tiles_in_parts(
     heads: int, seq: int, programs: int, parts: int, options: dict[str, Any]
 ) -> None:
     """Whole tiles, then shares of those left; both kernels by the oracle, and simulated in adversarial orders."""
-    options = {"D": 64, "BLOCK_N": 128, "SHARED_BY": 1, **options}
+    options = {"D": 64, "BLOCK_N": 128, "GQA_GROUP": 1, **options}
     groups = options.pop("groups")
-    meta = {"BLOCK_M": 64 * groups, "CAUSAL": False, "LSE": True, "PARTS": True}
+    meta = {"BLOCK_M": 64 * groups, "CAUSAL": False, "LSE": True, "SPLIT_KV_TAIL": True}
     meta |= {"num_consumer_groups": groups, "num_buffers_warp_spec": 2, **options}
     d, block_m = meta["D"], meta["BLOCK_M"]
-    args = arguments(heads, seq, d, meta["SHARED_BY"])
+    args = arguments(heads, seq, d, meta["GQA_GROUP"])
     room = road.array((room_for_parts(heads, seq, d, programs, block_m),), np.float32)
     (main, _, how), *joins = launches(tuple(args), programs, room, **meta)
     grid = how.pop("grid")(meta)
@@ -166,7 +171,7 @@ def test_parts_where_they_pay() -> None:
 @pytest.mark.parametrize("seq", [100, 384])
 def test_the_host_s_function(seq: int) -> None:
     """As the tuner chooses, and in parts."""
-    in_parts = next(c for c in ATTENTION_CONFIGS[128, False] if c.kwargs["PARTS"])
+    in_parts = next(c for c in ATTENTION_CONFIGS[128, False] if c.kwargs["SPLIT_KV_TAIL"])
     q, k, v, o, lse, counter = arguments(4, seq, 128, 2)[:6]
     attend(q, k, v, o, lse, counter, programs=5, causal=True, want_lse=True)
     close([q, k, v, o, lse, counter], True)
@@ -182,8 +187,8 @@ def compiled(d: int, causal: bool, index: int) -> CompiledKernel:
     config = ATTENTION_CONFIGS[d, causal][index].all_kwargs
     knobs = {k: v for k, v in config.items() if not k.isupper()}
     meta = {k: v for k, v in config.items() if k.isupper()}
-    meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": 1, "LSE": True}
-    signature = [*SIGNATURE, "*fp32:16"] if meta["PARTS"] else SIGNATURE
+    meta |= {"D": d, "CAUSAL": causal, "GQA_GROUP": 1, "LSE": True}
+    signature = [*SIGNATURE, "*fp32:16"] if meta["SPLIT_KV_TAIL"] else SIGNATURE
     found: CompiledKernel = attention_forward.compile(signature=signature, constexprs=meta, **knobs)
     return found
 
@@ -211,7 +216,7 @@ def test_what_is_run_of_it_is_right(config: tuple[int, bool, int]) -> None:
 @pytest.mark.parametrize(("d", "groups", "eighths"), [(128, 2, 3), (64, 3, 2), (64, 3, 0)])
 def test_its_main_loop_is_the_hand_written_one(d: int, groups: int, eighths: int) -> None:
     """As many instructions of each kind, but for two to scale the sums, which stay in two registers a row."""
-    meta = {"D": d, "CAUSAL": False, "SHARED_BY": 1, "LSE": False}
+    meta = {"D": d, "CAUSAL": False, "GQA_GROUP": 1, "LSE": False}
     meta |= {"BLOCK_M": 64 * groups, "BLOCK_N": 128}
     knobs = {
         "num_consumer_groups": groups,
@@ -321,13 +326,13 @@ def test_what_turns_once_may_turn_never(limit: int, ahead: int) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("tiles", ["PAIRS", "DRAWN", "PARTS"])
+@pytest.mark.parametrize("tiles", ["BALANCED_PAIRS", "DYNAMIC", "SPLIT_KV_TAIL"])
 def test_it_ejects_and_compiles_back(tiles: str, tmp_path: Path) -> None:
-    parts = tiles == "PARTS"
+    parts = tiles == "SPLIT_KV_TAIL"
     meta = {"D": 64, "BLOCK_M": 128, "BLOCK_N": 128, "CAUSAL": not parts, "LSE": True, tiles: True}
     found = attention_forward.compile(
         signature=[*SIGNATURE, "*fp32:16"] if parts else SIGNATURE,
-        constexprs={**meta, "SHARED_BY": 1, "Q_STAGES": 2},
+        constexprs={**meta, "GQA_GROUP": 1, "Q_STAGES": 2},
         num_consumer_groups=2,
     )
     script, signature = owned(found.eject(), tmp_path, 4)

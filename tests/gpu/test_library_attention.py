@@ -54,7 +54,7 @@ def test_it_is_right(case: tuple[int, bool, int], knobs: dict[str, Any]) -> None
         counter = torch.zeros(2, device="cuda", dtype=torch.int32)
         args = (q, k, v, o, lse, counter, heads, seq, section_of(heads, seq, d, shared_by), scale)
         parts = parts_for(heads, seq, d, meta["BLOCK_M"])
-        meta |= {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by}
+        meta |= {"D": d, "CAUSAL": causal, "GQA_GROUP": shared_by}
         for _ in range(3):
             o.fill_(math.nan)
             lse.fill_(math.nan)
@@ -112,7 +112,7 @@ def test_it_is_tuned(causal: bool) -> None:
     torch.cuda.synchronize()
     assert float((o.double() - wanted).norm() / wanted.norm()) < 4e-3
     (times,) = (v.times for k, v in attention.verdicts.items() if k[:4] == (heads, seq, d, causal))
-    assert len(times) == sum(not c.kwargs["PARTS"] for c in ATTENTION_CONFIGS[d, causal])
+    assert len(times) == sum(not c.kwargs["SPLIT_KV_TAIL"] for c in ATTENTION_CONFIGS[d, causal])
 
 
 def test_parts_are_joined_where_they_pay() -> None:
@@ -132,4 +132,4 @@ def test_parts_are_joined_where_they_pay() -> None:
         assert float((o[head:][:1].double() - wanted).norm() / wanted.norm()) < 4e-3
         assert float((lse[head:][:1].double() - logs).abs().max()) < 1e-4
     (found,) = (v for k, v in attention.verdicts.items() if k[:2] == (heads, seq))
-    assert attention.configs[found.best].kwargs["PARTS"]
+    assert attention.configs[found.best].kwargs["SPLIT_KV_TAIL"]

@@ -126,7 +126,7 @@ def test_attention_without_heads_leaves_everything_as_it_was() -> None:
     lse, counter = torch.empty(1, device="cuda"), torch.zeros(2, device="cuda", dtype=torch.int32)
     attention_forward[grid_of(0, 128, 132)](
         q, q, q, q, lse, counter, 0, 128, section_of(0, 128, 64), 1.0,
-        D=64, CAUSAL=True, DRAWN=True, BLOCK_M=128, BLOCK_N=128, num_consumer_groups=2,
+        D=64, CAUSAL=True, DYNAMIC=True, BLOCK_M=128, BLOCK_N=128, num_consumer_groups=2,
     )  # fmt: skip
     torch.cuda.synchronize()
     assert not counter.any()

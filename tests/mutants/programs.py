@@ -104,7 +104,7 @@ def attention_by_hand() -> Made:
 
 
 TWO_GROUPS = Config(
-    {"BLOCK_M": 128, "BLOCK_N": 64, "Q_STAGES": 1, "PAIRS": False},
+    {"BLOCK_M": 128, "BLOCK_N": 64, "Q_STAGES": 1, "BALANCED_PAIRS": False},
     num_consumer_groups=2,
     num_buffers_warp_spec=2,
 )
@@ -116,9 +116,9 @@ def attention(causal: bool, config: Config = TWO_GROUPS) -> Made:
     tile = {
         "D": 64,
         "CAUSAL": causal,
-        "SHARED_BY": 1,
+        "GQA_GROUP": 1,
         "LSE": True,
-        "DRAWN": causal,
+        "DYNAMIC": causal,
         **config.kwargs,
     }
     knobs = {name: x for name, x in config.all_kwargs.items() if name not in config.kwargs}

@@ -31,7 +31,7 @@ def programs(d: int, groups: int, eighths: int) -> tuple[dict[str, list[str]], .
             "BLOCK_N": 128,
             "CAUSAL": False,
             "Q_STAGES": 2,
-            "DRAWN": True,
+            "DYNAMIC": True,
         },
         num_consumer_groups=groups,
         num_buffers_warp_spec=2,

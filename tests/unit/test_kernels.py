@@ -67,11 +67,11 @@ def test_the_grid_takes_the_fewest_programs_for_its_turns(
 
 @wl.jit
 def visits(
-    m_ptr: Any, n_ptr: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr, AND_BACK: tl.constexpr
+    m_ptr: Any, n_ptr: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr, SERPENTINE: tl.constexpr
 ) -> None:  # fmt: skip
     """Where the program's tile is."""
     tile = tl.program_id(0)
-    pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M, AND_BACK)
+    pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M, SERPENTINE)
     tl.store(m_ptr + tile, pid_m)
     tl.store(n_ptr + tile, pid_n)
 
@@ -80,7 +80,7 @@ def visits(
 @pytest.mark.parametrize(("rows", "columns"), [(5, 3), (4, 1), (7, 4), (1, 6)])
 def test_every_tile_is_visited_once_in_bands(rows: int, columns: int, back: bool) -> None:
     m, n = np.zeros(rows * columns, np.int32), np.zeros(rows * columns, np.int32)
-    visits[(rows * columns,)](m, n, rows, columns, GROUP_M=2, AND_BACK=back)
+    visits[(rows * columns,)](m, n, rows, columns, GROUP_M=2, SERPENTINE=back)
     wanted = []
     for band in range(0, rows, 2):
         along = range(columns)[:: -1 if back and band % 4 else 1]

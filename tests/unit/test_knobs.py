@@ -98,6 +98,6 @@ def doubled(p: Any) -> None:
 
 
 def test_records_are_read_under_present_names() -> None:
-    assert with_current_names("wait_eighths=2, sit_out=True, D=64") == (
-        "mma_wait_position=2, skip_idle=True, D=64"
+    assert with_current_names("wait_eighths=2, AND_BACK=True, D=64") == (
+        "mma_wait_position=2, SERPENTINE=True, D=64"
     )

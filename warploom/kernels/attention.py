@@ -1,12 +1,12 @@
 """Attention forward, O = softmax(Q·Kᵀ·scale)·V, as a Triton-style kernel.
 
-Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), contiguous; heads counts batch × heads.
+Q and O are (heads, seq, D), K and V (heads / GQA_GROUP, seq, D), contiguous; heads counts batch × heads.
 CAUSAL: row i sees columns 0 … i.  Any sequence length; LSE: log Σ exp of each row's scores goes to lse
 (heads, seq) in float32.
 
 A program takes tiles of BLOCK_M rows, in turn (`num_programs` apart) or drawn from a counter, and walks
 along K and V in blocks of BLOCK_N.  Where the last round of tiles would leave programs without work, the
-keys of its tiles are shared out (PARTS), and a second kernel joins the parts: `attend` launches both.
+keys of its tiles are shared out (SPLIT_KV_TAIL), and a second kernel joins the parts: `attend` launches both.
 
 Written as one would without thinking of the machine, but for two things: the scale is applied inside the
 exponent, where it costs nothing (one fused multiply-add), and only blocks that cross the diagonal or the
@@ -38,12 +38,12 @@ def place_of(
     tiles: Any,
     section: Any,
     CAUSAL: tl.constexpr,
-    PAIRS: tl.constexpr,
+    BALANCED_PAIRS: tl.constexpr,
 ) -> Any:
-    """Head and row (in tiles) of what comes t-th.  Causal tiles differ in length.  PAIRS: t counts pairs of a
-    long tile and a short one, which are all equal.  Else the longest come first, in sections of heads whose K
-    and V the L2 cache holds."""
-    if PAIRS:
+    """Head and row (in tiles) of what comes t-th.  Causal tiles differ in length.  BALANCED_PAIRS: t counts
+    pairs of a long tile and a short one, which are all equal.  Else the longest come first, in sections of
+    heads whose K and V the L2 cache holds."""
+    if BALANCED_PAIRS:
         pairs = tl.cdiv(tiles, 2)
         short = t % pairs
         return t // pairs, tl.where(half == 0, tiles - 1 - short, short)
@@ -66,10 +66,10 @@ def place_after(head: Any, tile: Any, tiles: Any) -> Any:
 
 
 @wl.jit
-def tile_after(t: Any, counter_ptr: Any, DRAWN: tl.constexpr) -> Any:
-    """The tile that a program takes after tile t.  DRAWN: whoever is done takes the next one that nobody has;
-    the first ones go by the programs' numbers."""
-    if DRAWN:
+def tile_after(t: Any, counter_ptr: Any, DYNAMIC: tl.constexpr) -> Any:
+    """The tile that a program takes after tile t.  DYNAMIC: whoever is done takes the next one
+    that nobody has; the first ones go by the programs' numbers."""
+    if DYNAMIC:
         drawn = tl.atomic_add(counter_ptr, 1, sem="relaxed")
         tl.assume(drawn >= 0)  # TMA takes no addresses before an array
         return tl.num_programs(0) + drawn
@@ -108,35 +108,35 @@ def attention_forward(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     CAUSAL: tl.constexpr,
-    SHARED_BY: tl.constexpr = 1,
+    GQA_GROUP: tl.constexpr = 1,
     LSE: tl.constexpr = False,
     Q_STAGES: tl.constexpr = 1,
-    PAIRS: tl.constexpr = False,
-    DRAWN: tl.constexpr = False,
-    PARTS: tl.constexpr = False,
+    BALANCED_PAIRS: tl.constexpr = False,
+    DYNAMIC: tl.constexpr = False,
+    SPLIT_KV_TAIL: tl.constexpr = False,
     parts_ptr: Any = None,
 ) -> None:
     """O = softmax(Q·Kᵀ · s)·V, and with LSE the logarithm of each row's Σ exp.
 
-    Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), dense, of 16 bits; lse (heads, seq) f32;
+    Q and O are (heads, seq, D), K and V (heads / GQA_GROUP, seq, D), dense, of 16 bits; lse (heads, seq) f32;
     heads: of all batches together.  CAUSAL: row i sees columns 0 … i.  Grid: `grid_of`.
     Q_STAGES: tiles of Q in shared memory, so that the next one's is there when this one's work ends.
-    PARTS: of the tiles left when all programs have had as many, each program takes a share of the blocks of
-    keys; a tile that several have a share of is left in parts (f32, `parts_size`) for `join_parts`.
+    SPLIT_KV_TAIL: of the tiles left when all programs have had as many, each program takes a share of the
+    blocks of keys; a tile that several have a share of is left in parts (f32, `parts_size`) for `join_parts`.
     scale: s times log2(e).  section: see `place_of` and `section_of`.  counter: two zeros (i32),
     which every launch leaves as it found them; launches that may run at the same time need two each."""
     tiles = tl.cdiv(seq, BLOCK_M)
-    count = tl.cdiv(tiles, 2) if PAIRS else tiles
+    count = tl.cdiv(tiles, 2) if BALANCED_PAIRS else tiles
     turns = count * heads
-    if PARTS:
+    if SPLIT_KV_TAIL:
         tl.static_assert(not CAUSAL, "shares are of tiles of equal length")
         blocks = tl.cdiv(seq, BLOCK_N)
         whole, tail, shares = tail_of(turns, blocks, tl.num_programs(0))
         turns = whole + shares
     t = tl.program_id(0)
-    head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
+    head, tile = place_of(t, 0, heads, tiles, section, CAUSAL, BALANCED_PAIRS)
     while t < turns:
-        if PARTS:
+        if SPLIT_KV_TAIL:
             first, begin, stop, halves = t, 0, blocks, 1
             if t >= whole:
                 share = tl.maximum(t - whole, 0)  # TMA wants to be told
@@ -146,15 +146,17 @@ def attention_forward(
                 halves = tl.cdiv(stop, blocks)
         else:
             # The tile in the middle of an odd number is a pair of its own.
-            halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if PAIRS else 1
+            halves = tl.where(t % count * 2 + 1 == tiles, 1, 2) if BALANCED_PAIRS else 1
         for half in tl.range(0, halves, num_stages=Q_STAGES):
-            if PARTS:
-                head, tile = place_of(first + half, 0, heads, tiles, section, CAUSAL, PAIRS)
-            elif PAIRS:
-                head, tile = place_of(t, half, heads, tiles, section, CAUSAL, PAIRS)
+            if SPLIT_KV_TAIL:
+                head, tile = place_of(
+                    first + half, 0, heads, tiles, section, CAUSAL, BALANCED_PAIRS
+                )
+            elif BALANCED_PAIRS:
+                head, tile = place_of(t, half, heads, tiles, section, CAUSAL, BALANCED_PAIRS)
             row = tile * BLOCK_M
             mine = head.to(tl.int64) * seq * D
-            shared = (head // SHARED_BY).to(tl.int64) * seq * D
+            shared = (head // GQA_GROUP).to(tl.int64) * seq * D
             q_desc = tl.make_tensor_descriptor(q_ptr + mine, [seq, D], [D, 1], [BLOCK_M, D])
             k_desc = tl.make_tensor_descriptor(k_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
             v_desc = tl.make_tensor_descriptor(v_ptr + shared, [seq, D], [D, 1], [BLOCK_N, D])
@@ -169,7 +171,7 @@ def attention_forward(
                 tl.minimum(row, seq) if CAUSAL else seq
             )  # columns before it are masked for no row
             start = 0
-            if PARTS:
+            if SPLIT_KV_TAIL:
                 start = tl.maximum(begin - half * blocks, 0) * BLOCK_N
                 end = tl.minimum((stop - half * blocks) * BLOCK_N, seq)
             q = q_desc.load([row, 0])
@@ -191,13 +193,15 @@ def attention_forward(
                 v = v_desc.load([j, 0])
                 acc = tl.dot(p.to(v.dtype), v, acc)
                 top = higher
-            if not PAIRS and not PARTS:
-                t = tile_after(t, counter_ptr, DRAWN)
-                if CAUSAL or DRAWN:
-                    next_head, next_tile = place_of(t, 0, heads, tiles, section, CAUSAL, PAIRS)
+            if not BALANCED_PAIRS and not SPLIT_KV_TAIL:
+                t = tile_after(t, counter_ptr, DYNAMIC)
+                if CAUSAL or DYNAMIC:
+                    next_head, next_tile = place_of(
+                        t, 0, heads, tiles, section, CAUSAL, BALANCED_PAIRS
+                    )
                 else:
                     next_head, next_tile = place_after(head, tile, tiles)
-            if PARTS and end - start < seq:
+            if SPLIT_KV_TAIL and end - start < seq:
                 slot = t - whole + first + half - whole
                 into = parts_ptr + slot.to(tl.int64) * (BLOCK_M * (D + 1))
                 inside = tl.arange(0, BLOCK_M)
@@ -209,11 +213,11 @@ def attention_forward(
                     at = lse_ptr + head.to(tl.int64) * seq + rows
                     tl.store(at, (top * scale + tl.log2(total)) * LN_2, mask=rows < seq)
                 o_desc.store([row, 0], (acc * (1.0 / total)[:, None]).to(o_ptr.dtype.element_ty))
-            if not PAIRS and not PARTS:
+            if not BALANCED_PAIRS and not SPLIT_KV_TAIL:
                 head, tile = next_head, next_tile
-        if PAIRS or PARTS:
-            t = tile_after(t, counter_ptr, DRAWN)
-    if DRAWN:
+        if BALANCED_PAIRS or SPLIT_KV_TAIL:
+            t = tile_after(t, counter_ptr, DYNAMIC)
+    if DYNAMIC:
         leave(counter_ptr)
 
 
@@ -281,8 +285,8 @@ def grid_of(heads: int, seq: int, programs: int | None = None) -> Any:
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
         tiles = wl.cdiv(seq, meta["BLOCK_M"])
-        tiles = (wl.cdiv(tiles, 2) if meta.get("PAIRS") else tiles) * heads
-        if meta.get("PARTS") and programs is not None:  # of a tile all can take a share
+        tiles = (wl.cdiv(tiles, 2) if meta.get("BALANCED_PAIRS") else tiles) * heads
+        if meta.get("SPLIT_KV_TAIL") and programs is not None:  # of a tile all can take a share
             tiles *= wl.cdiv(seq, meta["BLOCK_N"])
         return (tiles if programs is None else min(tiles, programs),)
 
@@ -296,8 +300,8 @@ def tail_tiles(heads: int, seq: int, programs: int, block_m: int) -> int:
 
 
 def parts_pay(heads: int, seq: int, programs: int, block_m: int, block_n: int) -> bool:
-    """Whether sharing out the last tiles' keys (PARTS) saves a program more blocks than joining the parts
-    takes the time of."""
+    """Whether sharing out the last tiles' keys (SPLIT_KV_TAIL) saves a program more blocks than joining the
+    parts takes the time of."""
     left, blocks = tail_tiles(heads, seq, programs, block_m), wl.cdiv(seq, block_n)
     return left > 0 and blocks - left * blocks / programs > JOINING
 
@@ -311,7 +315,7 @@ def room_for_parts(heads: int, seq: int, d: int, programs: int, block_m: int) ->
 def parts_size(heads: int, seq: int, d: int, programs: int, causal: bool = False) -> int:
     """Elements (f32) of the memory for parts that a call needs, with the configurations that it would try; 0
     where none of them pays."""
-    tiles = [c.kwargs for c in _configs(d, causal) if c.kwargs["PARTS"]]
+    tiles = [c.kwargs for c in _configs(d, causal) if c.kwargs["SPLIT_KV_TAIL"]]
     sizes = [
         room_for_parts(heads, seq, d, programs, c["BLOCK_M"])
         for c in tiles
@@ -325,11 +329,11 @@ def launches(
 ) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """What is launched for one configuration: each kernel, its arguments, its keywords (grid among them).
 
-    args: those of `attention_forward` up to scale.  parts: memory for parts, where meta has PARTS.  Raises
-    LaunchError where that is too small."""
+    args: those of `attention_forward` up to scale.  parts: memory for parts, where meta has SPLIT_KV_TAIL.
+    Raises LaunchError where that is too small."""
     heads, seq = args[6:8]
     grid = grid_of(heads, seq, programs)
-    if not meta.get("PARTS"):
+    if not meta.get("SPLIT_KV_TAIL"):
         return [(attention_forward, args, {"grid": grid, **meta})]
     (count,) = grid(meta)
     asked = room_for_parts(heads, seq, meta["D"], count, meta["BLOCK_M"])
@@ -354,7 +358,11 @@ def _config(
     """tiles: how a program comes by them ("in turn", "drawn", in "pairs" of equal length; in turn, and the
     last ones in "parts").  block: rows of K and V at a time."""
     meta = {"BLOCK_M": 64 * groups, "BLOCK_N": block, "Q_STAGES": q_stages}
-    meta |= {"PAIRS": tiles == "pairs", "DRAWN": tiles == "drawn", "PARTS": tiles == "parts"}
+    meta |= {
+        "BALANCED_PAIRS": tiles == "pairs",
+        "DYNAMIC": tiles == "drawn",
+        "SPLIT_KV_TAIL": tiles == "parts",
+    }
     knobs = {"num_buffers_warp_spec": 2, **knobs}
     return wl.Config(meta, num_consumer_groups=groups, mma_wait_position=eighths, **knobs)
 
@@ -413,20 +421,20 @@ def for_call(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> lis
     given = {**args, **meta}
     mine = _configs(given["D"], bool(given["CAUSAL"]))
     with_parts = given.get("parts_ptr") is not None
-    return [c for c in configs if c in mine and c.kwargs["PARTS"] <= with_parts]
+    return [c for c in configs if c in mine and c.kwargs["SPLIT_KV_TAIL"] <= with_parts]
 
 
 def check_attention(given: Given) -> None:
-    """Q and O are (heads, seq, D), K and V (heads / SHARED_BY, seq, D), dense, of one 16-bit dtype, O apart
+    """Q and O are (heads, seq, D), K and V (heads / GQA_GROUP, seq, D), dense, of one 16-bit dtype, O apart
     from the others; lse (heads, seq) where it is asked for; counter two integers.  Raises LaunchError."""
     named = given.named
     heads, seq, d = given.number("heads"), given.number("seq"), given.number("D", least=1)
     given.number("section", least=1)
-    shared_by = given.number("SHARED_BY", least=1)
+    shared_by = given.number("GQA_GROUP", least=1)
     _head_size(given, "D", d)
     if heads % shared_by:
         text = f"a divisor of the {heads} heads of q"
-        raise given.refuse("SHARED_BY", str(shared_by), text, "give each head of k as many of q")
+        raise given.refuse("GQA_GROUP", str(shared_by), text, "give each head of k as many of q")
     q = given.dense("q_ptr", (heads, seq, d), HALVES)
     for name in ("k_ptr", "v_ptr"):
         given.dense(name, (heads // shared_by, seq, d), (q.dtype,))
@@ -503,7 +511,7 @@ def attend(
     section = section_of(heads, seq, d, shared_by)
     scale = d**-0.5 if scale is None else given.finite("scale")
     args = (q, k, v, o, lse, counter, heads, seq, section, scale * log2_e)
-    meta = {"D": d, "CAUSAL": causal, "SHARED_BY": shared_by, "LSE": want_lse}
+    meta = {"D": d, "CAUSAL": causal, "GQA_GROUP": shared_by, "LSE": want_lse}
     asked = meta if parts is None else meta | {"parts_ptr": parts}
     attention.look_at(args, asked)
     if not heads * seq:

@@ -41,7 +41,7 @@ def fp8_gemm_rowwise(
     PROMOTE: tl.constexpr = False,
     TURN_A: tl.constexpr = False,
     TURN_B: tl.constexpr = False,
-    AND_BACK: tl.constexpr = False,
+    SERPENTINE: tl.constexpr = False,
 ) -> None:
     """C (M×N) = (A·Bᵀ) · scale_a[:, None] · scale_b[None, :].
 
@@ -51,7 +51,7 @@ def fp8_gemm_rowwise(
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M, AND_BACK)
+        pid_m, pid_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M, SERPENTINE)
         m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
         n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -74,7 +74,7 @@ def fp8_gemm_rowwise(
 
 # Slots hold 128 of K: rows of 128 bytes.  Walking back pays where B outgrows what C leaves it of the L2.
 FP8_CONFIGS = [
-    config(128, 256, 128, band, 2, 3, whole=True, task=True, AND_BACK=back)
+    config(128, 256, 128, band, 2, 3, whole=True, task=True, SERPENTINE=back)
     for band, back in ((16, True), (8, True), (8, False))
 ]
 # A consumer's totals and the product under way share its registers: 192 columns have the longest products

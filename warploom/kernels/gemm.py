@@ -24,11 +24,11 @@ from warploom.kernels.entry import FLOATS, HALVES, Entry, Given
 
 @wl.jit
 def grouped_tile(
-    tile: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr, AND_BACK: tl.constexpr = False
+    tile: Any, tiles_m: Any, tiles_n: Any, GROUP_M: tl.constexpr, SERPENTINE: tl.constexpr = False
 ) -> Any:
     """Row and column (in tiles) of the tile-th tile, in groups of GROUP_M rows, column by column.
 
-    AND_BACK: every second group is walked from the last column to the first, which the group before has
+    SERPENTINE: every second group is walked from the last column to the first, which the group before has
     just left in the L2."""
     in_group = GROUP_M * tiles_n
     group = tile // in_group
@@ -36,7 +36,7 @@ def grouped_tile(
     rows = tl.minimum(tiles_m - first_m, GROUP_M)
     pid_m = first_m + (tile % in_group) % rows
     pid_n = (tile % in_group) // rows
-    if AND_BACK:  # at least 0, as TMA wants to be told
+    if SERPENTINE:  # at least 0, as TMA wants to be told
         pid_n = tl.maximum(pid_n + (group % 2) * (tiles_n - 1 - 2 * pid_n), 0)
     return pid_m, pid_n
 
