@@ -91,13 +91,16 @@ def _for_all(func: Func, searched: Sequence[Case]) -> GlobalMemory:
         return whole
     launches = examples(func, searched)
     settled = {pair for pair, conditions in whole.settled.items() if not conditions}
-    each = [check_global(func, case, False, settled) for case in launches]
-    wrong = [one for one in each if one.broken]
-    if wrong and func.attrs.get("grid"):
-        return wrong[0]
+    each = []
+    for case in launches:
+        each.append(check_global(func, case, False, settled))
+        if each[-1].broken and func.attrs.get("grid"):
+            return each[-1]
+        if each[-1].verdict != "proved":
+            return whole
     reached = {o for one in each for o in one.reached}
     left = {o for one in each for o in one.asked} - reached
-    if not each or left or any(one.verdict != "proved" for one in each):
+    if not each or left:
         return whole
     found = each[0]
     found.conditions = {c: held for one in each for c, held in one.conditions.items()}

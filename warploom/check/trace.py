@@ -9,9 +9,11 @@ Programs are kept apart by their words; the groups of one program by their words
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,12 @@ from warploom.sim.evaluate import PURE
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS, Line, Outline
 from warploom.sim.report import SimError
+from warploom.sim.scheduler import Ordered
 
-MOST_STEPS = 40_000  # of the scheduler, a launch
+MOST_STEPS = 40_000  # of the scheduler, all programs together
+MOST_STEPS_OF_SAMPLES = 10_000  # of launches that nobody asked about
+MOST_PROGRAMS = 1024
+MOST_EVENTS = 60_000  # executions of accesses
 MOST_WORDS = 4_000_000  # touched by all accesses
 _LOADS = (tile.load, tile.load_box)
 _COPIES = (tma.tma_load, tma.tma_store, smem.cp_async)
@@ -64,6 +70,7 @@ class Trace:
     events: dict[Op, list[_Event]] = field(default_factory=dict)
     read: dict[str, None] = field(default_factory=dict)
     words: int = 0
+    executions: int = 0
 
     def reaches(self, a: Access) -> bool:
         """Does an access touch a word?"""
@@ -145,12 +152,15 @@ def trace(found: Collected, case: Case, has_contents: bool) -> Trace:
     written = {a.base for a in found.accesses if a.writes}
     if None in written:
         raise Unknown("an address that is no pointer argument plus an offset")
+    if math.prod(case.grid) > MOST_PROGRAMS:
+        raise Unknown("too many programs")
+    most = MOST_STEPS if has_contents else MOST_STEPS_OF_SAMPLES
     outline = _Traced(found, written, has_contents)
     args = [_given(p, x) for p, x in zip(found.func.params, case.args, strict=True)]
     try:
         simulate(
             found.func, args, case.grid, order="early", data=False, confluent=True,
-            max_steps=MOST_STEPS, outline=outline,
+            scheduler=Ordered("early", Random(0), most), outline=outline,
         )  # fmt: skip
     except NeedsData:
         raise Unknown("control flow that follows from data") from None
@@ -289,7 +299,8 @@ class _Traced(Outline):
 
     def _tell(self, a: Agent, o: Op, words: Column) -> None:
         self.trace.words += len(words)
-        if self.trace.words > MOST_WORDS:
+        self.trace.executions += 1
+        if self.trace.words > MOST_WORDS or self.trace.executions > MOST_EVENTS:
             raise Unknown("too many words")
         rows, cta = a.rows, a.cta
         components, epochs = a.access_order[: len(rows)], a.epochs()
