@@ -175,16 +175,29 @@ def front_matter(file: Path) -> dict[str, str]:
 
 
 def experiments() -> list[Path]:
+    """The pages with front matter, by date."""
+    return [file for file in _pages() if file.read_text(encoding="utf-8").startswith("---\n")]
+
+
+def notes() -> list[Path]:
+    """The other pages: what was thought through and not measured."""
+    return [file for file in _pages() if file not in experiments()]
+
+
+def _pages() -> list[Path]:
     return sorted(LOG.glob("[0-9]*.md"))
 
 
 def index() -> str:
-    """A row an experiment."""
+    """A row an experiment, then a line a note."""
     lines = ["| | experiment | predicted | outcome |", "|---|---|---|---|"]
     for file in experiments():
         told = front_matter(file)
         link = f"[{told['title']}]({file.name})"
         lines.append(f"| {file.name[5:10]} | {link} | {told['prediction']} | {told['outcome']} |")
+    for file in notes():
+        title = file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        lines.append(f"| {file.name[5:10]} | [{title}]({file.name}) | a note | |")
     return "\n".join(lines)
 
 

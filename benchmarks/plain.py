@@ -78,7 +78,7 @@ class Found:
 
     def records(self, run: str = "") -> list[Record]:
         """One an implementation.  Triton's options are its configurations: the fastest counts."""
-        names = list(dict.fromkeys([*self.us, *self.error]))
+        names = list(dict.fromkeys([*self.us, *self.error, *self.rel_err]))
         grouped = {name: [name] for name in names if not name.startswith("triton")}
         if theirs := [name for name in names if name.startswith("triton")]:
             grouped["triton"] = sorted(
@@ -94,7 +94,10 @@ class Found:
                 rel_err=self.rel_err.get(best, math.nan),
                 error=self.error.get(best, "").partition("\n")[0],
                 tried=[
-                    (n.removeprefix(peer).strip(), self.error.get(n) or self.us[n][0])
+                    (
+                        n.removeprefix(peer).strip(),
+                        self.error.get(n) or self.us.get(n, ["not timed"])[0],
+                    )
                     for n in others
                 ],
             )

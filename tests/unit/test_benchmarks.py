@@ -128,6 +128,7 @@ def test_an_experiment_says_what_it_expected_and_found() -> None:
     for file in page.experiments():
         told = page.front_matter(file)
         assert all(told.get(key) for key in ("hypothesis", "prediction", "outcome", "record")), file
+    for file in [*page.experiments(), *page.notes()]:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d-[a-z0-9-]+", file.stem), file
 
 
