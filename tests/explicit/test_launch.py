@@ -16,8 +16,7 @@ from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom import Script, autotune
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.language import cdiv, float32, int32
-from warploom.runtime import compiled, launch, workspace
-from warploom.runtime import script as of_scripts
+from warploom.runtime import compiled, jit, launch, workspace
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.sim.report import SimError
 
@@ -53,7 +52,7 @@ class Hashed(Script):
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
     fake = FakeDriver()
-    for module in (launch, compiled, of_scripts, workspace):
+    for module in (launch, compiled, jit, workspace):
         monkeypatch.setattr(module, "driver", lambda: fake)
     monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
     yield fake

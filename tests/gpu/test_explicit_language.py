@@ -31,7 +31,7 @@ from tests.explicit.language import (
     reducer,
     values,
 )
-from tests.explicit.test_tilus_meaning import WritesBack
+from tests.explicit.test_tilus_meaning import Writes
 from warploom.ir.ops.tile import CACHE_POLICIES
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_cache")]
@@ -172,7 +172,7 @@ def test_what_tma_stored_is_read_back() -> None:
     for turn in range(50):
         x = torch.randn(256, 32, device="cuda")
         y, z = torch.full_like(x, float("nan")), torch.full_like(x, float("nan"))
-        WritesBack()(x, y, z, 256)
+        Writes(False)(x, y, z, 256)
         assert torch.equal(y, x) and torch.equal(z, x + 1), turn
 
 

@@ -132,7 +132,7 @@ def test_a_rule_says_only_what_holds_along_an_axis(kind: OpKind, data: st.DataOb
         for some in choices
     ]
     every = scalar_rules.transfer(o, o.result, [k.every for k in known])
-    found = axis_rules.transfer(o, 0, known, every)
+    found = axis_rules.transfer(o, o.result, 0, known, every)
     for operands in itertools.product(*choices):
         with suppress(Meaningless):
             row = [element(o, list(x)) for x in zip(*operands, strict=True)]

@@ -190,16 +190,16 @@ _MOVED = frozenset(
 )
 
 
-def transfer(o: Op, axis: int, args: Sequence[Operand], every: Interval) -> AxisFact:
-    """What is known of the result of an op, a tile, along an axis.  args: of its operands along the axis that
-    this one is of theirs (see operand_axis); every: of all elements of the result."""
-    if shape_of(o.result.type)[axis] == 1:
+def transfer(o: Op, result: Value, axis: int, args: Sequence[Operand], every: Interval) -> AxisFact:
+    """What is known of one of an op's results, a tile, along an axis.  args: of its operands along the axis
+    that this one is of theirs (see operand_axis); every: of all elements of the result."""
+    if shape_of(result.type)[axis] == 1:
         return flat(every.divisor)
     if o.kind is tile.arange:
         return line(1, power_of_two(o.attrs["start"]))
     if o.kind in _MOVED:
         return args[0].axis if operand_axis(o, axis) is not None else flat(every.divisor)
-    elem = elem_of(o.result.type)
+    elem = elem_of(result.type)
     rule = RULES.get(o.kind)
     if rule is not None and isinstance(elem, DType) and elem.is_float:
         rule = _elementwise

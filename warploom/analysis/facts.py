@@ -221,7 +221,7 @@ class Facts:
             args = [self._along(x, operand_axis(o, axis), look) for x in o.operands]
             known = [x for x in args if x is not None]
             if len(known) == len(args) and every is not None:
-                found = axis_rules.transfer(o, axis, known, every)
+                found = axis_rules.transfer(o, v, axis, known, every)
         by = self.scope.promised.get(v) if self.scope is not None else None
         if found is not None and by is not None and found.slope == 1:
             found = line(1, max(found.first, by[axis]), pointee(v))
