@@ -139,7 +139,7 @@ def attention_forward(
         if SPLIT_KV_TAIL:
             first, begin, stop, halves = t, 0, blocks, 1
             if t >= whole:
-                share = tl.maximum(t - whole, 0)  # TMA wants to be told
+                share = t - whole
                 begin = share * tail // shares
                 stop = (share + 1) * tail // shares - begin // blocks * blocks
                 first, begin = whole + begin // blocks, begin % blocks
