@@ -83,17 +83,17 @@ class Trace:
         programs = None if only_within else self._of_two_programs(ones, others)
         if programs is not None:
             return programs
-        for one, other in _of_two_agents(ones, others):
-            shared = np.intersect1d(one.words, other.words)
-            if len(shared):
-                return _common(int(shared[0]), one, other)
+        for one, other, suspects in _of_two_agents(ones, others):
+            word = suspects[np.isin(suspects, one.words)][:1]
+            if len(word):
+                return _common(int(word[0]), one, other)
         return None
 
     def _of(self, a: Access) -> list[_Event]:
         return [e for o in a.ops for e in self.events.get(o, ())]
 
     def _of_two_programs(self, ones: list[_Event], others: list[_Event]) -> Common | None:
-        for e, suspects in _meeting(ones, others):
+        for e, suspects in _meeting(ones, others, lambda e: e.program):
             for one in ones:
                 if one.program == e.program:
                     continue
@@ -103,37 +103,40 @@ class Trace:
         return None
 
 
-def _meeting(ones: list[_Event], others: list[_Event]) -> Iterable[tuple[_Event, Column]]:
-    """Those of the others with words that another program touches in the ones."""
-    if not ones or not others:
+def _meeting(
+    ones: list[_Event], others: list[_Event], whose: Callable[[_Event], int]
+) -> Iterable[tuple[_Event, Column]]:
+    """Those of the others with words that another one (program, agent) touches in the ones."""
+    words = np.concatenate([np.zeros(0, np.int64), *(e.words for e in ones)])
+    if not len(words):
         return
-    words, programs = (np.concatenate(x) for x in zip(*map(_columns, ones), strict=True))
-    order = np.lexsort((programs, words))
-    words, programs = words[order], programs[order]
+    owners = np.repeat([whose(e) for e in ones], [len(e.words) for e in ones])
+    order = np.lexsort((owners, words))
+    words, owners = words[order], owners[order]
     begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
     ends = np.concatenate([begins[1:] - 1, [len(words) - 1]])
-    found, lows, highs = words[begins], programs[begins], programs[ends]
+    found, lows, highs = words[begins], owners[begins], owners[ends]
     for e in others:
         at = np.searchsorted(found, e.words)
         at[at == len(found)] = 0
-        wrong = (found[at] == e.words) & ((lows[at] != e.program) | (highs[at] != e.program))
+        wrong = (found[at] == e.words) & ((lows[at] != whose(e)) | (highs[at] != whose(e)))
         if wrong.any():
             yield e, e.words[wrong]
 
 
-def _columns(e: _Event) -> tuple[Column, Column]:
-    return e.words, np.full(len(e.words), e.program)
-
-
-def _of_two_agents(ones: list[_Event], others: list[_Event]) -> Iterable[tuple[_Event, _Event]]:
-    """Executions by two groups of one program that are not ordered."""
-    by_program: dict[int, list[_Event]] = {}
-    for e in others:
-        by_program.setdefault(e.program, []).append(e)
-    for one in ones:
-        for other in by_program.get(one.program, ()):
-            if one.agent != other.agent and not _is_ordered(one, other):
-                yield one, other
+def _of_two_agents(
+    ones: list[_Event], others: list[_Event]
+) -> Iterable[tuple[_Event, _Event, Column]]:
+    """Executions by two groups of one program that are not ordered, and words that may be of both."""
+    by_program: dict[int, tuple[list[_Event], list[_Event]]] = {}
+    for side, events in enumerate((ones, others)):
+        for e in events:
+            by_program.setdefault(e.program, ([], []))[side].append(e)
+    for mine, theirs in by_program.values():
+        for other, suspects in _meeting(mine, theirs, lambda e: e.agent):
+            for one in mine:
+                if one.agent != other.agent and not _is_ordered(one, other):
+                    yield one, other, suspects
 
 
 def _is_ordered(x: _Event, y: _Event) -> bool:
