@@ -29,7 +29,7 @@ from typing import Any
 
 SCHEMA = 1
 RESULTS = Path(__file__).with_name("results")
-DIGITS = 5  # of a figure: repetitions differ in the third or fourth
+DIGITS = 6  # of a figure: repetitions differ in the third or fourth, cycles are whole
 
 
 class RecordError(ValueError):

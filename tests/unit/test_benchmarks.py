@@ -183,7 +183,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     write(tmp_path / "r.jsonl", Report({"6a": run}, [one, two]))
     found = read(tmp_path / "r.jsonl")
     assert found.runs == {"6a": run}
-    assert found.records[0].burst == [123.46, 99.0] and found.records[0].rel_err == 1.23e-3
+    assert found.records[0].burst == [123.457, 99.0] and found.records[0].rel_err == 1.23e-3
     assert (
         found.records[1].error == "refused" and found.records[1].median != found.records[1].median
     )

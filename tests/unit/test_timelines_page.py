@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import timelines
 from benchmarks.cases import Gemm
-from benchmarks.records import read
+from benchmarks.records import current, read
 from benchmarks.timelines import BEGIN, END, TRACED, Traced
 from tests.unit.test_measured import Clock, simulated
 from warploom.passes.placed.instrument import instrument
@@ -48,6 +48,13 @@ def test_records_become_figures_data_and_a_page(
     assert text.startswith("before\n") and text.endswith("behind\n") and "another day" not in text
     assert "| a product | " in text and "50.0 µs | 60.0 µs (+20.0%) |" in text
     assert "timeline_one.svg" in text and "<svg" in (tmp_path / "timeline_one.svg").read_text()
+
+
+def test_the_page_says_what_the_records_say() -> None:
+    text = PAGE.read_text()
+    for name, records in current("timelines").by_case().items():
+        cycles = (f"{records[which].median:,.0f}" for which in ("predicted", "measured"))
+        assert f"| {TRACED[name].title} | {' | '.join(cycles)} |" in text, name
 
 
 def test_the_page_has_a_place_for_them_and_small_figures() -> None:
