@@ -57,8 +57,8 @@ def test_a_budget_names_what_is_over_it_and_only_falls() -> None:
     ]
     fallen = size.lowered(found, budget)
     assert fallen == {"code lines": {"ir": 9, "sim": 5}, "long files": {}, "long functions": {}}
-    assert size.lowered(found, budget, "sim")["code lines"] == {"ir": 9, "sim": 6}
-    assert size.lowered(found, budget, "ir/b.py")["long functions"] == {"ir/b.py:f": 70}
+    assert size.lowered(found, budget, ["sim"])["code lines"] == {"ir": 9, "sim": 6}
+    assert size.lowered(found, budget, ["ir/b.py"])["long functions"] == {"ir/b.py:f": 70}
 
 
 def test_it_runs(tmp_path: Path) -> None:

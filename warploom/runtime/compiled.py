@@ -485,18 +485,18 @@ class Built:
         return _resources_from(self.built, sizes)
 
     @property
-    def harm(self) -> tuple[int, int]:
+    def badness(self) -> tuple[int, int]:
         """What to keep low: advisories, then spills."""
         return len(self.resources.advisories), self.resources.spill_bytes
 
 
 def _compile(request: Request, disk: DiskCache) -> CompiledKernel:
     asked = request.with_headroom(Headroom())
-    best, search = _least_harm(request, disk)
+    best, search = _best_build(request, disk)
     request, lowered = best.request, best.lowered
     resources = replace(best.resources, **search.told())
     reads = request.reader() if lowered.reads is None else lowered.reads
-    told = (*_untold(request, lowered), *_scarce(request, lowered, resources))
+    told = (*_unmet_requests(request, lowered), *_resource_warnings(request, lowered, resources))
     head = {
         "back": best.back,
         "threads": best.plan.threads,
@@ -554,7 +554,7 @@ class _Search:
         }
 
 
-def _least_harm(request: Request, disk: DiskCache) -> tuple[Built, _Search]:
+def _best_build(request: Request, disk: DiskCache) -> tuple[Built, _Search]:
     """The first attempt that ptxas has nothing to say against, else the one with the least.
 
     A hopeless first build is followed by that with the most headroom, if there is budget left.  Raises
@@ -585,9 +585,9 @@ def _least_harm(request: Request, disk: DiskCache) -> tuple[Built, _Search]:
             refusal = refusal or e
             continue
         search.add(found)
-        if best is None or found.harm < best.harm:
+        if best is None or found.badness < best.badness:
             best = found
-        if best.harm == (0, 0):
+        if best.badness == (0, 0):
             break
     if best is None:
         assert refusal is not None
@@ -669,7 +669,7 @@ def _compile_text(
     )
 
 
-def _untold(request: Request, lowered: Lowered) -> tuple[str, ...]:
+def _unmet_requests(request: Request, lowered: Lowered) -> tuple[str, ...]:
     """Warnings: the choices that go against what was asked, each with the line that is to blame."""
     told = [r for r in lowered.schedule.reasons if r.warn]
     if not told:
@@ -688,7 +688,7 @@ def _untold(request: Request, lowered: Lowered) -> tuple[str, ...]:
     )
 
 
-def _scarce(request: Request, lowered: Lowered, resources: Resources) -> tuple[str, ...]:
+def _resource_warnings(request: Request, lowered: Lowered, resources: Resources) -> tuple[str, ...]:
     """A warning for what ptxas could not keep in registers or had to serialise.
 
     Raises CompileError where the request is strict."""

@@ -132,7 +132,7 @@ def _record(
     builds = (
         build(kernel.request, replace(kernel.lowered, placed=f), default_cache()) for f in tried
     )
-    built = min(builds, key=lambda b: b.harm)
+    built = min(builds, key=lambda b: b.badness)
     ctas, agents = int(np.prod(built.plan.cluster)), len(task.agents(func))
     size = ctas * agents * CAPACITY * RECORD_BYTES
     buffer = gpu.allocate(device, size)
