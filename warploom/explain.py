@@ -169,7 +169,7 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
         for reason in reasons.get(o.id, ()):
             entry.notes[f"{reason.decision}: {reason.because}"] = None
     for o in walk(placed.body):
-        for note in _built_notes(o):
+        for note in _built_notes(o, placed.target):
             at(o.loc).notes[note] = None
     if not found:
         return
@@ -217,15 +217,16 @@ def _filled(o: Op, channel: ChannelPlan) -> str:
     return f"{how} into ring {channel.name} of {channel.depth} slots: {channel.producer} → {to}"
 
 
-def _built_notes(o: Op) -> Iterator[str]:
+def _built_notes(o: Op, target: Target) -> Iterator[str]:
     if o.kind is mma.wgmma:
         a, b = (v.type for v in o.operands[:2])
         assert isinstance(b, Shared) and isinstance(a, (Shared, Tile))
         (m, k), n = a.shape, b.shape[1]
-        unit = 32 // b.dtype.bytes
+        unit = target.unit_of("wgmma") or target.matrix_unit()
+        step = unit.k_step(b.dtype.bits)
         source = "shared memory" if isinstance(a, Shared) else "registers"
-        count = m // 64 * (k // unit)
-        yield f"{count} × wgmma m64n{n}k{unit} a group and step, A from {source}"
+        count = m // unit.m * (k // step)
+        yield f"{count} × {unit.instruction} m{unit.m}n{n}k{step} a group and step, A from {source}"
     elif o.kind is tile.convert_layout:
         yield "elements change hands between threads (convert_layout)"
     if o.kind in (mma.wgmma_wait, smem.shared_load, tile.load):

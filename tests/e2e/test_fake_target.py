@@ -22,6 +22,7 @@ from warploom.check import check
 from warploom.codegen.emit import emit
 from warploom.compile import Lowered
 from warploom.errors import CompileError, InternalError
+from warploom.explain import explain_parts
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tma
 from warploom.ir.ops.task import phases
@@ -31,6 +32,7 @@ from warploom.sim.machine import simulate
 from warploom.sim.oracle import run
 from warploom.target import SM_90A, SharedMemory, Sync, Target
 from warploom.target.sm_90a import WGMMA
+from warploom.tilus import float32, int32
 
 FAKE = Target(
     name="fake",
@@ -190,11 +192,80 @@ def test_what_it_lacks_is_refused() -> None:
         emit(found.placed, FAKE)
 
 
+class Handed(wl.Script):
+    """y ← 2 x in tiles that one group hands to another through a ring of two slots."""
+
+    def __init__(self, expects: bool = False) -> None:
+        super().__init__()
+        self.expects = expects
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 32])
+        slots = self.shared_tensor(dtype=float32, shape=[2, 32, 32])
+        full, empty = self.mbarrier.alloc([128, 128]), self.mbarrier.alloc([128, 128])
+        with self.warp_group(0, 2):
+            slot: int32 = 0
+            phase: int32 = 0
+            for i in range(n // 32):
+                self.mbarrier.wait(empty[slot], phase ^ 1)
+                self.store_shared(
+                    slots[slot], self.load_global(g_x, offsets=[i * 32, 0], shape=[32, 32])
+                )
+                if self.expects:
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full[slot], 128)
+                self.mbarrier.arrive(full[slot])
+                slot, phase = self.ring_next(slot, phase, 2)
+        with self.thread_group(128, 128):
+            slot: int32 = 0
+            phase: int32 = 0
+            for i in range(n // 32):
+                self.mbarrier.wait(full[slot], phase)
+                tile = self.load_shared(slots[slot])
+                self.mbarrier.arrive(empty[slot])
+                self.store_global(g_y, tile + tile, offsets=[i * 32, 0])
+                slot, phase = self.ring_next(slot, phase, 2)
+
+
+def script(kernel: Any, *args: Any) -> Lowered:
+    found: Lowered = kernel._lowered(kernel._request(kernel.bind(args, {}), FAKE.name))
+    return found
+
+
+def test_an_explicit_kernel_runs_on_it() -> None:
+    x, y = np.arange(160 * 32, dtype=np.float32).reshape(160, 32), np.zeros((160, 32), np.float32)
+    found = script(Handed(), 160, x, y)
+    assert phases(found.placed)[-1].attrs["warps"] == (2, 2)
+    for order in ("late", "early", "seeded"):
+        y[...] = 0
+        simulate(found.placed, [160, x, y], (1, 1, 1), order=order, seed=2)
+        np.testing.assert_array_equal(y, 2 * x)
+    road.holds(check(found.placed))
+
+
+def test_what_a_script_asks_of_it_in_vain() -> None:
+    x = np.zeros((64, 32), np.float32)
+    with pytest.raises(CompileError, match="fake has no barriers that engines complete") as caught:
+        script(Handed(expects=True), 64, x, x.copy())
+    assert caught.value.loc is not None and caught.value.loc.file == __file__
+    assert "sm_90a" in (caught.value.help or "")
+
+
 def test_a_program_for_another_chip_breaks_its_rules() -> None:
     request = gemm_pointers.requested(
         GEMM, {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2}, SM_90A.name, {}
     )
     placed = request.lower().placed
     verify(placed)
-    with pytest.raises(InternalError, match="fake has nothing that does this"):
+    with pytest.raises(InternalError, match="fake has no engine that moves boxes"):
         verify(placed, FAKE)
+
+
+def test_it_is_explained_by_its_own_figures() -> None:
+    found, _, _ = gemm(64, **FORMS["two-groups"])
+    text = str(explain_parts(found.source, found.schedule, found.placed))
+    assert "for fake, specialized" in text and "2 × 2 warps" in text
+    assert "× wgmma m64n64k16 a group and step" in text and "of 102,400 bytes" in text

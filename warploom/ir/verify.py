@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, definitions, effects, sources
+from warploom.ir.capabilities import missing
 from warploom.ir.core import (
     KINDS,
     Effect,
@@ -332,24 +333,8 @@ def _register_operands(func: Func, _: Target) -> Iterator[Violation]:
 
 def _capabilities(func: Func, target: Target) -> Iterator[Violation]:
     """The target has what the ops are made of."""
-    has_mbarriers = target.sync.barriers == "mbarrier"
-    has = {
-        tma.tma_load: bool(target.box_limit) and has_mbarriers,
-        tma.tma_store: bool(target.box_limit),
-        smem.cp_async: bool(target.pieces),
-        mbarrier.cp_async_arrive: bool(target.pieces) and has_mbarriers,
-        mbarrier.mbarrier_expect: has_mbarriers,
-        smem.named_barrier: target.sync.named_barriers > 0,
-        mma.wgmma: target.unit_of("wgmma") is not None,
-        regs.setmaxnreg: target.registers.reallocation is not None,
-    }
-    for o in walk(func.body):
-        if not has.get(o.kind, True):
-            yield Violation(o, f"{target.name} has nothing that does this")
-    if math.prod(cluster.cluster_of(func)) > target.sync.cluster_ctas:
-        yield Violation(
-            None, f"{target.name} has clusters of {target.sync.cluster_ctas} CTAs at most"
-        )
+    if found := missing(func, target):
+        yield Violation(*found)
 
 
 def _resources(func: Func, target: Target) -> Iterator[Violation]:
