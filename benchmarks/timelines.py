@@ -168,7 +168,7 @@ def draw(folder: Path, to: Path = DATA, figures: Path = FIGURES, page: Path = PA
         predicted, measured = found.predicted.cycles, found.measured.cycles
         stalls = waits(found)
         cycles = {"predicted": predicted, "measured": measured}
-        report.records += [Record(name, peer, run.run, [n]) for peer, n in cycles.items()]
+        report.records += [Record(name, peer, run.run, [round(n)]) for peer, n in cycles.items()]
         print(f"{name}: {found}\n")
         rows.append(
             f"| {traced.title} | {predicted:,.0f} | {measured:,.0f} | {predicted / measured - 1:+.0%} "
