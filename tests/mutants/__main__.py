@@ -101,7 +101,7 @@ def as_data(found: Judged) -> dict[str, Any]:
     mutant, loc = found.mutant, found.mutant.loc
     return {
         "status": "wrong" if found.is_missed else "ok",
-        "code": found.code,
+        "code": found.code.replace(f"{ROOT}/", ""),
         "at": f"{Path(loc.file).name}:{loc.line}" if loc else "",
         "change": mutant.change,
         "op": mutant.kind.name,

@@ -84,7 +84,7 @@ def _figures(records: Sequence[Record]) -> tuple[object, ...]:
     shown = sum(not r["harm"] for r in records if is_harmful(r))
     harmless = Counter(r["verdict"] for r in records if not is_harmful(r))
     n = harmless.total()
-    share = f"{100 * harmless['proved'] / n:.0f} %" if n else "–"
+    share = f"{100 * harmless['proved'] / n:.1f} %" if n else "–"
     names = ("broken", "not proved", "proved")
     return (
         len(records),

@@ -177,7 +177,7 @@ def test_the_page_counts_what_is_proved_of_harmful_and_harmless_ones() -> None:
             row(4, "broken", replays=True), row(5, "proved", turned=False)]  # fmt: skip
     text = page(rows, {"gemm/conditional": 9}, "abc")
     assert "Judged at abc: 6 of 9 mutants" in text
-    assert "| late | 5 | 3 | 2 | 0 | 1 | 1 | 2 | 1 | 1 | 0 | 50 % |" in text
+    assert "| late | 5 | 3 | 2 | 0 | 1 | 1 | 2 | 1 | 1 | 0 | 50.0 % |" in text
     assert "| gemm |  | mutant 3 | not proved |" in text
     assert "mutant 2" not in text and "Of 1 mutants the condition fails in none" in text
 
