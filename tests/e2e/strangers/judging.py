@@ -67,7 +67,8 @@ def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any 
         wrong = case.judge(arrays(found))
         assert not wrong, f"{order}: {wrong}"
     if full:
-        road.holds(compiled.check())
+        sizes = case.kernel.sizes(case.grid, case.args, {**case.meta, **knobs})
+        road.holds(compiled.check(*case.args, grid=sizes))
         try:
             text = compiled.eject()
         except CompileError as e:  # what no script can say is refused
