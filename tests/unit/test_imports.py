@@ -153,6 +153,19 @@ def test_the_order_is_the_document_s() -> None:
     assert written == [set(parts) for parts in ORDER]
 
 
+LEVELS = ("partition_values", "tile", "task", "warp", "placed", "pipeline")  # of passes/, in order
+
+
+def test_passes_of_a_level_know_none_of_a_later_one() -> None:
+    wrong = []
+    for name, asked in needs("warploom").items():
+        if name.startswith("warploom.passes."):
+            own = LEVELS.index(name.split(".")[2])
+            later = {x for x in asked if x.startswith("warploom.passes.")}
+            wrong += [f"{name}: {x}" for x in later if LEVELS.index(x.split(".")[2]) > own]
+    assert not wrong
+
+
 # Files that need each other's names still, be it for annotations alone.  May only become fewer.
 CIRCLES = (
     {f"warploom.sim.{x}" for x in (
