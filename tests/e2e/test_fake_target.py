@@ -22,7 +22,7 @@ from warploom.check import check
 from warploom.codegen.emit import emit
 from warploom.compile import Lowered
 from warploom.errors import CompileError, InternalError
-from warploom.explain import explain_parts
+from warploom.explain import explain
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tma
 from warploom.ir.ops.task import phases
@@ -266,6 +266,6 @@ def test_a_program_for_another_chip_breaks_its_rules() -> None:
 
 def test_it_is_explained_by_its_own_figures() -> None:
     found, _, _ = gemm(64, **FORMS["two-groups"])
-    text = str(explain_parts(found.source, found.schedule, found.placed))
+    text = str(explain(found.source, found.schedule, found.placed))
     assert "for fake, specialized" in text and "2 × 2 warps" in text
     assert "× wgmma m64n64k16 a group and step" in text and "of 102,400 bytes" in text
