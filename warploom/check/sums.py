@@ -103,7 +103,9 @@ class Sums:
             own += [] if divisor is None else [({1: divisor - 1},)]
         elif o.kind is arith.mul:
             own += self._rounded(o, is_below)
-        return [b for b in own if len(b) <= MOST_BOUNDS][:MOST_BOUNDS]
+        few = (b for b in own if len(b) <= MOST_BOUNDS)
+        different = {frozenset(frozenset(x.items()) for x in b): b for b in few}
+        return sorted(different.values(), key=_opaque)[:MOST_BOUNDS]
 
     def _rounded(self, o: Op, is_below: bool) -> list[Bound]:
         """x // n * n: x, or at most n - 1 less."""
@@ -126,6 +128,11 @@ def added(a: Sum, b: Sum, factor: int) -> Sum:
     for t, n in b.items():
         out[t] = out.get(t, 0) + factor * n
     return {t: n for t, n in out.items() if n}
+
+
+def _opaque(b: Bound) -> tuple[int, int]:
+    """How little a bound says: its terms that are no sums, and its sums."""
+    return sum(isinstance(term, tuple) for x in b for term in x), len(b)
 
 
 def _both(one: Bound, other: Bound) -> Bound:
