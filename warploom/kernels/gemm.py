@@ -36,8 +36,8 @@ def grouped_tile(
     rows = tl.minimum(tiles_m - first_m, GROUP_M)
     pid_m = first_m + (tile % in_group) % rows
     pid_n = (tile % in_group) // rows
-    if SERPENTINE:  # at least 0, as TMA wants to be told
-        pid_n = tl.maximum(pid_n + (group % 2) * (tiles_n - 1 - 2 * pid_n), 0)
+    if SERPENTINE:
+        pid_n += (group % 2) * (tiles_n - 1 - 2 * pid_n)
     return pid_m, pid_n
 
 

@@ -40,6 +40,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import TMA_BYTES
+from warploom.analysis.bounds import Bounds
 from warploom.analysis.contiguity import run_of
 from warploom.analysis.facts import Facts, facts_of, parameters
 from warploom.analysis.lattice import Interval, exactly, limits_of, power_of_two, range_of
@@ -365,20 +366,26 @@ class _Analysis:
     def nonnegative(self, p: Poly) -> bool:
         """Is p never negative?  Parameters of which that needs to hold as well are taken to be so
         (`assumed`), as few as can be."""
-        if self._least(p, self.assumed) >= 0:
+        if self._holds(p, self.assumed):
             return True
         given = {v for v in self.func.params if isinstance(v.type, Scalar) and v.type.dtype.is_int}
-        if self._least(p, given) < 0:
+        if not self._holds(p, given):
             return False
         for v in [v for v in self.func.params if v in given - self.assumed]:
-            if self._least(p, given - {v}) >= 0:
+            if self._holds(p, given - {v}):
                 given.discard(v)
         self.assumed |= given
         return True
 
-    def _least(self, p: Poly, given: Iterable[Value]) -> int:
-        """What p never falls below where these parameters are not negative."""
-        return self._bounds(p, self._facts(frozenset(given))).low
+    def _holds(self, p: Poly, given: Iterable[Value]) -> bool:
+        """Is p never negative where these parameters aren't?"""
+        facts = self._facts(frozenset(given))
+        return Bounds(facts, lambda q: self._bounds(q, facts), self._poly).nonnegative(p)
+
+    def _poly(self, v: Value) -> Poly:
+        known = self.of(v)
+        assert known is not None and not known.coefs
+        return known.start
 
     def _facts(self, given: frozenset[Value]) -> Facts:
         if given not in self.proofs:
