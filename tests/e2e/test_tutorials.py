@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -33,16 +34,19 @@ def lead(a: Any) -> int:
     return int(a.strides[0]) // int(a.itemsize)
 
 
-def proved(compiled: CompiledKernel, specialized: bool, open_places: str = "") -> None:
-    """open_places: what stores' places follow from that no launch tells by its numbers alone."""
+def proved(
+    compiled: CompiledKernel,
+    specialized: bool,
+    args: Sequence[Any] = (),
+    grid: Any = None,
+    left_open: Sequence[str] = (),
+) -> None:
+    """args, grid: the launch that global memory is decided for, where no claim is made of all launches.
+    left_open: parts of the reasons for which it may be not proved."""
     assert compiled.schedule.specialized == specialized
-    report = compiled.check()
-    if not open_places:
-        assert report.ok, str(report)
-        return
-    road.holds(report)
-    found = [re.search(r"the place depends on .*\b(\w+) \(line", u.reason) for u in report.unproved]
-    assert {m[1] for m in found if m} <= {open_places}, str(report)
+    report = compiled.check(*args, grid=grid)
+    assert not report.failures and report.runs, str(report)
+    assert all(any(x in u.reason for x in left_open) for u in report.unproved), str(report)
 
 
 @pytest.mark.parametrize("groups", [None, 2, 0])
@@ -74,7 +78,7 @@ def test_persistent_matmul(subtile: bool, ws: bool) -> None:
     wanted = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_array_equal(found[2], wanted.astype(np.float32).astype(BF16))
     # The grid has to be NUM_SMS programs at most, which nothing in the kernel says.
-    proved(compiled, ws, "tile_id_c")
+    proved(compiled, ws, args, 3)
     assert {s.via for s in compiled.schedule.stores} == {"tma"}
 
 
@@ -102,7 +106,9 @@ def test_grouped_matmul(knobs: dict[str, int]) -> None:
         (x.astype(np.float64) @ y.astype(np.float64)).ravel() for x, y in zip(a, b, strict=True)
     ]
     np.testing.assert_array_equal(found[2], np.concatenate(wanted))
-    proved(compiled, knobs.get("num_consumer_groups") != 0, "gn")  # sizes that are loaded
+    # Not every group has a tile for each program: longer loops over groups were not seen to recur.
+    left_open = "no input was found that makes it run", "no recurrence was seen of longer loops"
+    proved(compiled, knobs.get("num_consumer_groups") != 0, args, 2, left_open)
     assert bool(re.search(r"cp_async(_if)?<16>\(", compiled.cuda)) == bool(knobs.get("ALIGNED"))
 
 
@@ -174,7 +180,6 @@ def test_attention(stage: int, ws: bool | None) -> None:
             wanted = p / p.sum(1, keepdims=True) @ v[part].astype(np.float64)
             error = found[7][part].astype(np.float64) - wanted
             assert np.linalg.norm(error) < 0.005 * np.linalg.norm(wanted)
-    assert compiled.schedule.specialized == (ws is not False)
-    road.holds(compiled.check())  # not proved where causal: a loop's input that makes it run
+    proved(compiled, ws is not False)
     loops = {p.loop for p in compiled.schedule.overlaps}
     assert loops == (set() if ws is False else {"loop0", "loop1"} if stage == 3 else {"loop0"})

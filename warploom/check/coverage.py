@@ -28,7 +28,7 @@ from warploom.ir.analysis import loops
 from warploom.ir.core import Op
 from warploom.ir.ops import control
 from warploom.sim.agent import NeedsData
-from warploom.sim.chosen import LATE, PATTERNS, Fill
+from warploom.sim.chosen import LATE, PATTERNS, RISING, Fill
 from warploom.sim.outline import Forced
 from warploom.sim.report import SimError, StepLimit, TripLimit
 
@@ -39,6 +39,8 @@ MOST_STEPS = (
 )
 LARGEST, MOST_IDLE = 1 << 30, 3  # numbers that lengthen a loop, and doublings without effect
 MUCH = 2  # times the iterations that are asked for
+FAR = 64  # programs
+FARTHEST = 256  # words of an array are apart, an iteration that is asked for
 FEWEST = 8  # tiles an iteration, before which a number that has no effect may still have one
 _UNIFORM = Source.ARGUMENT | Source.PROGRAM | Source.MEMORY
 
@@ -85,7 +87,8 @@ class Coverage:
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool] = {}
         self.facts = facts_of(dependence.func)
-        self._at_most: dict[Op, int] = {}  # how often a `while` runs at the largest of all numbers
+        # Of each `while` what makes it longer: how often it runs then, and whether at the largest number.
+        self._grown: dict[Op, dict[int, tuple[int, bool]]] = {}
         self._free: dict[int, bool] = {}  # by the class of conditions
 
     def complete(self) -> None:
@@ -166,13 +169,48 @@ class Coverage:
             enough = enough if most is None else min(most, enough)
             least = self.steering.least(self.cases[0])
             rich = self.checker.rich or self.cases[0]
-            for base in dict.fromkeys((rich, least, self.longest)):
+            bases = dict.fromkeys((rich, least, self.longest))
+            times = (
+                (1,) if enough == most else (1, 2)
+            )  # what is found may fall short of what is asked
+            for more, base in itertools.product(times, bases):
                 if self._is_long(loop):
                     break
-                for wish in self._longer(loop, enough, base):
+                for wish in self._longer(loop, more * enough, base):
                     self._try(base, wish)
                     if self._is_long(loop) or self.report.failures:
                         break
+            if Source.MEMORY in self._decided_by(loop):
+                self._rise(loop)
+
+    def _decided_by(self, loop: Op) -> Source:
+        """Where the number of a loop's iterations comes from."""
+        is_for = loop.kind is control.for_
+        values = loop.operands[:3] if is_for else loop.regions[0].yielded[:1]
+        found = Source.NOTHING
+        for v in values:
+            found |= self.dependence.sources(v)
+        return found
+
+    def _rise(self, loop: Op) -> None:
+        """Runs a loop whose bounds are differences of words: offsets, each larger than the one before; in a
+        program far from the first, too, where its number counts."""
+        most = MUCH * self.checker.recurrences.enough(loop)
+        far = self.steering.with_grid(self.longest, [FAR])
+        for base in (self.longest, far):
+            by = 1 if base is not None else LARGEST
+            while by < LARGEST and not self._is_long(loop) and not self.report.failures:
+                assert base is not None
+                by = 2 * by + 1
+                memory = tuple(
+                    (name, fill if self.steering.is_written(name) else Fill(0, by, RISING))
+                    for name, fill in base.memory
+                )
+                case, last = Case(base.args, base.grid, memory), base.grid[0] - 1
+                found = self._trips(loop, case, last, most)
+                if found is None or found > most or by > most * FARTHEST:
+                    break
+                self.checker.run(case, (0, last) if last else ())
 
     def _longer(self, loop: Op, trips: int, base: Case) -> Iterator[Wish]:
         """What may make a loop run so often."""
@@ -190,7 +228,7 @@ class Coverage:
             return self.steering.allowed(i, n)[-1]
 
         def found(n: int) -> int | None:
-            return self._trips(loop, self.steering.case(base.values, {i: made(n)}), MUCH * trips)
+            return self._trips(loop, self.steering.case(base.values, {i: made(n)}), 0, MUCH * trips)
 
         n, most, best, idle = max(1, base.values[i]), 0, None, 0
         while n < LARGEST and idle < MOST_IDLE and most < trips:
@@ -201,8 +239,8 @@ class Coverage:
                 return
             best, idle = (n, 0) if now > most else (best, idle + (n > FEWEST * trips))
             most = max(now, most)
-        if most < trips and n >= LARGEST:
-            self._at_most[loop] = max(most, self._at_most.get(loop, 0))
+        if most > (found(max(1, base.values[i])) or 0):
+            self._grown.setdefault(loop, {})[i] = most, most < trips and n >= LARGEST
         low, high = n // 2, n
         while most > MUCH * trips and high - low > 1 and now is not None:
             n = (low + high) // 2
@@ -215,14 +253,14 @@ class Coverage:
         if best is not None:
             yield Wish({i: made(best)}, {})
 
-    def _trips(self, loop: Op, case: Case, most: int) -> int | None:
-        """How often the first program runs a loop, one more than `most` where its run takes more of some
+    def _trips(self, loop: Op, case: Case, program: int, most: int) -> int | None:
+        """How often a program runs a loop, one more than `most` where its run takes more of some
         loop; None where it can't be run."""
-        path = self.runs.path(case, 0)
+        path = self.runs.path(case, program)
         if path is not None:
             return max((n for o, n in path.trips if o is loop), default=0)
         try:
-            return max(self.runs(case, 0, most).trips.get(loop, (0,)))
+            return max(self.runs(case, program, most).trips.get(loop, (0,)))
         except TripLimit:
             return most + 1
         except (SimError, NeedsData, StepLimit):
@@ -244,7 +282,9 @@ class Coverage:
         else:
             goes_on = loop.regions[0].yielded[0]
             is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.TURN)
-            most = self._at_most.get(loop) if is_told else None
+            grown = list(self._grown.get(loop, {}).values())
+            is_told = is_told and len(grown) == 1 and grown[0][1]  # by one number alone
+            most = grown[0][0] if is_told else None
         if most is None or trips < max(most, 1):
             return False
         self.report.runs_at_most.setdefault(loop_name(loop), most)

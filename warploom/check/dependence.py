@@ -19,7 +19,18 @@ from warploom.errors import Loc
 from warploom.ir.analysis import closure, definitions, parents, passed_on
 from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
-from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile, View, dtype_of, i1
+from warploom.ir.types import (
+    Barriers,
+    InFlight,
+    Pointer,
+    Scalar,
+    Shared,
+    TensorMap,
+    Tile,
+    View,
+    dtype_of,
+    i1,
+)
 from warploom.sim.outline import asked_without_data
 
 
@@ -274,8 +285,14 @@ class Dependence:
         return tuple(Reading(a, w) for a, w in arrays.items())
 
     def arrays(self, pointer: Value) -> list[Value]:
-        """The parameters that a pointer or view may point into."""
-        reached = closure([pointer], lambda x: self.flow.get(x, ()))
+        """The parameters that a pointer or view may point into: those that it is made from, not what its
+        offsets are read from."""
+
+        def behind(v: Value) -> tuple[Value, ...]:
+            made_from = self.flow.get(v, ())
+            return tuple(x for x in made_from if _points(x)) or made_from
+
+        reached = closure([pointer], behind)
         return [p for p in self.func.params if p in reached and isinstance(p.type, Pointer)]
 
     @cached_property
@@ -372,6 +389,12 @@ class Dependence:
             o = self.made.get(x)
             if o is not None and o.kind in (tile.load, tile.atomic):
                 yield o
+
+
+def _points(v: Value) -> bool:
+    """Is it a pointer, or made of some?"""
+    inner = v.type.elem if isinstance(v.type, Tile) else v.type
+    return isinstance(inner, (Pointer, View, TensorMap))
 
 
 def in_words(sources: Source) -> str:

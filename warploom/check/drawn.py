@@ -40,7 +40,14 @@ class Drawn:
         return Wish(*chosen), most
 
     def most_found(self, loop: Op, case: Case) -> int | None:
-        """The most iterations of a loop at many inputs, told without a run; None where they can't be told."""
+        """The most iterations of a loop at many inputs, told without a run; None where they can't be told or
+        where they are counted by several words of one array, which all are the same number here."""
+        behind = closure(loop.operands[:3], self.dependence.flow_of)
+        made = (self.dependence.made.get(v) for v in behind)
+        loads = [o for o in made if o is not None and o.kind is tile.load]
+        arrays = [array for o in loads for array in self.dependence.arrays(o.operands[0])]
+        if len(set(arrays)) < len(arrays):
+            return None
         found, _, _ = self._trips(loop, case)
         return None if found is None else int(found.max())
 

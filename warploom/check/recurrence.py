@@ -75,20 +75,26 @@ class Recurrences:
         if loop not in self._busy:
             return 1
         runs, course = self._turns.get(loop, []), self.courses.get(loop, Course())
+        mixed = self._mixed.get(loop, [])
         if not runs:
-            return self._mixed_period(loop)
+            return _period_of_longest(mixed)
         if course.is_known:
             done = [frozenset(s.op for turn in run for s in turn) for run in runs]
             everything = frozenset().union(*done)
             full = [len(run) for run, ops in zip(runs, done, strict=True) if ops == everything]
             longest = max(full, default=0)
         else:
-            few = self._few(loop, runs)
+            few, whole = self._few(loop, runs), runs + mixed
             runs = [stretch for run in runs for stretch in _stretches(run)]
             kinds: dict[Kind, int] = {}
             for run in runs:
                 kinds[_kind(run[0])] = max(len(run), kinds.get(_kind(run[0]), 0))
             longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
+            if (
+                longest <= 2 * self.depth
+            ):  # some take turns: a run in which all of these do shows it
+                short = {k for k, n in kinds.items() if n <= 2 * self.depth} - few
+                return _period_of_longest([r for r in whole if short <= set(map(_kind, r))])
         if longest <= 2 * self.depth:
             return None
         start = self._periods.get(
@@ -110,17 +116,17 @@ class Recurrences:
         between = {_kind(same[0]) for run in runs for same in _stretches(run)[1:-1]}
         return {kind for kind in between if self.passings[loop].holds(set(kind), known)}
 
-    def _mixed_period(self, loop: Op) -> int | None:
-        """Where the loops inside never run alike in all iterations: after how many they do all the same."""
-        runs = self._mixed.get(loop, [])
-        longest = max(runs, key=len, default=[])
-        periods = range(1, (len(longest) - 1) // 2 + 1)
-        return next((p for p in periods if _recurs(longest, p)), None)
+
+def _period_of_longest(runs: Sequence[list[Turn]]) -> int | None:
+    """After how many iterations the longest of some runs does all the same, at least twice."""
+    longest = max(runs, key=len, default=[])
+    periods = range(1, (len(longest) - 1) // 2 + 1)
+    return next((p for p in periods if _recurs(longest, p)), None)
 
 
 def _kind(turn: Turn) -> Kind:
-    """What an iteration does."""
-    return tuple(s.op for s in turn)
+    """What an iteration does, however often the loops inside it do so."""
+    return tuple(dict.fromkeys(s.op for s in turn))
 
 
 def _stretches(turns: list[Turn]) -> list[list[Turn]]:

@@ -18,12 +18,14 @@ from warploom.ir.types import DType
 from warploom.sim.memory import Buffer, GlobalMemory
 
 PATTERNS = ("always", "first", "rest", "odd", "even", "late")
+RISING = "rising"
 LATE = 12  # elements before those that are late
 
 
 @dataclass(frozen=True)
 class Fill:
-    """The numbers in one array: `base`, but `other` in the elements that the pattern names.
+    """The numbers in one array: `base`, but `other` in the elements that the pattern names; RISING: `other`
+    more in each element than in the one before.
 
     drift: what other programs add to a word between two atomic operations of this one."""
 
@@ -44,6 +46,8 @@ class Fill:
                 is_other = element % 2 == 0
             case "late":
                 is_other = element >= LATE
+            case "rising":
+                return self.base + element * self.other
             case _:
                 is_other = False
         return self.other if is_other else self.base
@@ -52,6 +56,8 @@ class Fill:
         drift = f", {self.drift} more at each atomic" if self.drift else ""
         if self.pattern == "always":
             return f"{self.base} everywhere{drift}"
+        if self.pattern == RISING:
+            return f"{self.base}, {self.other} more in each element{drift}"
         where = {"late": f"from element {LATE}"}.get(self.pattern, f"in {self.pattern}")
         return f"{self.base}, {self.other} {where}{drift}"
 

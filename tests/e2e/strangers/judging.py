@@ -14,6 +14,13 @@ from tests.eject.owned import owned, same_program
 from warploom import TensorDescriptor
 from warploom.errors import CompileError
 
+# What the checker leaves open of right kernels: programs that hand words on by locks and flags; a loop whose
+# bounds are differences of loaded offsets, cut at the diagonal.
+OPEN = {
+    "splitk-locked": ("may touch one word",),
+    "streamk": ("may touch one word", "the place depends on step", "no input was found that"),
+    "serving-ragged": ("no input was found that makes it run for more than 1 iterations",),
+}
 FORMS: dict[str, dict[str, Any]] = {"auto": {}, "tasks": {"num_consumer_groups": 1}}
 
 
@@ -68,7 +75,11 @@ def judge(case: Case, form: str, folder: Path, nvrtc: bool = False, orders: Any 
         assert not wrong, f"{order}: {wrong}"
     if full:
         sizes = case.kernel.sizes(case.grid, case.args, {**case.meta, **knobs})
-        road.holds(compiled.check(*case.args, grid=sizes))
+        report = compiled.check(*copies(case.args), grid=sizes)
+        known = OPEN.get(case.name, ())
+        assert report.ok or known, str(report)
+        assert not report.failures, str(report)
+        assert all(any(part in u.reason for part in known) for u in report.unproved), str(report)
         try:
             text = compiled.eject()
         except CompileError as e:  # what no script can say is refused
