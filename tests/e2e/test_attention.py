@@ -213,7 +213,7 @@ def test_it_is_proved(config: tuple[int, bool, int]) -> None:
     heads, seq, programs = 3, 500, 4
     meta = ATTENTION_CONFIGS[d, causal][index].kwargs
     parts = [road.array((room_for_parts(heads, seq, d, programs, meta["BLOCK_M"]),), np.float32)]
-    args = [*arguments(heads, seq, d, 1), *(parts if meta["PARTS"] else [])]
+    args = [*arguments(heads, seq, d, 1), *(parts if meta["SPLIT_KV_TAIL"] else [])]
     report = compiled(*config).check(*args, grid=grid_of(heads, seq, programs)(meta))
     assert report.ok, str(report)
 
