@@ -106,8 +106,13 @@ def test_grouped_matmul(knobs: dict[str, int]) -> None:
         (x.astype(np.float64) @ y.astype(np.float64)).ravel() for x, y in zip(a, b, strict=True)
     ]
     np.testing.assert_array_equal(found[2], np.concatenate(wanted))
-    # Not every group has a tile for each program: longer loops over groups were not seen to recur.
-    left_open = "no input was found that makes it run", "no recurrence was seen of longer loops"
+    # Not every group has a tile for each program: longer loops over groups were not seen to recur, and whether
+    # the first copy of a group by pointers comes at all follows from a size in memory.
+    left_open = (
+        "no input was found that makes it run",
+        "no recurrence was seen of longer loops",
+        "no input was found that turns this condition",
+    )
     proved(compiled, knobs.get("num_consumer_groups") != 0, args, 2, left_open)
     assert bool(re.search(r"cp_async(_if)?<16>\(", compiled.cuda)) == bool(knobs.get("ALIGNED"))
 

@@ -135,8 +135,8 @@ def waits(steps: list[tuple[str, Any]]) -> list[int]:
 
 
 def apart(schedule: Schedule) -> Schedule:
-    """No dots are joined."""
-    return replace(schedule, joined=())
+    """No dots are fused."""
+    return replace(schedule, fused_dots=())
 
 
 def test_what_stays_in_flight() -> None:
