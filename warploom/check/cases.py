@@ -163,9 +163,9 @@ class Runs:
         path = self.path(case, program)
         if path is None:
             return self._run(case, program, True, most)
-        self.note(path.outcomes)
         if path not in self._by_path:
             self._by_path[path] = self._run(case, program, True)
+        self.note(path.outcomes)  # behind the run: of one that is left out nothing is proved
         return self._by_path[path]
 
     def _run(self, case: Case, program: int, confluent: bool, most: int | None = None) -> SimReport:

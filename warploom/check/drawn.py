@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from warploom.check.cases import Case
 from warploom.check.dependence import COMPARISONS, Condition
 from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
-from warploom.ir.analysis import closure, defined
+from warploom.ir.analysis import closure, defined, loops
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, tile
+from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Scalar
 
 SAMPLES = 4096
@@ -27,6 +28,16 @@ class Drawn:
         self.values, self.sums = values, sums
         self.dependence, self.steering, self.func = values.dependence, values.steering, values.func
         self._ranks: dict[Value, int] = {}
+
+    @cached_property
+    def _carried(self) -> set[Value]:
+        """What loops carry from one iteration to the next."""
+        every = (o for o in self.func.body.all_ops if o.kind in (control.for_, control.while_))
+        return {p for o in every for r in o.regions for p in r.params} - set(self.values.loop_of)
+
+    @cached_property
+    def _around(self) -> dict[Op, tuple[Op, ...]]:
+        return loops(self.func.body)
 
     def longest(self, loop: Op, trips: int, case: Case) -> tuple[Wish, int]:
         """Of many inputs at random one at which a loop runs for longest, and how often."""
@@ -57,6 +68,8 @@ class Drawn:
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
             return None
         behind = closure([condition.value], self.dependence.flow_of)
+        if any(self.dependence.own(x) for x in behind & self._carried):
+            return None  # only what it comes to in the first iteration is told
         for x in behind:
             o = self.dependence.made.get(x)
             if o is not None and o.kind is arith.const and abs(o.attrs["value"]) > LARGEST:
@@ -67,7 +80,12 @@ class Drawn:
                 by = self.sums.linear(o.operands[1])
                 if not set(by) - {1} and by.get(1, 0) > SMALLEST:
                     return None
-        given, _, _ = self._draw([condition.value], case)
+        begins = [
+            o.regions[0].yielded[0]
+            for o in self._around.get(condition.op, ())
+            if o.kind is control.while_
+        ]
+        given, _, _ = self._draw([condition.value, *begins], case)
         valid = np.ones(SAMPLES, np.bool_)
         for turn in sorted(behind & set(self.values.loop_of), key=self._order):
             lo, hi, by = (
@@ -76,8 +94,11 @@ class Drawn:
             if lo is None or hi is None or by is None:
                 return None
             rng = np.random.default_rng(self._order(turn))
-            given[turn] = lo + by * (np.exp2(rng.uniform(0, 8, SAMPLES)).astype(np.int64) - 1)
+            given[turn] = lo + by * (np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1)
             valid &= given[turn] < hi
+        for v in begins:  # in no other input is it asked at all
+            goes_on = self.values(v, case, given)
+            valid &= goes_on if goes_on is not None else True
         found = self.values(condition.value, case, given)
         if found is None or valid.sum() < SAMPLES // 64:
             return None

@@ -67,6 +67,7 @@ class Product(Script):
                 end = self.load(flag_ptr) * k
             if case == "one trip fewer for every 64":
                 end = k - 64 * (k // 4096)
+            seen: int32 = 0
             if case == "at most 50 trips":
                 end = min(k, 64 * 50)
             for at in range(0, end, 64):
@@ -125,6 +126,19 @@ class Product(Script):
                 if case == "late arrival":
                     if at != 64 * 40:
                         self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival up to a very late iteration":
+                    if at < 64 * 5000:
+                        self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival up to a late iteration, doubled":
+                    if at * 2 < 64 * 6000:
+                        self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival up to a late iteration beyond an argument":
+                    if at < 64 * (m + 500):
+                        self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival up to a count":
+                    if seen < 1000:
+                        self.mbarrier.arrive(empty[slot], by="warp")
+                    seen = seen + 1
                 elif case == "arrival hangs on an argument":
                     if m != 192:
                         self.mbarrier.arrive(empty[slot], by="warp")
