@@ -202,9 +202,9 @@ class Facts:
         """x - y where one is known not to exceed the other."""
         x, y = o.operands
         for order in self.scope.holding(o).get(x, ()) if self.scope is not None else ():
-            if order.low is y:
+            if (order.low, order.high) == (y, x):
                 found = found.refined(low=order.distance)
-            elif order.high is y:
+            elif (order.low, order.high) == (x, y):
                 found = found.refined(high=-order.distance)
         return found
 
