@@ -170,6 +170,36 @@ def test_right_operands_of_two_orders_are_not_joined() -> None:
 
 
 @wl.jit
+def two_orders_by_pointers(a, b, d, c, k, rows):
+    m, n, s = tl.arange(0, 64), tl.arange(0, 16), tl.arange(0, 16)
+    one = tl.zeros((64, 16), tl.float32)
+    two = tl.zeros((64, 16), tl.float32)
+    for at in range(0, k, 16):
+        x = tl.load(a + m[:, None] * k + (at + s)[None, :])
+        y = tl.load(b + ((at + s) % rows)[:, None] + n[None, :] * rows)
+        z = tl.load(d + ((at + s) % rows)[:, None] * 16 + n[None, :])
+        one = tl.dot(x, y, one)
+        two = tl.dot(x, z, two)
+    tl.store(c + m[:, None] * 16 + n[None, :], one + two)
+
+
+def test_right_operands_of_two_orders_by_pointers_are_not_joined() -> None:
+    """The same of pointers that are no box: runs of them lie along K beside runs along N."""
+    bf16 = ml_dtypes.bfloat16
+    rows = 48
+    args = [
+        filled(ints(64, 64), bf16),
+        filled(ints(16, rows), bf16),
+        filled(ints(rows, 16), bf16),
+        array((64, 16), np.float32),
+        64,
+        rows,
+    ]
+    compiled, _ = road.check_equal(two_orders_by_pointers, args, 1, {}, ("late",))
+    assert not compiled.schedule.fused_dots
+
+
+@wl.jit
 def in_place(a, b, c, k, HOW: tl.constexpr):
     m, n, s = tl.arange(0, 128), tl.arange(0, 32), tl.arange(0, 32)
     places = c + m[:, None] * 32 + n[None, :]

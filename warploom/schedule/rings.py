@@ -212,9 +212,14 @@ def joined(structure: Structure, v: Value) -> tuple[Op, int, int] | None:
 
 def slot_layout(accesses: Accesses, o: Op) -> tuple[int, int]:
     """(inner axis, swizzle) of the slots that load o fills."""
-    view = accesses.view(o)
-    inner = accesses.inner_axis(view, len(shape_of(o.result.type)))
-    return item_layout(accesses.structure, o.result, inner)
+    return item_layout(accesses.structure, o.result, _memory_inner(accesses, o))
+
+
+def _memory_inner(accesses: Accesses, o: Op) -> int | None:
+    """The axis along which what load o reads is adjacent in memory; None where that is not known."""
+    if o.kind is tile.load_box:
+        return accesses.inner_axis(accesses.view(o), len(shape_of(o.result.type)))
+    return pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))[0]
 
 
 def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tuple[int, int]:
@@ -253,12 +258,7 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
 
 def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
     """Why the dots that read load o can't read it as it lies in memory; None where they can."""
-    if o.kind is tile.load_box:
-        view = accesses.view(o)
-        rank = len(shape_of(o.result.type))
-        inner = accesses.inner_axis(view, rank)
-    else:
-        inner, _ = pointer_pieces(accesses, o.operands[0], o.operands[1:], o.attrs.get("run", ()))
+    inner = _memory_inner(accesses, o)
     wanted = wanted_inner(accesses.structure, o.result, parts)
     if wanted is None or wanted == inner:
         return None
