@@ -137,7 +137,7 @@ def source_of(kernel: Any, meta: dict[str, Any]) -> Source:
 
 def build() -> None:
     """Cubins, and how to launch them, for tests/gpu/test_compilers.py."""
-    from warploom.runtime.operands import operands_overwritten
+    from tests.register_operands import operands_overwritten
 
     sources = {"witness": witness(), **attention_sources()}
     for version in versions():

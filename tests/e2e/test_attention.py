@@ -12,6 +12,7 @@ import pytest
 
 import warploom as wl
 import warploom.language as tl
+from tests import sass
 from tests.e2e import road
 from tests.eject.owned import owned, same_program
 from tests.softmax import expected
@@ -28,7 +29,6 @@ from warploom.kernels.attention import (
     section_of,
 )
 from warploom.kernels.explicit.attention import Attention
-from warploom.runtime import sass
 from warploom.runtime.compiled import CompiledKernel
 
 BF16 = ml_dtypes.bfloat16

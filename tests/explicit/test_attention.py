@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests import sass
 from tests.softmax import expected
 from warploom.check import check
 from warploom.errors import WarploomWarning
 from warploom.kernels.explicit.attention import Attention, configs
-from warploom.runtime import sass
 
 SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "fp32"]
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import sass
 from tests.explicit.products import BF16, PRODUCTS, SHAPES, Product
 from warploom.check import check
-from warploom.runtime import sass
 
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
 each = pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)

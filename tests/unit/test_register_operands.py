@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests import compilers
-from warploom.runtime import sass
-from warploom.runtime.nvrtc import compile_cuda, compiler_version
-from warploom.runtime.operands import (
+from tests import compilers, sass
+from tests.register_operands import (
     Overwritten,
     _overwritten,
     operands_overwritten,
     register_products,
 )
+from warploom.runtime.nvrtc import compile_cuda, compiler_version
 from warploom.target import SM_90A
 
 needs_nvdisasm = pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")

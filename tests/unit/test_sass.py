@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warploom.runtime.sass import Loop, _innermost, _loops
+from tests.sass import Loop, _innermost, _loops
 
 LISTING = """
 .text.kernel:

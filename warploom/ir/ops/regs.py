@@ -12,7 +12,7 @@ def hold(*values: Type) -> None:
     The assembler may move a wgmma_wait up past arithmetic that doesn't need it (seen with ptxas 12.8, 13.0
     and NVRTC 13.5), so the place of a wait amid arithmetic that is to hide it is lost.  Emitted as a store
     that never happens and whose predicate depends on the values; elsewhere it means nothing.  Held by
-    habits of the assembler, not by its contract: `runtime/sass.py` counts what stands before a wait.
+    habits of the assembler, not by its contract: `tests/sass.py` counts what stands before a wait.
     """
     require(len(values) > 0, "hold needs a value")
 
