@@ -110,10 +110,10 @@ def attention_sources() -> dict[str, Source]:
     from tests.conftest import no_nvrtc
     from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward
     from warploom.kernels.explicit.attention import Attention, configs
-    from warploom.runtime import compiled
+    from warploom.runtime import build
 
-    real, out = compiled._compile_text, {}
-    compiled._compile_text = no_nvrtc
+    real, out = build.compile_text, {}
+    build.compile_text = no_nvrtc
     try:
         for (d, causal), options in ATTENTION_CONFIGS.items():
             for i, c in enumerate(options):
@@ -126,7 +126,7 @@ def attention_sources() -> dict[str, Source]:
                 found = Attention(d=d, causal=causal, **o).compile(BY_HAND)
                 out[f"hand-{d}-{causal}-{i}"] = source_of(found, {"D": d, "CAUSAL": causal, **o})
     finally:
-        compiled._compile_text = real
+        build.compile_text = real
     return out
 
 

@@ -35,7 +35,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
-    """In the place of runtime/compiled.py's _compile_text: a build without code."""
+    """In the place of runtime/build.py's compile_text: a build without code."""
     from warploom.runtime.nvrtc import Build
 
     return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
@@ -44,9 +44,7 @@ def no_nvrtc(source: str, plan: Any, *_: Any, want_ptx: bool) -> Build:
 @pytest.fixture
 def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything up to CUDA text and launch plan is made; most tests need no cubin."""
-    from warploom.runtime import compiled
-
-    monkeypatch.setattr(compiled, "_compile_text", no_nvrtc)
+    monkeypatch.setattr("warploom.runtime.build.compile_text", no_nvrtc)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

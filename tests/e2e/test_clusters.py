@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import no_nvrtc
 from warploom.kernels.gemm import gemm_pointers
-from warploom.runtime import compiled as module
 from warploom.runtime.compiled import CompiledKernel
 
 BF16 = ml_dtypes.bfloat16
@@ -76,7 +75,7 @@ def test_a_launch_counts_clusters() -> None:
 
 def test_slots_that_threads_fill_are_released_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A is stored by threads, whose order a relaxed arrival would not hand on; B is multicast."""
-    monkeypatch.setattr(module, "_compile_text", no_nvrtc)
+    monkeypatch.setattr("warploom.runtime.build.compile_text", no_nvrtc)
     rows, *args = arguments(128, 64, 192)
     a = np.zeros((128, 193), BF16)[:, :192]
     a[:] = rows

@@ -15,7 +15,8 @@ from tests.e2e import kernels, road, variants
 from tests.e2e.gemms import Gemm
 from tests.fuzz.case import Case
 from tests.fuzz.draw import draw
-from warploom.runtime.compiled import CompiledKernel, resources_fit
+from warploom.runtime.build import resources_fit
+from warploom.runtime.compiled import CompiledKernel
 from warploom.target import SM_90A
 
 # A launch of three warp groups gets 65536 / 384 registers a thread, rounded down to a multiple of 8.

@@ -16,7 +16,8 @@ from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom import Script, autotune
 from warploom.errors import CompileError, LaunchError, WarploomWarning
 from warploom.language import cdiv, float32, int32
-from warploom.runtime import compiled, jit, launch, workspace
+from warploom.runtime import jit, launch, workspace
+from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.sim.report import SimError
 
@@ -52,7 +53,7 @@ class Hashed(Script):
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
     fake = FakeDriver()
-    for module in (launch, compiled, jit, workspace):
+    for module in (launch, kernel_module, jit, workspace):
         monkeypatch.setattr(module, "driver", lambda: fake)
     monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path))
     yield fake

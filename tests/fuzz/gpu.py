@@ -14,7 +14,7 @@ from tests.e2e import road
 from tests.fuzz.case import Case
 from tests.fuzz.draw import draw
 from warploom.errors import WarploomError, WarploomWarning
-from warploom.runtime import compiled as compiled_module
+from warploom.runtime import request
 
 TORCH = {
     "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2", "bfloat16": "bfloat16", "float16": "float16",
@@ -49,7 +49,7 @@ def launch(case: Case, folder: Path) -> list[str]:
     import torch
 
     # The workers on the CPU compiled one schedule only; so does this process where the cache has nothing.
-    compiled_module.HEADROOMS = ()
+    request.HEADROOMS = ()
     buffers = {
         name: torch.from_numpy(road.around(a).copy()).cuda() for name, a in case.data.items()
     }

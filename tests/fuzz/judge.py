@@ -16,7 +16,7 @@ from tests.e2e import road
 from tests.fuzz.case import Case
 from warploom.errors import CompileError, InternalError, WarploomError, WarploomWarning
 from warploom.ir.core import Level, walk
-from warploom.runtime import compiled as compiled_module
+from warploom.runtime import build, request
 from warploom.runtime.compiled import CompiledKernel
 from warploom.sim.oracle import run as run_oracle
 
@@ -47,22 +47,22 @@ class Verdict:
 @contextlib.contextmanager
 def without_nvrtc() -> Iterator[None]:
     """Everything but the cubin is made."""
-    saved = compiled_module._compile_text
-    compiled_module._compile_text = no_nvrtc
+    saved = build.compile_text
+    build.compile_text = no_nvrtc
     try:
         yield
     finally:
-        compiled_module._compile_text = saved
+        build.compile_text = saved
 
 
 @contextlib.contextmanager
 def one_schedule() -> Iterator[None]:
     """No further schedules are tried where ptxas spills."""
-    saved, compiled_module.HEADROOMS = compiled_module.HEADROOMS, ()
+    saved, request.HEADROOMS = request.HEADROOMS, ()
     try:
         yield
     finally:
-        compiled_module.HEADROOMS = saved
+        request.HEADROOMS = saved
 
 
 def compile_case(case: Case, folder: Path) -> CompiledKernel:

@@ -22,7 +22,8 @@ from warploom.errors import CompileError
 from warploom.frontend.follow import follow
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, parse_function
-from warploom.runtime import autotune, compiled, jit, launch
+from warploom.runtime import autotune, jit, launch
+from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.nvrtc import Build
 
@@ -46,14 +47,14 @@ def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def build(source: str, plan: Any, *_: Any, **__: Any) -> Build:
         return Build(plan.name, b"", "", 0, 0, 0, 0, 0, (), 0.0, "none", "")
 
-    monkeypatch.setattr(compiled, "_compile_text", build)
+    monkeypatch.setattr("warploom.runtime.build.compile_text", build)
     return tmp_path
 
 
 @pytest.fixture
 def driver(nothing_compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     fake = FakeDriver()
-    for module in (launch, jit, compiled, autotune):
+    for module in (launch, jit, kernel_module, autotune):
         monkeypatch.setattr(module, "driver", lambda: fake)
     yield fake
     for table in (_PROBES, KEYS):

@@ -57,8 +57,8 @@ CASES = {
 PROCESS = """
 import importlib, json, sys
 from tests.unit.test_identity_property import build
-from warploom.runtime import compiled
-compiled._compile_text = build
+from warploom.runtime import build as building
+building.compile_text = build
 found = []
 for i in range(int(sys.argv[1])):
     kernel = importlib.import_module(f"case{i}").k.compile(["*fp32:16", "*fp32:16"])

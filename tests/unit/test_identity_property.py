@@ -26,7 +26,8 @@ import warploom as wl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from tests.unit.random_modules import Module, random_module, random_script
 from warploom.frontend.reads import Variants
-from warploom.runtime import autotune, compiled, jit, launch
+from warploom.runtime import autotune, jit, launch
+from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.nvrtc import Build
 
@@ -40,9 +41,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A GPU that only records, a compiler that compiles nothing, and an empty cache."""
     monkeypatch.setenv("WARPLOOM_CACHE", str(tmp_path / "cache"))
     driver = FakeDriver()
-    for module in (launch, jit, compiled, autotune):
+    for module in (launch, jit, kernel_module, autotune):
         monkeypatch.setattr(module, "driver", lambda: driver)
-    monkeypatch.setattr(compiled, "_compile_text", build)
+    monkeypatch.setattr("warploom.runtime.build.compile_text", build)
     yield tmp_path
     for table in (_PROBES, KEYS):
         table.pop(GpuArray, None)  # type: ignore[attr-defined]
@@ -144,8 +145,8 @@ def compiled_script(script: Any) -> str:
 PROCESS = """
 import json, os, sys
 from tests.unit.test_identity_property import SIGNATURE, build, code, imported
-from warploom.runtime import compiled
-compiled._compile_text = build
+from warploom.runtime import build as building
+building.compile_text = build
 cache = os.environ["WARPLOOM_CACHE"]
 found = []
 for file in sys.argv[1:]:

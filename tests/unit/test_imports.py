@@ -171,7 +171,6 @@ CIRCLES = (
     {f"warploom.sim.{x}" for x in (
         "agent", "barriers", "cluster", "machine", "registers", "scheduler", "steps", "steps_async", "steps_sync",
     )},
-    {f"warploom.runtime.{x}" for x in ("compiled", "checked", "measure")},
     {"warploom.timeline.model", "warploom.timeline.render"},
 )  # fmt: skip
 

@@ -147,7 +147,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, kernel: Any, full: bool = False) -
     gpu = Recording(clock.records(func)[0], full)
     for module in (launch, measure):
         monkeypatch.setattr(module, "driver", lambda: gpu)
-    monkeypatch.setattr("warploom.runtime.compiled.driver", lambda: gpu)
+    monkeypatch.setattr("warploom.runtime.kernel.driver", lambda: gpu)
     return gpu
 
 

@@ -18,7 +18,8 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError
-from warploom.runtime import autotune, compiled, jit, launch, snapshot
+from warploom.runtime import autotune, jit, launch, snapshot, variants
+from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.autotune import Autotuner, Candidate, judge
 from warploom.runtime.cache import DiskCache
@@ -164,9 +165,9 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     fake = Gpu(tmp_path)
-    for module in (launch, jit, compiled, autotune):
+    for module in (launch, jit, kernel_module, autotune):
         monkeypatch.setattr(module, "driver", lambda: fake.driver)
-    monkeypatch.setattr(jit, "compile_request", fake.compile)
+    monkeypatch.setattr(variants, "compile_request", fake.compile)
     monkeypatch.setattr(autotune, "default_cache", lambda: fake.cache)
     monkeypatch.setattr(Autotuner, "make_timer", lambda self, call, device: fake.timer)
     yield fake

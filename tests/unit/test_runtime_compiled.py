@@ -16,10 +16,12 @@ import warploom as wl
 import warploom.language as tl
 from warploom.compile import DUMPED
 from warploom.errors import CompileError, LaunchError, WarploomWarning
-from warploom.runtime import compiled
+from warploom.runtime import build
 from warploom.runtime.cache import DiskCache
-from warploom.runtime.compiled import CompiledKernel, Request, compile_request, is_cached
+from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.plan import LaunchPlan, ScalarParam
+from warploom.runtime.request import Request
+from warploom.runtime.variants import for_overlap
 from warploom.schedule.model import Reason
 
 SIGNATURE = ["*fp32:16", "*fp32:16", "i32", "fp32"]
@@ -97,7 +99,7 @@ def test_the_variant_for_overlap_keeps_the_order() -> None:
     apart = (a, b, a.copy(), *args[3:])
     request = gemm_pointers.compile_for(*apart, grid=(1,), **meta).request
     assert request.lower().schedule.channels
-    lowered = compiled.for_overlap(request).lower()
+    lowered = for_overlap(request).lower()
     assert not lowered.schedule.channels and not lowered.schedule.specialized
     assert not lowered.placed.attrs["disjoint"]
     # C is A: the second tile of a row multiplies what the first one wrote
@@ -252,8 +254,8 @@ def test_maxnreg_limits_kernels_with_launch_bounds() -> None:
     source = 'extern "C" __global__ void __launch_bounds__(128, 1) k(volatile float* p)'
     source = f"{source} {{ {loads} {stores} }}"
     plan = LaunchPlan("k", 128, 0, ())
-    assert compiled._compile_text(source, plan, request, None, want_ptx=False).registers > 40
-    assert compiled._compile_text(source, plan, request, 40, want_ptx=False).registers <= 40
+    assert build.compile_text(source, plan, request, None, want_ptx=False).registers > 40
+    assert build.compile_text(source, plan, request, 40, want_ptx=False).registers <= 40
 
 
 def test_importing_warploom_loads_no_cuda_and_no_torch() -> None:

@@ -17,7 +17,8 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.fake_driver import FakeDriver, GpuArray
 from warploom.errors import CompileError, LaunchError, WarploomWarning
-from warploom.runtime import autotune, compiled, jit, launch
+from warploom.runtime import autotune, jit, launch, variants
+from warploom.runtime import kernel as kernel_module
 from warploom.runtime.args import _PROBES, KEYS
 from warploom.runtime.compiled import CompiledKernel, Request, Resources
 from warploom.runtime.launch import grid_sizes
@@ -113,9 +114,9 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     fake = Gpu()
-    for module in (launch, jit, compiled, autotune):
+    for module in (launch, jit, kernel_module, autotune):
         monkeypatch.setattr(module, "driver", lambda: fake.driver)
-    monkeypatch.setattr(jit, "compile_request", fake.compile)
+    monkeypatch.setattr(variants, "compile_request", fake.compile)
     monkeypatch.setattr(jit, "is_cached", lambda request: False)
     yield fake
     for table in (_PROBES, KEYS):
@@ -214,7 +215,7 @@ def test_a_first_call_of_few_steps(gpu: Gpu) -> None:
 
 
 def test_grids_make_variants_only_where_it_matters(gpu: Gpu) -> None:
-    for matters, variants in ((False, 1), (True, 2)):
+    for matters, count in ((False, 1), (True, 2)):
         gpu.plan, gpu.requests = replace(gpu.plan, by_waves=matters), []
         kernel = wl.jit(scale_kernel)
         for i, grid in enumerate((1, 100, 132, 1000, 2000)):
@@ -222,7 +223,7 @@ def test_grids_make_variants_only_where_it_matters(gpu: Gpu) -> None:
             found = kernel[(grid,)](x, OUT, 1000, 2.0, BLOCK=128)
             waves = 1 if grid <= 132 else 4
             assert found is not None and found.request.launch.waves == (waves if matters else 1)
-        assert len(gpu.requests) == variants
+        assert len(gpu.requests) == count
 
 
 def test_empty_extents_and_negative_sizes_never_reach_the_encoder(gpu: Gpu) -> None:
@@ -398,9 +399,9 @@ def test_a_kernel_that_remembers_launches_what_a_new_one_does(calls: list[Any]) 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", WarploomWarning)
         gpu = Gpu()
-        for module in (launch, jit, compiled, autotune):
+        for module in (launch, jit, kernel_module, autotune):
             patch.setattr(module, "driver", lambda: gpu.driver)
-        patch.setattr(jit, "compile_request", gpu.compile)
+        patch.setattr(variants, "compile_request", gpu.compile)
         patch.setattr(
             FakeDriver, "encode", lambda self, m, key: repr(key).encode().ljust(128)[:128]
         )

@@ -15,9 +15,10 @@ import warploom.language as tl
 from tests.e2e.gemms import Gemm
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
-from warploom.runtime import compiled, nvrtc
-from warploom.runtime.compiled import HEADROOMS, CompiledKernel, is_cached
+from warploom.runtime import build, nvrtc
+from warploom.runtime.compiled import CompiledKernel, is_cached
 from warploom.runtime.nvrtc import HOPELESS_SPILLS, Advisory, Build
+from warploom.runtime.request import HEADROOMS
 from warploom.schedule.resources import Headroom
 
 Judge = Callable[[str], int]  # source -> bytes of spills
@@ -44,7 +45,7 @@ def ptxas(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judge], list[str]]:
                 plan.name, b"cubin", "", 168, n, n, 0, 2, remarks, 3.0, "none", "", cpu_seconds
             )
 
-        monkeypatch.setattr(compiled, "_compile_text", compile_text)
+        monkeypatch.setattr("warploom.runtime.build.compile_text", compile_text)
         return seen
 
     return install
@@ -176,7 +177,7 @@ def test_spills_that_are_not_hopeless_cost_every_try(ptxas: Any) -> None:
 
 def test_nvrtc_has_a_budget_of_time(ptxas: Any) -> None:
     """Of the processor's: a machine that does something else beside gets the same kernel."""
-    seen = ptxas(lambda source: 8, cpu_seconds=compiled.NVRTC_SECONDS / 2 + 1)
+    seen = ptxas(lambda source: 8, cpu_seconds=build.NVRTC_SECONDS / 2 + 1)
     kernel, (told,) = gemm()
     assert len(seen) == 2 and "because NVRTC was at work for 62 s" in told
     assert kernel.resources.stopped

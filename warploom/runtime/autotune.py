@@ -23,8 +23,9 @@ from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.runtime.args import CPU
 from warploom.runtime.binding import KNOBS, Call, make_knobs, no_parameter
+from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
-from warploom.runtime.compiled import CompiledKernel, resources_fit
+from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.jit import HITS_KEPT, UNKEYED, Hit, JITFunction, launch_key
 from warploom.runtime.launch import Prepared, current_stream, driver

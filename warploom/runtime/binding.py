@@ -14,7 +14,7 @@ from typing import Any
 from warploom.errors import CompileError, LaunchError
 from warploom.frontend.source import Parameter, parameters
 from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
-from warploom.runtime.compiled import Request
+from warploom.runtime.request import Request
 from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
 
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}

@@ -10,16 +10,15 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.ir.core import Func
 from warploom.runtime.args import CPU, Field
 from warploom.runtime.cache import default_cache, digest, own_sources
+from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import workspaces_of
-from warploom.runtime.values import fields_for
 from warploom.runtime.workspace import asked_for, on_host
 
 if TYPE_CHECKING:
     from warploom.check import Case
-    from warploom.runtime.compiled import CompiledKernel
 
 
 def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | None:
@@ -44,12 +43,7 @@ def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | N
     return Case(tuple(values), sizes) if 0 not in sizes else None
 
 
-def launch_of_values(kernel: CompiledKernel, args: Sequence[Any], grid: Any) -> Case | None:
-    """The launch of a compiled kernel with these run-time arguments.  Raises LaunchError."""
-    return launch_of(kernel.placed, fields_for(kernel.placed, kernel.request.specs, args), grid)
-
-
-def check_first_launch(kernel: CompiledKernel, fields: Sequence[Field]) -> None:
+def check_first_launch(kernel: Kernel, fields: Sequence[Field]) -> None:
     """Raises the first problem that `check` finds in a kernel, or in this launch of it; warns where it is not
     proved, which raises CompileError under WARPLOOM_CHECK=strict.  Verdicts are kept on disk, but of what is
     broken."""
@@ -73,9 +67,7 @@ def check_first_launch(kernel: CompiledKernel, fields: Sequence[Field]) -> None:
         warn(format_message("warning", "not-proved", open_points, None, (), advice))
 
 
-def _judged(
-    kernel: CompiledKernel, fields: Sequence[Field], numbers: Any, verdicts: dict[Any, str]
-) -> str:
+def _judged(kernel: Kernel, fields: Sequence[Field], numbers: Any, verdicts: dict[Any, str]) -> str:
     """What is open, "" where all is proved: for every launch, or for this one."""
     from warploom.check import check
     from warploom.check.launches import at_launch

@@ -8,10 +8,8 @@ road.  On host arrays the kernel is interpreted instead.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect as python_inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -29,20 +27,22 @@ from warploom.runtime.args import (
     span,
 )
 from warploom.runtime.binding import Call, Callee
-from warploom.runtime.compiled import (
-    CompiledKernel,
-    Request,
-    compile_request,
-    for_empty,
-    for_negative,
-    for_overlap,
-    for_short,
-    is_cached,
-)
+from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
-from warploom.schedule.model import MANY_WAVES, Launch
+from warploom.runtime.request import Request
+from warploom.runtime.variants import (
+    OVERLAP,
+    Arguments,
+    Changes,
+    Compilations,
+    Rule,
+    changed,
+    variants_for,
+    waves_of,
+)
+from warploom.schedule.model import Launch
 from warploom.target import DEFAULT, Target, for_device, named, supported
 
 HITS_KEPT = 4096  # prepared launches that one kernel remembers
@@ -77,24 +77,11 @@ def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
 
 
 @dataclass(frozen=True)
-class _Usual:
-    """A variant that a call took without any of the checks in `_variant_for` objecting."""
+class _Known:
+    """A variant that a call like one before takes."""
 
     kernel: CompiledKernel
-    device: int
     item_bytes: tuple[int, ...]  # of each array argument's elements; 0 for numbers
-
-
-def _typed(request: Request) -> tuple[Request, Any]:
-    """A request as a key: True is not 1."""
-    return request, exact(request.constexprs)
-
-
-def waves_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
-    """`Launch.waves` of a grid; 0 where it is not known."""
-    if sizes is None:
-        return 0
-    return min(MANY_WAVES, -(-math.prod(sizes) // target.multiprocessors))
 
 
 def target_of(device: int) -> Target:
@@ -115,15 +102,6 @@ def _is_array(item: Any) -> bool:
     return type(item) is tuple and len(item) > 2
 
 
-def overlap(x_bytes: int, x: Any, y_bytes: int, y: Any) -> bool:
-    """Whether two arrays, as probes read them, share memory."""
-    if x_bytes == 0 or y_bytes == 0:
-        return False
-    x_low, x_high = span(x_bytes, tuple(x[2]), x[3])
-    y_low, y_high = span(y_bytes, tuple(y[2]), y[3])
-    return bool(x[1] + x_low < y[1] + y_high and y[1] + y_low < x[1] + x_high)
-
-
 class JITFunction(Callee):
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
@@ -140,10 +118,10 @@ class JITFunction(Callee):
         super().__init__(fn, do_not_specialize)
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
-        self._variants: Variants[CompiledKernel] = Variants()
+        self._variants = Compilations()
         self._hits: dict[Any, Hit] = {}
-        self._usual: dict[Any, _Usual] = {}
-        self._targets: dict[int | None, Target] = {}  # of the devices in _usual
+        self._known: dict[Any, _Known] = {}  # by waves, changes and what `_variant_key` says
+        self._targets: dict[int | None, Target] = {}  # of the devices in _known
         self._interpreted: Variants[Any] = Variants()
 
     def __repr__(self) -> str:
@@ -200,8 +178,9 @@ class JITFunction(Callee):
             if self.device_of(call) == CPU:
                 self._interpret(call, sizes)
                 return None
-            kernel, prepared = self._prepare(call, sizes)
-            self._remember_variant(args, kwargs, call, kernel, sizes)
+            taken, prepared = self._prepare(call, sizes)
+            self._remember(args, kwargs, call, taken, sizes)
+            kernel = taken[-1][1]
         else:
             kernel, prepared = found
         if len(self._hits) >= HITS_KEPT:
@@ -254,64 +233,53 @@ class JITFunction(Callee):
             return None
         device = None if made is None else next((x[4] for x in made[1] if _is_array(x)), None)
         target = self._targets.get(device)
-        if made is None or target is None:
+        if made is None or target is None or device is None:
             return None
+        classes, items = made
         waves = waves_of(sizes, target)
-        usual = self._usual.get((waves, False, made[0]))
-        if usual is None:
-            return None
-        items = made[1]
-        values = tuple([item if type(item) is int else item[1] for item in items])
-        if usual.kernel.is_short(values):
-            usual = self._usual.get((waves, True, made[0]))
-            if usual is None:
-                return None
-        if not usual.kernel.reads.is_current():
-            return None
-        plan = usual.kernel.plan
-        for i in plan.nonnegative:
-            if values[i] < 0:
-                return None
-        for i, j in plan.disjoint:
-            if i != j and overlap(usual.item_bytes[i], items[i], usual.item_bytes[j], items[j]):
-                return None
-        scalars, keys = usual.kernel.binder(values)
-        for _, dims, _ in keys:
-            if 0 in dims:
-                return None
-        prepared = usual.kernel.loaded().prepare_bound(usual.device, sizes, scalars, keys)
-        return usual.kernel, prepared
 
-    def _remember_variant(
+        def known(changes: Changes) -> CompiledKernel:
+            kernel = self._known[waves, changes, classes].kernel
+            if not kernel.reads.is_current():
+                raise KeyError
+            return kernel
+
+        def bytes_of(i: int) -> tuple[int, int] | None:
+            item_bytes = self._known[waves, (), classes].item_bytes[i]
+            if not item_bytes:
+                return None
+            _, pointer, shape, strides, _ = items[i]
+            low, high = span(item_bytes, tuple(shape), strides)
+            return pointer + low, pointer + high
+
+        values = tuple([item if type(item) is int else item[1] for item in items])
+        arguments = Arguments(values, bytes_of)
+        try:
+            kernel = variants_for(known, arguments, _tell_nobody)[-1][1]
+        except KeyError:
+            return None
+        return kernel, kernel.loaded().prepare_bound(device, sizes, *arguments.bound(kernel))
+
+    def _remember(
         self,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         call: Call,
-        kernel: CompiledKernel,
+        taken: Sequence[tuple[Changes, CompiledKernel]],
         sizes: tuple[int, int, int],
     ) -> None:
+        """Lets `_seen_variant` find the variants that a call led to."""
         made = self._variant_key(args, kwargs)
-        request = kernel.request
-        whole = made is not None and len(made[1]) == len(call.fields)
-        if (
-            made is None
-            or not whole
-            or not request.structured
-            or request.overlap
-            or request.specs != call.specs
-        ):
-            return  # defaults, descriptors, or a launch that took another variant
+        if made is None or len(made[1]) != len(call.fields):
+            return  # defaults or descriptors
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
-        if len(self._usual) >= HITS_KEPT:
-            self._usual.clear()
-        device, target = self.device_of(call), named(request.target)
+        if len(self._known) >= HITS_KEPT:
+            self._known.clear()
+        device, target = self.device_of(call), named(taken[0][1].request.target)
         self._targets[device] = target
-        waves = waves_of(sizes, target)
-        self._usual[waves, request.launch.short, made[0]] = _Usual(kernel, device, item_bytes)
-        if request.launch.short:  # whether a call is short the other variant tells
-            long = dataclasses.replace(request.launch, short=False)
-            usual = self._compiled(dataclasses.replace(request, launch=long), device)
-            self._usual[waves, False, made[0]] = _Usual(usual, device, item_bytes)
+        for changes, kernel in taken:
+            key = waves_of(sizes, target), changes, made[0]
+            self._known[key] = _Known(kernel, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:
@@ -341,16 +309,18 @@ class JITFunction(Callee):
             )
         return self._prepare(call, self.sizes(grid, args, kwargs))[1]
 
-    def _prepare(self, call: Call, sizes: tuple[int, int, int]) -> tuple[CompiledKernel, Prepared]:
+    def _prepare(
+        self, call: Call, sizes: tuple[int, int, int]
+    ) -> tuple[list[tuple[Changes, CompiledKernel]], Prepared]:
         device = self.device_of(call)
-        kernel = self.variant_for(call, device, sizes)
-        return kernel, kernel.loaded().prepare(device, sizes, call.values())
+        taken = self._variants_for(call, target_of(device).name, device, sizes)
+        return taken, taken[-1][1].loaded().prepare(device, sizes, call.values())
 
     def variant_for(
         self, call: Call, device: int, sizes: tuple[int, int, int] | None = None
     ) -> CompiledKernel:
         """The compiled kernel that a call on a GPU runs.  Raises LaunchError on another architecture."""
-        return self._variant_for(call, target_of(device).name, device, sizes)
+        return self._variants_for(call, target_of(device).name, device, sizes)[-1][1]
 
     def device_of(self, call: Call) -> int:
         """The device of all arrays; CPU where the call has none.  Raises LaunchError on a mixture."""
@@ -370,67 +340,38 @@ class JITFunction(Callee):
 
     # ---- variants
 
-    def _variant_for(
+    def _variants_for(
         self,
         call: Call,
         target: str,
         device: int = CPU,
         sizes: tuple[int, int, int] | None = None,
-    ) -> CompiledKernel:
-        """The variant that a call needs.  What the usual variant takes for granted is checked here: sizes
-        and strides are not negative, arguments don't overlap, boxes aren't empty; and whether its main loop
-        is as long as was assumed."""
-        launch = Launch(
-            0 if call.knobs.num_consumer_groups is not None else waves_of(sizes, named(target))
+    ) -> list[tuple[Changes, CompiledKernel]]:
+        """The variants that a call leads to; it runs the last one."""
+        waves = 0 if call.knobs.num_consumer_groups is not None else waves_of(sizes, named(target))
+        request = Request(
+            self.fn, call.specs, call.constexprs, call.knobs, target, launch=Launch(waves)
         )
-        request = Request(self.fn, call.specs, call.constexprs, call.knobs, target, launch=launch)
-        kernel = self._compiled(request, device)
-        values = call.values()
-        if kernel.is_short(values):
-            kernel = self._compiled(request := for_short(request), device)
-        if any(values[i] < 0 for i in kernel.plan.nonnegative):
-            kernel = self._compiled(request := for_negative(request), device)
-        if overlap := self._overlap(kernel, call):
-            if kernel.plan.rings:  # without them little is lost: rows that replace themselves
-                warn(
-                    format_message(
-                        "warning",
-                        "overlap",
-                        f"{self.fn.__name__}: {overlap} overlap in memory; the uniform variant runs, which "
-                        "loads nothing ahead of a store",
-                        None,
-                        (),
-                        "pass arrays that share no memory",
-                    )
+
+        def kernel_of(changes: Changes) -> CompiledKernel:
+            refuse = functools.partial(self._refuse_under_capture, device=device)
+            return self._variants.get(changed(request, changes), refuse)
+
+        def bytes_of(i: int) -> tuple[int, int] | None:
+            array = call.fields[i].array
+            return None if array is None else array.bytes_range()
+
+        def tell(rule: Rule, kernel: CompiledKernel, reason: Any) -> None:
+            if _costs_speed(rule, kernel):
+                x, y = (call.fields[i].name for i in reason)
+                text = (
+                    f"{self.fn.__name__}: {x} and {y} overlap in memory; the uniform variant runs, which "
+                    "loads nothing ahead of a store"
                 )
-            kernel = self._compiled(request := for_overlap(request), device)
-        if any(0 in dims for _, dims, _ in kernel.binder(values)[1]):
-            kernel = self._compiled(for_empty(request), device)
-        return kernel
+                help = "pass arrays that share no memory"
+                warn(format_message("warning", "overlap", text, None, (), help))
 
-    def _overlap(self, kernel: CompiledKernel, call: Call) -> str:
-        """Names of the first pair of arguments that overlap and must not; empty where there is none."""
-        for i, j in kernel.plan.disjoint:
-            x, y = call.fields[i], call.fields[j]
-            if i == j or x.array is None or y.array is None:
-                continue
-            (x_low, x_high), (y_low, y_high) = x.array.bytes_range(), y.array.bytes_range()
-            if x_low < y_high and y_low < x_high:
-                return f"{x.name} and {y.name}"
-        return ""
-
-    def _compiled(self, request: Request, device: int = CPU) -> CompiledKernel:
-        any_grid = dataclasses.replace(request, launch=dataclasses.replace(request.launch, waves=0))
-        kernel = self._variants.find(_typed(any_grid))
-        if kernel is not None and (request == any_grid or not kernel.plan.by_waves):
-            return kernel
-        kernel = self._variants.find(_typed(request))
-        if kernel is None:
-            self._refuse_under_capture(request, device)
-            kernel = compile_request(request)
-            key = _typed(request if kernel.plan.by_waves else any_grid)
-            self._variants.add(key, kernel.reads, kernel)
-        return kernel
+        return variants_for(kernel_of, Arguments(call.values(), bytes_of), tell)
 
     def _refuse_under_capture(self, request: Request, device: int) -> None:
         """Compiling takes seconds and may not happen while a stream records; the cache may serve."""
@@ -473,7 +414,7 @@ class JITFunction(Callee):
         call = self.bind(args, kwargs)
         self.device_of(call)
         sizes = None if grid is None else self.sizes(grid, args, kwargs)
-        return self._variant_for(call, target, sizes=sizes)
+        return self._variants_for(call, target, sizes=sizes)[-1][1]
 
     # ---- on the CPU
 
@@ -486,7 +427,7 @@ class JITFunction(Callee):
 
             drawing = options.get().timeline
             order = "seeded" if drawing is None else "timed"
-            placed = self._variant_for(call, DEFAULT.name).placed
+            placed = self._variants_for(call, DEFAULT.name)[-1][1].placed
             report = simulate(placed, args, sizes, order=order)
             if drawing is not None:
                 from warploom.timeline.model import from_report
@@ -506,6 +447,17 @@ class JITFunction(Callee):
             func = request.translate(reads)
             self._interpreted.add(key, reads, func)
         run(func, args, sizes)
+
+
+def _costs_speed(rule: Rule, kernel: CompiledKernel) -> bool:
+    """Without rings little is lost where arguments overlap: rows that replace themselves."""
+    return rule is OVERLAP and kernel.plan.rings
+
+
+def _tell_nobody(rule: Rule, kernel: CompiledKernel, _: Any) -> None:
+    """Raises KeyError where a launch has to be told something: the road that binds does."""
+    if _costs_speed(rule, kernel):
+        raise KeyError
 
 
 def _grid_of(grid: Callable[..., Any], meta: Mapping[str, Any]) -> Any:

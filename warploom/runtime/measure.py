@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,14 @@ from warploom.ir.core import Func
 from warploom.ir.ops import task
 from warploom.passes.placed.instrument import CAPACITY, Site, instrument, relieved
 from warploom.runtime.args import CPU, Field, fields_of
+from warploom.runtime.build import build
 from warploom.runtime.cache import default_cache
+from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
 from warploom.timeline.model import from_report
-
-if TYPE_CHECKING:
-    from warploom.runtime.compiled import CompiledKernel
 
 ROUNDS = 5  # of turns that the plain and the stamped kernel take
 BURST_MS = 2.0  # a turn
@@ -55,7 +54,7 @@ class Recording:
         return any(len(r) == CAPACITY - 1 for cta in self.records for r in cta)
 
 
-def measure(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int = 0) -> Comparison:
+def measure(kernel: Kernel, args: Sequence[Any], grid: Any, program: int = 0) -> Comparison:
     """Both timelines of one program (its number in the grid, x first) of a launch.
 
     args: the run-time arguments in order; host arrays are copied to device 0, and stay as they are.  Arrays
@@ -69,7 +68,7 @@ def measure(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int
 
 
 def record(
-    kernel: CompiledKernel,
+    kernel: Kernel,
     args: Sequence[Any],
     grid: Any,
     program: int = 0,
@@ -86,7 +85,7 @@ def record(
 
 
 def compare(
-    kernel: CompiledKernel, found: Recording, hosts: Sequence[Any], grid: Any, program: int = 0
+    kernel: Kernel, found: Recording, hosts: Sequence[Any], grid: Any, program: int = 0
 ) -> Comparison:
     """A recording beside the prediction for the same launch.  hosts: the arguments as `simulate` takes them;
     without data, which are not asked for: tiles take their time whatever is in them."""
@@ -106,7 +105,7 @@ def compare(
     )
 
 
-def cycles(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int = 0) -> float:
+def cycles(kernel: Kernel, args: Sequence[Any], grid: Any, program: int = 0) -> float:
     """Cycles of one program, from the start of its first task to the end of its last, with no stamp
     in between.  Arguments and errors are those of `measure`."""
     found = record(kernel, args, grid, program, inside=False)
@@ -116,7 +115,7 @@ def cycles(kernel: CompiledKernel, args: Sequence[Any], grid: Any, program: int 
 
 
 def _record(
-    kernel: CompiledKernel,
+    kernel: Kernel,
     device: int,
     grid: tuple[int, int, int],
     values: Sequence[Any],
@@ -124,8 +123,6 @@ def _record(
     inside: bool = True,
 ) -> Recording:
     """Builds the stamped kernel and launches both.  inside: stamps also between start and stop of tasks."""
-    from warploom.runtime.compiled import build
-
     gpu = driver()
     func, sites = instrument(kernel.placed, CAPACITY, inside)
     tried = [f for f in (func, relieved(func)) if f is not None]

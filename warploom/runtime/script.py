@@ -35,14 +35,16 @@ from warploom.runtime.args import (
 )
 from warploom.runtime.autotune import Candidate, Config, Verdict, judge
 from warploom.runtime.binding import Call, read_signature
+from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
 from warploom.runtime.checked import check_first_launch, launch_of
-from warploom.runtime.compiled import CompiledKernel, Request, compile_request, resources_fit
+from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.jit import UNKEYED, launch_key, target_of
 from warploom.runtime.launch import Prepared, grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
+from warploom.runtime.request import Request
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import Worker

@@ -26,12 +26,10 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from warploom.runtime.kernel import Kernel
 from warploom.runtime.snapshot import PIECE, Snapshot, handle_of, kept_bytes, pieces
-
-if TYPE_CHECKING:
-    from warploom.runtime.compiled import CompiledKernel
 
 START_LIMIT = 120.0  # seconds for a worker to import, make a context and copy what it can
 TIME_LIMIT = 20.0  # seconds for one order: far above any honest kernel
@@ -65,7 +63,7 @@ class Worker:
         self._limit = TIME_LIMIT if limit is None else limit
         self._process: subprocess.Popen[bytes] | None = None
 
-    def time(self, kernel: CompiledKernel, grid: tuple[int, int, int]) -> float:
+    def time(self, kernel: Kernel, grid: tuple[int, int, int]) -> float:
         """Milliseconds of one launch.  Raises TimingError where it fails, hangs or crashes."""
         if self._process is None:
             self._start()

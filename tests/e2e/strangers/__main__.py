@@ -31,9 +31,9 @@ def main() -> None:
     signal.signal(signal.SIGALRM, late)
     if not options.nvrtc:
         from tests.conftest import no_nvrtc
-        from warploom.runtime import compiled
+        from warploom.runtime import build
 
-        compiled._compile_text = no_nvrtc
+        build.compile_text = no_nvrtc
         os.environ["WARPLOOM_CACHE"] = "off"  # nobody else may find kernels without code
     with tempfile.TemporaryDirectory() as folder:
         for case in catalog.everything():

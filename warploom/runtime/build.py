@@ -1,0 +1,254 @@
+"""From a lowered kernel to a cubin, and the search for a schedule that ptxas has nothing to say against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from warploom.codegen.resources import Advisory, Resources
+from warploom.errors import CompileError
+from warploom.runtime.cache import DiskCache, compiler_package, digest
+from warploom.runtime.nvrtc import HOPELESS_SPILLS, Build, compile_cuda
+from warploom.runtime.plan import LaunchPlan
+from warploom.runtime.request import Request
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+if TYPE_CHECKING:
+    from warploom.compile import Lowered
+
+# Seconds of a processor after which no further schedule is tried for a kernel whose builds all spill.
+NVRTC_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Built:
+    """One attempt: a schedule, and what ptxas made of it."""
+
+    request: Request
+    lowered: Lowered
+    source: str
+    plan: LaunchPlan
+    back: str  # key of the cache's entry
+    cubin: bytes
+    built: dict[str, Any]
+
+    @property
+    def resources(self) -> Resources:
+        sizes = {"threads": self.plan.threads, "dynamic_shared": self.plan.shared_bytes}
+        return resources_from(self.built, sizes)
+
+    @property
+    def badness(self) -> tuple[int, int]:
+        """What to keep low: advisories, then spills."""
+        return len(self.resources.advisories), self.resources.spill_bytes
+
+
+@dataclass
+class Search:
+    """The builds made for one kernel, and whether there may be more.  Processor time, not the clock's: a busy
+    machine gets the same kernel."""
+
+    builds: int = 0
+    seconds: float = 0.0
+    busy: float = 0.0
+    hopeless: int = 0  # bytes that the first build spills, where no schedule mends them
+    stopped: str = ""
+    known: set[str] = field(
+        default_factory=set
+    )  # keys of what was built: headrooms may change no code
+
+    def add(self, found: Built) -> None:
+        """Another build."""
+        built = found.built
+        self.known.add(found.back)
+        if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
+            self.hopeless = built["spill_bytes"]
+        self.builds += built["builds"]
+        self.seconds += built["compile_seconds"]
+        self.busy += built["cpu_seconds"]
+
+    def is_over(self) -> bool:
+        """Whether the budget is spent: two builds of a hopeless kernel, NVRTC_SECONDS of any."""
+        if self.hopeless and self.builds > 1:
+            self.stopped = f"the first build spills {self.hopeless:,} bytes, which none would mend"
+        elif self.busy > NVRTC_SECONDS:
+            self.stopped = f"NVRTC was at work for {self.busy:.0f} s"
+        return bool(self.stopped)
+
+    def told(self) -> dict[str, Any]:
+        """What `Resources` says of it."""
+        return {
+            "builds": self.builds,
+            "compile_seconds": self.seconds,
+            "stopped": self.stopped,
+        }
+
+
+def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
+    """The first attempt that ptxas has nothing to say against, else the one with the least.
+
+    A hopeless first build is followed by that with the most headroom, if there is budget left.  Raises
+    CompileError where none compiles."""
+    refusal: CompileError | None = None
+    best: Built | None = None
+    tried: list[Schedule] = []
+    search = Search()
+    headrooms = [request.headroom, *request.headrooms]
+    while headrooms:
+        headroom = headrooms.pop(-1 if search.hopeless else 0)
+        try:
+            attempt = request.with_headroom(headroom)
+            lowered = attempt.lower()
+            schedule = replace(lowered.schedule, reasons=())
+            if schedule in tried:
+                continue
+            tried.append(schedule)
+            text = _text(attempt, lowered)
+            if text.back in search.known:
+                continue
+            if best is not None and search.is_over():
+                break
+            found = build(attempt, lowered, disk, text)
+        except CompileError as e:
+            if not tried or (best is None and e.code != "ptxas-limit"):
+                raise
+            refusal = refusal or e
+            continue
+        search.add(found)
+        if best is None or found.badness < best.badness:
+            best = found
+        if best.badness == (0, 0):
+            break
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best, search
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What NVRTC is to compile.  back: the cache's key of the result.  limit: registers, from maxnreg."""
+
+    source: str
+    plan: LaunchPlan
+    limit: int | None
+    back: str
+
+
+def _text(request: Request, lowered: Lowered) -> _Text:
+    from warploom.codegen.emit import emit
+    from warploom.runtime.signature import plan_of, short_of
+
+    emitted = emit(lowered.placed, request.machine())
+    by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
+    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_waves, rings)
+    limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
+    back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
+    return _Text(emitted.source, plan, limit, back)
+
+
+def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | None = None) -> Built:
+    """Emitted (unless `text` is that) and compiled, or from the cache's back part."""
+    text = text or _text(request, lowered)
+    found = _resources_of_entry(disk.load("back", text.back))
+    if found is None:
+        try:
+            build = compile_text(text.source, text.plan, request, text.limit, want_ptx=False)
+        except CompileError as refusal:
+            refusal.loc = lowered.source.loc
+            raise
+        found = build.cubin, _resources_to(build)
+        entry = {
+            "cuda": text.source.encode(),
+            "cubin": build.cubin,
+            "resources": json.dumps(found[1]).encode(),
+        }
+        disk.store("back", text.back, entry)
+    return Built(request, lowered, text.source, text.plan, text.back, *found)
+
+
+def ptx_of(source: str, plan: LaunchPlan, request: Request, ctas_per_sm: int) -> str:
+    """The PTX of what was built from this source."""
+    limit = _limit(request, plan, ctas_per_sm)
+    return compile_text(source, plan, request, limit, want_ptx=True).ptx
+
+
+def _limit(request: Request, plan: LaunchPlan, ctas_per_sm: int) -> int | None:
+    """Registers of a thread at entry where maxnreg limits them: more than there are don't launch."""
+    if request.knobs.maxnreg is None:
+        return None
+    return request.machine().entry_registers(plan.threads * ctas_per_sm)
+
+
+def _flags(request: Request, limit: int | None) -> tuple[str, ...]:
+    """NVRTC options of a request, with a limit to registers or none.  A kernel with launch bounds ignores
+    maxrregcount unless ptxas is told that options override directives (`ptxas --help`,
+    override-directive-values)."""
+    flags = () if request.knobs.enable_fp_fusion else ("--fmad=false",)
+    if limit is None:
+        return flags
+    return *flags, f"--maxrregcount={limit}", "--ptxas-options=--override-directive-values"
+
+
+def compile_text(
+    source: str, plan: LaunchPlan, request: Request, limit: int | None, want_ptx: bool
+) -> Build:
+    return compile_cuda(
+        source,
+        name=plan.name,
+        target=request.machine(),
+        options=_flags(request, limit),
+        want_ptx=want_ptx,
+        threads=plan.threads,
+    )
+
+
+_BUILT = ("registers", "spill_bytes", "stack_bytes", "static_shared", "barriers")
+
+
+def _resources_to(build: Build) -> dict[str, Any]:
+    return {
+        **{name: getattr(build, name) for name in _BUILT},
+        "advisories": [asdict(a) for a in build.advisories],
+        "compile_seconds": build.seconds,
+        "cpu_seconds": build.cpu_seconds,
+        "compiler": build.compiler,
+        "builds": build.builds,
+    }
+
+
+def resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resources:
+    """What a build took, and of the kernel that it became: its launch, and the search for it."""
+    return Resources(
+        threads=head["threads"],
+        dynamic_shared=head["dynamic_shared"],
+        advisories=tuple(Advisory(**a) for a in built["advisories"]),
+        compiler=built["compiler"],
+        **{name: built[name] for name in _BUILT},
+        **{name: head.get(name, built.get(name, "")) for name in Search().told()},
+    )
+
+
+def _resources_of_entry(back: Mapping[str, bytes] | None) -> tuple[bytes, dict[str, Any]] | None:
+    """(cubin, resources) of a back entry; None where there is none of this shape."""
+    try:
+        return None if back is None else (back["cubin"], json.loads(back["resources"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def resources_fit(resources: Resources, target: Target) -> Sequence[str]:
+    """Why a kernel can't launch on the target; empty where it can."""
+    found = []
+    shared = resources.static_shared + resources.dynamic_shared
+    if shared > target.shared_bytes:
+        found.append(f"{shared} bytes of shared memory, {target.shared_bytes} at most")
+    if resources.threads * resources.registers > target.registers.per_sm:
+        found.append(
+            f"{resources.threads} threads of {resources.registers} registers, "
+            f"{target.registers.per_sm} at most"
+        )
+    return found

@@ -1,0 +1,164 @@
+"""What a kernel is compiled for, and what the disk cache knows of such a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from warploom.errors import SharedMemoryError
+from warploom.frontend.reads import Reads
+from warploom.frontend.source import parse_function
+from warploom.ir.core import Func
+from warploom.runtime.args import Spec
+from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
+from warploom.schedule.model import Knobs, Launch, Schedule
+from warploom.schedule.resources import Headroom
+from warploom.target import DEFAULT, Target, named
+
+if TYPE_CHECKING:
+    from warploom.compile import Lowered
+
+# In this order: a producer needs little more; consumers that need much make the chooser split otherwise.  A
+# headroom that changes nothing costs no compilation.
+HEADROOMS = (
+    Headroom(producer=32),
+    Headroom(transposer=8),
+    Headroom(producer=48),
+    Headroom(consumer=16),
+    Headroom(consumer=40),
+    Headroom(producer=32, consumer=72),
+    Headroom(consumer=112),
+)
+
+
+RECORDS_KEPT = 32  # of one request on disk
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel is compiled for.
+
+    specs: one for each run-time parameter, in order.  constexprs: (name, value) of the others.
+    structured: False where a launch breaks what TMA or an early load would assume.
+    overlap: True where arguments overlap in memory, so that every access keeps the program's order.
+    headroom: registers to leave beyond the estimate.  launch: what it knows of the launches.
+    """
+
+    fn: Callable[..., Any]
+    specs: tuple[Spec, ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    knobs: Knobs
+    target: str = DEFAULT.name
+    structured: bool = True
+    overlap: bool = False
+    schedule: Schedule | None = None
+    headroom: Headroom = field(default_factory=Headroom)
+    launch: Launch = field(default_factory=Launch)
+
+    @property
+    def name(self) -> str:
+        return self.fn.__name__
+
+    def reader(self) -> Reads:
+        """A record of what a translation reads, with nothing in it yet."""
+        return Reads(self.fn, *(value for _, value in self.constexprs))
+
+    def key_with(self, reads: Reads) -> str:
+        """The front key of the disk cache: the request, and all that its translation read."""
+        return digest(self.prefix, reads.text)
+
+    def recorded(self, disk: DiskCache) -> Iterator[Reads]:
+        """What earlier translations of this request read and a translation now would read, too."""
+        for text in _records(disk, self.prefix):
+            if found := Reads.again(self.reader().roots, text):
+                yield found
+
+    def record(self, disk: DiskCache, reads: Reads) -> None:
+        """Lets `recorded` find this.  Of two processes that add at once one may be lost: its kernel is
+        compiled again."""
+        others = [text for text in _records(disk, self.prefix) if text != reads.text]
+        kept = json.dumps([reads.text, *others][:RECORDS_KEPT])
+        disk.store("reads", self.prefix, {"records": kept.encode()})
+
+    @cached_property
+    def prefix(self) -> str:
+        """What is known of the front key before anything is translated."""
+        return digest(
+            own_sources(),
+            compiler_package(),
+            self.name,
+            parse_function(self.fn).digest,
+            tuple(map(str, self.specs)),
+            tuple(name for name, _ in self.constexprs),
+            self.reader().start,
+            self.knobs,
+            self.target,
+            self.structured,
+            self.overlap,
+            None if self.schedule is None else self.schedule.to_json(),
+            self.headroom,
+            self.launch,
+        )
+
+    @property
+    def headrooms(self) -> tuple[Headroom, ...]:
+        """What to try where ptxas spills with the first schedule chosen; nothing where none is chosen, where
+        the user set the limit, or where a debug build's traps serialise wgmmas anyway."""
+        knobs = self.knobs
+        given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug
+        return () if given else HEADROOMS
+
+    def with_headroom(self, headroom: Headroom) -> Request:
+        """The same with other headroom; itself, and what it has worked out, where that is the same."""
+        return self if headroom == self.headroom else replace(self, headroom=headroom)
+
+    def machine(self) -> Target:
+        """What the kernel is made for, with no more registers at entry than are asked for.  Raises
+        CompileError where the target is unknown."""
+        return named(self.target).limited(self.knobs.maxnreg)
+
+    def translate(self, reads: Reads | None = None) -> Func:
+        """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""
+        from warploom.frontend.translate import translate
+        from warploom.runtime.signature import facts_of, types_of
+
+        types, facts = types_of(self.specs), facts_of(self.specs)
+        return translate(self.fn, types, dict(self.constexprs), facts, reads)
+
+    def lower(self) -> Lowered:
+        """The kernel on its whole way down to PLACED; with shallower rings where layouts need the memory."""
+        try:
+            return self._lower(self.headroom)
+        except SharedMemoryError as e:
+            if self.schedule is not None or not e.unplanned:
+                raise
+            return self._lower(replace(self.headroom, shared=e.unplanned))
+
+    def _lower(self, headroom: Headroom) -> Lowered:
+        from warploom.compile import lower
+
+        reads = self.reader()
+        lowered = lower(
+            self.translate(reads),
+            self.knobs,
+            self.machine(),
+            schedule=self.schedule,
+            structured=self.structured,
+            overlap=self.overlap,
+            headroom=headroom,
+            launch=self.launch,
+        )
+        return replace(lowered, reads=reads)
+
+
+def _records(disk: DiskCache, prefix: str) -> list[str]:
+    """What translations of a request read, as texts, the newest first."""
+    entry = disk.load("reads", prefix)
+    try:
+        found = [] if entry is None else json.loads(entry["records"])
+    except (KeyError, ValueError):
+        return []
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []

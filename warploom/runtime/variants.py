@@ -1,0 +1,181 @@
+"""Which variant of a kernel a launch runs: the one place that decides it.
+
+The first variant is compiled for what launches usually have.  `RULES` lists in order what a launch may have
+instead, and what that changes of the request; a rule asks the variant that the rules before it led to.
+A variant that depends on how many waves of programs there are is compiled for each number of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from warploom.frontend.reads import Variants
+from warploom.frontend.tokens import exact
+from warploom.runtime.compiled import CompiledKernel, compile_request
+from warploom.runtime.kernel import Kernel
+from warploom.runtime.plan import MapKey
+from warploom.runtime.request import Request
+from warploom.schedule.model import MANY_WAVES
+from warploom.target import Target
+
+K = TypeVar("K", bound=Kernel)
+
+
+class Arguments:
+    """A launch's run-time arguments.
+
+    values: numbers, and addresses of arrays.  bytes_of: the first byte of an array and the byte after its
+    last, by the argument's position; None of a number."""
+
+    def __init__(
+        self, values: tuple[Any, ...], bytes_of: Callable[[int], tuple[int, int] | None]
+    ) -> None:
+        self.values, self.bytes_of = values, bytes_of
+        self._bound: tuple[Kernel, Any] | None = None
+
+    def bound(self, kernel: Kernel) -> tuple[tuple[Any, ...], tuple[MapKey, ...]]:
+        """The parameters of a kernel, as its binder gives them."""
+        if self._bound is None or self._bound[0] is not kernel:
+            self._bound = kernel, kernel.binder(self.values)
+        return self._bound[1]
+
+
+# ---- what a launch may break
+
+
+def _is_short(kernel: Kernel, arguments: Arguments) -> bool:
+    """Its main loop has few steps."""
+    return kernel.is_short(arguments.values)
+
+
+def _is_negative(kernel: Kernel, arguments: Arguments) -> bool:
+    """A size or stride is negative."""
+    return any(arguments.values[i] < 0 for i in kernel.plan.nonnegative)
+
+
+def _overlap(kernel: Kernel, arguments: Arguments) -> tuple[int, int] | None:
+    """The first two arguments that share memory and must not."""
+    for i, j in kernel.plan.disjoint:
+        x, y = arguments.bytes_of(i), arguments.bytes_of(j)
+        if i != j and x and y and x[0] < y[1] and y[0] < x[1]:
+            return i, j
+    return None
+
+
+def _is_empty(kernel: Kernel, arguments: Arguments) -> bool:
+    """An extent is 0."""
+    return any(0 in dims for _, dims, _ in arguments.bound(kernel)[1])
+
+
+# ---- what that changes
+
+
+def for_short(request: Request) -> Request:
+    """The variant for launches whose main loop has few steps."""
+    return replace(request, launch=replace(request.launch, short=True))
+
+
+def for_negative(request: Request) -> Request:
+    """The variant for negative sizes or strides: no boxes, every access by pointers."""
+    return replace(request, structured=False, schedule=None)
+
+
+def for_overlap(request: Request) -> Request:
+    """The variant for arguments that overlap: uniform, every load and store in the program's order."""
+    knobs = replace(request.knobs.uniform(), num_stages=1)
+    return replace(request, knobs=knobs, overlap=True, schedule=None)
+
+
+def for_empty(request: Request) -> Request:
+    """The variant for extents of 0, which TMA can't describe: no pointer counts as aligned."""
+    specs = tuple(
+        s if s.kind == "scalar" else replace(s, fact=replace(s.fact, divisible=1))
+        for s in request.specs
+    )
+    return replace(request, specs=specs, schedule=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """breaks: how a launch breaks what a kernel takes for granted; false where it does not.  change: what it
+    is compiled for instead."""
+
+    breaks: Callable[[Kernel, Arguments], Any]
+    change: Callable[[Request], Request]
+
+
+OVERLAP = Rule(_overlap, for_overlap)
+RULES = (
+    Rule(_is_short, for_short),
+    Rule(_is_negative, for_negative),
+    OVERLAP,
+    Rule(_is_empty, for_empty),
+)
+Changes = tuple[Rule, ...]
+
+
+def variants_for(
+    kernel_of: Callable[[Changes], K],
+    arguments: Arguments,
+    tell: Callable[[Rule, K, Any], object],
+) -> list[tuple[Changes, K]]:
+    """The variants that a launch leads to, with the changes that make each; it runs the last one.
+
+    kernel_of: the kernel with these changes.  tell: gets what each rule has found, before its change."""
+    found: list[tuple[Changes, K]] = [((), kernel_of(()))]
+    for rule in RULES:
+        changes, kernel = found[-1]
+        if reason := rule.breaks(kernel, arguments):
+            tell(rule, kernel, reason)
+            changes = (*changes, rule)
+            found.append((changes, kernel_of(changes)))
+    return found
+
+
+def changed(request: Request, changes: Changes) -> Request:
+    """The request for a variant."""
+    for rule in changes:
+        request = rule.change(request)
+    return request
+
+
+# ---- what has been compiled
+
+
+def waves_of(sizes: tuple[int, int, int] | None, target: Target) -> int:
+    """`Launch.waves` of a grid; 0 where it is not known."""
+    if sizes is None:
+        return 0
+    return min(MANY_WAVES, -(-math.prod(sizes) // target.multiprocessors))
+
+
+class Compilations:
+    """The variants of one kernel that this process has."""
+
+    def __init__(self) -> None:
+        self._made: Variants[CompiledKernel] = Variants()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, request: Request, before: Callable[[Request], object]) -> CompiledKernel:
+        """The kernel for a request, compiled if it is not here; `before` may refuse that."""
+        any_grid = replace(request, launch=replace(request.launch, waves=0))
+        kernel = self._made.find(_typed(any_grid))
+        if kernel is not None and (request == any_grid or not kernel.plan.by_waves):
+            return kernel
+        kernel = self._made.find(_typed(request))
+        if kernel is None:
+            before(request)
+            kernel = compile_request(request)
+            key = _typed(request if kernel.plan.by_waves else any_grid)
+            self._made.add(key, kernel.reads, kernel)
+        return kernel
+
+
+def _typed(request: Request) -> tuple[Request, Any]:
+    """A request as a key: True is not 1."""
+    return request, exact(request.constexprs)
