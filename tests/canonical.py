@@ -22,7 +22,7 @@ from warploom.ir.printer import print_attrs, print_func
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import InFlight
 from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
-from warploom.passes.tile.canonicalize.simplify import MIRRORED, Simplifier, keep_carried
+from warploom.passes.tile.canonicalize.simplify import MIRRORED, Simplifier
 
 # Mean something of their own in each region: never moved to an outer one.
 _PINNED = (task.replica_id, mma.no_acc, mma.in_flight)
@@ -70,7 +70,7 @@ def _carries_in_order_of_use(region: Region) -> Region:
         tested = reached(condition.params, (*_anchored_uses(condition), condition.yielded[0]))
         first = [condition.params.index(v) for v in tested]
         rest = first_used(body.params, _anchored_uses(body))
-        return keep_carried(o, [*first, *(i for i in rest if i not in first)])
+        return control.keeping(o, [*first, *(i for i in rest if i not in first)])
 
     def reached(carried: Sequence[Value], uses: Iterable[Value]) -> dict[Value, None]:
         """Which of the carried values the uses are computed from, in that order."""

@@ -75,19 +75,9 @@ class Split:
                 continue
             if o.kind is tile.dot:
                 self._mark(o.results, self._dot_axis(o))
-            elif o.kind is control.for_:
-                body = o.regions[0]
-                for i, v in enumerate(o.results):
-                    group = (o.operands[3 + i], body.params[1 + i], body.yielded[i], v)
-                    self._same(group)
-            elif o.kind is control.while_:
-                condition, body = o.regions
-                for i, v in enumerate(o.results):
-                    inner = (condition.params[i], condition.yielded[1 + i], body.params[i])
-                    self._same((o.operands[i], *inner, body.yielded[i], v))
-            elif o.kind is control.if_:
-                for i, v in enumerate(o.results):
-                    self._same((*(r.yielded[i] for r in o.regions), v))
+            elif o.kind in control.LEAD:
+                for c in control.carried(o):
+                    self._same(c.all)
             elif len(o.results) == 1 and o.result not in self.forward:
                 for i, v in enumerate(o.operands):
                     axis = self.forward.get(v)
@@ -141,16 +131,8 @@ class Split:
 
     def _enclose(self, o: Op) -> None:
         for outer in self.structure.enclosing(o):
-            for v in self._controls(outer):
+            for v in control.deciding(outer):
                 self._push(v, None, outer)
-
-    @staticmethod
-    def _controls(o: Op) -> tuple[Value, ...]:
-        if o.kind is control.for_:
-            return o.operands[:3]
-        if o.kind is control.while_:
-            return o.regions[0].yielded[:1]
-        return o.operands if o.kind is control.if_ else ()
 
     def _want(self, v: Value, axis: Axis, by: Op) -> None:
         if axis is not None:
@@ -167,27 +149,12 @@ class Split:
         if o is None:
             return
         self._enclose(o)
-        if o.kind is control.for_:
-            for u in self._controls(o):
+        if o.kind in control.LEAD:
+            for u in control.deciding(o):
                 self._push(u, None, o)
-            i = made.index if made.region is None else made.index - 1
-            if i >= 0:
-                body = o.regions[0]
-                for u in (o.operands[3 + i], body.params[1 + i], body.yielded[i], o.results[i]):
+            if (carried := self.structure.carried(v)) is not None:
+                for u in carried.all:
                     self._push(u, axis, o)
-            return
-        if o.kind is control.while_:
-            i = made.index
-            condition, body = o.regions
-            self._push(condition.yielded[0], None, o)
-            carried = (condition.params[i], condition.yielded[1 + i], body.params[i])
-            for u in (o.operands[i], *carried, body.yielded[i], o.results[i]):
-                self._push(u, axis, o)
-            return
-        if o.kind is control.if_:
-            self._push(o.operands[0], None, o)
-            for r in o.regions:
-                self._push(r.yielded[made.index], axis, o)
             return
         if o.kind is tile.dot and axis != self._dot_axis(o):
             raise RefusalError("a result of a dot is needed whole, or cut along another axis", o)

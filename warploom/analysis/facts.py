@@ -34,7 +34,6 @@ from warploom.ir.types import Scalar, Tile
 Key = Value | tuple[Value, int]  # of every element, or along an axis
 Known = Interval | AxisFact
 Look = Callable[[Key], Known | None]  # None: not known yet
-_PASSING = (control.for_, control.while_, control.if_)
 _SOON = 2  # iterations before bounds that still move take large steps
 
 
@@ -151,7 +150,7 @@ class Facts:
         if self.scope is not None and v in self.scope.carried:
             return self.scope.carried[v]
         o = self.maker(v)
-        return passed_on(o)[v] if o is not None and o.kind in _PASSING else None
+        return passed_on(o)[v] if o is not None and o.kind in control.LEAD else None
 
     # ---- of every element
 

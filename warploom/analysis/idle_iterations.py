@@ -87,15 +87,14 @@ def _passed_on(structure: Structure, loop: Op, o: Op, v: Value) -> list[Value]:
     """What follows from v by way of op o.  Raises UsedError where it is more than values."""
     if o.kind is control.yield_:
         outer = structure.parent[o]
-        if outer is not None and outer.kind is control.if_:
-            return [outer.results[i] for i, x in enumerate(o.operands) if x is v]
-        if outer is None or outer.kind is not control.for_ or outer in structure.enclosing(loop):
+        is_arm = outer is not None and outer.kind is control.if_
+        if outer is None or not (
+            is_arm or (outer.kind is control.for_ and outer not in structure.enclosing(loop))
+        ):
             raise UsedError(f"{v.hint or 'a value'} goes on to the next tile")
-        at = [i for i, x in enumerate(o.operands) if x is v]
-        return [x for i in at for x in (outer.results[i], outer.regions[0].params[1 + i])]
-    if o.kind is control.for_ and v not in o.operands[:3]:
-        at = [i for i, x in enumerate(o.operands[3:]) if x is v]
-        return [x for i in at for x in (o.results[i], o.regions[0].params[1 + i])]
+        return [x for c in control.carried(outer) if v in c.yielded for x in (*c.params, c.result)]
+    if o.kind is control.for_ and v not in control.deciding(o):
+        return [x for c in control.carried(o) if v in c.init for x in (*c.params, c.result)]
     if o.regions or not is_pure(o):
         raise UsedError(f"{o.id or o.kind.name} needs {v.hint or 'a value'}")
     return list(o.results)

@@ -9,7 +9,7 @@ are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
@@ -17,7 +17,6 @@ from warploom.ir.core import Effect, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Tile
 
-_LOOPS = frozenset({control.for_, control.while_})
 _WHOLE = frozenset({tile.dot, tile.load, tile.load_box, tile.reduce, tile.scan, tile.atomic})
 
 
@@ -57,9 +56,9 @@ class _Scan:
             self.at[o] = self.end[o] = i
             for outer in self.structure.enclosing(o):
                 self.end[outer] = i
-            for group in _carried(o):
-                for v in group[1:]:
-                    self.same[self.one(v)] = self.one(group[0])
+            for c in control.carried(o):
+                for v in (*c.params, *c.yielded):
+                    self.same[self.one(v)] = self.one(c.result)
         self.sums = {self.one(o.result) for o in self.structure.ops if o.kind is tile.dot}
 
     def one(self, v: Value) -> Value:
@@ -145,21 +144,8 @@ class _Scan:
         if made.region is not None:
             around.add(made.op)
         loops = [
-            p for p in self.structure.enclosing(reader) if p.kind in _LOOPS and p not in around
+            p
+            for p in self.structure.enclosing(reader)
+            if p.kind in control.LOOPS and p not in around
         ]
         return self.end[loops[-1]] if loops else self.at[reader]
-
-
-def _carried(o: Op) -> Iterable[tuple[Value, ...]]:
-    """The values that an op with regions makes one."""
-    if o.kind is control.for_:
-        body = o.regions[0]
-        for i, v in enumerate(o.results):
-            yield v, body.params[1 + i], body.yielded[i]
-    elif o.kind is control.while_:
-        condition, body = o.regions
-        for i, v in enumerate(o.results):
-            yield v, condition.params[i], body.params[i], condition.yielded[1 + i], body.yielded[i]
-    elif o.kind is control.if_:
-        for i, v in enumerate(o.results):
-            yield v, *(r.yielded[i] for r in o.regions)

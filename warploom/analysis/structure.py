@@ -60,6 +60,15 @@ class Structure:
         made = self.made[v]
         return made.op if made.region is None else None
 
+    def carried(self, v: Value) -> control.Carried | None:
+        """What a loop or an if passes on as v, where v is its result or a parameter."""
+        made = self.made[v]
+        if made.op is None or made.op.kind not in control.LEAD:
+            return None
+        values = made.op.results if made.region is None else made.op.regions[made.region].params
+        i = made.index - len(values) + len(made.op.results)
+        return control.carried(made.op)[i] if i >= 0 else None
+
     def home(self, v: Value) -> Region:
         """The region in which v is made, or of which it is a parameter."""
         made = self.made[v]
@@ -114,12 +123,7 @@ class Demand:
         parent = self.structure.parent[o]
         if parent is not None:
             self._work.append((parent, task))
-        if o.kind is control.for_:
-            self._push(o.operands[:3], task)
-        elif o.kind is control.while_:
-            self._push(o.regions[0].yielded[:1], task)
-        else:
-            self._push(o.operands, task)
+        self._push(control.deciding(o) if o.kind in control.LEAD else o.operands, task)
 
     def _need(self, v: Value, task: str) -> None:
         if (v, task) in self.live:
@@ -134,15 +138,5 @@ class Demand:
             return
         self.live.add((v, task))
         self._work.append((o, task))
-        if o.kind is control.for_:
-            i = made.index if made.region is None else made.index - 1
-            if i >= 0:
-                body = o.regions[0]
-                self._push((o.operands[3 + i], body.params[1 + i], body.yielded[i]), task)
-        elif o.kind is control.while_:
-            i = made.index
-            condition, body = o.regions
-            self._push((o.operands[i], condition.params[i], condition.yielded[1 + i]), task)
-            self._push((body.params[i], body.yielded[i]), task)
-        elif o.kind is control.if_:
-            self._push((r.yielded[made.index] for r in o.regions), task)
+        if (carried := self.structure.carried(v)) is not None:
+            self._push((x for x in carried.all if x is not carried.result), task)

@@ -54,7 +54,7 @@ def loops(region: Region) -> dict[Op, tuple[Op, ...]]:
     def visit(region: Region, around: tuple[Op, ...]) -> None:
         for o in region.ops:
             found[o] = around
-            inside = (*around, o) if o.kind in (control.for_, control.while_) else around
+            inside = (*around, o) if o.kind in control.LOOPS else around
             for inner in o.regions:
                 visit(inner, inside)
 
@@ -129,24 +129,14 @@ def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
     """
     found: dict[Value, tuple[Value, ...]] = {}
     for o in walk(region):
-        if o.kind is control.for_:
-            bounds, init, (body,) = o.operands[:3], o.operands[3:], o.regions
-            found[body.params[0]] = bounds
-            for i, start in enumerate(init):
-                found[body.params[i + 1]] = found[o.results[i]] = (start, body.yielded[i], *bounds)
-        elif o.kind is control.while_:
-            condition, body = o.regions
-            decides, kept = condition.yielded[0], condition.yielded[1:]
-            for i, start in enumerate(o.operands):
-                found[condition.params[i]] = (start, body.yielded[i], decides)
-                found[body.params[i]] = found[o.results[i]] = (kept[i], decides)
-        elif o.kind is control.if_:
-            then, other = o.regions
-            for i, v in enumerate(o.results):
-                found[v] = (o.operands[0], then.yielded[i], other.yielded[i])
-        else:
+        if o.kind not in control.LEAD:
             inner = tuple(v for r in o.regions for v in r.yielded)
             found.update(dict.fromkeys(o.results, (*o.operands, *inner)))
+            continue
+        decides = control.deciding(o)
+        if o.kind is control.for_:
+            found[o.regions[0].params[0]] = decides
+        found |= {v: (*may_be, *decides) for v, may_be in passed_on(o).items()}
     return found
 
 
@@ -157,18 +147,14 @@ def reads(o: Op) -> tuple[Value, ...]:
 
 def passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:
     """What each value that a loop or an if carries may be."""
-    if o.kind is control.for_:
-        (body,) = o.regions
-        rows = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
-        return {v: (init, end) for init, param, end, result in rows for v in (param, result)}
-    if o.kind is control.while_:
-        condition, body = o.regions
-        entry = zip(condition.params, zip(o.operands, body.yielded, strict=True), strict=True)
-        beyond = zip(body.params, o.results, condition.yielded[1:], strict=True)
-        return {**dict(entry), **{v: (end,) for *both, end in beyond for v in both}}
-    if o.kind is control.if_:
-        return dict(zip(o.results, zip(*(r.yielded for r in o.regions), strict=True), strict=True))
-    return {}
+    found: dict[Value, tuple[Value, ...]] = {}
+    for c in control.carried(o):
+        if o.kind is control.while_:  # its body, and who reads it, get what the condition yields
+            found[c.params[0]] = (*c.init, c.yielded[1])
+            found |= dict.fromkeys((c.params[1], c.result), c.yielded[:1])
+        else:
+            found |= dict.fromkeys((*c.params, c.result), (*c.init, *c.yielded))
+    return found
 
 
 def backward_slice(

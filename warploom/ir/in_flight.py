@@ -83,7 +83,7 @@ class _Scan:
                     if a in self.visible:
                         finished[wgmma] = None
                 return (*state[:kept], *(frozenset() for _ in state[kept:]))
-            case control.for_ | control.while_:
+            case k if k in control.LOOPS:
                 return self.loop(o, state)
             case control.if_:
                 return _either(*(self.region(r, state) for r in o.regions))
@@ -114,25 +114,13 @@ class _Scan:
 
 def _same_registers(o: Op) -> list[tuple[Value, Value]]:
     """(value, an older one that it only is another name of)."""
-    match o.kind:
-        case control.for_:
-            (body,) = o.regions
-            carried = zip(o.operands[3:], body.params[1:], body.yielded, o.results, strict=True)
-            return [(v, a) for a, p, end, result in carried if end is p for v in (p, result)]
-        case control.while_:
-            check, body = o.regions
-            ends = zip(check.yielded[1:], body.yielded, strict=True)
-            same = [
-                a is p and b is q
-                for (a, b), p, q in zip(ends, check.params, body.params, strict=True)
-            ]
-            names = zip(o.operands, check.params, body.params, o.results, strict=True)
-            return [
-                (v, a)
-                for (a, *rest), is_same in zip(names, same, strict=True)
-                if is_same
-                for v in rest
-            ]
+    if o.kind in control.LOOPS:
+        unchanged = [
+            c
+            for c in control.carried(o)
+            if all(y is p for p, y in zip(c.params, c.yielded, strict=True))
+        ]
+        return [(v, c.init[0]) for c in unchanged for v in (*c.params, c.result)]
     return [(o.result, o.operands[0])] if o.kind in _NAMES and not _is_packed(o.result) else []
 
 

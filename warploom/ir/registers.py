@@ -64,7 +64,7 @@ def _after(region: Region, before: Counts, found: dict[Op, Counts]) -> Counts:
             now = frozenset((o.attrs["registers"],))
         elif o.kind is control.if_:
             now = frozenset().union(*(_after(r, now, found) for r in o.regions))
-        elif o.kind in (control.for_, control.while_):
+        elif o.kind in control.LOOPS:
             while (again := now | _after_all(o.regions, now, found)) != now:
                 now = again
         elif o.regions:

@@ -162,13 +162,12 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
     """What an op reads is computed by every task that runs the op.  (The values that control flow carries
     belong to some of its tasks only.)"""
     made_by = definitions(func.body)
-    controls = {control.for_: 3, control.while_: 0, control.if_: 1}
     for o in walk(func.body):
         if o.kind is control.yield_:
             continue
-        for v in o.operands[: controls.get(o.kind)]:
+        for v in o.operands[: control.LEAD.get(o.kind)]:
             maker = made_by.get(v)
-            if maker is not None and maker.kind not in controls and not o.tasks <= maker.tasks:
+            if maker is not None and maker.kind not in control.LEAD and not o.tasks <= maker.tasks:
                 missing = ", ".join(sorted(o.tasks - maker.tasks))
                 yield Violation(
                     o, f"%{v.hint} is not computed in {missing}: values cross by channels"

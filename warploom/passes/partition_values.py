@@ -41,11 +41,9 @@ class Cutter:
                 demand.run(o, t)
         self.elsewhere = {v for v, _ in demand.live}
         for o in structure.ops:  # a loop's result is held where the value that it carries is
-            if o.kind in (control.for_, control.while_):
-                skip = int(o.kind is control.for_)
-                for r in o.regions:
-                    carried = zip(o.results, r.params[skip:], strict=True)
-                    self.elsewhere |= {v for v, p in carried if p in self.elsewhere}
+            for c in control.carried(o):
+                if not self.elsewhere.isdisjoint(c.params):
+                    self.elsewhere.add(c.result)
 
     def whole(self, body: Region) -> Region:
         """The body of a function or of a task, with the replica's id in front."""
@@ -103,7 +101,7 @@ class Cutter:
     def op(self, o: Op, b: Builder) -> None:
         if not self.split.mine(o):
             b.append(o)
-        elif o.kind in (control.for_, control.while_, control.if_):
+        elif o.kind in control.LEAD:
             b.append(self.control(o, b))
         elif o.kind is control.yield_:
             b.append(o)
@@ -162,22 +160,18 @@ class Cutter:
     def control(self, o: Op, b: Builder) -> Op:
         axes = [self.axes(o, i) for i in range(len(o.results))]
         results = self.several(o.results, axes)
-        if o.kind is control.if_:
-            regions = tuple(self.region(r, (), axes, b) for r in o.regions)
-            return o.with_(results=results, regions=regions)
-        lead = 3 if o.kind is control.for_ else 0
-        init = self.operands(o.operands[lead:], axes, b)
-        if o.kind is control.for_:
-            (body,) = o.regions
-            params = (body.params[0], *self.several(body.params[1:], axes))
-            regions = (self.region(body, params, axes, b),)
-        else:
-            condition, body = o.regions
-            regions = (
-                self.region(condition, self.several(condition.params, axes), [(None,), *axes], b),
-                self.region(body, self.several(body.params, axes), axes, b),
-            )
-        return o.with_(operands=(*o.operands[:lead], *init), results=results, regions=regions)
+        lead = control.LEAD[o.kind]
+        entering = axes if o.kind in control.LOOPS else []  # an if's arms take no parameters
+        init = self.operands(o.operands[lead:], entering, b)
+        regions = []
+        for r in o.regions:
+            lone = len(r.params) - len(entering)  # the index of a `for`
+            params = (*r.params[:lone], *self.several(r.params[lone:], entering))
+            tests = [(None,)] * (len(r.yielded) - len(axes))  # what a while's condition says
+            regions.append(self.region(r, params, [*tests, *axes], b))
+        return o.with_(
+            operands=(*o.operands[:lead], *init), results=results, regions=tuple(regions)
+        )
 
     def axes(self, o: Op, i: int) -> tuple[Axis, ...]:
         """Versions of the i-th value that o passes on; where another task holds it, whole as well."""

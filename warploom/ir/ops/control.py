@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Region, Type, op, require
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from warploom.ir.core import HARDWARE, Effect, Op, OpKind, Region, Type, Value, op, require
 from warploom.ir.format import check
 from warploom.ir.types import Scalar, Tile, dtype_of, i1
 
@@ -70,6 +73,70 @@ def if_(c: Type, *, regions: tuple[Region, ...]) -> tuple[Type, ...]:
     require(not then.params and not other.params, "if regions take no parameters")
     require(_yields(then) == _yields(other), "the arms of an if yield different types", "if-type")
     return _yields(then)
+
+
+LOOPS: frozenset[OpKind] = frozenset((for_, while_))
+# Of the ops that pass values on, how many operands stand before the initial values.
+LEAD: dict[OpKind, int] = {for_: 3, while_: 0, if_: 1}
+
+
+class Carried(NamedTuple):
+    """One value that a loop carries from iteration to iteration, or that an if gives.
+
+    init: before the first iteration (an if has none).  params, yielded: of the regions, in order; an if's
+    have no parameters."""
+
+    init: tuple[Value, ...]
+    params: tuple[Value, ...]
+    yielded: tuple[Value, ...]
+    result: Value
+
+    @property
+    def all(self) -> tuple[Value, ...]:
+        """Every value that stands for it, the result last."""
+        return (*self.init, *self.params, *self.yielded, self.result)
+
+
+def carried(o: Op) -> tuple[Carried, ...]:
+    """What a loop or an if passes on, a result each; of other ops nothing."""
+    if o.kind not in LEAD:
+        return ()
+    n = len(o.results)
+    init, params = o.operands[LEAD[o.kind] :], [r.params for r in o.regions if r.params]
+    return tuple(
+        Carried(
+            init[i : i + 1],
+            tuple(p[len(p) - n + i] for p in params),
+            tuple(r.yielded[len(r.yielded) - n + i] for r in o.regions),
+            result,
+        )
+        for i, result in enumerate(o.results)
+    )
+
+
+def deciding(o: Op) -> tuple[Value, ...]:
+    """What decides which regions of a loop or an if run, and how often: bounds, or a condition."""
+    if o.kind is while_:
+        return o.regions[0].yielded[:1]
+    return o.operands[: LEAD.get(o.kind, 0)]
+
+
+def keeping(o: Op, kept: Sequence[int]) -> Op:
+    """A loop or an if that passes on only some of its values, by their numbers."""
+
+    def some(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        lead = len(values) - len(o.results)
+        return (*values[:lead], *(values[lead + i] for i in kept))
+
+    regions = (
+        Region(
+            some(r.params) if r.params else (),
+            (*r.ops[:-1], r.ops[-1].with_(operands=some(r.yielded))),
+        )
+        for r in o.regions
+    )
+    operands = o.operands if o.kind is if_ else some(o.operands)
+    return o.with_(operands=operands, results=some(o.results), regions=tuple(regions))
 
 
 @op(effect=Effect.SYNC)

@@ -261,16 +261,10 @@ class _Task:
                     self._flow(o.result, v, _cutter(offset, _shape(v)))
                     if equal:
                         self._flow(v, o.result, _repeater(o.attrs["axis"], len(o.operands)))
-            case control.for_:
-                (body,) = o.regions
-                self._carried(o.operands[3:], body.params[1:], body.yielded, o.results)
-            case control.while_:
-                condition, body = o.regions
-                self._carried(o.operands, condition.params, body.yielded, o.results)
-                self._carried(condition.yielded[1:], body.params)
-                self._carried(condition.params, body.params)
-            case control.if_:
-                self._carried(o.results, *(r.yielded for r in o.regions))
+            case k if k in control.LEAD:
+                for c in control.carried(o):
+                    if _tile(c.result.type):
+                        self._equal(*c.all)
             case k if k in _MEMORY:
                 self._equal(*tiles)
                 memory = self._memory(o)
@@ -338,11 +332,6 @@ class _Task:
         """Every pair flows to each other: one in the middle may turn out cheap, which stops a flow."""
         for v, w in permutations(values, 2):
             self._flow(v, w, lambda x: x)
-
-    def _carried(self, *edges: tuple[Value, ...]) -> None:
-        for same in zip(*edges, strict=True):
-            if _tile(same[0].type):
-                self._equal(*same)
 
     def _axes(self, o: Op) -> None:
         """Layouts through an op on axes."""

@@ -122,7 +122,7 @@ class _Maker:
             regions.append(inside.region(r.params))
             after += [w for w in self.open if not any(w is x for x in after)]
         self.open = after
-        if o.kind in (control.for_, control.while_):
+        if o.kind in control.LOOPS:
             for first in takewhile(lambda i: not _has_sites(i), o.regions[0].ops):
                 self._works(first)
         b.append(o.with_(regions=tuple(regions)))

@@ -104,7 +104,7 @@ def _number(region: Region, path: str, in_loop: bool) -> Region:
         if o.kind is control.yield_:
             ops.append(o)
             continue
-        is_loop = o.kind in (control.for_, control.while_)
+        is_loop = o.kind in control.LOOPS
         name = "loop" if is_loop else o.kind.name
         n, count[name] = count[name], count[name] + 1
         if o.regions:

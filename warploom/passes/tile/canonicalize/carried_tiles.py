@@ -114,12 +114,10 @@ class _Carrier:
             return
         passed = [v in self.rests for v in o.results]
         operands = list(new.operands)
-        lead = len(operands) - len(passed)  # a loop's bounds
-        if o.kind is not control.if_:
-            with b.at(o):
-                for i, is_number in enumerate(passed):
-                    if is_number:
-                        operands[lead + i] = self.number(o.operands[lead + i], b)
+        with b.at(o):
+            for i, c in enumerate(control.carried(o), control.LEAD[o.kind]):
+                if c.init and c.result in self.rests:
+                    operands[i] = self.number(c.init[0], b)
         results = tuple(map(self.stand_in, o.results))
         regions = []
         for r in o.regions:

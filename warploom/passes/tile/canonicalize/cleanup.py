@@ -16,7 +16,7 @@ from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
-from warploom.passes.tile.canonicalize.simplify import MIRRORED, keep_carried
+from warploom.passes.tile.canonicalize.simplify import MIRRORED
 
 ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
 
@@ -113,12 +113,8 @@ def _live(region: Region, needed: set[Value]) -> Region:
     for o in reversed(region.ops[:-1]):
         if is_droppable(o) and not any(v in needed for v in o.results):
             continue
-        if o.kind is control.for_:
-            o = _live_for(o, needed)
-        elif o.kind is control.while_:
-            o = _live_while(o, needed)
-        elif o.kind is control.if_:
-            o = _live_if(o, needed)
+        if o.kind in control.LEAD:
+            o = _live_carried(o, needed)
         elif o.regions:
             o = _live_regions(o, [set(r.yielded) for r in o.regions], needed)
         needed.update(o.operands)
@@ -136,60 +132,20 @@ def _live_regions(o: Op, wanted: list[set[Value]], needed: set[Value]) -> Op:
     return o.with_(regions=tuple(regions))
 
 
-def _live_for(o: Op, needed: set[Value]) -> Op:
-    (body,) = o.regions
-    carried = body.params[1:]
+def _live_carried(o: Op, needed: set[Value]) -> Op:
+    """A value that a loop carries lives where a live computation inside uses it."""
+    carried = control.carried(o)
     live = {i for i, v in enumerate(o.results) if v in needed}
-    while True:  # a carried value lives where a live computation of the body uses it
-        inner = {body.yielded[i] for i in live}
-        kept_body = _live(body, inner)
-        used = {i for i, v in enumerate(carried) if v in inner}
+    while True:
+        kept = control.keeping(o, sorted(live)) if len(live) < len(carried) else o
+        inner: set[Value] = set()
+        found = _live_regions(kept, [set(r.yielded) for r in kept.regions], inner)
+        used = {i for i, c in enumerate(carried) if not inner.isdisjoint(c.params)}
         if used <= live:
             break
         live |= used
     needed |= inner
-    if len(live) == len(carried):
-        return o if kept_body is body else o.with_(regions=(kept_body,))
-    kept = sorted(live)
-    ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
-    params = (body.params[0], *(carried[i] for i in kept))
-    return o.with_(
-        operands=(*o.operands[:3], *(o.operands[3 + i] for i in kept)),
-        results=tuple(o.results[i] for i in kept),
-        regions=(Region(params, (*kept_body.ops[:-1], ending)),),
-    )
-
-
-def _live_while(o: Op, needed: set[Value]) -> Op:
-    condition, body = o.regions
-    live = {i for i, v in enumerate(o.results) if v in needed}
-    while True:  # as in _live_for, through both regions
-        tested = {condition.yielded[0], *(condition.yielded[1 + i] for i in live)}
-        inner = {body.yielded[i] for i in live}
-        regions = _live(condition, tested), _live(body, inner)
-        used = {
-            i
-            for i, (c, v) in enumerate(zip(condition.params, body.params, strict=True))
-            if c in tested or v in inner
-        }
-        if used <= live:
-            break
-        live |= used
-    needed |= tested | inner
-    if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
-        o = o.with_(regions=regions)
-    return o if len(live) == len(o.operands) else keep_carried(o, sorted(live))
-
-
-def _live_if(o: Op, needed: set[Value]) -> Op:
-    kept = [i for i, v in enumerate(o.results) if v in needed]
-    if len(kept) < len(o.results):
-        arms = []
-        for r in o.regions:
-            ending = r.ops[-1].with_(operands=tuple(r.yielded[i] for i in kept))
-            arms.append(Region((), (*r.ops[:-1], ending)))
-        o = o.with_(results=tuple(o.results[i] for i in kept), regions=tuple(arms))
-    return _live_regions(o, [set(r.yielded) for r in o.regions], needed)
+    return found
 
 
 # ---- loop-invariant code
@@ -210,7 +166,7 @@ def _hoist(region: Region) -> Region:
     for o in region.ops:
         if o.regions:
             regions = tuple(_hoist(r) for r in o.regions)
-            if o.kind in (control.for_, control.while_):
+            if o.kind in control.LOOPS:
                 parts = [_split_invariant(r) for r in regions]
                 ops.extend(i for moved, _ in parts for i in moved)
                 regions = tuple(rest for _, rest in parts)

@@ -324,45 +324,34 @@ class Simplifier:
             taken = then if condition else other
             b.ops.extend(taken.ops[:-1])
             return taken.yielded
-        pairs = list(zip(then.yielded, other.yielded, strict=True))
-        kept = [i for i, (x, y) in enumerate(pairs) if x is not y]
-        if len(kept) == len(pairs):
-            return None
-        return keep_results(o, b, kept, {i: x for i, (x, _) in enumerate(pairs) if i not in kept})
+        same = {
+            i: c.yielded[0]
+            for i, c in enumerate(control.carried(o))
+            if c.yielded[0] is c.yielded[1]
+        }
+        return without(o, b, same) if same else None
 
     def _for(self, o: Op, b: Builder) -> Replacement:
         lo, hi = (self.number(v) for v in o.operands[:2])
-        init, (body,) = o.operands[3:], o.regions
         if lo is not None and hi is not None and lo >= hi:
-            return init
+            return o.operands[3:]
+        return self._without_constants(o, b)
+
+    def _while(self, o: Op, b: Builder) -> Replacement:
+        return self._without_constants(o, b) or self._counted(o, b)
+
+    def _without_constants(self, o: Op, b: Builder) -> Replacement:
+        """A loop without the values that no iteration changes."""
         constant = {
-            i: start
-            for i, start in enumerate(init)
-            if body.yielded[i] is start or body.yielded[i] is body.params[i + 1]
+            i: c
+            for i, c in enumerate(control.carried(o))
+            if all(y in (p, *c.init) for p, y in zip(c.params, c.yielded, strict=True))
         }
         if not constant:
             return None
-        env = {body.params[i + 1]: start for i, start in constant.items()}
-        loop = o.with_(regions=(substitute(body, env),))
-        return keep_results(loop, b, [i for i in range(len(init)) if i not in constant], constant)
-
-    def _while(self, o: Op, b: Builder) -> Replacement:
-        """Without the values that no iteration changes."""
-        condition, body = o.regions
-        constant = {
-            i: start
-            for i, start in enumerate(o.operands)
-            if condition.yielded[1 + i] in (condition.params[i], start)
-            and body.yielded[i] in (body.params[i], start)
-        }
-        if not constant:
-            return self._counted(o, b)
-        regions = (
-            substitute(r, {r.params[i]: start for i, start in constant.items()}) for r in o.regions
-        )
-        loop = o.with_(regions=tuple(regions))
-        b.append(keep_carried(loop, [i for i in range(len(o.operands)) if i not in constant]))
-        return [constant.get(i, v) for i, v in enumerate(o.results)]
+        env = {p: c.init[0] for c in constant.values() for p in c.params}
+        loop = o.with_(regions=tuple(substitute(r, env) for r in o.regions))
+        return without(loop, b, {i: c.init[0] for i, c in constant.items()})
 
     def _counted(self, o: Op, b: Builder) -> Replacement:
         """A `while` that counts in equal steps up or down to what it doesn't change is a `for`.
@@ -417,41 +406,10 @@ class Simplifier:
         return (abs(n), (n > 0) == (made.kind is arith.add)) if n else None
 
 
-def keep_carried(o: Op, kept: Sequence[int]) -> Op:
-    """A `while` reduced to some of the values that it carries."""
-    condition, body = o.regions
-    tests = condition.ops[-1].with_(
-        operands=(condition.yielded[0], *(condition.yielded[1 + i] for i in kept))
-    )
-    ending = body.ops[-1].with_(operands=tuple(body.yielded[i] for i in kept))
-    return o.with_(
-        operands=tuple(o.operands[i] for i in kept),
-        results=tuple(o.results[i] for i in kept),
-        regions=(
-            Region(tuple(condition.params[i] for i in kept), (*condition.ops[:-1], tests)),
-            Region(tuple(body.params[i] for i in kept), (*body.ops[:-1], ending)),
-        ),
-    )
-
-
-def keep_results(o: Op, b: Builder, kept: Sequence[int], known: dict[int, Value]) -> list[Value]:
-    """Appends a `for` or `if` reduced to the results `kept` (and their carries).
-
-    Returns the old op's results with those of `known` in place.
-    """
-    results = tuple(o.results[i] for i in kept)
-    operands, regions = o.operands, o.regions
-    if o.kind is control.for_:
-        operands = (*operands[:3], *(operands[3 + i] for i in kept))
-    reduced = []
-    for r in regions:
-        last = r.ops[-1]
-        params = r.params
-        if o.kind is control.for_:
-            params = (params[0], *(params[1 + i] for i in kept))
-        ending = last.with_(operands=tuple(last.operands[i] for i in kept))
-        reduced.append(type(r)(params, (*r.ops[:-1], ending)))
-    b.append(o.with_(operands=operands, results=results, regions=tuple(reduced)))
+def without(o: Op, b: Builder, known: dict[int, Value]) -> list[Value]:
+    """Appends a loop or an if without what it passes on as `known` values; returns what stands for the old
+    op's results."""
+    b.append(control.keeping(o, [i for i in range(len(o.results)) if i not in known]))
     return [known.get(i, v) for i, v in enumerate(o.results)]
 
 
