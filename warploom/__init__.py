@@ -24,7 +24,7 @@ from warploom.schedule.model import Knobs, Schedule
 
 if TYPE_CHECKING:
     from warploom.explicit.script import Class
-    from warploom.language.core import constexpr_function
+    from warploom.frontend.language.core import constexpr_function
     from warploom.runtime.script import Script
 
 __version__ = "0.1.0"
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> Any:
 
         return Class
     if name == "constexpr_function":
-        from warploom.language.core import constexpr_function
+        from warploom.frontend.language.core import constexpr_function
 
         return constexpr_function
     raise AttributeError(f"module 'warploom' has no attribute {name!r}")

@@ -23,8 +23,8 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "ir",
         "analysis",
         "schedule",
-        "frontend language passes check sim codegen",
-        "explicit",
+        "frontend passes check sim codegen",
+        "language explicit",
         "compile",
         "timeline explain eject",
         "runtime",
@@ -34,7 +34,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "__main__",
     )
 )
-SIBLINGS_ALLOWED = {("check", "sim"), ("frontend", "language"), ("language", "frontend")}
+SIBLINGS_ALLOWED = {("check", "sim")}
 FACE = "runtime"  # what `import warploom` itself brings in
 CUDA_FROM = "runtime"
 

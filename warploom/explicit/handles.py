@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from warploom.frontend.language.core import Handle
 from warploom.ir.core import Value
 from warploom.ir.types import DType
-from warploom.language.core import Handle
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from warploom.frontend.coerce import (
     static_int,
     static_ints,
 )
+from warploom.frontend.language import shape as shapes
+from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.ir.build import elect
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import smem, tma
 from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, i32
-from warploom.language import shape as shapes
-from warploom.language.core import builtin
 
 
 def program() -> Program:

@@ -50,15 +50,15 @@ from warploom.frontend.coerce import (
     static_ints,
 )
 from warploom.frontend.follow import is_own
+from warploom.frontend.language import core, debug, linear, memory
+from warploom.frontend.language import math as elementwise
+from warploom.frontend.language import shape as shapes
+from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, mma, regs, smem, task, tile
 from warploom.ir.types import InFlight, Pointer, Scalar, Shared, Tile, f32, i1, i32, i64
-from warploom.language import core, debug, linear, memory
-from warploom.language import math as elementwise
-from warploom.language import shape as shapes
-from warploom.language.core import builtin
 from warploom.layout import Layout
 
 NAMESPACES: dict[str, type] = {

@@ -48,6 +48,9 @@ from warploom.frontend.coerce import (
     static_int,
     static_ints,
 )
+from warploom.frontend.language import shape as shapes
+from warploom.frontend.language.core import builtin
+from warploom.frontend.language.memory import mask_for
 from warploom.frontend.refuse import refuse
 from warploom.ir.build import if_
 from warploom.ir.core import Builder, Op, Value
@@ -59,9 +62,6 @@ from warploom.ir.types import (
     Tile,
     i1,
 )
-from warploom.language import shape as shapes
-from warploom.language.core import builtin
-from warploom.language.memory import mask_for
 
 # ---- namespaces
 

@@ -53,6 +53,7 @@ from warploom.frontend.coerce import (
     static_int,
     translating,
 )
+from warploom.frontend.language import shape as shapes
 from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, assigned_names, leaves
@@ -63,7 +64,6 @@ from warploom.ir.core import Builder, Fact, Func, Region, Type, Value
 from warploom.ir.ops import control, mma, smem, task, tile
 from warploom.ir.ops.cluster import MAX_CTAS
 from warploom.ir.types import Barriers, DType, InFlight, Scalar, Shared, Tile, i32
-from warploom.language import shape as shapes
 from warploom.layout import Layout
 from warploom.target import DEFAULT, Target
 

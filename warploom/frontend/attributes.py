@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal
+from warploom.frontend.language import memory, shape
+from warploom.frontend.language.core import METHODS, BlockPointer, Descriptor
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.ir.core import Value
 from warploom.ir.types import DType, Pointer, i1
-from warploom.language import memory, shape
-from warploom.language.core import METHODS, BlockPointer, Descriptor
 
 
 @dataclass(frozen=True)

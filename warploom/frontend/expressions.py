@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from warploom import language
 from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.frontend import language
 from warploom.frontend import scope as scopes
 from warploom.frontend.attributes import Method, attribute
 from warploom.frontend.coerce import (
@@ -26,6 +26,9 @@ from warploom.frontend.coerce import (
     static_int,
     yield_,
 )
+from warploom.frontend.language import math as elementwise
+from warploom.frontend.language import shape
+from warploom.frontend.language.core import Constexpr
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import advice, did_you_mean, refuse
@@ -47,9 +50,8 @@ from warploom.frontend.vocabulary import (
 from warploom.ir.core import Builder, Region, RuleError, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Scalar, Tile, f32, i1, shape_of
-from warploom.language import math as elementwise
-from warploom.language import shape
-from warploom.language.core import Constexpr
+
+PUBLIC = "warploom.language"  # what users import frontend/language as
 
 
 class Expressions(ABC):
@@ -438,7 +440,7 @@ class Expressions(ABC):
         if value is not MISSING:
             with self.at(node):
                 return admit(self.source.text(node), value)
-        if module is language and node.attr in NOT_YET:
+        if module.__name__ == PUBLIC and node.attr in NOT_YET:
             self.fail(
                 node,
                 "not-yet",
@@ -450,7 +452,7 @@ class Expressions(ABC):
             node,
             "unknown-function",
             f"{module.__name__} has no {node.attr}",
-            did_you_mean(node.attr, public, "see the names in warploom.language"),
+            did_you_mean(node.attr, public, f"see the names in {PUBLIC}"),
         )
 
     def expr_Subscript(self, node: ast.Subscript) -> Any:
@@ -641,7 +643,7 @@ class Expressions(ABC):
 def _instead_of(name: str, fn: Any) -> str:
     """What to write instead of a call of something that is no kernel function."""
     own = name.rpartition(".")[2]
-    theirs = getattr(language, own, None) if own in language.__all__ else None
+    theirs = getattr(language, own, None) if own in language.NAMES else None
     if theirs is not None and theirs is not fn:
         return f"write tl.{own}"
     if isinstance(fn, type):

@@ -6,13 +6,13 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from warploom import language
+from warploom.frontend import language
 from warploom.frontend.coerce import Const, describe, is_literal, known
+from warploom.frontend.language import debug
+from warploom.frontend.language import math as elementwise
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.types import Tile
-from warploom.language import debug
-from warploom.language import math as elementwise
 
 
 def _python_min(*args: Any) -> Any:

@@ -15,10 +15,10 @@ from typing import Any
 
 from warploom.errors import Loc
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal
+from warploom.frontend.language.core import Constexpr, Handle
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Type, Value
 from warploom.ir.types import DType, Scalar
-from warploom.language.core import Constexpr, Handle
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ LITERAL_NAMES = frozenset(kind.__name__ for kind in LITERALS)
 
 def unwrapped(value: Any) -> Any:
     """tl.constexpr(x) as x."""
-    core = sys.modules.get("warploom.language.core")
+    core = sys.modules.get("warploom.frontend.language.core")
     return value.value if core is not None and isinstance(value, core.Constexpr) else value
 
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from warploom import language
 from warploom.errors import CompileError, InternalError, Loc, Note
+from warploom.frontend import language
 from warploom.frontend.branches import Branches, Outcome
 from warploom.frontend.coerce import (
     Const,
@@ -30,6 +30,7 @@ from warploom.frontend.coerce import (
     translating,
     yield_,
 )
+from warploom.frontend.language.core import Constexpr, Descriptor, async_task, static_range
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
@@ -48,7 +49,6 @@ from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64
-from warploom.language.core import Constexpr, Descriptor, async_task, static_range
 
 
 def translate(

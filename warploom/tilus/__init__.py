@@ -1,9 +1,7 @@
 """Tilus's names: a Tilus file runs when `import tilus` becomes `import warploom.tilus as tilus`."""
 
 from warploom.explicit.script import Class
-from warploom.ir.core import Value as RegisterTensor
-from warploom.ir.core import Value as SharedTensor
-from warploom.language import (
+from warploom.frontend.language import (
     bfloat16,
     float8e4nv,
     float8e5,
@@ -19,7 +17,9 @@ from warploom.language import (
     uint32,
     uint64,
 )
-from warploom.language import int1 as boolean
+from warploom.frontend.language import int1 as boolean
+from warploom.ir.core import Value as RegisterTensor
+from warploom.ir.core import Value as SharedTensor
 from warploom.runtime.script import Script, autotune
 from warploom.tilus import utils
 

@@ -1,5 +1,5 @@
 """tilus.utils: helpers for hosts and kernels."""
 
-from warploom.language import cdiv
+from warploom.frontend.language import cdiv
 
 __all__ = ["cdiv"]

@@ -14,11 +14,11 @@ from warploom.frontend.coerce import (
     static_bool,
     static_dtype,
 )
+from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
 from warploom.ir.types import DType, Pointer, bf16, f32, f64
-from warploom.language.core import builtin, method
 
 
 @method

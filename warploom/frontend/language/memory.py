@@ -17,12 +17,12 @@ from warploom.frontend.coerce import (
     static_bool,
     static_ints,
 )
+from warploom.frontend.language.core import BlockPointer, Descriptor, builtin
+from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, positive_shape
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Pointer, i1, i32, i64
-from warploom.language.core import BlockPointer, Descriptor, builtin
-from warploom.language.shape import arange, axis_of, expand_dims, full, positive_shape
 
 CACHE_MODIFIERS = ("", ".ca", ".cg", ".cv", ".cs", ".wb", ".wt")
 EVICTION_POLICIES = ("", "evict_first", "evict_last", "evict_normal")

@@ -14,13 +14,13 @@ from warploom.frontend.coerce import (
     static_dtype,
     static_int,
 )
+from warploom.frontend.language.core import builtin, method
+from warploom.frontend.language.math import exp
+from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, tile_of
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i32, u32
-from warploom.language.core import builtin, method
-from warploom.language.math import exp
-from warploom.language.shape import arange, axis_of, expand_dims, full, tile_of
 
 PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 

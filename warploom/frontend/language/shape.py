@@ -14,11 +14,11 @@ from warploom.frontend.coerce import (
     static_int,
     static_ints,
 )
+from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Tile, dtype_of
-from warploom.language.core import builtin, method
 
 
 def _dims(dims: tuple[Any, ...], what: str) -> tuple[int, ...]:

@@ -13,11 +13,11 @@ from warploom.frontend.coerce import (
     static_bool,
     static_ints,
 )
+from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import i1
-from warploom.language.core import builtin
 
 
 def _hint(x: Operand, values: Any, what: str) -> Operand:
