@@ -93,7 +93,7 @@ def work(task: Task) -> Record:
     except InternalError:
         return {"what": what, "seed": number, "by": by(name), "status": "ok", "code": "invalid"}
     trials = p.trials if kind == "changed" else [*p.trials, *p.far_trials]
-    found = judged(getattr(p, kind)[number], trials, seeds=2)
+    found = judged(getattr(p, kind)[number], trials, seeds=2, launch=p.far[-1])
     return {"what": what, "seed": number, "by": by(name), **as_data(found)}
 
 

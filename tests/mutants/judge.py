@@ -186,12 +186,19 @@ def _turns(mutant: Mutant, case: Case) -> bool:
 
 
 def judged(
-    mutant: Mutant, trials: Sequence[Trial], seeds: int = 4, cases: Sequence[Case] | None = None
+    mutant: Mutant,
+    trials: Sequence[Trial],
+    seeds: int = 4,
+    cases: Sequence[Case] | None = None,
+    launch: Case | None = None,
 ) -> Judged:
-    """One mutant, judged and checked, on `cases` or on inputs that `check` finds."""
+    """One mutant, judged and checked, on `cases` or on inputs that `check` finds; at a launch of its
+    original, as a user's first call is checked."""
     found = harm(mutant, trials, seeds)
     start = time.process_time()
-    report = check(mutant.func, cases)
+    if launch is not None:
+        launch = Case(_with_setting(launch.args, mutant), launch.grid)
+    report = check(mutant.func, cases, launch=launch)
     seconds = time.process_time() - start
     code, message, replays = "", "", False
     if report.failures:

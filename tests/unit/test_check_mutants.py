@@ -199,3 +199,19 @@ def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
     assert last["mutant"] == program(name).changed[3].what
     assert len(log.read_text().splitlines()) == len(rows) + 1
     assert f": {len(rows)} of {sum(total.values())} mutants" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "op", "family", "condition"),
+    [
+        # A cursor over tiles that stands still in one program: its ring is gone round there alone.
+        ("FP8 GEMM, promoted", "only if", "ring_next", "block", "block != 1"),
+        # An arrival that is missing where the argument leaves one tile: its ring takes a long K.
+        ("dual GEMM, store task", "only if", "mbarrier_arrive", "argument", "M != 128"),
+    ],
+)
+def test_loops_are_run_for_long_with_each_outcome(
+    name: str, change: str, op: str, family: str, condition: str
+) -> None:
+    mutant = one(name, change, op, family, condition)
+    assert check(mutant.func).verdict is Verdict.BROKEN

@@ -106,6 +106,8 @@ class Runs:
         self.func = func
         self.outline = Outline(func, func.target.cost, watched=watched)
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
+        # The most iterations of each loop in a program in which a condition came to an outcome.
+        self.trips_with: dict[tuple[Op, bool], dict[Op, int]] = {}
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func, watched)
         self._most_trips: dict[Any, dict[Op, int]] = {}
@@ -148,10 +150,15 @@ class Runs:
             self._path_of[key] = case, found
         return self._path_of[key][1]
 
-    def note(self, outcomes: Mapping[tuple[Op, bool], int]) -> None:
-        """Keeps the outcomes of watched conditions, with the last iteration of each."""
+    def _note(
+        self, outcomes: Mapping[tuple[Op, bool], int], trips: Mapping[Op, Collection[int]]
+    ) -> None:
+        """Keeps the outcomes of watched conditions: the last iteration of each, the loops' trip counts."""
         for key, turn in outcomes.items():
             self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
+            known = self.trips_with.setdefault(key, {})
+            for loop, counts in trips.items():
+                known[loop] = max(*counts, known.get(loop, 0))
 
     def length(self, case: Case, loop: Op | None = None) -> int:
         """The iterations of a loop, or of the longest one, that were run at an input."""
@@ -165,8 +172,11 @@ class Runs:
             return self._run(case, program, True, most)
         if path not in self._by_path:
             self._by_path[path] = self._run(case, program, True)
-        self.note(path.outcomes)  # behind the run: of one that is left out nothing is proved
-        return self._by_path[path]
+        found = self._by_path[path]
+        self._note(
+            path.outcomes, found.trips
+        )  # after the run: a run that is left out proves nothing
+        return found
 
     def _run(self, case: Case, program: int, confluent: bool, most: int | None = None) -> SimReport:
         args = case.args if is_reading(self.func) else case.copied().args
@@ -181,7 +191,7 @@ class Runs:
         except StepLimit:
             self.taken += MAX_STEPS // 4
             raise
-        self.note(found.outcomes)
+        self._note(found.outcomes, found.trips)
         self.taken += len(found.steps)
         return found
 

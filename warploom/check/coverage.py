@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from warploom.sim.outline import Forced
 from warploom.sim.report import SimError, StepLimit, TripLimit
 
 MOST_WISHES = 10  # inputs that are tried to turn one condition
+FEW_WISHES = 3  # likewise, with a loop that is long
 MOST_PAIRS = 16  # pairs of conditions that are turned together
 MOST_STEPS = (
     20_000  # of the inputs that are tried to turn conditions, and of those that lengthen loops
@@ -68,6 +69,7 @@ class Checker(Protocol):
     whole: set[Op]
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
+    def longest(self, loop: Op) -> Case: ...
 
 
 class Coverage:
@@ -90,6 +92,7 @@ class Coverage:
         # Of each `while` what makes it longer: how often it runs then, and whether at the largest number.
         self._grown: dict[Op, dict[int, tuple[int, bool]]] = {}
         self._free: dict[int, bool] = {}  # by the class of conditions
+        self._brief: list[Unproved] = []  # loops that were run for long with one outcome alone
 
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
@@ -103,6 +106,7 @@ class Coverage:
         self._turn_pairs()
         self._fill()
         self._lengthen()
+        self._lengthen_with_outcomes()
         self._words()
 
     def judge(self) -> None:
@@ -122,6 +126,8 @@ class Coverage:
                     f"more than {trips} iterations"
                 )
                 self._open(Unproved(reason, loop.loc))
+        for unproved in self._brief:
+            self._open(unproved)
         for parting in self.parted:
             at = (
                 f"{parting.other.loc.file}:{parting.other.loc.line}"
@@ -291,6 +297,47 @@ class Coverage:
         self.checker.whole.add(loop)
         return True
 
+    def _lengthen_with_outcomes(self) -> None:
+        """What is proved of long loops is proved with the outcomes that the long runs had.  So with each
+        outcome of a condition that is the same in all iterations every loop is run for long: where an input
+        makes it, else with the outcome given."""
+        for condition in self.dependence.conditions:
+            if condition.sources & Source.TURN or not condition.sources & _UNIFORM:
+                continue
+            if self._is_constant(condition) or not self._is_run(condition):
+                continue
+            for outcome, loop in itertools.product((True, False), self._loops):
+                if self.report.failures:
+                    return
+                seen = (condition.op, outcome) in self.runs.outcomes
+                if seen and loop in self.checker.recurrences.trips:
+                    self._lengthen_with(condition, outcome, loop)
+
+    def _lengthen_with(self, condition: Condition, outcome: bool, loop: Op) -> None:
+        base = self.checker.longest(loop)
+        enough = min(self.checker.recurrences.enough(loop), self.runs.length(base, loop))
+
+        def is_long() -> bool:
+            return self.runs.trips_with[condition.op, outcome].get(loop, 0) >= enough
+
+        for wish in itertools.islice(self._wishes(condition, base), 0 if is_long() else FEW_WISHES):
+            self._try(base, wish)
+            if is_long() or self.report.failures:
+                return
+        trips = self.runs.trips_with[condition.op, outcome].get(loop, 0)
+        where = f"where the condition at {condition.loc} is {str(outcome).lower()}"
+        most = self.solver.drawn.most_found_with(condition, outcome, loop, base)
+        if is_long():
+            return
+        if most is not None and most <= trips:
+            self.report.runs_at_most.setdefault(f"{loop_name(loop)}, {where}", most)
+        elif not self._is_right_with(condition, lambda turn: outcome, [base]):
+            reason = (
+                f"the {condition.decides.kind.name} depends on {in_words(condition.sources)}: {where}, no "
+                f"input was found that makes the {loop_name(loop)} run for more than {trips} iterations"
+            )
+            self._brief.append(Unproved(reason, condition.loc))
+
     def _part(self) -> None:
         """Runs inputs at which loops of different tasks run unequally often."""
         base = self.steering.least(self.cases[0])
@@ -446,27 +493,44 @@ class Coverage:
             case = self._with_work(case, at, base, wish)
             if programs > MOST_PROGRAMS:
                 return case, tuple(sorted({0, at, programs - 1}))
+        elif not self.steering.has_own_grid:
+            case = self._with_work(case, 0, base, wish)
         return case, ()
 
     def _with_work(self, case: Case, at: int, base: Case, wish: Wish) -> Case:
-        """The same, or larger numbers with which a program runs as many of its loops as the first one does in
-        the base: in a launch with more programs than tiles the last ones do nothing."""
+        """The same, or larger numbers with which a program runs its loops as often as the first one does in
+        the base: in a launch with more programs than tiles the last ones do nothing, and a number that turns
+        a condition may leave little to do."""
 
-        def loops_run(case: Case, program: int) -> int:
-            path = self.runs.path(case, program)
-            return len({loop for loop, n in path.trips if n}) if path is not None else 0
+        def trips(case: Case, program: int) -> dict[Op, int]:
+            path, most = self.runs.path(case, program), dict[Op, int]()
+            for loop, n in sorted(path.trips, key=lambda x: x[1]) if path is not None else ():
+                most[loop] = n
+            return most
 
-        if self.steering.has_own_grid or loops_run(case, at) >= loops_run(base, 0):
-            return case
-        programs = math.prod(case.grid)
-        for i in self.steering.variables:
+        wanted = trips(base, 0)
+
+        def lacking(case: Case) -> list[int]:
+            """By how much loops are too short."""
+            found = trips(case, at)
+            return [
+                -(-n // max(found.get(o, 0), 1)) for o, n in wanted.items() if found.get(o, 0) < n
+            ]
+
+        missing = lacking(case)
+        programs = math.prod(case.grid) if wish.ids else 1
+        for i in self.steering.variables if missing else ():
             if i >= self.steering.grid or i in wish.numbers:
                 continue
             for n in sorted({case.args[i], *self.steering.units(i)}):
-                args = self.steering.case(case.values, {i: n * programs}).args
-                larger = Case(args, case.grid, case.memory)
-                if loops_run(larger, at) >= loops_run(base, 0):
-                    return larger
+                for factor in sorted({programs, *missing}):
+                    args = self.steering.case(case.values, {i: n * factor}).args
+                    larger = Case(args, case.grid, case.memory)
+                    still = lacking(larger)
+                    if (len(still), sum(still)) < (len(missing), sum(missing)):
+                        case, missing = larger, still
+                    if not missing:
+                        return case
         return case
 
     def _words(self) -> None:
@@ -490,28 +554,31 @@ class Coverage:
         return self._free[kind]
 
     def _is_free_indeed(self, condition: Condition) -> bool:
+        begun, is_constant = self.runs.taken, not condition.sources & ~_UNIFORM
+        cases = dict.fromkeys((self.longest, self.cases[0], self.cases[-1]))
+        for own in FREE[:CONSTANT] if is_constant else FREE:
+            if self.runs.taken - begun > MOST_STEPS:
+                return False
+            if not self._is_right_with(condition, own, cases):
+                return False
+        return True
+
+    def _is_right_with(self, condition: Condition, own: Forced, cases: Iterable[Case]) -> bool:
+        """Whether inputs run right with given outcomes of a condition and of all that are equal to it."""
         if self.dependence.is_one_of_many(condition.value):
             return False  # replicas would have to be given different outcomes
-        own: Callable[[int], bool]
-        taken = 0
         ops = [c.op for c in self.dependence.twins(condition)]
-        is_constant = not condition.sources & ~_UNIFORM
-        for own in FREE[:CONSTANT] if is_constant else FREE:
-            runs = Runs(self.dependence.func, dict.fromkeys(ops, own))
-            if taken > MOST_STEPS:
-                return False
-            for case in dict.fromkeys((self.longest, self.cases[0], self.cases[-1])):
-                for program in sorted({0, math.prod(case.grid) - 1}):
-                    if program < 0:
-                        continue
-                    try:
-                        runs(case, program)
-                    except SimError as e:
-                        if e.code not in UNFIT or e.code in NOT_CONFLUENT:
-                            return False
-                    except (NeedsData, StepLimit):
+        runs = Runs(self.dependence.func, dict.fromkeys(ops, own))
+        for case in cases:
+            for program in sorted({0, math.prod(case.grid) - 1}) if math.prod(case.grid) else ():
+                try:
+                    runs(case, program)
+                except SimError as e:
+                    if e.code not in UNFIT or e.code in NOT_CONFLUENT:
                         return False
-            taken += runs.taken
+                except (NeedsData, StepLimit):
+                    return False
+        self.runs.taken += runs.taken
         return True
 
     def _leave(self, condition: Condition) -> None:

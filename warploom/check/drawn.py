@@ -53,14 +53,33 @@ class Drawn:
     def most_found(self, loop: Op, case: Case) -> int | None:
         """The most iterations of a loop at many inputs, told without a run; None where they can't be told or
         where they are counted by several words of one array, which all are the same number here."""
+        if self._counts_by_words(loop):
+            return None
+        found, _, _ = self._trips(loop, case)
+        return None if found is None else int(found.max())
+
+    def _counts_by_words(self, loop: Op) -> bool:
+        """Is a loop counted by several words of one array?"""
         behind = closure(loop.operands[:3], self.dependence.flow_of)
         made = (self.dependence.made.get(v) for v in behind)
         loads = [o for o in made if o is not None and o.kind is tile.load]
         arrays = [array for o in loads for array in self.dependence.arrays(o.operands[0])]
-        if len(set(arrays)) < len(arrays):
+        return len(set(arrays)) < len(arrays)
+
+    def most_found_with(
+        self, condition: Condition, outcome: bool, loop: Op, case: Case
+    ) -> int | None:
+        """The same where a condition comes to an outcome; None also where that is so at few inputs."""
+        if loop.kind is not control.for_ or self._counts_by_words(loop):
             return None
-        found, _, _ = self._trips(loop, case)
-        return None if found is None else int(found.max())
+        bounds = loop.operands[:3]
+        given, _, _ = self._draw([condition.value, *bounds], case)
+        found = self.values(condition.value, case, given)
+        trips = self._counted(loop, case, given)
+        if found is None or trips is None:
+            return None
+        those = trips[np.broadcast_to(found, (SAMPLES,)) == outcome]
+        return int(those.max()) if those.size >= SAMPLES // 64 else None
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
         """What a comparison comes to at all of many inputs, told without a run; None where it turns, and
@@ -148,13 +167,15 @@ class Drawn:
         of variables, and of programs."""
         bounds = [v for o in loops for v in o.operands[:3]]
         given, numbers, ids = self._draw(bounds, case)
-        counts = dict[Op, Any]()
-        for o in loops:
-            lo, hi, by = (self.values(v, case, given) for v in o.operands[:3])
-            if lo is not None and hi is not None and by is not None:
-                n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
-                counts[o] = np.broadcast_to(n, (SAMPLES,)).clip(0)
+        counts = {o: n for o in loops if (n := self._counted(o, case, given)) is not None}
         return counts, numbers, ids
+
+    def _counted(self, loop: Op, case: Case, given: dict[Value, Any]) -> Any:
+        lo, hi, by = (self.values(v, case, given) for v in loop.operands[:3])
+        if lo is None or hi is None or by is None:
+            return None
+        n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
+        return np.broadcast_to(n, (SAMPLES,)).clip(0)
 
     def _order(self, v: Value) -> int:
         """A fixed order of values, so that the same is drawn each time."""

@@ -184,6 +184,10 @@ class _Checker:
             if loop not in self._longest or rank > self._longest[loop][0]:
                 self._longest[loop] = rank, case
 
+    def longest(self, loop: Op) -> Case:
+        """The case in which a loop ran for the longest."""
+        return self._longest[loop][1]
+
     def run_longer(self, steering: Steering) -> None:
         """Where no recurrence was seen, runs the loop longer: what steers it two and four times as large."""
         for loop, (_, case) in list(self._longest.items()):
