@@ -14,7 +14,7 @@ from warploom.runtime.plan import LaunchPlan, MapKey, MapParam
 
 
 class FakeDriver:
-    """As warploom.runtime.launch.Driver.  `launches`: (function, grid, threads, shared, stream, params);
+    """As warploom.runtime.launch.CudaDriver.  `launches`: (function, grid, threads, shared, stream, params);
     params are the first 8 bytes of each parameter.  `configured`: (grid, stream, pdl).  `results`: what the next launches return."""
 
     def __init__(self, device_count: int = 1, owner: Callable[[int], int] = lambda _: 0) -> None:

@@ -13,7 +13,6 @@ from warploom.ir.core import Fact
 from warploom.ir.types import DTYPES
 from warploom.runtime.args import (
     CPU,
-    ITEM_BYTES,
     Array,
     Spec,
     TensorDescriptor,
@@ -24,6 +23,7 @@ from warploom.runtime.args import (
     parse_spec,
     spec_of,
 )
+from warploom.runtime.dtypes import ITEM_BYTES
 
 DIVISORS = st.sampled_from([1, 2, 4, 8, 16])
 DTYPE = st.sampled_from(sorted(DTYPES))

@@ -18,10 +18,12 @@ from warploom.codegen.emit import Emitted
 from warploom.errors import LaunchError
 from warploom.ir.core import Fact
 from warploom.ir.parser import parse_func
+from warploom.ir.types import DTYPES
 from warploom.runtime.args import Spec
-from warploom.runtime.launch import MAP_TYPES, CudaDriver, LoadedKernel
+from warploom.runtime.dtypes import ELEMENTS
+from warploom.runtime.launch import CudaDriver, LoadedKernel
 from warploom.runtime.plan import BlockLayout, LaunchPlan, MapParam, ScalarParam, make_binder
-from warploom.runtime.signature import CODES, facts_of, plan_of, types_of
+from warploom.runtime.signature import facts_of, plan_of, types_of
 
 MAP = MapParam("bf16", "a[0]", ("a[2]", "a[1]"), ("(a[2] * (2))",), (64, 128), 128)
 PLAN = LaunchPlan(
@@ -149,8 +151,8 @@ def test_numbers_that_do_not_fit_their_parameter(value: object) -> None:
 
 
 def test_every_dtype_has_a_way_in() -> None:
-    assert {struct.calcsize("<" + c) for c in CODES.values()} <= {1, 2, 4, 8}
-    assert set(CODES) == set(MAP_TYPES)
+    assert {struct.calcsize("<" + e.code) for e in ELEMENTS.values()} <= {1, 2, 4, 8}
+    assert set(ELEMENTS) == set(DTYPES)
 
 
 @given(st.integers(-100, 100), st.integers(1, 100))

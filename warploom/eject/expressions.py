@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from warploom.errors import CompileError
+from warploom.frontend import language
 from warploom.frontend.coerce import literal_dtype, promote
+from warploom.frontend.operators import KINDS
 from warploom.ir.core import Op, OpKind, Type, Value
 from warploom.ir.ops import arith, cluster, smem, tile
 from warploom.ir.types import DType, Pointer, Shared, Tile, f32, f64, i64, shape_of
@@ -21,12 +23,8 @@ from warploom.ir.types import DType, Pointer, Shared, Tile, f32, f64, i64, shape
 # How tightly Python binds, from the loosest on.
 CHOICE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 
-DTYPE_NAMES = {
-    "i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-    "f8e4m3": "float8e4nv", "f8e5m2": "float8e5",
-}  # fmt: skip
+_LANGUAGE = {name: getattr(language, name) for name in language.NAMES}
+DTYPE_NAMES = {d.name: name for name, d in _LANGUAGE.items() if isinstance(d, DType)}
 
 
 @dataclass(frozen=True)
@@ -233,25 +231,10 @@ def _const(x: Expressions, o: Op) -> Expr:
     return Expr(text, UNARY if text.startswith("-") else ATOM, (), True)
 
 
-OPERATORS: dict[OpKind, tuple[str, int]] = {
-    arith.add: ("+", SUM),
-    arith.sub: ("-", SUM),
-    arith.mul: ("*", PRODUCT),
-    arith.div: ("/", PRODUCT),
-    arith.idiv: ("//", PRODUCT),
-    arith.rem: ("%", PRODUCT),
-    arith.and_: ("&", AND),
-    arith.or_: ("|", OR),
-    arith.xor: ("^", XOR),
-    arith.shl: ("<<", SHIFT),
-    arith.shr: (">>", SHIFT),
-    arith.lt: ("<", CHOICE),
-    arith.le: ("<=", CHOICE),
-    arith.gt: (">", CHOICE),
-    arith.ge: (">=", CHOICE),
-    arith.eq: ("==", CHOICE),
-    arith.ne: ("!=", CHOICE),
-}
+_SYMBOLS = {
+    CHOICE: "< <= > >= == !=", OR: "|", XOR: "^", AND: "&", SHIFT: "<< >>", SUM: "+ -", PRODUCT: "* / // %",
+}  # fmt: skip
+OPERATORS = {KINDS[s]: (s, binds) for binds, all in _SYMBOLS.items() for s in all.split()}
 
 
 @writes(*OPERATORS)

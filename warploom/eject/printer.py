@@ -83,7 +83,7 @@ class _Printer:
             "from warploom import Script",
         ]
         if self.s.used:
-            lines.append(f"from warploom.frontend.language import {', '.join(sorted(self.s.used))}")
+            lines.append(f"from warploom.language import {', '.join(sorted(self.s.used))}")
         signature = ", ".join(f'"{entry}"' for entry in self.signature)
         lines += ["", *wrapped(f"SIGNATURE = [{signature}]", ""), "", ""]
         lines += [f"class {_camel(self.func.name)}(Script):"]

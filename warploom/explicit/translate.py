@@ -54,12 +54,12 @@ from warploom.frontend.coerce import (
     translating,
 )
 from warploom.frontend.language import shape as shapes
+from warploom.frontend.operators import SYMBOLS
 from warploom.frontend.reads import MISSING, Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import Binding, Scope, admit, assigned_names, leaves
 from warploom.frontend.source import Function, call_signature
 from warploom.frontend.translate import Statements, typed
-from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Builder, Fact, Func, Region, Type, Value
 from warploom.ir.ops import control, mma, smem, task, tile
 from warploom.ir.ops.cluster import MAX_CTAS

@@ -13,14 +13,14 @@ functions find it by `current()`.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from warploom.errors import CompileError, Loc
+from warploom.frontend.operators import BIT_ARITHMETIC, COMPARISONS, KINDS, PYTHON
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
@@ -473,50 +473,6 @@ def _fold(symbol: str, x: Number, y: Number) -> int | None:
         return None
     fold = PYTHON.get(symbol)
     return None if fold is None or symbol == "/" else int(fold(a, b))
-
-
-PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-KINDS: dict[str, OpKind] = {
-    "+": arith.add,
-    "-": arith.sub,
-    "*": arith.mul,
-    "/": arith.div,
-    "//": arith.idiv,
-    "%": arith.rem,
-    "&": arith.and_,
-    "|": arith.or_,
-    "^": arith.xor,
-    "<<": arith.shl,
-    ">>": arith.shr,
-    "<": arith.lt,
-    "<=": arith.le,
-    ">": arith.gt,
-    ">=": arith.ge,
-    "==": arith.eq,
-    "!=": arith.ne,
-}
-# One-bit integers wrap: + and - are exclusive or, * is and.
-BIT_ARITHMETIC: dict[str, OpKind] = {"+": arith.xor, "-": arith.xor, "*": arith.and_}
 
 
 # ---- the emitter in use

@@ -4,121 +4,42 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
-import inspect
 import types
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from warploom.errors import CompileError, InternalError, Loc, Note
-from warploom.frontend import language
+from warploom.errors import CompileError, Note
 from warploom.frontend import scope as scopes
-from warploom.frontend.attributes import Method, attribute
+from warploom.frontend.attributes import attribute
+from warploom.frontend.calls import Calls
 from warploom.frontend.coerce import (
-    PYTHON,
     Const,
-    Emitter,
     describe,
     is_literal,
     known,
     static_int,
     yield_,
 )
-from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape
-from warploom.frontend.language.core import Constexpr
-from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
+from warploom.frontend.operators import PYTHON, SYMBOLS
 from warploom.frontend.reads import MISSING
-from warploom.frontend.refuse import advice, did_you_mean, refuse
-from warploom.frontend.scope import Binding, Scope, admit, leaves, rebuild, skeleton
-from warploom.frontend.source import (
-    Function,
-    Source,
-    call_signature,
-    parameters,
-)
+from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.scope import admit, leaves, rebuild, skeleton
 from warploom.frontend.vocabulary import (
     NOT_YET,
     PYTHON_BUILTINS,
     REPLACED,
     SPECULATED,
-    SYMBOLS,
-    UNSUPPORTED,
 )
-from warploom.ir.core import Builder, Region, RuleError, Value
+from warploom.ir.core import Builder, Region, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Scalar, Tile, f32, i1, shape_of
+from warploom.ir.types import DType, Tile, i1, shape_of
 
 PUBLIC = "warploom.language"  # what users import frontend/language as
 
 
-class Expressions(ABC):
-    """Translates the expressions of one function body.
-
-    `scope` holds its variables, `lost` those that an inner block assigned and where, `stack` the functions
-    being inlined, outermost first."""
-
-    def __init__(
-        self, emitter: Emitter, source: Source, scope: Scope, stack: tuple[Function, ...],
-        caller: Loc | None,
-    ) -> None:  # fmt: skip
-        self.emitter = emitter
-        self.source = source
-        self.scope = scope
-        self.stack = stack
-        self.caller = caller
-        self.lost: dict[str, tuple[str, Loc]] = {}
-
-    # -- places and errors
-
-    def loc(self, node: ast.AST) -> Loc:
-        return self.source.loc(node, self.caller)
-
-    @contextmanager
-    def at(self, node: ast.AST, **operands: Any) -> Iterator[None]:
-        """Ops made inside stand at `node`; refusals become errors there, with notes on the operands."""
-        saved, self.emitter.loc = self.emitter.loc, self.loc(node)
-        try:
-            yield
-        except RuleError as e:
-            error = CompileError(
-                e.code, str(e), self.loc(node), self._notes(node, operands), advice(e)
-            )
-            raise error.with_traceback(e.__traceback__) from None  # which says the same
-        finally:
-            self.emitter.loc = saved
-
-    def _notes(self, node: ast.AST, operands: dict[str, Any]) -> tuple[Note, ...]:
-        """Where the tiles came from that did not fit; variables that are None or a float, which a launch may
-        have given by mistake."""
-        here = self.loc(node)
-        notes: list[Note] = []
-        for name, x in operands.items():
-            made = self.emitter.made.get(x) if isinstance(x, Value) else None
-            if made is not None and made.line != here.line and isinstance(x.type, Tile):
-                notes.append(Note(f"{name} is {x.type}, made here", made))
-        named = {n.id: n for n in ast.walk(node) if isinstance(n, ast.Name)}
-        for name in sorted(named.keys() & self.scope.keys()):
-            binding = self.scope[name]
-            if binding.value is None:
-                notes.append(
-                    Note(f"{name} is None here: `if {name} is not None:` tests for it", binding.loc)
-                )
-            elif isinstance(binding.value, Value) and binding.value.type == Scalar(f32):
-                notes.append(Note(f"{name} is a float (f32)", binding.loc))
-        return tuple(notes)
-
-    def fail(self, node: ast.AST, code: str, message: str, help: str) -> NoReturn:
-        raise CompileError(code, message, self.loc(node), help=help)
-
-    def unsupported(self, node: ast.AST) -> NoReturn:
-        what, help = UNSUPPORTED.get(
-            type(node),
-            (f"{type(node).__name__}", "rewrite it with the constructs that kernels know"),
-        )
-        self.fail(node, "unsupported", f"kernels can't use {what}", help)
+class Expressions(Calls):
+    """Translates the expressions of one function body."""
 
     # -- dispatch
 
@@ -513,139 +434,3 @@ class Expressions(ABC):
                     "write one : for each axis of the tile",
                 )
             return v
-
-    # -- calls
-
-    def expr_Call(self, node: ast.Call) -> Any:
-        return self.call_of(node, self.expr(node.func))
-
-    def call_of(self, node: ast.Call, fn: Any) -> Any:
-        """What the call `node` of a function gives."""
-        args = [self.expr(a) for a in node.args]
-        kwargs: dict[str, Any] = {}
-        for k in node.keywords:
-            if k.arg is None:
-                self.fail(k.value, "unsupported", "kernels can't use **", "name each argument")
-            kwargs[k.arg] = self.expr(k.value)
-        if isinstance(fn, Method):
-            args, fn = [fn.receiver, *args], fn.fn
-        if getattr(fn, "__warploom_fn__", None) is not None:
-            return self.inline(node, fn.__warploom_fn__, args, kwargs)
-        return self._call(node, fn, args, kwargs)
-
-    def _call(self, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        name = self.source.text(node.func)
-        if isinstance(fn, DType):
-            fn, args = elementwise.to, [*args, fn]
-        if fn in PYTHON_FUNCTIONS:
-            fn = PYTHON_FUNCTIONS[fn]
-        if getattr(fn, "__warploom_builtin__", False) or fn in CLASSES:
-            bound = self.bind(node, name, call_signature(fn), args, kwargs)
-            named = {k: v for k, v in bound.arguments.items() if isinstance(v, Value)}
-            given = [self.helper(node, a) for a in bound.args]
-            with self.at(node, **named):
-                out = fn(*given, **bound.kwargs)
-                return out.value if isinstance(out, Constexpr) else out
-        if getattr(fn, "__warploom_constexpr__", None) is not None:
-            return self._call_static(node, name, fn, args, kwargs)
-        self.fail(
-            node.func, "call-target", f"{name} is not a kernel function", _instead_of(name, fn)
-        )
-
-    def bind(
-        self,
-        node: ast.AST,
-        name: str,
-        signature: inspect.Signature,
-        args: list[Any],
-        kwargs: dict[str, Any],
-    ) -> inspect.BoundArguments:
-        """Arguments to parameters, with errors that name them."""
-        try:
-            return signature.bind(*args, **kwargs)
-        except TypeError as e:
-            names = list(signature.parameters)
-            strange = [k for k in kwargs if k not in names]
-            help = f"the parameters are ({', '.join(names)})"
-            if strange:
-                close = difflib.get_close_matches(strange[0], names, n=1)
-                help = f"did you mean {close[0]}?" if close else help
-            self.fail(node, "call-arguments", f"{name}: {e}", help)
-
-    def _call_static(
-        self, node: ast.Call, name: str, fn: Any, args: list[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        """A function of constexprs, run now."""
-
-        def plain(x: Any) -> Any:
-            if any(isinstance(leaf, Value) for leaf in leaves(x)):
-                self.fail(
-                    node,
-                    "constexpr-required",
-                    f"{name} runs while compiling, but got {describe(x)}",
-                    "pass constexprs only",
-                )
-            return known(x) if isinstance(x, Const) else x
-
-        try:
-            named = {k: plain(v) for k, v in kwargs.items()}
-            out = self.emitter.reads.call(fn, [plain(a) for a in args], named)
-        except (CompileError, InternalError):
-            raise
-        except Exception as e:
-            self.fail(
-                node,
-                "constexpr-function",
-                f"{name} raised {type(e).__name__}: {e}",
-                "check its arguments",
-            )
-        with self.at(node):
-            return admit(f"{name}'s result", out)
-
-    def inline(self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of another kernel function: its body, here."""
-        name = fn.__name__
-        if fn in self.stack:
-            self.fail(
-                node,
-                "recursion",
-                f"{name} calls itself",
-                "write a loop; helpers are inlined and can't be recursive",
-            )
-        bound = self.bind(node, name, call_signature(fn), args, kwargs)
-        source = self.emitter.reads.source(fn)
-        here = self.loc(node)
-        scope: Scope = {}
-        for p in parameters(fn):
-            if p.name in bound.arguments:
-                value = bound.arguments[p.name]
-            else:
-                value = self.emitter.reads.default(fn, p.name)
-            if p.name not in kwargs and isinstance(value, Constexpr):
-                value = value.value
-            # A helper may be given a tile for what it annotates as a constexpr, as in Triton.
-            if p.constexpr and isinstance(value, Const):
-                value = value.value
-            scope[p.name] = Binding(value, here)
-        inner = type(self)(self.emitter, source, scope, (*self.stack, fn), here)
-        return inner.body()
-
-    def helper(self, node: ast.Call, x: Any) -> Any:
-        """An argument of one of the language's functions: of a kernel function what inlines it."""
-        fn = getattr(x, "__warploom_fn__", None)
-        return x if fn is None else lambda *values: self.inline(node, fn, list(values), {})
-
-    @abstractmethod
-    def body(self) -> Any:
-        """Translates the whole body; gives the function's value."""
-
-
-def _instead_of(name: str, fn: Any) -> str:
-    """What to write instead of a call of something that is no kernel function."""
-    own = name.rpartition(".")[2]
-    theirs = getattr(language, own, None) if own in language.NAMES else None
-    if theirs is not None and theirs is not fn:
-        return f"write tl.{own}"
-    if isinstance(fn, type):
-        return f"kernels make no objects of a class: pass what {own} stands for as an argument"
-    return "decorate it with @wl.jit, or with tl.constexpr_function if it only computes constexprs"

@@ -31,6 +31,7 @@ from warploom.frontend.coerce import (
     yield_,
 )
 from warploom.frontend.language.core import Constexpr, Descriptor, async_task, static_range
+from warploom.frontend.operators import SYMBOLS
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
@@ -45,7 +46,6 @@ from warploom.frontend.scope import (
 )
 from warploom.frontend.signature import DescriptorType, expand
 from warploom.frontend.source import Function, parameters
-from warploom.frontend.vocabulary import SYMBOLS
 from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64

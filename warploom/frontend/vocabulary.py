@@ -6,28 +6,6 @@ import ast
 
 from warploom.ir.ops import arith, tile
 
-SYMBOLS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
-
 # What Python offers and kernels can't: the word for it and the way out.
 UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lambda: ("a lambda", "define a function with @wl.jit and call it"),

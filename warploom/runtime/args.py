@@ -16,49 +16,10 @@ from typing import Any
 
 from warploom.errors import CompileError, LaunchError
 from warploom.ir.core import Fact
+from warploom.runtime.dtypes import DTYPE_NAMES, ELEMENTS, ITEM_BYTES
 
 NOTHING = Fact()  # known of an argument
 MAX_DIVISOR = 16  # Fact: alignment in bytes, divisor of an integer
-
-# ---- dtypes
-
-# What Triton, NumPy (with ml_dtypes), torch and the IR call each element type.
-DTYPE_NAMES: dict[str, str] = {
-    **{name: name for name in ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
-    **{name: name for name in ("f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2")},
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "fp16": "f16",
-    "fp32": "f32",
-    "fp64": "f64",
-    "fp8e4nv": "f8e4m3",
-    "fp8e5": "f8e5m2",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
-SIGNATURE_NAMES = {
-    "f16": "fp16",
-    "f32": "fp32",
-    "f64": "fp64",
-    "f8e4m3": "fp8e4nv",
-    "f8e5m2": "fp8e5",
-}
-ITEM_BYTES = {
-    name: 1 if name in ("i1", "f8e4m3", "f8e5m2") else int(name.lstrip("iubf")) // 8
-    for name in set(DTYPE_NAMES.values())
-}
-
 
 # ---- specializations
 
@@ -81,7 +42,7 @@ class Spec:
     row: int = 1
 
     def __str__(self) -> str:
-        name = SIGNATURE_NAMES.get(self.dtype, self.dtype)
+        name = ELEMENTS[self.dtype].signature
         star = "*" if self.kind == "pointer" else ""
         if self.fact.value is not None:
             return f"{name}={self.fact.value}"

@@ -15,6 +15,7 @@ from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import warn
 from warploom.runtime.plan import grid_of
 from warploom.runtime.signature import workspaces_of
+from warploom.runtime.values import fields_for
 from warploom.runtime.workspace import asked_for, on_host
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def launch_of(func: Func, fields: Sequence[Field], grid: Any = None) -> Case | N
     given = (*fields, *own)[: len(func.params)]
     values = (f.on_host if f.array is None or f.array.device == CPU else f.value for f in given)
     return Case(tuple(values), sizes) if 0 not in sizes else None
+
+
+def launch_of_values(kernel: Kernel, args: Sequence[Any], grid: Any) -> Case | None:
+    """The launch of a compiled kernel with these run-time arguments.  Raises LaunchError."""
+    return launch_of(kernel.placed, fields_for(kernel.placed, kernel.request.specs, args), grid)
 
 
 def check_first_launch(kernel: Kernel, fields: Sequence[Field]) -> None:

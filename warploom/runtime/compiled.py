@@ -59,11 +59,10 @@ class CompiledKernel(Kernel):
 
             kernel.compile_for(x, y, n, grid=(n // 128,)).check(x, y, n, grid=(n // 128,))"""
         from warploom.check import check
-        from warploom.runtime.checked import launch_of
+        from warploom.runtime.checked import launch_of_values
 
         if args:
-            fields = fields_for(self.placed, self.request.specs, args)
-            options["launch"] = launch_of(self.placed, fields, grid)
+            options["launch"] = launch_of_values(self, args, grid)
         return check(self.placed, **options)
 
     @overload

@@ -21,13 +21,13 @@ from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
 from warploom.runtime.args import (
     CPU,
-    ITEM_BYTES,
     KEYS,
     TensorDescriptor,
     span,
 )
 from warploom.runtime.binding import Call, Callee
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
+from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn

@@ -19,9 +19,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from warploom.errors import LaunchError
+from warploom.runtime.dtypes import ELEMENTS
 from warploom.runtime.plan import (
     Binder,
     BlockLayout,
@@ -46,72 +47,11 @@ IPC_HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE (CUDA driver API)
 MAPS_KEPT = 4096  # encoded tensor maps that a kernel, and the driver, remember: 128 bytes each
 
 
-class Driver(Protocol):
-    """What launching needs of a GPU driver; tests have one of their own."""
-
-    device_count: int
-    launch: Callable[..., Any]  # cuLaunchKernelEx: truthy first item of the result on failure
-
-    def load(self, cubin: bytes, name: str) -> Any:
-        """A handle that `launch` takes, good for all devices."""
-
-    def prepare(self, function: Any, device: int, shared_bytes: int) -> None:
-        """Make `function` ready on a device: loaded there, its shared-memory limit raised."""
-
-    def encode(self, m: MapParam, key: MapKey) -> bytes:
-        """The 128 bytes of a tensor map.  Raises LaunchError where the driver refuses."""
-
-    def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
-        """A launch configuration as `launch` takes it; nobody changes it any more."""
-
-    def resident(self, plan: LaunchPlan, function: Any, device: int) -> int:
-        """Programs of a prepared kernel that run on the device at the same time."""
-
-    def is_capturing(self, stream: int, device: int = 0) -> bool:
-        """Whether a stream of the device is being captured into a graph."""
-
-    def using(self, device: int) -> Any:
-        """Context manager: the device's primary context is current."""
-
-    def enter(self, device: int) -> None:
-        """Make the device's primary context this thread's, for good, where it has none."""
-
-    def device_of(self, pointer: int) -> int:
-        """The ordinal of the device that owns an address."""
-
-    def architecture(self, device: int) -> tuple[int, int]:
-        """Compute capability, (major, minor)."""
-
-    def device_name(self, device: int) -> str: ...
-
-    def copy_out(self, device: int, pointer: int, into: Any) -> None:
-        """Fill a writable buffer from device memory, after all work that was given to the device."""
-
-    def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
-        """The allocation that an address lies in as another process can open it (CUDA IPC): handle, the
-        address's offset, bytes from there to its end; after all work that was given to the device.  None
-        where it can't be shared."""
-
-    def allocate(self, device: int, size: int) -> int:
-        """Address of `size` bytes of device memory, zeroed."""
-
-    def free(self, device: int, pointer: int) -> None: ...
-
-    def copy_in(self, device: int, pointer: int, data: Any) -> None:
-        """Fill device memory from a NumPy array of bytes."""
-
-    def clear(self, device: int, pointer: int, size: int) -> None:
-        """Zero device memory, in the order of the default stream."""
-
-    def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
-        """Milliseconds of each of so many launches on the default stream, by events."""
-
-    def check(self, result: Any, what: str) -> None:
-        """Raises LaunchError unless `result` says success."""
-
-
 class CudaDriver:
-    """The real one, through cuda.bindings.  Raises LaunchError where there is no driver or GPU."""
+    """What launching needs of a GPU driver, through cuda.bindings; tests have one of their own.  Raises
+    LaunchError where there is no driver or GPU."""
+
+    launch: Callable[..., Any]  # cuLaunchKernelEx: truthy first item of the result on failure
 
     def __init__(self) -> None:
         try:
@@ -141,6 +81,7 @@ class CudaDriver:
         return values[0] if len(values) == 1 else tuple(values)
 
     def check(self, result: Any, what: str) -> None:
+        """Raises LaunchError unless `result` says success."""
         if not result:
             return
         _, name = self._cu.cuGetErrorName(result)
@@ -157,6 +98,7 @@ class CudaDriver:
 
     @contextmanager
     def using(self, device: int) -> Iterator[None]:
+        """Context manager: the device's primary context is current."""
         self._call(self._cu.cuCtxPushCurrent, self.context(device))
         try:
             yield
@@ -164,10 +106,12 @@ class CudaDriver:
             self._call(self._cu.cuCtxPopCurrent)
 
     def enter(self, device: int) -> None:
+        """Make the device's primary context this thread's, for good, where it has none."""
         if not int(self._call(self._cu.cuCtxGetCurrent)):
             self._call(self._cu.cuCtxSetCurrent, self.context(device))
 
     def load(self, cubin: bytes, name: str) -> Any:
+        """A handle that `launch` takes, good for all devices."""
         cu = self._cu
         with self._relaxed():
             library = self._call(cu.cuLibraryLoadData, cubin, [], [], 0, [], [], 0)
@@ -177,6 +121,7 @@ class CudaDriver:
         )  # a CUkernel launches in its place (cuLaunchKernel's notes)
 
     def prepare(self, function: Any, device: int, shared_bytes: int) -> None:
+        """Make `function` ready on a device: loaded there, its shared-memory limit raised."""
         cu = self._cu
         kernel = cu.CUkernel(int(function))
         with self._relaxed(), self.using(device):
@@ -197,6 +142,7 @@ class CudaDriver:
             self._call(self._cu.cuThreadExchangeStreamCaptureMode, before)
 
     def encode(self, m: MapParam, key: MapKey) -> bytes:
+        """The 128 bytes of a tensor map.  Raises LaunchError where the driver refuses."""
         cu, (base, dims, strides) = self._cu, key
         template = self._templates.get((m, dims, strides))
         if template is not None:  # only the address is new: a tenth of the cost of encoding
@@ -210,7 +156,7 @@ class CudaDriver:
             f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE",
         )
         result, made = cu.cuTensorMapEncodeTiled(
-            getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}"),
+            getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[m.dtype].tma}"),
             len(dims),
             base,
             [cu.cuuint64_t(n) for n in dims],
@@ -237,6 +183,7 @@ class CudaDriver:
         return encoded
 
     def configure(self, plan: LaunchPlan, grid: tuple[int, int, int], stream: int) -> Any:
+        """A launch configuration as `launch` takes it; nobody changes it any more."""
         cu = self._cu
         config = cu.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = (
@@ -265,6 +212,7 @@ class CudaDriver:
         return config
 
     def resident(self, plan: LaunchPlan, function: Any, device: int) -> int:
+        """Programs of a prepared kernel that run on the device at the same time."""
         cu = self._cu
         with self.using(device):
             if plan.cluster == (1, 1, 1):
@@ -277,6 +225,7 @@ class CudaDriver:
             return int(self._call(cu.cuOccupancyMaxActiveClusters, function, config))
 
     def is_capturing(self, stream: int, device: int = 0) -> bool:
+        """Whether a stream of the device is being captured into a graph."""
         with self.using(device):  # a default stream is the current device's; a thread may have none
             result, status = self._cu.cuStreamIsCapturing(self._cu.CUstream(stream))
         if int(result) == CAPTURE_IMPLICIT:
@@ -285,10 +234,12 @@ class CudaDriver:
         return bool(status != self._cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
     def device_of(self, pointer: int) -> int:
+        """The ordinal of the device that owns an address."""
         ordinal = self._cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self._call(self._cu.cuPointerGetAttribute, ordinal, pointer))
 
     def architecture(self, device: int) -> tuple[int, int]:
+        """Compute capability, (major, minor)."""
         attribute = self._cu.CUdevice_attribute
         handle = self._call(self._cu.cuDeviceGet, device)
         major, minor = (
@@ -306,6 +257,7 @@ class CudaDriver:
         return name.partition(b"\0")[0].decode()
 
     def copy_out(self, device: int, pointer: int, into: Any) -> None:
+        """Fill a writable buffer from device memory, after all work that was given to the device."""
         view = (ctypes.c_char * len(into)).from_buffer(into)
         with self.using(device):
             self._call(self._cu.cuCtxSynchronize)
@@ -313,6 +265,9 @@ class CudaDriver:
         del view  # releases the buffer
 
     def share(self, device: int, pointer: int) -> tuple[bytes, int, int] | None:
+        """The allocation that an address lies in as another process can open it (CUDA IPC): handle, the
+        address's offset, bytes from there to its end; after all work that was given to the device.  None
+        where it can't be shared."""
         cu = self._cu
         with self.using(device):
             self._call(cu.cuCtxSynchronize)
@@ -326,6 +281,7 @@ class CudaDriver:
         return ctypes.string_at(handle.getPtr(), IPC_HANDLE_BYTES), offset, int(size) - offset
 
     def allocate(self, device: int, size: int) -> int:
+        """Address of `size` bytes of device memory, zeroed."""
         with self.using(device):
             pointer = int(self._call(self._cu.cuMemAlloc, max(1, size)))
         self.clear(device, pointer, size)
@@ -336,15 +292,18 @@ class CudaDriver:
             self.check(self._cu.cuMemFree(pointer)[0], "cuMemFree")
 
     def copy_in(self, device: int, pointer: int, data: Any) -> None:
+        """Fill device memory from a NumPy array of bytes."""
         with self.using(device):
             (result,) = self._cu.cuMemcpyHtoD(pointer, data.ctypes.data, data.nbytes)
         self.check(result, "cuMemcpyHtoD")
 
     def clear(self, device: int, pointer: int, size: int) -> None:
+        """Zero device memory, in the order of the default stream."""
         with self.using(device):
             self.check(self._cu.cuMemsetD8Async(pointer, 0, size, 0)[0], "cuMemsetD8Async")
 
     def elapsed(self, device: int, launch: Callable[[], None], times: int) -> list[float]:
+        """Milliseconds of each of so many launches on the default stream, by events."""
         cu = self._cu
         with self.using(device):
             events = [self._call(cu.cuEventCreate, 0) for _ in range(2 * times)]
@@ -359,26 +318,6 @@ class CudaDriver:
                 self.check(cu.cuEventDestroy(event)[0], "cuEventDestroy")
         return found
 
-
-# IR dtype -> TMA's (CUDA driver API, cuTensorMapEncodeTiled).  Only the size and the fill matter: bytes
-# stand for fp8, unsigned for signed where TMA has no signed type.
-MAP_TYPES = {
-    "i1": "UINT8",
-    "i8": "UINT8",
-    "u8": "UINT8",
-    "f8e4m3": "UINT8",
-    "f8e5m2": "UINT8",
-    "i16": "UINT16",
-    "u16": "UINT16",
-    "f16": "FLOAT16",
-    "bf16": "BFLOAT16",
-    "i32": "INT32",
-    "u32": "UINT32",
-    "f32": "FLOAT32",
-    "i64": "INT64",
-    "u64": "UINT64",
-    "f64": "FLOAT64",
-}
 
 # What to say for a CUresult (CUDA driver API, CUresult).
 _ADVICE = {
@@ -414,7 +353,7 @@ def _refuse_old(answer: tuple[Any, int]) -> None:
 
 
 @cache
-def driver() -> Driver:
+def driver() -> CudaDriver:
     """The process's driver."""
     return CudaDriver()
 
@@ -555,7 +494,7 @@ class LoadedKernel:
     """A cubin in a driver, and the encoded tensor maps that its launches used."""
 
     def __init__(
-        self, driver: Driver, cubin: bytes, plan: LaunchPlan, binder: Binder | None = None
+        self, driver: CudaDriver, cubin: bytes, plan: LaunchPlan, binder: Binder | None = None
     ) -> None:
         self.driver, self.plan = driver, plan
         self.function = driver.load(cubin, plan.name)

@@ -16,6 +16,7 @@ from warploom.ir.core import Fact, Func, Type, walk
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import DTYPES, Pointer, Scalar
 from warploom.runtime.args import NOTHING, Spec
+from warploom.runtime.dtypes import ELEMENTS
 from warploom.runtime.plan import (
     ComputedParam,
     LaunchPlan,
@@ -58,26 +59,6 @@ def signature_of(func: Func) -> tuple[str, ...]:
 def _spec(t: Type, fact: Fact) -> Spec:
     assert isinstance(t, Pointer | Scalar)
     return Spec("pointer" if isinstance(t, Pointer) else "scalar", t.dtype.name, fact)
-
-
-# How each dtype is passed by value (codegen passes 8- and 16-bit floats as f32).
-CODES = {
-    "i1": "?",
-    "i8": "b",
-    "i16": "h",
-    "i32": "i",
-    "i64": "q",
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "f8e4m3": "f",
-    "f8e5m2": "f",
-    "f16": "f",
-    "bf16": "f",
-    "f32": "f",
-    "f64": "d",
-}
 
 
 def plan_of(
@@ -138,7 +119,7 @@ def _param(p: host.Param) -> Param:
         case host.PointerParam():
             return ScalarParam(p.arg, "Q")
         case host.ScalarParam():
-            return ScalarParam(p.arg, CODES[p.dtype])
+            return ScalarParam(p.arg, ELEMENTS[p.dtype].code)
         case host.DividerParam():
             return ComputedParam(f"_divider({host.python_text(p.divisor)})", "Q")
         case host.TensorMapParam():

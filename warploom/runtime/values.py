@@ -8,7 +8,8 @@ from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
-from warploom.runtime.args import ITEM_BYTES, Field, Spec, TensorDescriptor, fields_of, spec_of
+from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, spec_of
+from warploom.runtime.dtypes import ITEM_BYTES
 
 
 def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[Field]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from warploom.errors import LaunchError
 from warploom.ir.types import DTYPES
-from warploom.runtime.args import CPU, ITEM_BYTES, Array, Field
+from warploom.runtime.args import CPU, Array, Field
+from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.launch import LoadedKernel, Prepared, current_stream, driver
 from warploom.runtime.plan import Workspace, evaluate
 

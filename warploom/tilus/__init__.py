@@ -1,7 +1,9 @@
 """Tilus's names: a Tilus file runs when `import tilus` becomes `import warploom.tilus as tilus`."""
 
 from warploom.explicit.script import Class
-from warploom.frontend.language import (
+from warploom.ir.core import Value as RegisterTensor
+from warploom.ir.core import Value as SharedTensor
+from warploom.language import (
     bfloat16,
     float8e4nv,
     float8e5,
@@ -17,9 +19,7 @@ from warploom.frontend.language import (
     uint32,
     uint64,
 )
-from warploom.frontend.language import int1 as boolean
-from warploom.ir.core import Value as RegisterTensor
-from warploom.ir.core import Value as SharedTensor
+from warploom.language import int1 as boolean
 from warploom.runtime.script import Script, autotune
 from warploom.tilus import utils
 

@@ -1,5 +1,5 @@
 """tilus.utils: helpers for hosts and kernels."""
 
-from warploom.frontend.language import cdiv
+from warploom.language import cdiv
 
 __all__ = ["cdiv"]
