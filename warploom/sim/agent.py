@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,13 +19,11 @@ from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Touch
 from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
-from warploom.sim.order import Access, Array, Loops, Party, located
+from warploom.sim.order import Array, Loops, Party, located
 from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
-
-if TYPE_CHECKING:
-    from warploom.sim.machine import Cta
+from warploom.sim.state import Cta
 
 Steps = Generator["Block | None", None, Any]
 Around: TypeAlias = tuple[Loops, tuple[tuple[Op, int], ...]]
@@ -43,7 +41,7 @@ class Block:
     op: Op
     what: str  # "full[1], phase 3 (parity 1)"
     found: Callable[[], str]
-    cause: Callable[[], str]
+    cause: Callable[[], str] = str  # none is known
     code: str = "deadlock"  # of the report
     parties: Callable[[], tuple[Note, ...]] = tuple  # who did their part
 
@@ -90,7 +88,6 @@ class Agent:
         self.turns: tuple[tuple[Op, int], ...] = ()  # of each loop around it the iteration
         self.block: Block | None = None
         self.is_done = False
-        self.target = -1  # full phase of the mbarrier wait that blocks it
         self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
@@ -148,19 +145,17 @@ class Agent:
         """The executing warps' own positions."""
         return self.positions[: 1 if self.is_solo else self.warps].copy()
 
-    def access(
-        self,
-        o: Op,
-        what: str,
-        components: Array,
-        epochs: Array,
-        generic: bool,
-        visible: Array | None = None,
-    ) -> Access:
-        return Access(self.party(o), what, components, epochs, generic, visible)
+    def proof(self) -> tuple[Array, Array]:
+        """The components and the epochs of what the executing warps do now: it is over for who knows them."""
+        return self.access_order[: len(self.rows)], self.epochs()
 
     def error(self, code: str, message: str, o: Op, help: str | None = None) -> ProtocolError:
         return ProtocolError(code, f"{self.who}: {message}", o.loc, (), help)
+
+    def need_solo(self, o: Op, why: str, help: str | None = None) -> None:
+        """Raises ProtocolError where more than one thread does it."""
+        if not self.is_solo:
+            raise self.error("outside-elect", why, o, help)
 
     def lane(self, kind: str, warp: int = 0) -> Lane:
         return Lane(kind, self.label, warp)
@@ -208,6 +203,30 @@ class Agent:
             self.time = until + self.cta.cost.wake
         else:
             self.time += self.cta.cost.sync
+
+    def transfer(self, o: Op, size: int) -> float:
+        """TMA moves `size` bytes; gives the time when the last of them is on its way."""
+        cta = self.cta
+        if cta.is_skeleton:
+            return 0.0
+        start = max(self.time, cta.free["tma"])
+        end = start + cta.cost.transfer(size)
+        cta.free["tma"] = end
+        self.emit("tma", name_of(o), start, end)
+        self.time += cta.cost.sync
+        return end
+
+    def multiply(self, o: Op, mnk: tuple[int, int, int], bits: int) -> float:
+        """The tensor cores multiply; gives the time when the result is there."""
+        cta = self.cta
+        if cta.is_skeleton:
+            return 0.0
+        cycles = cta.target.mma_cycles(*mnk, bits)
+        start = max(self.time, cta.free["tensor"])
+        cta.free["tensor"] = start + cycles
+        self.emit("tensor", name_of(o), start, start + cycles)
+        self.time += cta.cost.scalar
+        return start + cycles + cta.cost.tensor_latency
 
     def emit(self, unit: str, name: str, start: float, end: float, cause: str = "") -> None:
         if self.cta.has_timeline:
@@ -292,7 +311,6 @@ class Agent:
                 o,
                 "its other warps",
                 lambda: "they lag",
-                lambda: "",
             )
         )
 
@@ -321,24 +339,6 @@ class Agent:
                 self.wgmma.last_op or last,
                 "call self.wgmma.wait_group(0) before the task ends, and read the accumulator behind it",
             )
-
-    def why_unwritten(self) -> tuple[str, tuple[Note, ...]]:
-        """Advice where it reads what nothing wrote: its last wait let it pass too early, or there is none."""
-        if self.passed is None:
-            return "wait for the mbarrier on which the bytes complete before reading them", ()
-        b, phase, op = self.passed
-        note = (Note(f"the last wait before it, for phase {phase} of {b.name}", op.loc),)
-        if phase < 0:
-            return (
-                f"parity 1 passes at once on a fresh {b.name}: who reads begins with phase 0, "
-                "who fills the slots with phase 1",
-                note,
-            )
-        return (
-            f"phase {phase} of {b.name} completed without them: the wait for their own phase is missing, "
-            "arrive_and_expect_tx leaves their bytes out, or their copy names another barrier",
-            note,
-        )
 
     # ---- operands
 

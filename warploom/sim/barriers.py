@@ -8,7 +8,7 @@ off from one that is right.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from warploom.errors import Note
 from warploom.ir.core import Op
 from warploom.sim.order import Array, Party
 from warploom.sim.report import ProtocolError
-
-if TYPE_CHECKING:
-    from warploom.sim.agent import Agent
 
 TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count of mbarrier object")
 
@@ -91,7 +88,7 @@ class MBarrier:
     arrivals: list[Party] = field(default_factory=list)
     last: Party | None = None  # who completed the phase before
     waited: list[Waiter] = field(default_factory=list)  # on the last completed phase
-    blocked: dict[Agent, Party] = field(default_factory=dict)
+    blocked: dict[Party, int] = field(default_factory=dict)  # waits that go on, each for a phase
 
     def __post_init__(self) -> None:
         self.pending = self.count
@@ -277,11 +274,9 @@ class MBarrier:
                 raise self._late(
                     w.party, self.phases - 1, (party.note("the next phase is completed"),)
                 )
-        for agent, waiting in self.blocked.items() if self.bound else ():
-            if agent.target == self.phases - 1:
-                raise self._late(
-                    waiting, agent.target, (party.note("the next phase is completed"),)
-                )
+        for waiting, target in self.blocked.items() if self.bound else ():
+            if target == self.phases - 1:
+                raise self._late(waiting, target, (party.note("the next phase is completed"),))
 
     # ---- words
 

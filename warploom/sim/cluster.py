@@ -8,17 +8,12 @@ another CTA may be accessed while that CTA exists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warploom.ir.core import Op
 from warploom.sim.barriers import Touch
 from warploom.sim.order import Array, Party
 from warploom.sim.report import ProtocolError
-
-if TYPE_CHECKING:
-    from warploom.sim.agent import Agent
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,43 +49,43 @@ class ClusterBarrier:
         self.done: Array = np.zeros(width, np.int64)
         self.time = self.done_time = 0.0
 
-    def arrive(self, a: Agent, o: Op, stamp: Array) -> None:
+    def arrive(self, warps: Array, party: Party, stamp: Array, time: float) -> None:
         """All warps of an agent arrive; `stamp`: what they release.  Raises ProtocolError."""
-        if (self.owes[a.own_warps] >= 0).any():
+        if (self.owes[warps] >= 0).any():
             raise ProtocolError(
                 "cluster-arrive",
-                f"{a.who} arrives at the cluster's barrier twice without waiting in between",
-                o.loc,
+                f"{party.who} arrives at the cluster's barrier twice without waiting in between",
+                party.op.loc,
                 help="each thread arrives once, then waits",
             )
         mine = self.generation
-        self.owes[a.own_warps] = mine
-        self.arrived[a.own_warps] = True
+        self.owes[warps] = mine
+        self.arrived[warps] = True
         np.maximum(self.stamp, stamp, out=self.stamp)
-        self.time = max(self.time, a.time)
+        self.time = max(self.time, time)
         self._advance()
-        self._touch("arrive", mine, a.party(o))
+        self._touch("arrive", mine, party)
 
-    def wait(self, a: Agent, o: Op) -> int:
+    def wait(self, warps: Array, party: Party) -> int:
         """The generation that an agent waits for.  Raises ProtocolError where it has not arrived."""
-        mine = int(self.owes[a.own_warps].min())
+        mine = int(self.owes[warps].min())
         if mine < 0:
             raise ProtocolError(
                 "cluster-arrive",
-                f"{a.who} waits for the cluster without having arrived",
-                o.loc,
+                f"{party.who} waits for the cluster without having arrived",
+                party.op.loc,
                 help="call self.cluster.arrive() first, or self.cluster.sync() for both",
             )
         return mine
 
-    def passed(self, a: Agent, o: Op) -> None:
+    def passed(self, warps: Array, party: Party) -> None:
         """An agent's wait is over."""
-        self._touch("pass", int(self.owes[a.own_warps].max()), a.party(o))
-        self.owes[a.own_warps] = -1
+        self._touch("pass", int(self.owes[warps].max()), party)
+        self.owes[warps] = -1
 
-    def leave(self, a: Agent) -> None:
+    def leave(self, warps: Array) -> None:
         """The threads of an agent end."""
-        self.ended[a.own_warps] = True
+        self.ended[warps] = True
         self._advance()
 
     def _advance(self) -> None:

@@ -18,8 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from warploom.sim.order import Array
-from warploom.sim.report import Exchange
+from warploom.sim.report import Array, Exchange
 
 MAX_STATES = 20_000
 

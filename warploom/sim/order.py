@@ -28,6 +28,7 @@ import numpy as np
 from warploom.errors import Note
 from warploom.ir.core import Op
 from warploom.sim.report import MemoryFault, Race
+from warploom.sim.shared import Place
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -85,14 +86,24 @@ class Access:
     """One access to shared memory.  It is over for whoever knows `epochs` of `components`."""
 
     party: Party
-    what: str  # the op in words
+    place: Place
     components: Array
     epochs: Array
     is_generic_write: bool
     visible: Array | None = None  # of a copy by TMA: the components for ordinary accesses
 
+    @property
+    def what(self) -> str:
+        """The op in words."""
+        return described(self.party.op, self.place)
+
     def note(self, verb: str) -> Note:
         return Note(f"{verb} by {self.party.who}: {self.what}", self.party.op.loc)
+
+
+def described(o: Op, s: Place) -> str:
+    """An access in words."""
+    return f"{o.kind.name} of {s.words}"
 
 
 class Partition:

@@ -23,11 +23,13 @@ from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile,
 from warploom.ir.types import Pointer, Scalar
 from warploom.sim.agent import Agent, NeedsData
 from warploom.sim.chosen import ChosenMemory, Fill
+from warploom.sim.engines import Engine
 from warploom.sim.evaluate import PURE
-from warploom.sim.machine import Machine, Program, Settings
+from warploom.sim.machine import Phases
 from warploom.sim.memory import bind, grid_of
 from warploom.sim.outline import STEPS, Forced, Line, Outline, asked_without_data
 from warploom.sim.report import SimError, SimReport
+from warploom.sim.state import Program, Settings
 
 MAX_LENGTH = 200_000  # of a path; what is longer is run
 
@@ -167,17 +169,17 @@ class Paths:
         sizes, report = grid_of(grid), SimReport()
         x, y, _ = sizes
         ids = number % x, number // x % y, number // (x * y)
-        machine = Machine()
-        machine.engine.max_turns = MAX_LENGTH
+        engine = Engine()
+        engine.max_turns = MAX_LENGTH
         program = Program(
-            machine, self.func, memory, params, ids, sizes, number, "", self._settings, _unseen, report,
+            self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,
         )  # fmt: skip
         self._told.path = []
         try:
             with np.errstate(all="ignore"):
                 for cta in program.ctas:
-                    for steps in cta.alone():
+                    for steps in Phases(cta, {}).alone():
                         _exhaust(steps)
         except (SimError, NeedsData, _TooLong):
             return None

@@ -15,65 +15,38 @@ order of the rest is run, and judged likewise.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from warploom.errors import Note
-from warploom.ir.core import Op
-from warploom.ir.ops import regs
-from warploom.sim.agent import Agent, Block, Steps
-from warploom.sim.barriers import Touch
 from warploom.sim.cuts import Stuck, find_stuck
-from warploom.sim.outline import step
 from warploom.sim.report import Deadlock, Exchange, SimError
-
-if TYPE_CHECKING:
-    from warploom.sim.machine import Cta
+from warploom.target import Target
 
 
 @dataclass(eq=False)
 class RegisterPool:
     """The registers of one CTA.
 
-    entry: registers a thread at the launch.  held: what each warp's threads have.  free: registers that
-    nobody has.  exchanges: of each warp, in tracked runs.  time: when the last were given back."""
+    entry: registers a thread at the launch.  held: what each warp's threads have.  owners: the warps of each
+    agent, by its label.  free: registers that nobody has.  exchanges: of each warp, in tracked runs.  time:
+    when the last were given back."""
 
-    cta: Cta
+    target: Target
+    warps: int
     entry: int
+    owners: dict[str, range] = field(default_factory=dict)
     free: int = 0
     time: float = 0.0
     held: list[int] = field(init=False)
     exchanges: list[list[Exchange]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = [self.entry] * self.cta.warps
+        self.held = [self.entry] * self.warps
         self.exchanges = [[] for _ in self.held]
 
     @property
     def size(self) -> str:
         """All registers of the CTA, in words."""
-        return f"{self.cta.target.warp_size * len(self.held)} × {self.entry}"
-
-    def enter(self, a: Agent, o: Op) -> None:
-        """Keeps the exchanges of an agent's warps; each must know those before of its warp group to be over.
-        Raises ProtocolError."""
-        own, new = self.cta.numbers.warps, list[Exchange]()
-        for i, w in enumerate(a.warps_of_cta):
-            known = a.clock[i, own.start : own.stop].copy()
-            size = self.cta.target.warp_group
-            group = w - w % size
-            for other, theirs in enumerate(self.exchanges[group : group + size], group):
-                before = theirs[: len(self.exchanges[w])][-1:]  # the one before this
-                if other != w and before and known[other] < before[0].epoch:
-                    raise a.error(
-                        "setmaxnreg-sync",
-                        "another warp of the warp group may still be at its setmaxnreg before this one",
-                        o,
-                        "all warps of a warp group synchronise between two of them: self.sync()",
-                    )
-            epoch, registers = int(a.positions[i]), o.attrs["registers"]
-            new.append(Exchange(a.who, a.label, o, w, self.held[w], registers, known, epoch))
-        for e in new:
-            self.exchanges[e.warp].append(e)
+        return f"{self.target.warp_size * self.warps} × {self.entry}"
 
     def prove(self) -> None:
         """Raises Deadlock where in some order of events a warp waits for ever, SimError `unexplored` where
@@ -90,12 +63,12 @@ class RegisterPool:
             )
         raise self._deadlock(stuck)
 
-    def holders(self, but: Agent) -> str:
+    def holders(self, but: str) -> str:
         """What the other agents have, in words."""
-        others = (a for a in self.cta.agents if a is not but)
         return ", ".join(
-            f"{a.label} has {'/'.join(map(str, sorted({self.held[w] for w in a.warps_of_cta})))}"
-            for a in others
+            f"{label} has {'/'.join(map(str, sorted({self.held[w] for w in warps})))}"
+            for label, warps in self.owners.items()
+            if label != but
         )
 
     def _deadlock(self, stuck: Stuck) -> Deadlock:
@@ -147,46 +120,3 @@ class RegisterPool:
             help=f"likely cause: {'; '.join(dict.fromkeys(causes))}",
             order=tuple(stuck.path),
         )
-
-
-@step(regs.setmaxnreg)
-def change(a: Agent, o: Op) -> Steps:
-    """What an agent does for a setmaxnreg: gives back at once, or takes warp by warp, and waits."""
-    pool, registers, said = a.cta.pool, o.attrs["registers"], o.attrs.get("action", "")
-    held = [pool.held[w] for w in a.warps_of_cta]
-    if a.is_solo:
-        raise a.error("setmaxnreg-group", "one thread can't change its warp group's registers", o)
-    if (said == "dec" and min(held) < registers) or (said == "inc" and max(held) > registers):
-        raise a.error("setmaxnreg-action", f"{said} to {registers} of {held[0]} registers", o)
-    if a.cta.is_tracked:
-        pool.enter(a, o)
-        a.log(o, f"{registers} registers")
-    if a.cta.is_bound:
-        yield None  # others may come first
-    has_waited = False
-    for i, w in enumerate(a.warps_of_cta):
-        asks = a.cta.target.warp_size * (registers - held[i])
-        if a.cta.is_bound and asks > pool.free:
-            has_waited = True
-            yield from a.wait_until(_block(a, o, asks, (len(held) - i) * asks))
-        pool.free -= asks
-        pool.held[w] = registers
-        pool.time = max(pool.time, a.time) if asks < 0 else pool.time
-    if has_waited and pool.time > a.time:
-        a.stall(pool.time, o, "registers")
-    if a.cta.touched is not None:
-        a.cta.touched.append(Touch("registers", "setmaxnreg", registers, False, a.party(o)))
-
-
-def _block(a: Agent, o: Op, one: int, all_: int) -> Block:
-    pool = a.cta.pool
-    return Block(
-        lambda: pool.free >= one,
-        o,
-        f"setmaxnreg to {o.attrs['registers']} registers a thread",
-        lambda: (
-            f"it asks for {all_} more, the pool has {pool.free} of {pool.size}; {pool.holders(a)}"
-        ),
-        lambda: "nobody gives registers back: whoever could waits, too, or has ended",
-        "setmaxnreg",
-    )

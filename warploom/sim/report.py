@@ -14,6 +14,8 @@ import numpy as np
 from warploom.errors import ReportedError
 from warploom.ir.core import Op
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
@@ -28,7 +30,7 @@ class Exchange:
     warp: int
     before: int
     after: int
-    known: np.ndarray[Any, np.dtype[Any]]
+    known: Array
     epoch: int
 
     @property

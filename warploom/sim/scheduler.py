@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from warploom.sim.agent import Agent
 from warploom.sim.barriers import Touch
 from warploom.sim.engines import Action, Lane
-from warploom.sim.report import StepLimit
-
-if TYPE_CHECKING:
-    from warploom.sim.machine import Machine
 
 ORDERS = ("seeded", "late", "reverse", "early", "timed")
 Choice = Agent | Lane
@@ -19,8 +14,8 @@ Heads = list[tuple[Lane, Action]]
 
 
 class Scheduler:
-    """Runs a program step by step; a subclass picks.  `touched`: where the run keeps what its steps did to
-    what is shared, if anywhere."""
+    """Picks what happens next; a subclass says how.  turn: the number of the step.  `touched`: where the run
+    keeps what its steps did to what is shared, if anywhere."""
 
     touched: list[Touch] | None = None
     engines_first = False  # no agent is picked while an engine has something to do
@@ -30,33 +25,6 @@ class Scheduler:
     def __init__(self, max_steps: int | None = None) -> None:
         self.max_steps = max_steps
         self.turn = 0
-
-    def run(self, machine: Machine) -> None:
-        """Runs agents and engines until all agents have ended and all actions are done."""
-        going, engine = machine.going, machine.engine
-        engine.max_turns, engine.max_trips = self.max_steps, self.max_trips
-        while True:
-            heads = engine.heads()
-            ready = []
-            if not (heads and self.engines_first):
-                ready = [a for a in going if a.block is None or a.block.ready()]
-            if not ready and not heads:
-                if going:
-                    raise machine.deadlock()
-                return
-            self.turn += 1
-            if self.max_steps is not None and self.turn > self.max_steps:
-                raise StepLimit("step-limit", f"the program takes more than {self.max_steps} steps")
-            engine.turn = self.turn
-            choice = self.pick(ready, heads)
-            if isinstance(choice, Agent):
-                try:
-                    next(going[choice])
-                except StopIteration:
-                    del going[choice]
-                    choice.cta.ended(choice)
-            else:
-                engine.perform(choice)
 
     def pick(self, ready: list[Agent], heads: Heads) -> Choice:
         """One of the agents that are ready, or the lane of one of the actions that may happen."""

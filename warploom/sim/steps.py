@@ -5,7 +5,7 @@ Barriers: steps_sync.py.  What goes on by itself (TMA, cp.async, wgmma): steps_a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +13,13 @@ from warploom.ir import format
 from warploom.ir.core import Op
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
+from warploom.sim.accesses import need_written, read_now, write_now
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
-from warploom.sim.cluster import Reach
 from warploom.sim.memory import ViewValue
-from warploom.sim.order import Array
 from warploom.sim.outline import step
-from warploom.sim.report import MemoryFault, SimError, StepLimit, TripLimit
+from warploom.sim.report import SimError, StepLimit, TripLimit
 from warploom.sim.shared import Place
-
-if TYPE_CHECKING:
-    from warploom.sim.machine import Cta
 
 # ---- control flow
 
@@ -336,24 +332,9 @@ def _peer(a: Agent, o: Op, x: Any, rank: Any) -> Any:
     return ctas[r].arrays[x[0].made.attrs["name"]]
 
 
-def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
-    """The CTA that a place is in, after the check that it can be reached."""
-    there = a.cta.program.ctas[s.rank]
-    if there is not a.cta:
-        there.reach(a, o, described(o, s), None)
-        proof = a.access_order[: len(a.rows)], a.epochs()
-        there.reached[a, o] = Reach(a.party(o), described(o, s), (proof,))
-    return there
-
-
-def described(o: Op, s: Place) -> str:
-    return f"{o.kind.name} of {s.words}"
-
-
 @step(smem.shared_load)
 def _shared_load(a: Agent, o: Op, s: Place) -> Any:
-    cta = _cta_of(a, o, s)
-    cta.read(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
+    cta = read_now(a, o, s)
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return None
@@ -362,17 +343,9 @@ def _shared_load(a: Agent, o: Op, s: Place) -> Any:
     return cta.shared.read(at, s.type.dtype, False)
 
 
-def need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
-    if not a.cta.program.ctas[s.rank].shared.is_written(at):
-        raise MemoryFault(
-            "uninitialised", f"{a.who}: {described(o, s)} reads bytes that nothing wrote", o.loc
-        )
-
-
 @step(smem.shared_store)
 def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
-    cta = _cta_of(a, o, s)
-    cta.write(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
+    cta = write_now(a, o, s)
     a.spend("shared", s.type.tile_bytes / cta.cost.shared_bytes, name_of(o))
     if not cta.has_data:
         return
@@ -384,8 +357,7 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
 
 @step(smem.shared_get)
 def _shared_get(a: Agent, o: Op, s: Place) -> Any:
-    cta = _cta_of(a, o, s)
-    cta.read(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False)
+    cta = read_now(a, o, s)
     need_written(a, o, s.addresses, s)
     return cta.shared.read(s.addresses, s.type.dtype, False).flat[0]
 
@@ -393,8 +365,7 @@ def _shared_get(a: Agent, o: Op, s: Place) -> Any:
 @step(smem.shared_put)
 def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     """Written at once, in skeleton runs too: control may depend on it."""
-    cta = _cta_of(a, o, s)
-    cta.write(a, o, described(o, s), s, a.access_order[: len(a.rows)], a.epochs(), False, True)
+    cta = write_now(a, o, s)
     number = np.full(s.addresses.shape, value, cta.numerics.holds(s.type.dtype))
     cta.shared.write(s.addresses, number, s.type.dtype, False)
 

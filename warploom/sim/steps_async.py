@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from warploom.ir.core import Op, Type
 from warploom.ir.ops import mbarrier, mma, regs, smem, tma
 from warploom.ir.types import InFlight, TensorMap, Tile, View
+from warploom.sim.accesses import need_written, reach, read, write
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import MBarrier, Together
 from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.memory import ViewValue
-from warploom.sim.order import Array, Party
+from warploom.sim.order import Array, Party, described
 from warploom.sim.outline import step
 from warploom.sim.shared import LayoutError, Place
-from warploom.sim.steps import check_run, described, need_written, results_of
+from warploom.sim.steps import check_run, results_of
 from warploom.sim.steps_sync import ranks_of, same_barrier
-
-if TYPE_CHECKING:
-    pass
 
 # ---- TMA
 
@@ -38,10 +36,7 @@ def _tma_load(
     *offsets: Any,
 ) -> Steps:
     cta, b, party = a.cta, a.barrier(o, barriers, index), a.party(o)
-    if not a.is_solo:
-        raise a.error(
-            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
-        )
+    a.need_solo(o, "every thread would issue the copy", "put it inside elect")
     ranks = [cta.rank]
     if o.attrs.get("multicast"):
         *offsets, mask = offsets  # type: ignore[assignment]
@@ -49,7 +44,7 @@ def _tma_load(
     at = a.offsets(offsets)
     _begins_whole(a, o, o.operands[0].type, at)
     stamp = a.clock[0].copy()
-    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
+    end = a.transfer(o, dst.type.tile_bytes) + cta.cost.tma_latency
     for rank in ranks:
         _issue_load(a, o, view, dst.of_peer(rank), same_barrier(a, b, rank), party, at, stamp, end)
     a.released()
@@ -87,14 +82,14 @@ def _issue_load(
     program = a.cta.program
     cta = program.ctas[b.rank]
     if cta is not a.cta:
-        cta.reach(a, o, described(o, dst), b.made)
+        reach(a, cta, o, described(o, dst), b.made)
         stamp = program.relaxed(stamp)
     if cta.is_tracked:
         b.bind(party, a.rows, "issues a copy that completes")
     a.log(o, b.name, b.phases)
     phase, size = b.phases, dst.type.tile_bytes
     component, visible = np.array([[b.component], [b.visible]])
-    cta.write(a, o, described(o, dst), dst, component, np.array([phase + 1]), True, False, visible)
+    write(a, cta, o, dst, component, np.array([phase + 1]), True, visible)
     b.in_flight += size
     cta.loads[b] = (phase, party)
 
@@ -128,25 +123,22 @@ def whole_units(view: ViewValue, kind: Type) -> ViewValue:
 @step(tma.tma_store)
 def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> Steps:
     cta, bulk = a.cta, a.bulk
-    if not a.is_solo:
-        raise a.error(
-            "outside-elect", "every thread would issue the copy", o, "put it inside elect"
-        )
+    a.need_solo(o, "every thread would issue the copy", "put it inside elect")
     group, at = bulk.committed + 1, a.offsets(offsets)
     _begins_whole(a, o, o.operands[0].type, at)
-    cta.read(a, o, described(o, src), src, np.array([a.bulk_order]), np.array([group]), True)
+    read(a, cta, o, src, np.array([a.bulk_order]), np.array([group]), True)
     bulk.open += 1
     bulk.last_op = o
     for left in (bulk.unread, bulk.unwritten):
         left[group] = left.get(group, 0) + 1
-    end = cta.transfer(a, o, src.type.tile_bytes)
+    end = a.transfer(o, src.type.tile_bytes)
     read_by, written_by = end + cta.cost.store_read, end + cta.cost.store_written
     bulk.ends[group] = (
         max(read_by, bulk.ends.get(group, (0.0, 0.0))[0]),
         max(written_by, bulk.ends.get(group, (0.0, 0.0))[1]),
     )
 
-    def read() -> None:
+    def reads() -> None:
         data = None
         if cta.has_data:
             addresses = src.addresses
@@ -154,7 +146,7 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
             data = cta.shared.read(addresses, src.type.dtype, True)
         bulk.one_less(bulk.unread, group)
 
-        def write() -> None:
+        def writes() -> None:
             if data is not None:
                 box, fn = data.reshape(_box(o)), o.attrs.get("reduce")
                 reached = whole_units(view, o.operands[0].type)
@@ -164,17 +156,16 @@ def _tma_store(a: Agent, o: Op, view: ViewValue, src: Place, *offsets: Any) -> S
                     cta.memory.reduce_box(fn, reached, box, at, o.loc)
             bulk.one_less(bulk.unwritten, group)
 
-        cta.engine.issue("tma_store", write, written_by, a.own_lane("tma_store"))
+        cta.engine.issue("tma_store", writes, written_by, a.own_lane("tma_store"))
 
-    cta.engine.issue("tma_store", read, read_by, a.own_lane("tma_store"))
+    cta.engine.issue("tma_store", reads, read_by, a.own_lane("tma_store"))
     yield None
     return ()
 
 
 @step(tma.tma_store_commit)
 def _tma_store_commit(a: Agent, o: Op) -> None:
-    if not a.is_solo:
-        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    a.need_solo(o, "bulk groups belong to the thread that issued the stores")
     a.bulk.committed += 1
     a.bulk.open = 0
     a.bulk.last_op = o
@@ -182,8 +173,7 @@ def _tma_store_commit(a: Agent, o: Op) -> None:
 
 @step(tma.tma_store_wait)
 def _tma_store_wait(a: Agent, o: Op) -> Steps:
-    if not a.is_solo:
-        raise a.error("outside-elect", "bulk groups belong to the thread that issued the stores", o)
+    a.need_solo(o, "bulk groups belong to the thread that issued the stores")
     bulk = a.bulk
     group = max(0, bulk.committed - o.attrs["pending"])
     only_read = bool(o.attrs.get("read", True))
@@ -194,7 +184,6 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
             o,
             f"its bulk group {group}",
             lambda: "the stores are not over",
-            lambda: "",
         )
     )
     over = [times[0 if only_read else 1] for g, times in bulk.ends.items() if g <= group]
@@ -219,8 +208,8 @@ def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
         check_run(a, o, source, rest[0] if rest else None, run)
     a.copies += 1
     epochs = np.full(n, a.copies)
-    cta.write(a, o, described(o, dst), dst, a.copy_order[:n], epochs, False, True)
-    end = cta.transfer(a, o, dst.type.tile_bytes) + cta.cost.tma_latency
+    write(a, cta, o, dst, a.copy_order[:n], epochs, False)
+    end = a.transfer(o, dst.type.tile_bytes) + cta.cost.tma_latency
     a.copied = max(a.copied, end)
 
     def copy() -> None:
@@ -306,7 +295,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
             try:
                 if not cta.is_tracked:
                     place.operand(mn_axis)  # else `read` asks for it
-                cta.read(a, o, described(o, place), place, a.queue_order, epochs, True, mn_axis)
+                read(a, cta, o, place, a.queue_order, epochs, True, mn_axis)
             except LayoutError as e:
                 raise a.error("wgmma-layout", str(e), o) from None
     product = Product(o, x, b, acc, bool(use_acc), group)
@@ -314,7 +303,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     queue.last_op = o
     k, n = b.type.shape
     m = x.type.shape[0] if isinstance(x, Place) else _rows(o)
-    product.end = cta.multiply(a, o, (m, n, k), b.type.dtype.bits)
+    product.end = a.multiply(o, (m, n, k), b.type.dtype.bits)
     cta.engine.issue("wgmma", lambda: _perform(a, product), product.end, a.lane("wgmma"))
     yield None
     return product
@@ -367,7 +356,6 @@ def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
             o,
             f"its wgmma group {group}",
             lambda: "the tensor core is not done",
-            lambda: "",
         )
     )
     a.stall(max((p.end for p in covered), default=a.time), o, "wgmma")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from warploom.ir.core import Op
 from warploom.ir.ops import cluster, mbarrier, smem
+from warploom.sim.accesses import reach
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
 from warploom.sim.order import Array, Party
 from warploom.sim.outline import step
-
-if TYPE_CHECKING:
-    pass
 
 
 @step(smem.group_sync)
@@ -29,8 +27,10 @@ def _group_sync(a: Agent, o: Op) -> Steps:
         a.released()
         a.time += a.cta.cost.barrier
         return ()
-    barrier = a.cta.sync_barrier(a.name if scope == "task" else None)
-    return (yield from _counted(a, o, barrier, a.cta.sync_threads(a, scope), True))
+    is_task = scope == "task"
+    barrier = a.cta.sync_barrier(a.name if is_task else None)
+    warps = a.warps * a.replicas if is_task else a.cta.warps
+    return (yield from _counted(a, o, barrier, a.cta.target.warp_size * warps, True))
 
 
 @step(smem.named_barrier)
@@ -79,7 +79,8 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
 def _cluster_arrive(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
     program, stamp = a.cta.program, a.clock.max(axis=0)
-    program.barrier.arrive(a, o, program.relaxed(stamp) if _is_relaxed(o) else stamp)
+    stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
+    program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
     a.time += a.cta.cost.sync
     yield None
@@ -93,7 +94,7 @@ def _is_relaxed(o: Op) -> bool:
 @step(cluster.cluster_wait)
 def _cluster_wait(a: Agent, o: Op) -> Steps:
     barrier = a.cta.program.barrier
-    mine = barrier.wait(a, o)
+    mine = barrier.wait(a.own_warps, a.party(o))
     yield from a.wait_until(
         Block(
             lambda: barrier.generation > mine,
@@ -103,7 +104,7 @@ def _cluster_wait(a: Agent, o: Op) -> Steps:
             lambda: "not every thread of the cluster arrives, or ends",
         )
     )
-    barrier.passed(a, o)
+    barrier.passed(a.own_warps, a.party(o))
     np.maximum(a.clock, barrier.done, out=a.clock)
     a.stall(barrier.done_time, o, "cluster")
     return ()
@@ -129,8 +130,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
         return b.phases > target if is_bound else b.phases % 2 != parity
 
     a.log(o, b.name, target)
-    a.target = target
-    b.blocked[a] = party
+    b.blocked[party] = target
     yield from a.wait_until(
         Block(
             ready,
@@ -141,7 +141,7 @@ def _mbarrier_wait(a: Agent, o: Op, barriers: list[MBarrier], index: Any, phase:
             parties=b.parties,
         )
     )
-    del b.blocked[a]
+    del b.blocked[party]
     a.passed = b, target, o
     b.touch("wait", b.phases, party)
     if not b.bound:
@@ -179,7 +179,7 @@ def _arrive(
         b.arrive(party, stamp, a.time, rows, None, n, others)
         return
     what = f"an arrival at {b.name.partition(' of ')[0]}"
-    there.reach(a, o, what, b.made)
+    reach(a, there, o, what, b.made)
     proofs = ((np.array([b.component]), np.array([b.phases + 1])), order)
     there.reached[a, b] = Reach(party, what, proofs)
     b.arrive(party, program.relaxed(row), a.time, rows, stamp, n, others)
@@ -199,7 +199,7 @@ def _mbarrier_arrive(
     times = (a.cta.target.warp_size if by == "thread" and not a.is_solo else 1) * o.attrs.get(
         "count", 1
     )
-    order, together = (a.access_order[: len(a.rows)], a.epochs()), Together(warps * times)
+    order, together = a.proof(), Together(warps * times)
     known = a.clock[:warps].copy()
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
@@ -219,14 +219,11 @@ def _mbarrier_arrive(
 @step(mbarrier.mbarrier_expect)
 def _mbarrier_expect(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
     b, party = a.barrier(o, barriers, index), a.party(o)
-    if not a.is_solo:
-        raise a.error(
-            "outside-elect", "every thread would expect the bytes", o, "put it inside elect"
-        )
+    a.need_solo(o, "every thread would expect the bytes", "put it inside elect")
     a.log(o, b.name, b.phases)
     a.time += a.cta.cost.sync
     b.expect(party, o.attrs["bytes"])
-    _arrive(a, o, b, party, a.clock[:1].copy(), (a.access_order[:1], a.epochs()))
+    _arrive(a, o, b, party, a.clock[:1].copy(), a.proof())
     a.released()
     yield None
     return ()

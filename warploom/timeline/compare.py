@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warploom.timeline.model import Timeline
+from warploom.timeline.render import save
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,6 @@ class Comparison:
 
     def save(self, path: Path | str) -> None:
         """Writes a picture of both (.svg, .png) or a trace for Perfetto (.json), as the suffix says."""
-        from warploom.timeline.render import save
-
         save([self.predicted, self.measured], Path(path))
 
     def window(self, cycles: float) -> Comparison:
@@ -45,10 +44,8 @@ class Comparison:
     def stalls(self) -> str:
         """Cycles stalled at each barrier, by agent, as a table (Markdown); the longest measured first."""
         predicted, measured = self.predicted.stalls(), self.measured.stalls()
-        both = {
-            key: (predicted.get(key, 0.0), measured.get(key, 0.0))
-            for key in {**measured, **predicted}
-        }
+        keys = {**measured, **predicted}
+        both = {key: (predicted.get(key, 0.0), measured.get(key, 0.0)) for key in keys}
         rows = sorted(both.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))
         lines = [
             "| waits for | agent | predicted | measured | of its time |",

@@ -1,4 +1,4 @@
-"""A timeline as rows of boxes: what a drawing or a trace viewer needs, and no more."""
+"""A program's timeline, and how it is made of what a run reports."""
 
 from __future__ import annotations
 
@@ -6,53 +6,17 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from warploom.sim.report import Event, SimReport
-
-WAIT = "wait"
-
-
-@dataclass(frozen=True)
-class Box:
-    """`label` (an op) held `unit` from `start` to `end`, in cycles since the program's start.
-
-    Where `unit` is "wait", nothing was done; `cause` names what was waited for.
-    """
-
-    start: float
-    end: float
-    unit: str
-    label: str
-    cause: str = ""
+from warploom.timeline.render import save
+from warploom.timeline.rows import WAIT, Box, Drawn, Row
 
 
 @dataclass(frozen=True)
-class Row:
-    """Boxes of one agent that never overlap, in order of time."""
-
-    agent: str
-    unit: str  # "" for the agent's own row: its waits and what it does itself
-    boxes: tuple[Box, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.agent} · {self.unit}" if self.unit else self.agent
-
-    def busy(self) -> float:
-        """Cycles in which this row was not waiting."""
-        return sum(box.end - box.start for box in self.boxes if box.unit != WAIT)
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """One program, simulated or measured.  `cycles`: until its last agent ends, as the report has it; of one
-    program among several, until its last event."""
-
-    title: str
-    rows: tuple[Row, ...]
-    cycles: float
-    origin: str = "predicted"  # or "measured"
+class Timeline(Drawn):
+    """One program, simulated or measured."""
 
     def __str__(self) -> str:
         """The length, how busy each unit is, and what each agent waits for."""
@@ -68,8 +32,6 @@ class Timeline:
 
     def save(self, path: Path | str) -> None:
         """Writes a picture (.svg, .png) or a trace for Perfetto (.json), as the suffix says."""
-        from warploom.timeline.render import save
-
         save([self], Path(path))
 
     def window(self, start: float, end: float) -> Timeline:
@@ -94,15 +56,6 @@ class Timeline:
                     key = re.sub(r"\[\d+\]", "", box.cause), row.agent
                     found[key] = found.get(key, 0.0) + box.end - box.start
         return found
-
-    def utilisation(self, unit: str) -> float:
-        """The share of the cycles during which `unit` worked for at least one agent, 0 to 1."""
-        spans = sorted((b.start, b.end) for row in self.rows for b in row.boxes if b.unit == unit)
-        busy, reached = 0.0, 0.0
-        for start, end in spans:
-            busy += max(0.0, end - max(start, reached))
-            reached = max(reached, end)
-        return busy / self.cycles if self.cycles else 0.0
 
 
 def from_report(
@@ -145,12 +98,8 @@ def _boxes(events: Iterable[Event]) -> tuple[Box, ...]:
 
 
 def _disjoint(events: Iterable[Event]) -> bool:
-    reached = float("-inf")
-    for event in sorted(events, key=lambda e: (e.start, e.end)):
-        if event.start < reached:
-            return False
-        reached = event.end
-    return True
+    ordered = sorted(events, key=lambda e: (e.start, e.end))
+    return all(a.end <= b.start for a, b in pairwise(ordered))
 
 
 def _lanes(events: Iterable[Event]) -> list[tuple[Box, ...]]:
@@ -159,7 +108,6 @@ def _lanes(events: Iterable[Event]) -> list[tuple[Box, ...]]:
     for box in _boxes(events):
         free = next((lane for lane in lanes if lane[-1].end <= box.start), None)
         if free is None:
-            lanes.append([box])
-        else:
-            free.append(box)
+            lanes.append(free := [])
+        free.append(box)
     return [tuple(lane) for lane in lanes]

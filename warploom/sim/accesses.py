@@ -1,0 +1,144 @@
+"""Accesses of agents to shared memory, their own CTA's or another one's, as the proof sees them."""
+
+from __future__ import annotations
+
+from warploom.errors import Note
+from warploom.ir.core import Effect, Func, Op, Value, walk
+from warploom.ir.ops import smem, tma
+from warploom.ir.ops.cluster import peer
+from warploom.sim.agent import Agent
+from warploom.sim.cluster import Reach
+from warploom.sim.order import Access, Array, described
+from warploom.sim.report import MemoryFault, ProtocolError
+from warploom.sim.shared import Place
+from warploom.sim.state import Cta
+
+_PARTS = (smem.shared_slot, smem.shared_slice, smem.shared_transpose, peer)
+
+
+def read(
+    a: Agent,
+    cta: Cta,
+    o: Op,
+    s: Place,
+    components: Array,
+    epochs: Array,
+    is_async: bool,
+    mn_axis: int | None = None,
+) -> None:
+    """A read of a tile in a CTA, over for whoever knows `epochs` of `components`.  mn_axis: as wgmma reads
+    it; raises LayoutError where it can't."""
+    if not cta.is_tracked:
+        return
+    a.log(o, s.name)
+    now = Access(a.party(o), s, components, epochs, False)
+    kind = 0 if not is_async else 1 + (o.kind is tma.tma_store)
+    at = cta.outline.regions(s, mn_axis)
+    try:
+        cta.footprints.read(now, at, 4 * a.index + kind, a.rows, is_async)
+    except MemoryFault as e:
+        e.help, waits = _why_unwritten(a)
+        writers = (Note("these bytes are written here", w.loc) for w in _writers(cta.func, s))
+        e.notes = (*waits, *writers)
+        raise
+
+
+def write(
+    a: Agent,
+    cta: Cta,
+    o: Op,
+    s: Place,
+    components: Array,
+    epochs: Array,
+    is_async: bool,
+    visible: Array | None = None,
+) -> None:
+    """A write of a tile in a CTA.  visible: see Access."""
+    if cta.is_tracked:
+        a.log(o, s.name)
+        now = Access(a.party(o), s, components, epochs, not is_async, visible)
+        cta.footprints.write(now, cta.outline.regions(s), a.rows, is_async)
+
+
+def read_now(a: Agent, o: Op, s: Place) -> Cta:
+    """An ordinary read by the executing warps; gives the CTA that the place is in."""
+    cta = _cta_of(a, o, s)
+    read(a, cta, o, s, *a.proof(), False)
+    return cta
+
+
+def write_now(a: Agent, o: Op, s: Place) -> Cta:
+    """An ordinary write by the executing warps; gives the CTA that the place is in."""
+    cta = _cta_of(a, o, s)
+    write(a, cta, o, s, *a.proof(), False)
+    return cta
+
+
+def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
+    """The CTA that a place is in, after the check that it can be reached."""
+    there = a.cta.program.ctas[s.rank]
+    if there is not a.cta:
+        reach(a, there, o, described(o, s), None)
+        there.reached[a, o] = Reach(a.party(o), described(o, s), (a.proof(),))
+    return there
+
+
+def reach(a: Agent, there: Cta, o: Op, what: str, made: Op | None) -> None:
+    """An agent touches another CTA's shared memory: it must have begun, and not ended."""
+    known = int(a.rows[:, there.numbers.begun.start].min())
+    if not there.has_begun or (there.is_tracked and not known):
+        raise ProtocolError(
+            "cluster-start",
+            f"{a.who}: {what} of CTA {there.rank}, which may not have begun: its barriers are "
+            "initialised when it does",
+            o.loc,
+            () if made is None else (Note("initialised at the start of each CTA", made.loc),),
+            help="self.cluster.sync() must stand between the start and the first access to a peer",
+        )
+    there.still_runs(Reach(a.party(o), what))
+
+
+def need_written(a: Agent, o: Op, at: Array, s: Place) -> None:
+    """Raises MemoryFault where nothing wrote these bytes."""
+    if not a.cta.program.ctas[s.rank].shared.is_written(at):
+        raise MemoryFault(
+            "uninitialised", f"{a.who}: {described(o, s)} reads bytes that nothing wrote", o.loc
+        )
+
+
+def _why_unwritten(a: Agent) -> tuple[str, tuple[Note, ...]]:
+    """Advice where it reads what nothing wrote: its last wait let it pass too early, or there is none."""
+    if a.passed is None:
+        return "wait for the mbarrier on which the bytes complete before reading them", ()
+    b, phase, op = a.passed
+    note = (Note(f"the last wait before it, for phase {phase} of {b.name}", op.loc),)
+    if phase < 0:
+        return (
+            f"parity 1 passes at once on a fresh {b.name}: who reads begins with phase 0, "
+            "who fills the slots with phase 1",
+            note,
+        )
+    return (
+        f"phase {phase} of {b.name} completed without them: the wait for their own phase is missing, "
+        "arrive_and_expect_tx leaves their bytes out, or their copy names another barrier",
+        note,
+    )
+
+
+def _writers(func: Func, s: Place) -> list[Op]:
+    """The ops that write the allocation which a place belongs to."""
+    family: set[Value] = set()
+    found = []
+    for o in walk(func.body):
+        if o.kind is smem.shared_alloc and o.attrs["name"] == s.name.partition("[")[0]:
+            family.add(o.result)
+        elif o.kind in _PARTS:
+            if o.operands[0] in family:
+                family.add(o.result)
+        elif (
+            Effect.WRITE in o.kind.effect
+            and o.kind is not tma.tma_store
+            and any(v in family for v in o.operands)
+        ):
+            found.append(o)
+    return found
