@@ -67,7 +67,7 @@ def autotune(
 
     restore_value, reset_to_zero: parameters whose arrays are restored, or zeroed, before each timed
     launch.  prune_configs_by: `early_config_prune`, or `perf_model` and `top_k`, as in Triton.
-    warmup and rep are accepted and have no effect: the protocol is docs/architecture.md's.
+    warmup and rep are accepted and have no effect: the protocol is docs/internals/runtime.md's.
     On a `wl.Script`, as in Tilus: autotune("block_m, block_n", [[128, 64], [128, 128]]), stacked at will.
     """
     if isinstance(configs, str):

@@ -1,4 +1,4 @@
-"""Text to IR: the inverse of `ir/printer.py`.  The syntax is described in docs/architecture.md.
+"""Text to IR: the inverse of `ir/printer.py`.  The syntax is described in docs/internals/ir.md.
 
 One regular expression cuts the text into tokens (a whole type is one token), and a recursive-descent
 parser of one function a construct reads them.  It checks syntax and scope; whether ops are legal is

@@ -1,4 +1,4 @@
-"""IR as text; `ir/parser.py` reads it back.  The syntax is described in docs/architecture.md.
+"""IR as text; `ir/parser.py` reads it back.  The syntax is described in docs/internals/ir.md.
 
 Names are the values' hints, made unique among the values that are visible together; values without a
 hint are numbered through the function.  The text depends on the function alone, so dumps can be diffed.
