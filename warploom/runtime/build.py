@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from warploom.codegen.resources import Advisory, Resources
 from warploom.errors import CompileError
+from warploom.runtime import nvrtc
 from warploom.runtime.cache import DiskCache, compiler_package, digest
-from warploom.runtime.nvrtc import HOPELESS_SPILLS, Build, compile_cuda
 from warploom.runtime.plan import LaunchPlan
 from warploom.runtime.request import Request
 from warploom.schedule.model import Schedule
@@ -64,7 +64,7 @@ class Search:
         """Another build."""
         built = found.built
         self.known.add(found.back)
-        if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
+        if not self.builds and built["spill_bytes"] > nvrtc.HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
         self.builds += built["builds"]
         self.seconds += built["compile_seconds"]
@@ -195,8 +195,8 @@ def _flags(request: Request, limit: int | None) -> tuple[str, ...]:
 
 def compile_text(
     source: str, plan: LaunchPlan, request: Request, limit: int | None, want_ptx: bool
-) -> Build:
-    return compile_cuda(
+) -> nvrtc.Build:
+    return nvrtc.compile_cuda(
         source,
         name=plan.name,
         target=request.machine(),
@@ -209,7 +209,7 @@ def compile_text(
 _BUILT = ("registers", "spill_bytes", "stack_bytes", "static_shared", "barriers")
 
 
-def _resources_to(build: Build) -> dict[str, Any]:
+def _resources_to(build: nvrtc.Build) -> dict[str, Any]:
     return {
         **{name: getattr(build, name) for name in _BUILT},
         "advisories": [asdict(a) for a in build.advisories],
