@@ -22,7 +22,7 @@ from warploom.ir.printer import print_attrs, print_func
 from warploom.ir.rewrite import rewrite
 from warploom.ir.types import InFlight
 from warploom.passes.tile.canonicalize.cleanup import drop_dead, merge_equal, until_stable
-from warploom.passes.tile.canonicalize.simplify import MIRRORED, Simplifier
+from warploom.passes.tile.canonicalize.simplify import Simplifier
 
 # Mean something of their own in each region: never moved to an outer one.
 _PINNED = (task.replica_id, mma.no_acc, mma.in_flight)
@@ -227,8 +227,8 @@ class _Canonical:
     def float(self, o: Op, operands: tuple[Value, ...], depth: int, region: str) -> None:
         kind = o.kind
         if kind in (arith.gt, arith.ge):
-            kind, operands = MIRRORED[kind], operands[::-1]
-        elif MIRRORED.get(kind) is kind:
+            kind, operands = arith.MIRRORED[kind], operands[::-1]
+        elif arith.MIRRORED.get(kind) is kind:
             operands = tuple(sorted(operands, key=self.keys.__getitem__))
         home = max((self.depth[v] for v in operands), default=0)
         parts: list[Any] = [kind.name, print_attrs(o.attrs), *(self.keys[v] for v in operands)]

@@ -18,8 +18,9 @@ from warploom import Script
 from warploom.check import Case
 from warploom.ir.core import Func
 from warploom.ir.types import Pointer, Scalar
-from warploom.runtime.checked import launch_of, launch_of_values
+from warploom.runtime.checked import launch_of
 from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.values import fields_for
 
 BF16 = ml_dtypes.bfloat16
 LESSONS = Path(__file__).resolve().parents[1] / "docs" / "lessons"
@@ -37,7 +38,8 @@ class Launch:
 def _of_jit(kernel: Any, args: Any, grid: Any, meta: Mapping[str, Any]) -> Found:
     made: CompiledKernel = kernel.compile_for(*args, grid=grid, **meta)
     sizes = kernel.sizes(grid, args, meta)
-    return made.placed, launch_of_values(made, args, sizes)
+    fields = fields_for(made.placed, made.request.specs, args)
+    return made.placed, launch_of(made.placed, fields, sizes)
 
 
 def _of_script(script: Script, *args: Any) -> Found:

@@ -16,7 +16,7 @@ from functools import cached_property
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import passed_on
+from warploom.ir.analysis import moved, passed_on
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
@@ -25,7 +25,6 @@ from warploom.target import Target
 
 TMA_BYTES = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
-_MEMORY = frozenset({tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box})
 
 
 @dataclass(eq=False)
@@ -157,10 +156,9 @@ class Accesses:
             return {made.index if isinstance(v.type, Pointer) else None}
         if v in self._passed_on:
             return set().union(*(self._bases(x, seen) for x in self._passed_on[v]))
-        shape_ops = (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape)
-        if o.kind in (arith.addptr, tile.make_view, *shape_ops):
+        if o.kind in (arith.addptr, tile.make_view):
             return self._bases(o.operands[0], seen)
-        return {None}
+        return {None} if (inner := moved(o)) is None else self._bases(inner, seen)
 
     @cached_property
     def _passed_on(self) -> dict[Value, tuple[Value, ...]]:
@@ -170,7 +168,7 @@ class Accesses:
         return found
 
     def memory_ops(self) -> list[Op]:
-        return [o for o in self.structure.ops if o.kind in _MEMORY]
+        return [o for o in self.structure.ops if o.accesses]
 
     def reached(self) -> list[tuple[Op, int | None]]:
         """The accesses, each with the base of its memory; all with None where they may overlap."""
@@ -193,13 +191,12 @@ class Accesses:
         if self.func.attrs.get("overlap"):
             return set(self.memory_ops())
         written = self.written()
-        loads = (tile.load, tile.load_box)
-        read = {self.base(o.operands[0]) for o in self.memory_ops() if o.kind in loads}
+        read = {self.base(o.operands[0]) for o in self.memory_ops() if o.loads}
         both = written & read
         found = set()
         for o in self.memory_ops():
             base = self.base(o.operands[0])
-            others = written if o.kind in loads else read
+            others = written if o.loads else read
             if base in both or (base is None and others) or None in others:
                 found.add(o)
         return found
@@ -215,8 +212,7 @@ class Accesses:
         stores = [
             o
             for o in self.structure.ops
-            if o.kind in (tile.store, tile.store_box)
-            or (o.kind is tile.atomic and isinstance(o.operands[0].type, Tile))
+            if o.stores or (o.kind is tile.atomic and isinstance(o.operands[0].type, Tile))
         ]
         place = {o: i for i, o in enumerate(self.structure.ops)}
         found = set()

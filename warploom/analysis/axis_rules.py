@@ -1,12 +1,11 @@
 """What each op makes of the axes of tiles: the table kind → rule of analysis/facts.py.
 
-A rule takes the op and what is known of its operands along one axis.  Elementwise ops without a rule of their
-own keep equal elements equal; of what other ops make nothing is known.
+A rule takes the op and what is known of its operands along one axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from warploom.analysis.lattice import (
@@ -20,8 +19,9 @@ from warploom.analysis.lattice import (
     power_of_two,
 )
 from warploom.analysis.scalar_rules import EXACT
-from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, tile
+from warploom.ir.core import Family, Op, Value
+from warploom.ir.ops import arith, task, tile
+from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, shape_of
 
 
@@ -33,21 +33,6 @@ class Operand(NamedTuple):
 
 
 Rule = Callable[[Op, Sequence[Operand]], AxisFact]
-
-
-def operand_axis(o: Op, axis: int) -> int | None:
-    """The axis of the operands that an axis of o's result is; None where they have none that moves."""
-    match o.kind:
-        case tile.expand_dims:
-            at = int(o.attrs["axis"])
-            return None if axis == at else axis - (axis > at)
-        case tile.broadcast:
-            return None if shape_of(o.operands[0].type)[axis] == 1 else axis
-        case tile.transpose:
-            return int(o.attrs["perm"][axis])
-        case tile.splat | tile.arange:
-            return None
-    return axis
 
 
 def _wraps(o: Op, args: Sequence[Operand]) -> bool:
@@ -174,34 +159,47 @@ def _elementwise(o: Op, args: Sequence[Operand]) -> AxisFact:
     return AxisFact(slope, constancy=_equal(slope, args))
 
 
-RULES: Mapping[OpKind, Rule] = {
-    **dict.fromkeys(arith.ELEMENTWISE, _elementwise),
-    **dict.fromkeys(arith.COMPARE, _compare),
-    **dict.fromkeys((arith.add, arith.sub, arith.addptr), _sum),
-    arith.mul: _product,
-    arith.shl: _shl,
-    arith.shr: _quotient,
-    arith.idiv: _quotient,
-    arith.rem: _rest,
-    arith.cast: _cast,
-}
-_MOVED = frozenset(
-    {tile.expand_dims, tile.broadcast, tile.transpose, tile.splat, tile.convert_layout}
+def _moved(o: Op, args: Sequence[Operand]) -> AxisFact:
+    return args[0].axis
+
+
+def _arange(o: Op, args: Sequence[Operand]) -> AxisFact:
+    return line(1, power_of_two(o.attrs["start"]))
+
+
+def _unknown(o: Op, args: Sequence[Operand]) -> AxisFact:
+    return AxisFact()
+
+
+RULES: Rules[Rule] = Rules(
+    "how does a tile that it makes move along an axis",
+    {
+        **dict.fromkeys((Family.COMBINE, Family.ACCESS, Family.SHARED), _unknown),
+        **dict.fromkeys((Family.CHANNEL, Family.WAIT), _unknown),
+        Family.POINTWISE: _elementwise,
+        tile.splat: _moved,
+        tile.arange: _arange,
+        Family.MOVE: _moved,
+        **dict.fromkeys((tile.reshape, tile.slice_tile, tile.concat, task.slice_block), _unknown),
+        **dict.fromkeys(arith.COMPARE, _compare),
+        **dict.fromkeys((arith.add, arith.sub, arith.addptr), _sum),
+        arith.mul: _product,
+        arith.shl: _shl,
+        arith.shr: _quotient,
+        arith.idiv: _quotient,
+        arith.rem: _rest,
+        arith.cast: _cast,
+    },
 )
 
 
 def transfer(o: Op, result: Value, axis: int, args: Sequence[Operand], every: Interval) -> AxisFact:
     """What is known of one of an op's results, a tile, along an axis.  args: of its operands along the axis
-    that this one is of theirs (see operand_axis); every: of all elements of the result."""
+    that this one is of theirs (OpKind.axes); every: of all elements of the result."""
     if shape_of(result.type)[axis] == 1:
         return flat(every.divisor)
-    if o.kind is tile.arange:
-        return line(1, power_of_two(o.attrs["start"]))
-    if o.kind in _MOVED:
-        return args[0].axis if operand_axis(o, axis) is not None else flat(every.divisor)
-    elem = elem_of(result.type)
-    rule = RULES.get(o.kind)
-    if rule is not None and isinstance(elem, DType) and elem.is_float:
+    elem, rule = elem_of(result.type), RULES[o.kind]
+    if o.kind.family is Family.POINTWISE and isinstance(elem, DType) and elem.is_float:
         rule = _elementwise
-    found = rule(o, args) if rule is not None else AxisFact()
+    found = rule(o, args)
     return found._replace(first=max(found.first, every.divisor))

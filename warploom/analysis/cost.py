@@ -5,8 +5,9 @@ schedules and timelines.  Decides nothing.
 
 from __future__ import annotations
 
-from warploom.ir.core import Effect, Op, Type
+from warploom.ir.core import Effect, Family, Op, Type
 from warploom.ir.ops import arith, tile
+from warploom.ir.rules import Rules
 from warploom.ir.types import Tile
 from warploom.target import CostTable
 
@@ -18,12 +19,8 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
     size = max((_size(v.type) for v in (*o.results, *o.operands)), default=0)
     if size == 0:
         return "alu", float(cost.scalar)
-    if o.kind in _FREE:
-        return "alu", 0.0
-    if o.kind in _SFU:
-        return "sfu", size / cost.sfu_lanes
-    lanes = cost.convert_lanes if o.kind is arith.cast else cost.alu_lanes
-    return "alu", size / lanes
+    unit, lanes = _LANES[o.kind]
+    return unit, size / getattr(cost, lanes) if lanes else 0.0
 
 
 def computes_tile(o: Op) -> bool:
@@ -36,7 +33,16 @@ def _size(t: Type) -> int:
     return t.size if isinstance(t, Tile) else 0
 
 
-_SFU = arith.SPECIAL | {arith.div, arith.div_rn}
-_FREE = frozenset(
-    (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape, tile.slice_tile)
-) | {tile.concat}
+_FREE, _ALU, _SFU = ("alu", ""), ("alu", "alu_lanes"), ("sfu", "sfu_lanes")
+_LANES: Rules[tuple[str, str]] = Rules(
+    "which unit computes its elements, and so many a cycle",
+    {
+        **dict.fromkeys((Family.POINTWISE, Family.COMBINE, Family.ACCUMULATOR), _ALU),
+        **dict.fromkeys((*arith.SPECIAL, arith.div, arith.div_rn), _SFU),
+        arith.cast: ("alu", "convert_lanes"),
+        tile.arange: _ALU,
+        tile.splat: _FREE,
+        Family.MOVE: _FREE,
+        tile.convert_layout: _ALU,
+    },
+)

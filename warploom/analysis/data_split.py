@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
-from warploom.ir.core import Effect, Op, Value
-from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Tile, shape_of
+from warploom.ir.core import MIXED, Effect, Op, Value
+from warploom.ir.ops import control, tile
+from warploom.ir.types import shape_of
 
 Axis = int | None
 
@@ -81,7 +81,7 @@ class Split:
             elif len(o.results) == 1 and o.result not in self.forward:
                 for i, v in enumerate(o.operands):
                     axis = self.forward.get(v)
-                    found = result_axis(o, i, axis, self.count) if axis is not None else None
+                    found = result_axis(o, i, axis) if axis is not None else None
                     if found is not None:
                         self._mark(o.results, found)
                         break
@@ -158,7 +158,7 @@ class Split:
             return
         if o.kind is tile.dot and axis != self._dot_axis(o):
             raise RefusalError("a result of a dot is needed whole, or cut along another axis", o)
-        for u, at in zip(o.operands, operand_axes(o, axis, self.count), strict=True):
+        for u, at in zip(o.operands, operand_axes(o, axis), strict=True):
             self._push(u, at, o)
 
     # ---- memory that replicas share
@@ -211,82 +211,19 @@ def _offset(o: Op, axis: int | None) -> Value:
     return o.operands[len(o.operands) - len(shape_of(t)) + (axis or 0)]
 
 
-_SAME_SHAPE = arith.ELEMENTWISE | {tile.load, tile.store, tile.atomic}
-
-
-def operand_axes(o: Op, axis: Axis, count: int) -> tuple[Axis, ...]:
+def operand_axes(o: Op, axis: Axis) -> tuple[Axis, ...]:
     """Versions of the operands that make the result of `o` cut along `axis`.  Raises RefusalError."""
-    whole: tuple[Axis, ...] = (None,) * len(o.operands)
     if axis is None or not o.operands:
-        return whole
-    kind = o.kind
-    if kind in _SAME_SHAPE:
-        return tuple(axis if shape_of(v.type) else None for v in o.operands)
-    if kind is tile.dot:
-        return (0, None, 0) if axis == 0 else (None, 1, 1)
-    if kind in (tile.splat, tile.load_box):
-        return whole
-    old = shape_of(o.operands[0].type)
-    if kind is tile.expand_dims:
-        at = o.attrs["axis"]
-        if axis == at:
-            raise RefusalError("an axis of size 1 can't be cut", o)
-        return (axis - (axis > at),)
-    if kind is tile.broadcast:
-        return (None if old[axis] == 1 else axis,)
-    if kind is tile.transpose:
-        perm: tuple[int, ...] = o.attrs["perm"]
-        return (perm[axis],)
-    if kind is tile.reduce:
-        return (axis + (axis >= o.attrs["axis"]),)
-    if kind is tile.scan:
-        if axis == o.attrs["axis"]:
-            raise RefusalError("the axis that is cut is scanned along", o)
-        return (axis,)
-    if kind is tile.slice_tile:
-        if o.attrs["shape"][axis] != old[axis]:
-            raise RefusalError("the axis that is cut is sliced as well", o)
-        return (axis,)
-    if kind is tile.reshape:
-        return (_reshaped(o, o.attrs["shape"], axis, old, count),)
-    raise RefusalError(f"{kind.name} can't be cut", o)
+        return (None,) * len(o.operands)
+    found = o.kind.axes(o, axis) if o.kind.axes is not None else (MIXED,)
+    if MIXED in found:
+        raise RefusalError(f"{o.kind.name} can't be cut along axis {axis}", o)
+    return found
 
 
-def result_axis(o: Op, operand: int, axis: int, count: int) -> Axis:
+def result_axis(o: Op, operand: int, axis: int) -> Axis:
     """Where a cut of one operand along `axis` shows in the result; None where it vanishes."""
-    kind = o.kind
-    if not isinstance(o.result.type, Tile):
+    rank = len(shape_of(o.result.type))
+    if o.kind.axes is None:
         return None
-    new = o.result.type.shape
-    if kind in _SAME_SHAPE or kind in (tile.broadcast, tile.slice_tile):
-        return axis
-    if kind is tile.expand_dims:
-        new_axis: int = o.attrs["axis"]
-        return axis + (axis >= new_axis)
-    if kind is tile.transpose:
-        perm: tuple[int, ...] = o.attrs["perm"]
-        return perm.index(axis)
-    if kind is tile.scan and axis == o.attrs["axis"]:
-        raise RefusalError("the axis that is cut is scanned along", o)
-    if kind is tile.scan:
-        return axis
-    if kind is tile.reduce:
-        at: int = o.attrs["axis"]
-        return None if axis == at else axis - (axis > at)
-    if kind is tile.reshape:
-        return _reshaped(o, shape_of(o.operands[0].type), axis, new, count)
-    return None
-
-
-def _reshaped(o: Op, of: tuple[int, ...], axis: int, to: tuple[int, ...], count: int) -> int:
-    """The axis of `to` whose parts hold the same elements as the parts of `axis` of `of`: the one with
-    as many elements before it, where both are divisible."""
-    before = 1
-    for n in of[:axis]:
-        before *= n
-    seen = 1
-    for i, n in enumerate(to):
-        if seen == before and n % count == 0:
-            return i
-        seen *= n
-    raise RefusalError(f"a reshape of {of} to {to} mixes the parts", o)
+    return next((d for d in range(rank) if o.kind.axes(o, d)[operand] == axis), None)

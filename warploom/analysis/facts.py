@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from warploom.analysis import axis_rules, scalar_rules
-from warploom.analysis.axis_rules import Operand, operand_axis, pointee
+from warploom.analysis.axis_rules import Operand, pointee
 from warploom.analysis.lattice import NO_NUMBER, AxisFact, Interval, exactly, flat, line
 from warploom.analysis.scalar_rules import anything
 from warploom.analysis.scope import Order, Scope
 from warploom.ir.analysis import passed_on
-from warploom.ir.core import Fact, Func, Op, Value
+from warploom.ir.core import MIXED, Fact, Func, Op, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Scalar, Tile
 
@@ -217,7 +217,8 @@ class Facts:
         elif o is None or every is None:
             found = AxisFact(first=every.divisor) if every is not None else None
         if sources is None and o is not None:
-            args = [self._along(x, operand_axis(o, axis), look) for x in o.operands]
+            along = o.kind.axes(o, axis) if o.kind.axes is not None else (None,) * len(o.operands)
+            args = [self._along(x, a, look) for x, a in zip(o.operands, along, strict=True)]
             known = [x for x in args if x is not None]
             if len(known) == len(args) and every is not None:
                 found = axis_rules.transfer(o, v, axis, known, every)
@@ -228,7 +229,7 @@ class Facts:
 
     def _along(self, x: Value, axis: int | None, look: Look) -> Operand | None:
         every = _interval(look(x))
-        if axis is None or not isinstance(x.type, Tile) or axis >= len(x.type.shape):
+        if axis is None or axis == MIXED or not isinstance(x.type, Tile):
             return every and Operand(flat(every.divisor), every)
         found = look((x, axis))
         if every is None or found is None:

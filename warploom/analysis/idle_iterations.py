@@ -23,14 +23,12 @@ from functools import partial
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.loop_overlap import turning_point
-from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
+from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of, bare
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import is_pure, must_run
-from warploom.ir.core import Builder, Op, Region, Value, walk
+from warploom.ir.analysis import is_pure, moved, must_run
+from warploom.ir.core import Builder, Family, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
-
-_PROMISES = (control.assume, control.device_assert)
 
 
 class UsedError(Exception):
@@ -79,7 +77,11 @@ def dropping(
 
 def _check_effects(loop: Op, mine: Callable[[Op], bool]) -> None:
     for o in walk(loop.regions[0]):
-        if mine(o) and o.kind not in _PROMISES and any(map(must_run, walk(Region((), (o,))))):
+        if (
+            mine(o)
+            and o.kind.family is not Family.PROMISE
+            and any(map(must_run, walk(Region((), (o,)))))
+        ):
             raise UsedError(f"{o.id} is in it")
 
 
@@ -223,7 +225,7 @@ class _Step:
         kind = o.kind
         if kind is arith.const:
             return float(o.attrs["value"]) if dtype_of(o.result.type).is_float else None
-        if kind in _SPREAD or (kind is arith.cast and x in (0.0, 1.0, -math.inf)):
+        if moved(o) is not None or (kind is arith.cast and x in (0.0, 1.0, -math.inf)):
             return x if isinstance(x, float) else None
         if kind is tile.reduce:
             same = -math.inf if o.attrs["fn"] == "max" else 0.0 if o.attrs["fn"] == "add" else None
@@ -256,12 +258,5 @@ class _Step:
 
     def parameter(self, v: Value) -> int | None:
         """Which of the function's parameters is spread over tile v."""
-        o = self.structure.maker(v)
-        while o is not None and o.kind in _SPREAD:
-            v = o.operands[0]
-            o = self.structure.maker(v)
-        made = self.structure.made[v]
+        made = self.structure.made[bare(self.structure, v)]
         return made.index if made.op is None else None
-
-
-_SPREAD = frozenset((tile.splat, tile.expand_dims, tile.broadcast, tile.reshape, tile.transpose))

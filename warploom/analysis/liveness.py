@@ -13,11 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
-from warploom.ir.core import Effect, Op, Value
+from warploom.ir.core import Effect, Family, Op, Value
 from warploom.ir.ops import control, tile
+from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Tile
 
-_WHOLE = frozenset({tile.dot, tile.load, tile.load_box, tile.reduce, tile.scan, tile.atomic})
+_WHOLE: Rules[bool] = Rules(
+    "is what it makes in registers before anybody reads it",
+    {
+        **dict.fromkeys((Family.COMBINE, Family.ACCESS), True),
+        **dict.fromkeys((Family.POINTWISE, Family.FILL, Family.MOVE), False),
+        **dict.fromkeys((Family.NUMBER, Family.PLACE), False),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class _Scan:
             return False
         if v in self.items:
             return any(u.kind is not tile.dot for u in self.structure.users.get(v, ()))
-        if o.regions or o.kind in _WHOLE:
+        if o.regions or _WHOLE[o.kind]:
             return True
         is_operand = any(
             u.kind is tile.dot and u.operands[0] is v for u in self.structure.users.get(v, ())
@@ -126,7 +134,7 @@ class _Scan:
                 if not self.mine(o) and o.kind is not control.yield_:
                     continue
                 fused = len(o.results) == 1 and not o.regions and o.kind.effect is Effect.NONE
-                if fused and o.kind not in _WHOLE:
+                if fused and not _WHOLE[o.kind]:
                     found |= self.read_by(o.result)
                     if self.counts(o.result):
                         found.add(o)

@@ -14,15 +14,12 @@ from typing import Protocol, TypeVar
 
 from warploom.analysis.structure import Structure
 from warploom.ir import build
-from warploom.ir.analysis import is_pure
+from warploom.ir.analysis import is_pure, moved
 from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, dtype_of, i64
 
 T = TypeVar("T")
-
-_SHAPES = (tile.expand_dims, tile.broadcast, tile.reshape, tile.transpose)
-_TURNED = {arith.ge: arith.le, arith.gt: arith.lt}
 
 
 class UnknownError(Exception):
@@ -82,8 +79,8 @@ def ahead_of(
 
 def bare(structure: Makers, v: Value) -> Value:
     """What v is but for its shape."""
-    while (o := structure.maker(v)) is not None and o.kind in _SHAPES:
-        v = o.operands[0]
+    while (o := structure.maker(v)) is not None and (x := moved(o)) is not None:
+        v = x
     return v
 
 
@@ -168,8 +165,8 @@ class Bounds:
     ) -> T:
         """What `tell` says of the comparisons (as `sides`) that have to be true together, joined."""
         o = self.maker(mask)
-        if o.kind in _SHAPES:
-            return self.of_all(o.operands[0], tell, join, least_first)
+        if (inner := moved(o)) is not None:
+            return self.of_all(inner, tell, join, least_first)
         if o.kind is arith.and_:
             one, other = (self.of_all(v, tell, join, least_first) for v in o.operands)
             return join(one, other)
@@ -185,12 +182,11 @@ class Bounds:
     def sides(self, o: Op, least_first: bool) -> tuple[Extreme, Extreme, bool]:
         """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y (or
         the greatest of x, the least of y), and whether it is <."""
-        kind = _TURNED.get(o.kind, o.kind)
-        if kind not in (arith.lt, arith.le) or dtype_of(o.operands[0].type).kind != "int":
+        known = arith.ordered(o)
+        if known is None or dtype_of(o.operands[0].type).kind != "int":
             raise UnknownError(o.id or o.kind.name)
-        x, y = o.operands if o.kind is kind else reversed(o.operands)
-        first, second = self.extreme(x, not least_first), self.extreme(y, least_first)
-        return first, second, kind is arith.lt
+        x, y, strict = known
+        return self.extreme(x, not least_first), self.extreme(y, least_first), strict
 
     def extreme(self, v: Value, most: bool) -> Extreme:
         """The greatest (`most`) or least element of a tile of integers, or a scalar."""
@@ -203,25 +199,25 @@ class Bounds:
                 if self.structure.maker(v) is None:
                     raise
         o = self.maker(v)
-        if o.kind in _SHAPES or o.kind is tile.splat:
-            return self.extreme(o.operands[0], most)
+        if (x := moved(o)) is not None:
+            return self.extreme(x, most)
         if o.kind is tile.arange:
             at = o.attrs["end"] - 1 if most else o.attrs["start"]
             return Extreme(self.const(at, dtype_of(v.type)))
         if o.kind is arith.cast and _keeps_numbers(o):
-            inner = self.extreme(o.operands[0], most)
-            return Extreme(arith.cast(self.b, inner.value, dtype=dtype_of(v.type)), inner.moves)
+            least = self.extreme(o.operands[0], most)
+            return Extreme(arith.cast(self.b, least.value, dtype=dtype_of(v.type)), least.moves)
         if o.kind in (arith.add, arith.sub):
-            x = self.extreme(o.operands[0], most)
-            y = self.extreme(o.operands[1], most if o.kind is arith.add else not most)
-            if y.moves and (x.moves or o.kind is arith.sub):
+            left = self.extreme(o.operands[0], most)
+            right = self.extreme(o.operands[1], most if o.kind is arith.add else not most)
+            if right.moves and (left.moves or o.kind is arith.sub):
                 raise UnknownError(o.id)
-            return Extreme(o.kind(self.b, x.value, y.value), x.moves or y.moves)
+            return Extreme(o.kind(self.b, left.value, right.value), left.moves or right.moves)
         if o.kind in (arith.minimum, arith.maximum):
-            x, y = (self.extreme(u, most) for u in o.operands)
-            if x.moves or y.moves:
+            left, right = (self.extreme(u, most) for u in o.operands)
+            if left.moves or right.moves:
                 raise UnknownError(o.id)
-            return Extreme(o.kind(self.b, x.value, y.value))
+            return Extreme(o.kind(self.b, left.value, right.value))
         raise UnknownError(o.id or o.kind.name)
 
     def maker(self, v: Value) -> Op:

@@ -15,11 +15,9 @@ from collections.abc import Callable, Collection
 from warploom.analysis.access import Accesses
 from warploom.analysis.structure import Demand, Structure
 from warploom.ir.analysis import backward_slice, must_run, sources
-from warploom.ir.core import Op
-from warploom.ir.ops import control, tile
+from warploom.ir.core import Family, Op
+from warploom.ir.ops import control
 from warploom.ir.types import Tile
-
-_PROMISES = (control.assume, control.device_assert)  # checks, whose order means nothing
 
 
 def loop_of(structure: Structure, dots: Collection[Op]) -> Op | None:
@@ -65,11 +63,11 @@ def why_not(loop: Op, accesses: Accesses, demand: Demand, mine: Callable[[Op], b
             continue
         if o in aliased:
             return f"{o.id} reads or writes what the kernel also writes or reads"
-        if not must_run(o) or o.kind in _PROMISES:
+        if not must_run(o) or o.kind.family is Family.PROMISE:
             continue
         if structure.within(o, body) is None:
             return f"{o.id} stands outside the loop, where every group would do it"
-        if o.kind not in (tile.store, tile.store_box):
+        if not o.stores:
             return f"{o.id} has an order"
         if accesses.rewrites(o):
             return f"{o.id} may write a place twice, and groups store in no order"

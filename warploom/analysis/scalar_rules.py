@@ -1,13 +1,14 @@
 """What each op makes of intervals: the table kind → rule of analysis/facts.py.
 
 A rule takes the op and what is known of its operands and gives what is known of its result, of a tile's each
-element.  Of ops that are not in the table nothing is known: what they make comes from memory.
+element.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 from warploom.analysis.lattice import (
     ADDRESS,
@@ -19,9 +20,10 @@ from warploom.analysis.lattice import (
     limits_of,
     power_of_two,
 )
-from warploom.ir.core import Op, OpKind, Type, Value
+from warploom.ir.core import Family, Op, OpKind, Type, Value
 from warploom.ir.fold import fold
 from warploom.ir.ops import arith, cluster, task, tile
+from warploom.ir.rules import Rules
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32
 
 Rule = Callable[[Op, Sequence[Interval]], Interval]
@@ -253,10 +255,8 @@ def _addptr(o: Op, args: Sequence[Interval]) -> Interval:
 
 
 def _same(o: Op, args: Sequence[Interval]) -> Interval:
-    found = args[0]
-    for x in args[1:]:
-        found = found.join(x)
-    return found
+    parts = zip(o.operands, args, strict=True)  # beside tiles there are places of parts
+    return reduce(Interval.join, [x for v, x in parts if isinstance(v.type, Tile)] or args)
 
 
 def _arange(o: Op, args: Sequence[Interval]) -> Interval:
@@ -290,42 +290,51 @@ def _place(o: Op, args: Sequence[Interval]) -> Interval:
     return Interval(0, max(1, o.attrs["depth"] - 1))
 
 
-RULES: dict[OpKind, Rule] = {
-    **dict.fromkeys(EXACT, _exact),
-    **dict.fromkeys(arith.COMPARE, _compare),
-    arith.const: _const,
-    arith.idiv: _idiv,
-    arith.fast_div: _idiv,
-    arith.rem: _rem,
-    arith.minimum: _least,
-    arith.maximum: _greatest,
-    arith.neg: _neg,
-    arith.abs_: _abs,
-    arith.and_: _and,
-    arith.or_: _or,
-    arith.xor: _or,
-    arith.not_: _not,
-    arith.shl: _shl,
-    arith.shr: _shr,
-    arith.select: _select,
-    arith.cast: _cast,
-    arith.bitcast: _bitcast,
-    arith.addptr: _addptr,
-    **dict.fromkeys(
-        (tile.splat, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape,
-         tile.slice_tile, tile.convert_layout, tile.concat),
-        _same,
-    ),
-    tile.arange: _arange,
-    tile.reduce: _reduce,
-    tile.scan: _reduce,
-    tile.program_id: _program,
-    tile.num_programs: _program,
-    task.replica_id: _count,
-    task.ring_next: _place,
-    cluster.cta_rank: _rank,
-    cluster.cta_id: _rank,
-}  # fmt: skip
+def _unknown(o: Op, args: Sequence[Interval]) -> Interval:
+    """What it makes comes from memory, or is no number: `transfer` says all that there is to say."""
+    return anything(o.result.type)
+
+
+RULES: Rules[Rule] = Rules(
+    "which numbers does it make",
+    {
+        **dict.fromkeys((Family.ACCESS, Family.SHARED, Family.CHANNEL, Family.WAIT), _unknown),
+        **dict.fromkeys((Family.PLACE, Family.ISSUE, Family.ACCUMULATOR), _unknown),
+        Family.COMBINE: _unknown,
+        Family.MOVE: _same,
+        **dict.fromkeys((*arith.MATH, arith.div, arith.div_rn), _unknown),
+        **dict.fromkeys(EXACT, _exact),
+        **dict.fromkeys(arith.COMPARE, _compare),
+        arith.const: _const,
+        arith.idiv: _idiv,
+        arith.fast_div: _idiv,
+        arith.rem: _rem,
+        arith.minimum: _least,
+        arith.maximum: _greatest,
+        arith.neg: _neg,
+        arith.abs_: _abs,
+        arith.and_: _and,
+        arith.or_: _or,
+        arith.xor: _or,
+        arith.not_: _not,
+        arith.shl: _shl,
+        arith.shr: _shr,
+        arith.select: _select,
+        arith.cast: _cast,
+        arith.bitcast: _bitcast,
+        arith.addptr: _addptr,
+        tile.splat: _same,
+        tile.arange: _arange,
+        tile.reduce: _reduce,
+        tile.scan: _reduce,
+        tile.program_id: _program,
+        tile.num_programs: _program,
+        task.replica_id: _count,
+        task.ring_next: _place,
+        cluster.cta_rank: _rank,
+        cluster.cta_id: _rank,
+    },
+)
 
 
 def transfer(
@@ -334,8 +343,8 @@ def transfer(
     """What is known of v, which o makes (no loop, no if).  trusting: divisors are positive.  wraps: numbers
     of every dtype wrap around."""
     limits = anything(v.type)
-    rule = RULES.get(o.kind)
-    if rule is None or limits is NO_NUMBER:
+    rule = RULES[o.kind]
+    if limits is NO_NUMBER or rule is _unknown:
         return limits
     known = list(args)
     if trusting and o.kind in (arith.idiv, arith.rem) and known[1].high > 0:

@@ -131,7 +131,6 @@ def _compared(o: Op, holds: bool) -> Iterator[Order]:
             yield Order(x, y, 0)
             yield Order(y, x, 0)
         return
-    if kind in (arith.gt, arith.ge):
-        x, y = y, x
-    strict = kind in (arith.lt, arith.gt)
-    yield Order(x, y, int(strict)) if holds else Order(y, x, int(not strict))
+    if (known := arith.ordered(o)) is not None:
+        x, y, strict = known
+        yield Order(x, y, int(strict)) if holds else Order(y, x, int(not strict))

@@ -27,7 +27,7 @@ def loops(func: Func, target: Target) -> list[Op]:
         for o in func.body.ops
         if o.kind is control.for_
         and o.attrs.get("num_stages") is None
-        and any(x.kind in (tile.load, tile.load_box) for x in o.regions[0].all_ops)
+        and any(x.loads for x in o.regions[0].all_ops)
     ]
     for first in walks:
         bounds = first.operands[:3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from warploom.ir.core import Effect, Op, Region, Value, walk
+from warploom.ir.core import Effect, Family, Op, Region, Value, walk
 from warploom.ir.ops import control, tile
 
 T = TypeVar("T")
@@ -90,8 +90,7 @@ def streams(region: Region) -> bool:
     """Is there a loop that loads and in which no thread waits for another?"""
     loops = (o for o in region.all_ops if o.kind is control.for_)
     return any(
-        any(x.kind in (tile.load, tile.load_box) for x in o.regions[0].ops)
-        and not any(map(waits, o.regions[0].ops))
+        any(x.loads for x in o.regions[0].ops) and not any(map(waits, o.regions[0].ops))
         for o in loops
     )
 
@@ -99,8 +98,7 @@ def streams(region: Region) -> bool:
 def waits(o: Op) -> bool:
     """Do threads wait for each other, or for memory time and again, in op o?"""
     inside = (x for r in o.regions for x in r.all_ops)
-    waiting = (tile.reduce, tile.scan, control.for_, control.while_)
-    return any(x.kind in waiting for x in (o, *inside))
+    return any(x.kind.family is Family.COMBINE or x.kind in control.LOOPS for x in (o, *inside))
 
 
 def free_values(region: Region) -> tuple[Value, ...]:
@@ -155,6 +153,13 @@ def passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:
         else:
             found |= dict.fromkeys((*c.params, c.result), (*c.init, *c.yielded))
     return found
+
+
+def moved(o: Op) -> Value | None:
+    """The tile or number of which o's result has the elements, unchanged and no others; None for what is
+    made in another way, or of several."""
+    spreads = o.kind.family is Family.MOVE or o.kind is tile.splat
+    return o.operands[0] if spreads and len(o.operands) == 1 else None
 
 
 def backward_slice(

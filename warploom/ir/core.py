@@ -60,6 +60,29 @@ class Effect(enum.Flag):
     SYNC = enum.auto()  # waits, signals or orders; never moved, cloned or dropped
 
 
+class Family(enum.Enum):
+    """What an op is for: the question that most analyses ask of an op before they ask which one it is."""
+
+    NUMBER = "a number that no tile goes into"
+    POINTWISE = "each element of the result follows from the operands' elements in its place"
+    FILL = "a tile that is made of numbers"
+    MOVE = "elements of the operands, unchanged, in other places"
+    COMBINE = "elements that follow from several of an operand"
+    ACCESS = "reads or writes global memory, and waits for what it reads"
+    SHARED = "reads or writes shared memory, and waits for what it reads"
+    PLACE = "a part of memory, or what describes one: a view, a slot, a barrier"
+    PROMISE = "says or checks that something holds"
+    OUTPUT = "prints, or writes down when it was there"
+    CONTROL = "decides what runs"
+    CHANNEL = "a step of the protocol of a channel"
+    ACCUMULATOR = "begins a chain of products"
+    ISSUE = "starts what an engine does beside the threads"
+    WAIT = "waits for other threads, or for engines"
+    SIGNAL = "tells those who wait"
+    FENCE = "orders accesses"
+    REGISTERS = "gives or takes registers"
+
+
 class Type:
     """Compared by value, printed by str().  The concrete types are in ir/types.py."""
 
@@ -105,6 +128,21 @@ class Op:
         (value,) = self.results
         return value
 
+    @property
+    def accesses(self) -> bool:
+        """Does it read or write global memory, by pointers or by a view?"""
+        return self.kind.family is Family.ACCESS
+
+    @property
+    def loads(self) -> bool:
+        """Does it read global memory, and do nothing else?"""
+        return self.accesses and self.kind.effect is Effect.READ
+
+    @property
+    def stores(self) -> bool:
+        """Does it write global memory, and do nothing else?"""
+        return self.accesses and self.kind.effect is Effect.WRITE
+
     def with_(self, **changes: Any) -> Op:
         """A copy with some fields changed.  Results keep their identity unless they are given."""
         fields = {
@@ -120,14 +158,23 @@ class Op:
         return Op(**{**fields, **changes})
 
 
+MIXED = -1  # no one axis (see OpKind)
+Axes = Callable[[Op, int], tuple[int | None, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class OpKind:
-    """One op, declared once.  Calling it appends an Op to a builder and returns its result(s)."""
+    """One op, declared once.  Calling it appends an Op to a builder and returns its result(s).
+
+    axes: for a tile that it makes, the axis of each operand along which an axis of the result lies; None for
+    an operand that is the same all along it, MIXED where a result depends on several places of one."""
 
     name: str
+    family: Family
     rule: Callable[..., Any]  # operand types, attributes -> result type(s)
     effect: Effect
     levels: frozenset[Level]
+    axes: Axes | None = None
     doc: str = ""
 
     def infer(
@@ -162,7 +209,11 @@ KINDS: dict[str, OpKind] = {}
 
 
 def op(
-    *, effect: Effect = Effect.NONE, levels: Iterable[Level] = ALL_LEVELS
+    family: Family,
+    *,
+    effect: Effect = Effect.NONE,
+    levels: Iterable[Level] = ALL_LEVELS,
+    axes: Axes | None = None,
 ) -> Callable[[Callable[..., Any]], OpKind]:
     """Declare an op kind: the function's signature is the schema, its body the only type rule."""
 
@@ -170,7 +221,8 @@ def op(
         name = rule.__name__.rstrip("_")
         if name in KINDS:
             raise AssertionError(f"op {name} declared twice")
-        kind = OpKind(name, rule, effect, frozenset(levels), rule.__doc__ or "")
+        doc = rule.__doc__ or ""
+        kind = OpKind(name, family, rule, effect, frozenset(levels), axes, doc)
         KINDS[name] = kind
         return kind
 

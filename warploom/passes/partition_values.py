@@ -123,7 +123,7 @@ class Cutter:
 
     def part(self, o: Op, axis: int, b: Builder) -> None:
         """Append the version of a pure op (or load) whose result is cut along `axis`."""
-        axes = operand_axes(o, axis, self.split.count)
+        axes = operand_axes(o, axis)
         operands = [self.get(b, v, a) for v, a in zip(o.operands, axes, strict=True)]
         attrs = dict(o.attrs)
         new = self.fresh(o.result, axis)

@@ -6,7 +6,7 @@ At PLACED equal types include equal layouts, so these rules are the layout check
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, OpKind, Type, op, require
+from warploom.ir.core import HARDWARE, KINDS, Family, Op, OpKind, Type, Value, op, require
 from warploom.ir.types import (
     DType,
     Pointer,
@@ -19,6 +19,14 @@ from warploom.ir.types import (
     like,
     shape_of,
 )
+
+
+def alike(o: Op, axis: int) -> tuple[int | None, ...]:
+    """Tiles of the same shape, and numbers, which are the same for all elements (see OpKind.axes)."""
+    return tuple(axis if shape_of(v.type) else None for v in o.operands)
+
+
+_pointwise = op(Family.POINTWISE, axes=alike)
 
 
 def _same(name: str, x: Type, y: Type) -> Type:
@@ -37,7 +45,7 @@ def _float(name: str, t: Type) -> None:
     require(dtype_of(t).is_float, f"{name} needs floating-point numbers, got {t}", "dtype-mismatch")
 
 
-@op()
+@op(Family.NUMBER)
 def const(*, value: int | float | bool, dtype: DType) -> Scalar:
     """A scalar constant."""
     return Scalar(dtype)
@@ -46,25 +54,25 @@ def const(*, value: int | float | bool, dtype: DType) -> Scalar:
 # ---- binary, x op y
 
 
-@op()
+@_pointwise
 def add(x: Type, y: Type) -> Type:
     """x + y."""
     return _same("add", x, y)
 
 
-@op()
+@_pointwise
 def sub(x: Type, y: Type) -> Type:
     """x - y."""
     return _same("sub", x, y)
 
 
-@op()
+@_pointwise
 def mul(x: Type, y: Type) -> Type:
     """x · y."""
     return _same("mul", x, y)
 
 
-@op()
+@_pointwise
 def div(x: Type, y: Type) -> Type:
     """Floating-point x / y: f32 within 2 units in the last place (PTX div.full.f32), f64 correctly
     rounded."""
@@ -72,21 +80,21 @@ def div(x: Type, y: Type) -> Type:
     return _same("div", x, y)
 
 
-@op()
+@_pointwise
 def div_rn(x: Type, y: Type) -> Type:
     """x / y, correctly rounded (f32, f64).  Of f32 it is many instructions, and calls for some operands."""
     require(dtype_of(x).name in ("f32", "f64"), f"div_rn divides f32 or f64, got {x}", "math-dtype")
     return _same("div_rn", x, y)
 
 
-@op()
+@_pointwise
 def idiv(x: Type, y: Type) -> Type:
     """Integer quotient, rounded towards zero (C's /).  By zero, anything."""
     _int("idiv", x)
     return _same("idiv", x, y)
 
 
-@op(levels=HARDWARE)
+@op(Family.NUMBER, levels=HARDWARE)
 def fast_div(x: Scalar, y: Scalar) -> Scalar:
     """x // y of i32 numbers, x ≥ 0, y ≥ 1.  y is known at launch: the host computes what the kernel
     multiplies by instead of dividing (host.DividerParam)."""
@@ -94,53 +102,53 @@ def fast_div(x: Scalar, y: Scalar) -> Scalar:
     return x
 
 
-@op()
+@_pointwise
 def rem(x: Type, y: Type) -> Type:
     """Remainder with the sign of x (C's %; fmod on floats)."""
     return _same("rem", x, y)
 
 
-@op()
+@_pointwise
 def minimum(x: Type, y: Type) -> Type:
     """The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default)."""
     return _same("minimum", x, y)
 
 
-@op()
+@_pointwise
 def maximum(x: Type, y: Type) -> Type:
     """The larger; on floats a NaN operand gives the other one."""
     return _same("maximum", x, y)
 
 
-@op()
+@_pointwise
 def and_(x: Type, y: Type) -> Type:
     """Bitwise (on i1 logical) and."""
     _int("and", x)
     return _same("and", x, y)
 
 
-@op()
+@_pointwise
 def or_(x: Type, y: Type) -> Type:
     """Bitwise (on i1 logical) or."""
     _int("or", x)
     return _same("or", x, y)
 
 
-@op()
+@_pointwise
 def xor(x: Type, y: Type) -> Type:
     """Bitwise (on i1 logical) exclusive or."""
     _int("xor", x)
     return _same("xor", x, y)
 
 
-@op()
+@_pointwise
 def shl(x: Type, y: Type) -> Type:
     """x << y."""
     _int("shl", x)
     return _same("shl", x, y)
 
 
-@op()
+@_pointwise
 def shr(x: Type, y: Type) -> Type:
     """x >> y: arithmetic on signed, logical on unsigned integers."""
     _int("shr", x)
@@ -151,37 +159,37 @@ def _compare(name: str, x: Type, y: Type) -> Type:
     return like(_same(name, x, y), i1)
 
 
-@op()
+@_pointwise
 def lt(x: Type, y: Type) -> Type:
     """x < y, as i1."""
     return _compare("lt", x, y)
 
 
-@op()
+@_pointwise
 def le(x: Type, y: Type) -> Type:
     """x <= y, as i1."""
     return _compare("le", x, y)
 
 
-@op()
+@_pointwise
 def gt(x: Type, y: Type) -> Type:
     """x > y, as i1."""
     return _compare("gt", x, y)
 
 
-@op()
+@_pointwise
 def ge(x: Type, y: Type) -> Type:
     """x >= y, as i1."""
     return _compare("ge", x, y)
 
 
-@op()
+@_pointwise
 def eq(x: Type, y: Type) -> Type:
     """x == y, as i1."""
     return _compare("eq", x, y)
 
 
-@op()
+@_pointwise
 def ne(x: Type, y: Type) -> Type:
     """x != y, as i1."""
     return _compare("ne", x, y)
@@ -190,34 +198,45 @@ def ne(x: Type, y: Type) -> Type:
 # ---- unary
 
 
-@op()
+@_pointwise
 def neg(x: Type) -> Type:
     """-x."""
     dtype_of(x)
     return x
 
 
-@op()
+@_pointwise
 def abs_(x: Type) -> Type:
     """|x|."""
     dtype_of(x)
     return x
 
 
-@op()
+@_pointwise
 def not_(x: Type) -> Type:
     """Bitwise (on i1 logical) complement."""
     _int("not", x)
     return x
 
 
-def _math(name: str, doc: str) -> OpKind:
+MATH: set[OpKind] = set()
+# What the special function unit computes, or most of it.  Not div, which is several instructions beside one
+# of these: who counts the unit's cycles counts it in, who places code by these leaves it out.
+SPECIAL: set[OpKind] = set()
+
+
+def _math(name: str, doc: str, special: bool = True) -> OpKind:
+    """A function of one floating-point number; special: see SPECIAL."""
+
     def rule(x: Type) -> Type:
         _float(name, x)
         return x
 
     rule.__name__, rule.__doc__ = name, doc
-    return op()(rule)
+    kind = _pointwise(rule)
+    MATH.add(kind)
+    SPECIAL.update({kind} if special else ())
+    return kind
 
 
 exp = _math("exp", "e to the x (on the GPU: ex2.approx of x·log2 e, as Triton's tl.exp).")
@@ -231,14 +250,14 @@ sin = _math("sin", "Sine, x in radians.")
 cos = _math("cos", "Cosine, x in radians.")
 tanh = _math("tanh", "Hyperbolic tangent.")
 erf = _math("erf", "Error function.")
-floor = _math("floor", "Largest integer not above x, as a float.")
-ceil = _math("ceil", "Smallest integer not below x, as a float.")
+floor = _math("floor", "Largest integer not above x, as a float.", special=False)
+ceil = _math("ceil", "Smallest integer not below x, as a float.", special=False)
 
 
 # ---- other elementwise
 
 
-@op()
+@_pointwise
 def select(c: Type, x: Type, y: Type) -> Type:
     """x where c, else y.  A scalar c may choose between two tiles or in-flight values whole."""
     require(elem_of(c) == i1, f"select needs an i1 condition, got {c}", "dtype-mismatch")
@@ -250,7 +269,7 @@ def select(c: Type, x: Type, y: Type) -> Type:
     return x
 
 
-@op()
+@_pointwise
 def cast(x: Type, *, dtype: DType) -> Type:
     """Conversion of value: float to float rounds to nearest even (fp8: saturating to finite), float to
     integer truncates, to i1 is x != 0, integer to integer wraps."""
@@ -258,14 +277,14 @@ def cast(x: Type, *, dtype: DType) -> Type:
     return like(x, dtype)
 
 
-@op()
+@_pointwise
 def bitcast(x: Type, *, dtype: DType) -> Type:
     """The same bits read as another dtype of the same size."""
     require(dtype_of(x).bits == dtype.bits, f"bitcast from {x} to {dtype} changes the size")
     return like(x, dtype)
 
 
-@op()
+@_pointwise
 def addptr(p: Type, offset: Type) -> Type:
     """p advanced by `offset` elements (i32 or i64; 32-bit offsets are sign-extended before use)."""
     e = elem_of(p)
@@ -282,16 +301,26 @@ def addptr(p: Type, offset: Type) -> Type:
     return p
 
 
-UNARY: frozenset[OpKind] = frozenset(
-    (neg, abs_, not_, exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf, floor, ceil)
-)
-# What the special function unit computes, or most of it.  Not div, which is several instructions beside one
-# of these: who counts the unit's cycles counts it in, who places code by these leaves it out.
-SPECIAL: frozenset[OpKind] = frozenset(
-    (exp, exp2, log, log2, sqrt, rsqrt, rcp, sin, cos, tanh, erf)
-)
+UNARY: frozenset[OpKind] = frozenset((neg, abs_, not_, *MATH))
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {
     add, sub, mul, div, div_rn, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
 }  # fmt: skip
-ELEMENTWISE: frozenset[OpKind] = UNARY | BINARY | {select, cast, bitcast, addptr}
+ELEMENTWISE: frozenset[OpKind] = frozenset(
+    k for k in KINDS.values() if k.family is Family.POINTWISE
+)
+
+# An op that means the same with exchanged operands; the comparison that is true where this one is false.
+MIRRORED: dict[OpKind, OpKind] = {
+    **{k: k for k in (add, mul, and_, or_, xor, eq, ne)}, lt: gt, gt: lt, le: ge, ge: le,
+}  # fmt: skip
+NEGATED: dict[OpKind, OpKind] = {lt: ge, ge: lt, gt: le, le: gt, eq: ne, ne: eq}
+_STRICT = {lt: True, gt: True, le: False, ge: False}
+
+
+def ordered(o: Op) -> tuple[Value, Value, bool] | None:
+    """What x < y, x > y, x <= y or x >= y says: (the lesser, the greater, whether they differ)."""
+    if o.kind not in _STRICT:
+        return None
+    x, y = o.operands if o.kind in (lt, le) else reversed(o.operands)
+    return x, y, _STRICT[o.kind]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, Func, RuleError, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Func, RuleError, Type, op, require
 from warploom.ir.types import Barriers, Scalar, Shared, i32
 
 MAX_CTAS = (
@@ -24,7 +24,7 @@ def cluster_of(func: Func) -> tuple[int, int, int]:
     return x, y, z
 
 
-@op()
+@op(Family.NUMBER)
 def cta_rank() -> Scalar:
     """This CTA's number in its cluster (%cluster_ctarank): x + y·X + z·X·Y of its position.
 
@@ -32,14 +32,14 @@ def cta_rank() -> Scalar:
     return Scalar(i32)
 
 
-@op(levels=HARDWARE)
+@op(Family.NUMBER, levels=HARDWARE)
 def cta_id(*, axis: int) -> Scalar:
     """This CTA's position in its cluster along axis 0, 1 or 2 (%cluster_ctaid)."""
     require(axis in (0, 1, 2), f"a cluster has axes 0, 1 and 2, not {axis}")
     return Scalar(i32)
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def peer(x: Type, rank: Scalar) -> Type:
     """The same shared memory, or the same mbarriers, in the CTA of that rank (mapa.shared::cluster).
 
@@ -53,7 +53,7 @@ def peer(x: Type, rank: Scalar) -> Type:
     raise RuleError(f"expected shared memory or mbarriers, got {x}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
 def cluster_arrive(*, sem: str = "release") -> None:
     """barrier.cluster.arrive by every thread of the replica, 'release' or 'relaxed'.
 
@@ -65,6 +65,6 @@ def cluster_arrive(*, sem: str = "release") -> None:
     require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
 def cluster_wait() -> None:
     """barrier.cluster.wait (acquire) by every thread of the replica, for the generation it arrived in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from warploom.ir.core import HARDWARE, Effect, Op, OpKind, Region, Type, Value, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Op, OpKind, Region, Type, Value, op, require
 from warploom.ir.format import check
 from warploom.ir.types import Scalar, Tile, dtype_of, i1
 
@@ -18,12 +18,12 @@ def _yields(region: Region) -> tuple[Type, ...]:
     return tuple(v.type for v in region.yielded)
 
 
-@op()
+@op(Family.CONTROL)
 def yield_(*values: Type) -> None:
     """Ends a region; its operands are the region's values."""
 
 
-@op()
+@op(Family.CONTROL)
 def for_(
     lo: Type,
     hi: Type,
@@ -53,7 +53,7 @@ def for_(
     return init
 
 
-@op()
+@op(Family.CONTROL)
 def while_(*init: Type, regions: tuple[Region, ...]) -> tuple[Type, ...]:
     """regions: condition(*carried) yields (i1, *carried), body(*carried) yields the next carried."""
     condition, body = regions
@@ -65,7 +65,7 @@ def while_(*init: Type, regions: tuple[Region, ...]) -> tuple[Type, ...]:
     return init
 
 
-@op()
+@op(Family.CONTROL)
 def if_(c: Type, *, regions: tuple[Region, ...]) -> tuple[Type, ...]:
     """regions: then, else (each without parameters, both yielding the results)."""
     require(c == Scalar(i1), f"an if condition is a scalar i1, got {c}", "condition-type")
@@ -139,23 +139,23 @@ def keeping(o: Op, kept: Sequence[int]) -> Op:
     return o.with_(operands=operands, results=some(o.results), regions=tuple(regions))
 
 
-@op(effect=Effect.SYNC)
+@op(Family.PROMISE, effect=Effect.SYNC)
 def assume(c: Type) -> None:
     """The user's promise that the scalar c holds.  The oracle checks it."""
     require(c == Scalar(i1), f"assume takes a scalar i1, got {c}")
 
 
-@op(effect=Effect.SYNC)
+@op(Family.PROMISE, effect=Effect.SYNC)
 def device_assert(c: Type, *, message: str) -> None:
     """Fails the program where c (scalar or tile of i1) is false; kept in debug builds only."""
 
 
-@op(effect=Effect.SYNC)
+@op(Family.OUTPUT, effect=Effect.SYNC)
 def device_print(*values: Type, prefix: str) -> None:
     """Prints scalars and tiles."""
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.OUTPUT, levels=HARDWARE, effect=Effect.SYNC)
 def printf(*values: Type, format: str) -> None:
     """Prints numbers as C's printf does (ir/format.py): once, by one thread.  With tiles, which all have one
     shape, once for each element, by a thread that holds it; the order of elements is not defined.

@@ -5,7 +5,7 @@ A phase completes when `count` arrivals and all expected bytes are in.  Semantic
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Type, op, require
 from warploom.ir.types import (
     Barriers,
     Scalar,
@@ -15,7 +15,7 @@ from warploom.ir.types import (
 SCOPES = ("cta", "cluster")
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def mbarrier_alloc(*, name: str, n: int, count: int, offset: int | None = None) -> Barriers:
     """n mbarriers that expect `count` arrivals a phase, initialised (with fence.mbarrier_init and a CTA
     barrier) before any task starts."""
@@ -32,7 +32,7 @@ def check_barrier(b: Type, *numbers: Type, peer: bool = False) -> None:
     require(all(n == Scalar(i32) for n in numbers), "barrier index and phase are i32")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
 def mbarrier_wait(
     b: Barriers, index: Scalar, phase: Scalar, *, sem: str = "acquire", scope: str = "cta"
 ) -> None:
@@ -51,7 +51,7 @@ def mbarrier_wait(
     require(scope in SCOPES, f"the scope is one of {SCOPES}, not {scope}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
 def mbarrier_arrive(
     b: Barriers,
     index: Scalar,
@@ -75,7 +75,7 @@ def mbarrier_arrive(
     _release(sem)
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
 def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int, sem: str = "release") -> None:
     """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect).
     sem: as of mbarrier_arrive."""
@@ -87,7 +87,7 @@ def _release(sem: str) -> None:
     require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}", "sem")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
 def cp_async_arrive(b: Barriers, index: Scalar) -> None:
     """cp.async.mbarrier.arrive.noinc by every thread: each arrives when its own copies so far are done."""
     check_barrier(b, index)

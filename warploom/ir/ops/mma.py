@@ -6,7 +6,7 @@ Semantics follow the PTX ISA, wgmma.mma_async.
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, RuleError, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Type, op, require
 from warploom.ir.types import (
     DType,
     InFlight,
@@ -20,14 +20,14 @@ from warploom.ir.types import (
 )
 
 
-@op(levels=HARDWARE)
+@op(Family.ACCUMULATOR, levels=HARDWARE)
 def in_flight(t: Tile) -> InFlight:
     """A tile as the start of an accumulation chain (no instruction)."""
     require(t.dtype in (f32, i32), f"wgmma accumulates in f32 or i32, not {t.dtype}")
     return InFlight(t)
 
 
-@op(levels=HARDWARE)
+@op(Family.ACCUMULATOR, levels=HARDWARE)
 def no_acc(*, shape: tuple[int, ...], dtype: DType = f32, layout: object = None) -> InFlight:
     """An accumulator without contents (no instruction): the first wgmma on it has use_acc false.  Waiting
     for it where no wgmma wrote it gives undefined elements, which a select must discard."""
@@ -35,7 +35,7 @@ def no_acc(*, shape: tuple[int, ...], dtype: DType = f32, layout: object = None)
     return InFlight(Tile(shape, dtype, layout))
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC)
 def wgmma_fence() -> None:
     """wgmma.fence: orders register accesses before the following wgmmas; needed before the first, and
     whenever the accumulator or a register operand was written by other instructions."""
@@ -47,7 +47,7 @@ def only_k_major(dtype: DType) -> bool:
     return dtype.bits != 16
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ)
+@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ)
 def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     """Issues acc ← a·b + (acc where use_acc, else 0), asynchronously: a chain of wgmma.mma_async over K.
 
@@ -92,12 +92,12 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     return acc
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
 def wgmma_commit() -> None:
     """wgmma.commit_group: closes the group of wgmmas issued so far."""
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
 def wgmma_wait(*acc: InFlight, pending: int) -> tuple[Tile, ...]:
     """wgmma.wait_group: until at most `pending` of the latest groups are unfinished.  Its operands must
     be finished by then; they come back as tiles.  With no operands it only orders (reads of older

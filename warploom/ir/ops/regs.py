@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Type, op, require
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC)
 def hold(*values: Type) -> None:
     """Order in the machine code: what follows stays behind the computation of these tiles and numbers.
 
@@ -17,7 +17,7 @@ def hold(*values: Type) -> None:
     require(len(values) > 0, "hold needs a value")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC)
 def setmaxnreg(*, registers: int, action: str = "") -> None:
     """From here on each thread of the replica may use so many registers: all of it executes it together.
 

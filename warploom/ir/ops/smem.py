@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, Level, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Level, Type, op, require
 from warploom.ir.ops.tile import is_source
 from warploom.ir.types import (
     DType,
@@ -25,7 +25,7 @@ from warploom.ir.types import (
 SWIZZLES = (0, 32, 64, 128)
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def shared_alloc(
     *,
     name: str,
@@ -52,14 +52,14 @@ def shared_alloc(
     return t
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def shared_slot(s: Shared, *index: Scalar) -> Shared:
     """One slot of an allocation: an i32 index for every lead axis."""
     require(len(index) == len(s.lead), f"{s} takes {len(s.lead)} slot indices, got {len(index)}")
     return replace(s, lead=())
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
     """The part of a slot that starts at block[i]·shape[i] on each axis i (i32 operands).
 
@@ -76,7 +76,7 @@ def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
     return replace(s, lead=(), shape=shape)
 
 
-@op(levels=HARDWARE)
+@op(Family.PLACE, levels=HARDWARE)
 def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
     """The same bytes with axes permuted: axis i of the result is axis perm[i] of s."""
     require(sorted(perm) == list(range(len(s.shape))), f"{perm} permutes no axes of {s}")
@@ -84,14 +84,14 @@ def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
     return replace(s, shape=shape, inner=perm.index(s.inner), box=box)
 
 
-@op(levels=HARDWARE, effect=Effect.READ)
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.READ)
 def shared_load(s: Shared, *, layout: object = None) -> Tile:
     """A slot (or part) into registers, by ordinary loads (or ldmatrix)."""
     require(not s.lead, f"load a slot, not {s}")
     return Tile(s.shape, s.dtype, layout)
 
 
-@op(levels=HARDWARE, effect=Effect.WRITE)
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.WRITE)
 def shared_store(s: Shared, value: Tile) -> None:
     """Registers into a slot (or part), by ordinary stores (or stmatrix): the generic proxy."""
     require(not s.lead, f"store into a slot, not {s}")
@@ -106,21 +106,21 @@ def _is_number(s: Shared) -> None:
     require(s.dtype.bits in bits, f"numbers in shared memory have 32 bits or 64, not {s.dtype}")
 
 
-@op(levels=HARDWARE, effect=Effect.READ)
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.READ)
 def shared_get(s: Shared) -> Scalar:
     """The number in a slot of one element, by an ordinary load of every executing thread."""
     _is_number(s)
     return Scalar(s.dtype)
 
 
-@op(levels=HARDWARE, effect=Effect.WRITE)
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.WRITE)
 def shared_put(s: Shared, value: Scalar) -> None:
     """A number into a slot of one element, by an ordinary store of one thread (inside elect)."""
     _is_number(s)
     require(value == Scalar(s.dtype), f"a number of {value} for {s}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC)
 def fence_async(*, space: str = "shared") -> None:
     """fence.proxy.async by every executing thread: its generic accesses to memory of this space ('shared' or
     'global') so far, and those it has observed, are ordered with later accesses of the async proxy (TMA,
@@ -128,13 +128,13 @@ def fence_async(*, space: str = "shared") -> None:
     require(space in ("shared", "global"), f"a fence of shared or global memory, not {space}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
 def group_sync(*, scope: str) -> None:
     """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'."""
     require(scope in ("replica", "task", "cta"), f"unknown scope {scope}")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
 def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 1) -> None:
     """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected.
 
@@ -145,7 +145,7 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
     require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
 def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
     """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16).
 
@@ -161,7 +161,7 @@ def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
     require(fits, f"cp_async of {source} into {dst}")
 
 
-@op(levels={Level.PLACED}, effect=Effect.SYNC)
+@op(Family.OUTPUT, levels={Level.PLACED}, effect=Effect.SYNC)
 def stamp(buffer: Pointer, program: Scalar, *index: Scalar, site: int, capacity: int) -> None:
     """Writes down that the replica was here, and when; its elected thread does, in one program of the launch.
 

@@ -11,6 +11,7 @@ from warploom.ir.core import (
     CHANNEL_ONLY,
     HARDWARE,
     Effect,
+    Family,
     Func,
     Level,
     Op,
@@ -19,13 +20,14 @@ from warploom.ir.core import (
     op,
     require,
 )
-from warploom.ir.ops.tile import is_source
+from warploom.ir.ops.arith import alike
+from warploom.ir.ops.tile import is_source, sliced
 from warploom.ir.types import Channel, Scalar, Tile, i32
 
 _CURSOR = frozenset({Level.CHANNEL, Level.WARP, Level.PLACED})
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+@op(Family.PLACE, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def channel(
     *, items: tuple[Tile | Scalar, ...], depth: int, via: tuple[str, ...], name: str
 ) -> Channel:
@@ -36,7 +38,7 @@ def channel(
     return Channel(items, depth)
 
 
-@op(levels=_CURSOR)
+@op(Family.NUMBER, levels=_CURSOR)
 def ring_next(slot: Scalar, phase: Scalar, *, depth: int) -> tuple[Scalar, Scalar]:
     """The cursor after (slot, phase) on a ring: slot + 1, or 0 with phase flipped after the last.
 
@@ -46,12 +48,12 @@ def ring_next(slot: Scalar, phase: Scalar, *, depth: int) -> tuple[Scalar, Scala
     return slot, phase
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def producer_acquire(c: Channel, slot: Scalar, phase: Scalar) -> None:
     """Waits until the slot is free for this round (always in the first round)."""
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.READ | Effect.WRITE)
 def produce(
     c: Channel,
     slot: Scalar,
@@ -69,23 +71,23 @@ def produce(
     require(fits, f"produce from {source} into {c}")
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.WRITE)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.WRITE)
 def put(c: Channel, slot: Scalar, value: Type, *, item: int) -> None:
     """Writes a tile, or a number, from registers into the slot."""
     require(c.items[item] == value, f"{c} carries {c.items[item]}, got {value}")
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def producer_commit(c: Channel, slot: Scalar) -> None:
     """The slot's items are on their way; the slot is full when the last byte has landed."""
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def consumer_wait(c: Channel, slot: Scalar, phase: Scalar) -> None:
     """Waits until the slot is full."""
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.READ)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.READ)
 def take(c: Channel, slot: Scalar, *, item: int) -> Type:
     """The item in the slot.  A dot reads it in place; any other use copies it to registers.
 
@@ -93,12 +95,12 @@ def take(c: Channel, slot: Scalar, *, item: int) -> Type:
     return c.items[item]
 
 
-@op(levels=CHANNEL_ONLY, effect=Effect.SYNC)
+@op(Family.CHANNEL, levels=CHANNEL_ONLY, effect=Effect.SYNC)
 def consumer_release(c: Channel, slot: Scalar) -> None:
     """This task has read the slot's items."""
 
 
-@op(levels=frozenset({Level.TASK, Level.CHANNEL}))
+@op(Family.MOVE, levels=frozenset({Level.TASK, Level.CHANNEL}), axes=sliced)
 def slice_block(x: Tile, *block: Scalar, shape: tuple[int, ...]) -> Tile:
     """The part of x that starts at block[i]·shape[i] on each axis i (i32 operands): what one replica
     needs of a tile that a channel brings whole.  On an item of a channel it becomes a shared_slice."""
@@ -108,7 +110,7 @@ def slice_block(x: Tile, *block: Scalar, shape: tuple[int, ...]) -> Tile:
     return Tile(shape, x.elem, x.layout)
 
 
-@op(levels=frozenset({Level.TASK, Level.CHANNEL}))
+@op(Family.MOVE, levels=frozenset({Level.TASK, Level.CHANNEL}), axes=alike)
 def relay(x: Tile) -> Tile:
     """x, by way of a task of its own: its readers find it in other slots than those that it was loaded to,
     which may be laid out with another axis adjacent.  (Operands of wgmma that are not of 16 bits are K-major;
@@ -119,7 +121,7 @@ def relay(x: Tile) -> Tile:
 # ---- WARP and PLACED
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.CONTROL, levels=HARDWARE, effect=Effect.SYNC)
 def tasks(
     *,
     names: tuple[str, ...],
@@ -166,14 +168,14 @@ def agents(func: Func) -> list[tuple[str, int]]:
     return [(name, r) for rows in per_phase for name, n in rows for r in range(n)]
 
 
-@op(levels=frozenset({Level.TASK, Level.CHANNEL, Level.WARP, Level.PLACED}))
+@op(Family.NUMBER, levels=frozenset({Level.TASK, Level.CHANNEL, Level.WARP, Level.PLACED}))
 def replica_id() -> Scalar:
     """Index of the replica that executes, 0 in a task of one replica (and at sequential levels an index
     that the interpreter runs through, see `partition_data`)."""
     return Scalar(i32)
 
 
-@op(levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.CONTROL, levels=HARDWARE, effect=Effect.SYNC)
 def elect(*, regions: tuple[Region, ...]) -> None:
     """Its region is run by one thread of the replica, always the same one (thread 0 of its warp 0).
 

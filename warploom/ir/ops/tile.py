@@ -7,15 +7,18 @@ from typing import Any
 
 from warploom.ir.core import (
     HARDWARE,
+    MIXED,
     SEQUENTIAL,
     TILE_ONLY,
     Effect,
+    Family,
     Level,
     Op,
     Type,
     op,
     require,
 )
+from warploom.ir.ops import arith
 from warploom.ir.types import (
     DType,
     Pointer,
@@ -36,38 +39,89 @@ from warploom.ir.types import (
 # ---- the program
 
 
-@op()
+@op(Family.NUMBER)
 def program_id(*, axis: int) -> Scalar:
     """This program's index along grid axis 0, 1 or 2."""
     require(axis in (0, 1, 2), f"a grid has axes 0, 1 and 2, not {axis}", "program-axis")
     return Scalar(i32)
 
 
-@op()
+@op(Family.NUMBER)
 def num_programs(*, axis: int) -> Scalar:
     """Size of the grid along an axis."""
     require(axis in (0, 1, 2), f"a grid has axes 0, 1 and 2, not {axis}", "program-axis")
     return Scalar(i32)
 
 
+# ---- along which axes of the operands an axis of the result lies (OpKind.axes)
+
+Along = tuple[int | None, ...]
+
+
+def _filled(o: Op, axis: int) -> Along:
+    return (None,) * len(o.operands)
+
+
+def _inserted(o: Op, axis: int) -> Along:
+    at = o.attrs["axis"]
+    return (None if axis == at else axis - (axis > at),)
+
+
+def _repeated(o: Op, axis: int) -> Along:
+    return (None if shape_of(o.operands[0].type)[axis] == 1 else axis,)
+
+
+def _permuted(o: Op, axis: int) -> Along:
+    return (o.attrs["perm"][axis],)
+
+
+def _regrouped(o: Op, axis: int) -> Along:
+    """The axis before which as many elements lie."""
+    of, to = shape_of(o.operands[0].type), o.attrs["shape"]
+    same = (a for a, n in enumerate(of) if math.prod(of[:a]) == math.prod(to[:axis]) and n > 1)
+    return (next(same, MIXED),)
+
+
+def sliced(o: Op, axis: int) -> Along:
+    """Of a part of the first operand."""
+    whole = shape_of(o.operands[0].type)[axis] == o.attrs["shape"][axis]
+    return (axis if whole else MIXED, *(None,) * (len(o.operands) - 1))
+
+
+def _joined(o: Op, axis: int) -> Along:
+    return (MIXED if axis == o.attrs["axis"] else axis,) * len(o.operands)
+
+
+def _reduced(o: Op, axis: int) -> Along:
+    return (axis + (axis >= o.attrs["axis"]),)
+
+
+def _scanned(o: Op, axis: int) -> Along:
+    return (MIXED if axis == o.attrs["axis"] else axis,)
+
+
+def _multiplied(o: Op, axis: int) -> Along:
+    return (0, None, 0) if axis == 0 else (None, 1, 1)
+
+
 # ---- shape.  `layout` is given at PLACED only, where it can't be derived from the operand's.
 
 
-@op()
+@op(Family.FILL, axes=_filled)
 def splat(x: Type, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     """A tile full of one scalar or pointer."""
     require(not isinstance(x, Tile), f"splat takes a scalar, got {x}")
     return Tile(shape, elem_of(x), layout)
 
 
-@op()
+@op(Family.FILL, axes=_filled)
 def arange(*, start: int, end: int, layout: object = None) -> Tile:
     """[start, end) as i32."""
     require(start < end, f"arange({start}, {end}) is empty", "arange-empty")
     return Tile((end - start,), i32, layout)
 
 
-@op()
+@op(Family.MOVE, axes=_inserted)
 def expand_dims(x: Tile, *, axis: int, layout: object = None) -> Tile:
     """Inserts an axis of size 1 before `axis`."""
     require(isinstance(x, Tile), f"expand_dims takes a tile, got {x}")
@@ -75,7 +129,7 @@ def expand_dims(x: Tile, *, axis: int, layout: object = None) -> Tile:
     return Tile((*x.shape[:axis], 1, *x.shape[axis:]), x.elem, layout)
 
 
-@op()
+@op(Family.MOVE, axes=_repeated)
 def broadcast(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     """Repeats axes of size 1 to `shape` (same rank)."""
     require(
@@ -88,7 +142,7 @@ def broadcast(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile
     return Tile(shape, x.elem, layout)
 
 
-@op()
+@op(Family.MOVE, axes=_permuted)
 def transpose(x: Tile, *, perm: tuple[int, ...], layout: object = None) -> Tile:
     """Axis i of the result is axis perm[i] of x."""
     require(
@@ -99,7 +153,7 @@ def transpose(x: Tile, *, perm: tuple[int, ...], layout: object = None) -> Tile:
     return Tile(tuple(x.shape[p] for p in perm), x.elem, layout)
 
 
-@op()
+@op(Family.MOVE, axes=_regrouped)
 def reshape(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     """The same elements in row-major order under another shape."""
     require(isinstance(x, Tile), f"reshape takes a tile, got {x}")
@@ -111,7 +165,7 @@ def reshape(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     return Tile(shape, x.elem, layout)
 
 
-@op()
+@op(Family.MOVE, axes=sliced)
 def slice_tile(
     x: Tile, *, offset: tuple[int, ...], shape: tuple[int, ...], layout: object = None
 ) -> Tile:
@@ -123,7 +177,7 @@ def slice_tile(
     return Tile(shape, x.elem, layout)
 
 
-@op(levels=HARDWARE | {Level.TASK, Level.CHANNEL})
+@op(Family.MOVE, levels=HARDWARE | {Level.TASK, Level.CHANNEL}, axes=_joined)
 def concat(*parts: Tile, axis: int, layout: object = None) -> Tile:
     """The parts one after the other along an axis.  At PLACED a part's registers are some of the whole's.  On
     items of a channel it becomes one place in shared memory: they lie side by side in a slot."""
@@ -149,13 +203,13 @@ def concat_offsets(o: Op) -> list[tuple[int, ...]]:
     return out
 
 
-@op()
+@op(Family.MOVE, axes=arith.alike)
 def convert_layout(x: Tile, *, layout: object) -> Tile:
     """PLACED: the same tile under another layout (free, shuffles, or through shared memory)."""
     return Tile(x.shape, x.elem, layout)
 
 
-@op()
+@op(Family.COMBINE, axes=_reduced)
 def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
     """Combines along an axis with fn in add, mul, max, min, and, or, xor; the axis disappears.
 
@@ -168,7 +222,7 @@ def reduce(x: Tile, *, axis: int, fn: str, layout: object = None) -> Type:
     return Tile(rest, x.dtype, layout) if rest else Scalar(x.dtype)
 
 
-@op()
+@op(Family.COMBINE, axes=_scanned)
 def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
     """Each element combined with all in front of it along an axis (reverse: behind it), by fn as of `reduce`.
 
@@ -180,7 +234,7 @@ def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
     return x
 
 
-@op(levels=SEQUENTIAL)
+@op(Family.COMBINE, levels=SEQUENTIAL, axes=_multiplied)
 def dot(
     a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None, turned: bool = False
 ) -> Tile:
@@ -240,7 +294,7 @@ def policy_of(o: Op) -> dict[str, Any]:
     return {"cache_policy": policy} if policy else {}
 
 
-@op(effect=Effect.READ)
+@op(Family.ACCESS, effect=Effect.READ, axes=arith.alike)
 def load(
     p: Type,
     *rest: Type,
@@ -269,7 +323,7 @@ def load(
     return value
 
 
-@op(effect=Effect.WRITE)
+@op(Family.ACCESS, effect=Effect.WRITE, axes=arith.alike)
 def store(
     p: Type,
     value: Type,
@@ -290,7 +344,7 @@ def store(
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 
 
-@op(effect=Effect.READ | Effect.WRITE)
+@op(Family.ACCESS, effect=Effect.READ | Effect.WRITE, axes=arith.alike)
 def atomic(
     p: Type,
     value: Type,
@@ -321,7 +375,7 @@ def atomic(
     return value
 
 
-@op(levels=TILE_ONLY, effect=Effect.SYNC)
+@op(Family.PROMISE, levels=TILE_ONLY, effect=Effect.SYNC)
 def multiple_of(x: Type, *, by: tuple[int, ...]) -> None:
     """The user's promise about integers, or about addresses in bytes.  A scalar is a multiple of by[0].  Of a
     tile, where elements along axis d follow each other (by one; of pointers: one element), the first of them
@@ -346,7 +400,7 @@ def multiple_of(x: Type, *, by: tuple[int, ...]) -> None:
 UNBOUNDED = 2**31 - 1  # an extent that no coordinate (i32) reaches
 
 
-@op()
+@op(Family.PLACE)
 def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View:
     """A strided array: operands are base, then rank extents, then rank strides (i64, in elements).
 
@@ -359,7 +413,7 @@ def make_view(base: Type, *sizes: Type, divisible: tuple[int, ...] = ()) -> View
     return View(len(sizes) // 2, base.dtype)
 
 
-@op(effect=Effect.READ)
+@op(Family.ACCESS, effect=Effect.READ, axes=_filled)
 def load_box(
     v: View,
     *offsets: Type,
@@ -390,7 +444,7 @@ def is_source(source: Type, rest: tuple[Type, ...], shape: tuple[int, ...], dtyp
     return tiles and rest in ((), (like(source, i1),))
 
 
-@op(effect=Effect.WRITE)
+@op(Family.ACCESS, effect=Effect.WRITE)
 def store_box(v: View, value: Tile, *offsets: Type, cache_policy: str | None = None) -> None:
     """Writes a tile at offsets (as load_box's); elements outside the extents are dropped."""
     check_policy(cache_policy)

@@ -16,7 +16,6 @@ from warploom.ir.printer import print_attrs
 from warploom.ir.rewrite import Env, substitute_operands
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
-from warploom.passes.tile.canonicalize.simplify import MIRRORED
 
 ROUNDS = 50  # each shrinks the function, so that real ones take less than ten
 
@@ -62,7 +61,7 @@ def _merge(region: Region, seen: dict[_Key, Op], env: Env, order: dict[Value, in
             order[v] = len(order)
         if o.results and not o.regions and _may_merge(o):
             operands = o.operands
-            if o.kind in MIRRORED and MIRRORED[o.kind] is o.kind:
+            if arith.MIRRORED.get(o.kind) is o.kind:
                 operands = tuple(sorted(operands, key=order.__getitem__))
             key = (
                 o.kind,

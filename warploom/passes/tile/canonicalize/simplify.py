@@ -21,26 +21,8 @@ from warploom.passes.tile.canonicalize.unit_axes import simplify_units
 
 Replacement = Sequence[Value] | None
 
-# An op with exchanged operands that means the same.
-MIRRORED: dict[OpKind, OpKind] = {
-    **{k: k for k in (arith.add, arith.mul, arith.and_, arith.or_, arith.xor, arith.eq, arith.ne)},
-    arith.lt: arith.gt,
-    arith.gt: arith.lt,
-    arith.le: arith.ge,
-    arith.ge: arith.le,
-}
 # Combining (x op c1) op c2 into x op (c1 op c2); exact under wrapping.
 _ASSOCIATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor)
-_NEGATED: dict[OpKind, OpKind] = {
-    arith.lt: arith.ge,
-    arith.ge: arith.lt,
-    arith.gt: arith.le,
-    arith.le: arith.gt,
-    arith.eq: arith.ne,
-    arith.ne: arith.eq,
-}
-# Comparisons that end a loop which counts.
-_COUNTS = (arith.lt, arith.le, arith.gt, arith.ge)
 
 
 class Simplifier:
@@ -157,8 +139,8 @@ class Simplifier:
         x, y = o.operands
         dtype, t = dtype_of(x.type), o.result.type
         m, n = self.number(x), self.number(y)
-        if m is not None and n is None and o.kind in MIRRORED:
-            return (MIRRORED[o.kind](b, y, x, hint=o.result.hint),)
+        if m is not None and n is None and o.kind in arith.MIRRORED:
+            return (arith.MIRRORED[o.kind](b, y, x, hint=o.result.hint),)
         if dtype.is_float:
             one = n == 1 and o.kind in (arith.mul, arith.div, arith.div_rn)
             zero = n == 0 and o.kind is arith.sub and math.copysign(1, n) == 1
@@ -253,8 +235,8 @@ class Simplifier:
             return None
         if inner.kind is arith.not_:
             return (inner.operands[0],)
-        if inner.kind in _NEGATED and not dtype_of(inner.operands[0].type).is_float:
-            return (_NEGATED[inner.kind](b, *inner.operands, hint=o.result.hint),)
+        if inner.kind in arith.NEGATED and not dtype_of(inner.operands[0].type).is_float:
+            return (arith.NEGATED[inner.kind](b, *inner.operands, hint=o.result.hint),)
         return None
 
     def _shape(self, o: Op, b: Builder) -> Replacement:
@@ -362,11 +344,11 @@ class Simplifier:
         test, carried = condition.ops[0], condition.params
         if len(condition.ops) != 2 or condition.yielded != (*test.results, *carried):
             return None
-        if test.kind not in _COUNTS:
+        if arith.ordered(test) is None:
             return None
         left, right, kind = *test.operands, test.kind
         if left not in carried:
-            left, right, kind = right, left, MIRRORED[kind]
+            left, right, kind = right, left, arith.MIRRORED[kind]
         if left not in carried or right in carried or dtype_of(left.type).is_float:
             return None
         i = carried.index(left)
