@@ -45,7 +45,6 @@ from warploom.kernels.gemm import config
 
 BURSTS = 3
 TASK, TWO = {"store_task": True}, {"store_buffers": 2}
-SHARED = {"share_staging": True}
 WHOLE = {"store_whole": True}
 
 
@@ -67,7 +66,7 @@ def forms(few: int) -> dict[str, dict[str, Any]]:
 
 
 WAYS = {"as chosen": {}, "task": TASK, "whole": WHOLE, "whole, task": WHOLE | TASK}
-ONCE = {"as chosen": {}, "shared": SHARED, "2 buffers": TWO, "whole": WHOLE}
+ONCE = {"as chosen": {}, "2 buffers": TWO, "whole": WHOLE}
 
 
 @dataclass(frozen=True)

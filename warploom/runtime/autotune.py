@@ -66,7 +66,6 @@ class Config:
     mma_wait_position: int | None = None
     store_buffers: int | None = None
     store_whole: bool | None = None
-    share_staging: bool | None = None
     store_task: bool | None = None
     skip_idle: bool | Literal["masked"] | None = None
 

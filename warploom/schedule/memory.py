@@ -126,9 +126,9 @@ class Memory:
         host = max(links[0].loads, key=lambda o: rings.slot_bytes(o.result)) if links else None
         common, buffers = room(None)
         sharing = None
-        # unasked only where stores would go directly: what it frees beside that brought nothing
-        if self.context.knobs.share_staging or (not buffers and asked != 0):
-            sharing = self.stores.sharing(self.groups) if self.roles.specialized else None
+        # only where stores would go directly: what it frees beside that was never faster
+        if self.roles.specialized and not buffers and asked != 0:
+            sharing = self.stores.sharing(self.groups)
         if sharing is not None and host is not None and room(sharing) > (common, buffers):
             (common, buffers), before = room(sharing), common
             more = f"the ring gets {common} slots instead of {before}" if common > before else ""

@@ -126,10 +126,6 @@ class Knobs:
     store_whole: bool | None = _knob(
         None, "a group's tile is staged whole and stored after one barrier, not chunk by chunk"
     )
-    share_staging: bool | None = _knob(
-        None,
-        "a store after all loads may be staged where a ring was; None: if it would go directly",
-    )
     store_task: bool | None = _knob(
         None, "a task of its own issues the stores of a loop over tiles; None: no", of_tasks=True
     )

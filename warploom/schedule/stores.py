@@ -72,8 +72,7 @@ class Stores:
 
     def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
         """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
-        knobs = self.context.knobs
-        if knobs.share_staging is False or knobs.num_ctas > 1 or self.roles.relays or not groups:
+        if self.context.knobs.num_ctas > 1 or self.roles.relays or not groups:
             return None
         top = self.context.func.body
 
