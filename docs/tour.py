@@ -153,7 +153,7 @@ show("CHANNEL", loops(compiled.ir["CHANNEL"]))
 # The one loop becomes two, which run at the same time.  Channels become mbarriers: `full` and
 # `empty`, one of each a slot.  Loads become TMA, dots become wgmma.  The consumer keeps one wgmma
 # in flight: it releases the slot of the step before while the tensor cores work on this one
-# (pipeline_wgmma).
+# (expand_pipeline).
 
 show("WARP", loops(compiled.ir["WARP"]))
 

@@ -107,7 +107,7 @@ def test_it_computes_attention(heads: int, seq: int, causal: bool, options: dict
     close(road.expected_of(compiled, args, grid), causal)
     for order in ("late", "early", "reverse"):
         close(road.simulated(compiled, args, grid, order), causal)
-    assert bool(compiled.schedule.overlaps) == ("consumer_stages" not in options)
+    assert bool(compiled.schedule.pipelines) == ("consumer_stages" not in options)
 
 
 @pytest.mark.usefixtures("without_nvrtc")
@@ -200,7 +200,7 @@ CONFIGS = [(*key, i) for key, configs in ATTENTION_CONFIGS.items() for i in rang
 def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> None:
     found = compiled(*config)
     assert found.resources.problems() == ()
-    (plan,) = found.schedule.overlaps
+    (plan,) = found.schedule.pipelines
     d, causal, index = config
     turns = ATTENTION_CONFIGS[d, causal][index].ping_pong is not False
     assert plan.ping_pong == turns and found.schedule.delayed_reductions
@@ -287,7 +287,7 @@ def test_two_loops_both_overlap(seq: int) -> None:
     args = [q, k, v, road.array((seq, 64), np.float32), seq]
     meta = {"D": 64, "BLOCK": 128, "num_consumer_groups": 2, "num_buffers_warp_spec": 2}
     found, _ = road.check_equal(two_phases, args, -(-seq // 128), meta)
-    assert [p.ping_pong for p in found.schedule.overlaps] == [True, True]
+    assert [p.ping_pong for p in found.schedule.pipelines] == [True, True]
     assert len(found.schedule.delayed_reductions) == 2
     report = found.check()
     assert report.ok, str(report)
@@ -328,7 +328,7 @@ def test_what_turns_once_may_turn_never(limit: int, ahead: int) -> None:
     args = [q, k, v, road.array((64, 64), np.float32), 192, limit]
     meta = {"AHEAD": ahead, "num_consumer_groups": 1, "consumer_stages": 2}
     found, _ = road.check_equal(far_apart, args, 1, meta)
-    assert found.schedule.overlaps[0].split
+    assert found.schedule.pipelines[0].split
 
 
 @pytest.mark.usefixtures("without_nvrtc")

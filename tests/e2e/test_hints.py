@@ -347,7 +347,7 @@ def test_tasks_of_a_kernel_without_dots() -> None:
     told = "\n".join(str(w.message) for w in caught)
     assert "against tl.range" in told and "against tl.async_task" in told
     assert len(compiled.warnings) == 2
-    assert [p.iterations for p in compiled.schedule.prefetches] == [1]  # two stages, in registers
+    assert [p.distance for p in compiled.schedule.pipelines] == [1]  # two stages, in registers
 
 
 @wl.jit

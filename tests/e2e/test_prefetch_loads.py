@@ -33,7 +33,7 @@ def centred(
 
 
 def ahead(compiled: CompiledKernel) -> list[int]:
-    return [p.iterations for p in compiled.schedule.prefetches]
+    return [p.distance for p in compiled.schedule.pipelines]
 
 
 @pytest.mark.parametrize(

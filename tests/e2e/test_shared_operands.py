@@ -135,5 +135,5 @@ def test_early_dots_of_overlapping_iterations() -> None:
     args = [q, k, g, v, road.array((seq, d), np.float32), seq]
     meta = {"BLOCK_M": 128, "BLOCK_N": 64, "D": d, "num_consumer_groups": 2}
     compiled, _ = road.check_equal(gated_scores, args, 3, meta, levels=True)
-    assert compiled.schedule.overlaps and set(widths(compiled)) == {128, 64}
+    assert compiled.schedule.pipelines and set(widths(compiled)) == {128, 64}
     assert compiled.check().ok

@@ -186,5 +186,5 @@ def test_attention(stage: int, ws: bool | None) -> None:
             error = found[7][part].astype(np.float64) - wanted
             assert np.linalg.norm(error) < 0.005 * np.linalg.norm(wanted)
     proved(compiled, ws is not False)
-    loops = {p.loop for p in compiled.schedule.overlaps}
+    loops = {p.loop for p in compiled.schedule.pipelines}
     assert loops == (set() if ws is False else {"loop0", "loop1"} if stage == 3 else {"loop0"})

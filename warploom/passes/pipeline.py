@@ -27,15 +27,13 @@ from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
 from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.passes.warp.broadcast_scalars import broadcast_scalars
 from warploom.passes.warp.delay_row_reduction import delay_row_reduction
+from warploom.passes.warp.expand_pipeline import expand_pipeline
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.merge_elects import merge_elects
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
-from warploom.passes.warp.pipeline_consumer import pipeline_consumer
-from warploom.passes.warp.pipeline_wgmma import pipeline_wgmma
-from warploom.passes.warp.prefetch_loads import prefetch_loads
 from warploom.passes.warp.specialize_stores import specialize_stores
 from warploom.passes.warp.stagger_epilogues import stagger_epilogues
 from warploom.schedule.clusters import choose_cluster
@@ -184,17 +182,15 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _asked(pipeline_scalars, Level.TASK, lambda s: any("number" in c.via for c in s.channels)),
     _row(insert_channels, Level.CHANNEL),
     _row(partition_code, Level.WARP),
-    _asked(pipeline_wgmma, Level.WARP, lambda s: s.wgmma_in_flight),
     _asked(delay_row_reduction, Level.WARP, lambda s: s.delayed_reductions),
-    _asked(pipeline_consumer, Level.WARP, lambda s: s.overlaps),
+    _asked(hoist_loads, Level.WARP, lambda s: s.hoisted_loads),
+    _asked(expand_pipeline, Level.WARP, lambda s: s.pipelines or s.wgmma_in_flight),
     _asked(stagger_epilogues, Level.WARP, lambda s: s.staggered_loops),
     _asked(ping_pong_tiles, Level.WARP, lambda s: s.ping_pong_loop),
     _asked(specialize_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),
     _asked(partition_copies, Level.WARP, lambda s: _uniform(s) and s.tasks[0].replicas > 1),
     _asked(fuse_tasks, Level.WARP, _uniform),
     _row(broadcast_scalars, Level.WARP),
-    _asked(hoist_loads, Level.WARP, lambda s: s.hoisted_loads),
-    _asked(prefetch_loads, Level.WARP, lambda s: s.prefetches),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
     _row(assign_layouts, Level.WARP),

@@ -20,7 +20,7 @@ from warploom.schedule.context import Context, named
 from warploom.schedule.model import (
     ChannelPlan,
     IdlePlan,
-    OverlapPlan,
+    PipelinePlan,
     PromotionPlan,
     StorePlan,
     TaskPlan,
@@ -88,7 +88,7 @@ def overlaps(
     partition: ConsumerPartition,
     consumer: TaskPlan,
     channels: tuple[ChannelPlan, ...],
-) -> tuple[OverlapPlan, ...]:
+) -> tuple[PipelinePlan, ...]:
     """Loops of the consumer whose iterations overlap."""
     why = "no loop has a dot that waits for another one of the same iteration"
     if not roles.specialized:
@@ -107,7 +107,7 @@ def overlaps(
 
 def _overlapping_loops(
     context: Context, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
-) -> tuple[OverlapPlan, ...] | None:
+) -> tuple[PipelinePlan, ...] | None:
     """None where there is no loop that could be asked."""
     threads = roles.warp_groups(consumer.replicas) * context.target.group_threads
     registers = consumer.registers or context.target.entry_registers(threads)
@@ -155,7 +155,7 @@ def overlapping(context: Context, roles: Roles) -> bool:
     return any(x is not None and not x.why_not for x in found)
 
 
-def deferred(context: Context, overlaps: tuple[OverlapPlan, ...]) -> tuple[str, ...]:
+def deferred(context: Context, overlaps: tuple[PipelinePlan, ...]) -> tuple[str, ...]:
     """Row sums that cross lanes behind their loop."""
     loops = {p.loop for p in overlaps}
     found = [

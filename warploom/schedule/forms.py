@@ -150,7 +150,7 @@ def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, targe
         target.grid.threads_per_sm // threads,
     )
     groups = max(1, target.warp_size * main.warps * main.replicas // target.group_threads)
-    overlaps = any(p.loop == work.loop.id for p in schedule.overlaps)
+    overlaps = any(p.loop == work.loop.id for p in schedule.pipelines)
     return Form(schedule.specialized, groups, max(1, resident), overlaps)
 
 

@@ -157,7 +157,7 @@ def _ctas_per_sm(context: Context, work: forms.Work) -> list[tuple[Schedule, int
     made, _ = found
     main = made.tasks[0]
     alone = not made.specialized or main.replicas > 1 or any(r.warn for r in made.reasons)
-    trades = main.registers is not None and not made.overlaps
+    trades = main.registers is not None and not made.pipelines
     return [] if alone or trades else [found]
 
 
@@ -247,7 +247,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         stores=stores,
         wgmma_in_flight=int(late),
         reasons=tuple(context.reasons),
-        overlaps=overlaps,
+        pipelines=overlaps,
         delayed_reductions=deferred,
         fused_dots=joins.ids(),
         promotions=promotions,
@@ -282,7 +282,7 @@ def _plain(context: Context) -> Schedule:
         ),
         wgmma_in_flight=0,
         reasons=tuple(context.reasons),
-        prefetches=running,
+        pipelines=running,
         hoisted_loads=soon,
         single_trip_loop=walks[0].id if walks else "",
     )

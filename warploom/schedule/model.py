@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -257,23 +257,34 @@ class StorePlan:
 
 
 @dataclass(frozen=True)
-class OverlapPlan:
-    """A loop of the consumer in two stages: dots `late` of one iteration in flight together with dots `early`
-    of the next.
+class PipelinePlan:
+    """A software-pipelined loop.  stages: (op, stage) of the ops that decide: stage n of an iteration runs
+    together with stage 0 of the n-th iteration after it.
 
-    eighths: how much of the arithmetic that the late dots hide is done before they are waited for.
-    ping_pong: groups take turns at issuing them.
+    In a consumer these are dots, those of stage 1 in flight together with those of stage 0 of the next
+    iteration; what depends on them goes with them.  In a kernel without dots these are all ops of the
+    loop's block, and what loads of stage 0 bring waits in registers.
+
+    eighths: how much of the arithmetic that late dots hide is done before they are waited for.
+    ping_pong: groups take turns at issuing dots.
     split: an `if` that goes one way up to some iteration and the other way from there on, as where only
     the last blocks are masked: the loop is cut there into two without the branch.  Or a `select` whose mask
     lets all through in one of the two.  Empty: none.
     """
 
     loop: str
-    early: tuple[str, ...]
-    late: tuple[str, ...]
-    eighths: int
-    ping_pong: bool
+    stages: tuple[tuple[str, int], ...]
+    eighths: int = 0
+    ping_pong: bool = False
     split: str = ""
+
+    def in_stage(self, n: int) -> tuple[str, ...]:
+        return tuple(op for op, stage in self.stages if stage == n)
+
+    @property
+    def distance(self) -> int:
+        """The last stage: how many iterations are begun before the first one is over."""
+        return max(stage for _, stage in self.stages)
 
 
 @dataclass(frozen=True)
@@ -292,16 +303,6 @@ class IdlePlan:
     mask: str = ""
     branch: str = ""
     positive: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class AheadPlan:
-    """A loop of a kernel without dots whose `loads` are issued some iterations before the one that uses them;
-    what they bring waits in registers."""
-
-    loop: str
-    loads: tuple[str, ...]
-    iterations: int
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,6 @@ class Reason:
 # Names that fields of a schedule had, and may have in one that was saved then.
 _FORMER_FIELDS = {
     "abreast": "ctas_per_sm",
-    "ahead": "prefetches",
     "by_turns": "by_waves",
     "dealt": "ping_pong_loop",
     "deferred": "delayed_reductions",
@@ -356,7 +356,7 @@ class Schedule:
     wgmma_in_flight: int  # 1: late release; 0: drain each step
     reasons: tuple[Reason, ...] = field(default=())
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
-    overlaps: tuple[OverlapPlan, ...] = ()
+    pipelines: tuple[PipelinePlan, ...] = ()
     delayed_reductions: tuple[str, ...] = ()  # row sums whose lanes are added up behind the loop
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
@@ -371,7 +371,6 @@ class Schedule:
         ""  # the loop whose iterations the consumer's replicas take in turn, each its own
     )
     idle: tuple[IdlePlan, ...] = ()
-    prefetches: tuple[AheadPlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
     single_trip_loop: str = (
         ""  # a loop; launches that run it exactly once take a variant without it
@@ -383,42 +382,31 @@ class Schedule:
     @staticmethod
     def from_json(text: str) -> Schedule:
         """Inverse of to_json.  Raises ValueError on malformed text."""
-        d = {_FORMER_FIELDS.get(k, k): v for k, v in json.loads(text).items()}
         try:
-            return Schedule(
-                tile_hash=d["tile_hash"],
-                specialized=d["specialized"],
-                tasks=tuple(TaskPlan(**t) for t in d["tasks"]),
-                assign={k: tuple(v) for k, v in d["assign"].items()},
-                split=SplitPlan(**d["split"]),
-                channels=tuple(ChannelPlan(**_tuples(c)) for c in d["channels"]),
-                stores=tuple(StorePlan(**_tuples(s)) for s in d["stores"]),
-                wgmma_in_flight=d["wgmma_in_flight"],
-                reasons=tuple(Reason(**r) for r in d["reasons"]),
-                cluster=ClusterPlan(**d.get("cluster", {})),
-                overlaps=tuple(OverlapPlan(**_tuples(p)) for p in d["overlaps"]),
-                delayed_reductions=tuple(d["delayed_reductions"]),
-                ctas_per_sm=d.get("ctas_per_sm", 1),
-                short=tuple(d["short"]) if d.get("short") else None,
-                by_waves=d.get("by_waves", False),
-                fused_dots=tuple(map(tuple, d["fused_dots"])),
-                relays=tuple(d["relays"]),
-                promotions=tuple(PromotionPlan(**p) for p in d["promotions"]),
-                staggered_loops=tuple(d["staggered_loops"]),
-                ping_pong_loop=d.get("ping_pong_loop", ""),
-                idle=tuple(IdlePlan(**_tuples(p)) for p in d.get("idle", ())),
-                prefetches=tuple(AheadPlan(**_tuples(p)) for p in d.get("prefetches", ())),
-                hoisted_loads=tuple(d.get("hoisted_loads", ())),
-                single_trip_loop=d.get("single_trip_loop", ""),
-            )
-        except (KeyError, TypeError) as e:
+            fields = {_FORMER_FIELDS.get(k, k): _tupled(v) for k, v in json.loads(text).items()}
+            for name, plan in _PLANS.items():
+                fields[name] = tuple(plan(**p) for p in fields[name])
+            fields["split"] = SplitPlan(**fields["split"])
+            fields["cluster"] = ClusterPlan(**fields["cluster"])
+            return Schedule(**fields)
+        except (AttributeError, KeyError, TypeError) as e:
             raise ValueError(f"no schedule: {e}") from e
 
 
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: _tupled(v) for k, v in fields.items()}
+# Fields that hold plans, one for each op, task, loop or ring.
+_PLANS: dict[str, Callable[..., Any]] = {
+    "tasks": TaskPlan,
+    "channels": ChannelPlan,
+    "stores": StorePlan,
+    "reasons": Reason,
+    "pipelines": PipelinePlan,
+    "promotions": PromotionPlan,
+    "idle": IdlePlan,
+}
 
 
 def _tupled(value: Any) -> Any:
     """Lists as tuples, all the way down."""
+    if isinstance(value, dict):
+        return {k: _tupled(v) for k, v in value.items()}
     return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -12,7 +12,8 @@ from warploom.analysis.structure import Structure
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule.model import Knobs, OverlapPlan, Reason
+from warploom.schedule.context import named
+from warploom.schedule.model import Knobs, PipelinePlan, Reason
 from warploom.target import Target
 
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile, as a part of
@@ -45,9 +46,9 @@ def plans(
     stays: Callable[[Op], bool],
     in_place: Callable[[Value], bool],
     cramped: Callable[[Overlap], str],
-) -> tuple[list[OverlapPlan], list[Reason]]:
+) -> tuple[list[PipelinePlan], list[Reason]]:
     """What is done to the consumer's loops, and why.  cramped: why the rings of a loop don't allow it."""
-    chosen: list[OverlapPlan] = []
+    chosen: list[PipelinePlan] = []
     reasons: list[Reason] = []
     for o in structure.ops:
         found = find(o, stays, in_place) if o.kind is control.for_ and stays(o) else None
@@ -59,18 +60,18 @@ def plans(
             asked = asked or knobs.ping_pong is True
             reasons.append(Reason(o.id, "iterations don't overlap", why, warn=asked))
             continue
-        early, late = (tuple(d.id for d in dots) for dots in (found.early, found.late))
+        early, late = (named(list(dots)) for dots in (found.early, found.late))
         reasons.append(
             Reason(
                 o.id,
-                f"{', '.join(early)} of the next iteration in flight with {', '.join(late)}",
+                f"{early} of the next iteration in flight with {late}",
                 "the former need nothing of the latter: the arithmetic between them runs under both",
             )
         )
         eighths, why = knobs.mma_wait_position, "mma_wait_position"
         if eighths is None:
             eighths, why = _EIGHTHS.get(groups.count, 0), f"usually best with {groups.count} groups"
-        where = f"{', '.join(late)} waited for after {eighths}/8 of the special functions"
+        where = f"{late} waited for after {eighths}/8 of the special functions"
         reasons.append(Reason(o.id, where, why))
         cut = split_of(o) or mask_of(structure, o)
         if cut is not None:
@@ -81,8 +82,9 @@ def plans(
             reasons.append(told)
         ping_pong, reason = _ping_pong(found, knobs, groups, target)
         reasons.append(reason)
+        stages = ((d.id, int(d in found.late)) for d in (*found.early, *found.late))
         chosen.append(
-            OverlapPlan(o.id, early, late, eighths, ping_pong, cut.id if cut is not None else "")
+            PipelinePlan(o.id, tuple(stages), eighths, ping_pong, cut.id if cut is not None else "")
         )
     return chosen, reasons
 

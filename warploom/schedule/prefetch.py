@@ -21,7 +21,7 @@ from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.context import Context, named
-from warploom.schedule.model import AheadPlan
+from warploom.schedule.model import PipelinePlan
 
 # Bytes a thread's elements on their way may take, of the 128 or so that a thread of half a multiprocessor's
 # 2048 has.
@@ -34,7 +34,7 @@ MOST = 2  # iterations; a loop's body is written 2·n + 1 times
 _HARMLESS = (control.assume, control.device_assert, control.device_print)
 
 
-def plans(context: Context) -> tuple[AheadPlan, ...]:
+def plans(context: Context) -> tuple[PipelinePlan, ...]:
     """The loads that run ahead in each loop that nothing is looped in."""
     found = []
     for loop in context.ops:
@@ -57,7 +57,8 @@ def plans(context: Context) -> tuple[AheadPlan, ...]:
         iterations = "an iteration" if n == 1 else f"{n} iterations"
         why = "what they bring waits in registers while this iteration computes"
         context.because(loop.id, f"{named(loads)} run {iterations} ahead", why)
-        found.append(AheadPlan(loop.id, tuple(o.id for o in loads), n))
+        stages = ((o.id, 0 if o in loads else n) for o in loop.regions[0].ops[:-1])
+        found.append(PipelinePlan(loop.id, tuple(stages)))
     return tuple(found)
 
 

@@ -106,7 +106,7 @@ def disjoint_pairs(func: Func, schedule: Schedule, target: Target) -> tuple[tupl
     """(stored parameter, parameter loaded ahead of it), for every pair that a launch has to compare."""
     accesses = Accesses(func, Structure(func.body), target)
     ahead = {i for c in schedule.channels for i in c.all_items}
-    ahead |= {*schedule.hoisted_loads, *(i for p in schedule.prefetches for i in p.loads)}
+    ahead |= {*schedule.hoisted_loads, *(i for p in schedule.pipelines for i in p.in_stage(0))}
     loaded = {
         base
         for o in accesses.memory_ops()

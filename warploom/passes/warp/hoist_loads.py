@@ -1,6 +1,6 @@
 """Hoists loads of a kernel without dots before the first op that makes their threads wait.
 
-Order: before prefetch_loads, at WARP.  Which loads says the schedule (`Schedule.hoisted_loads`, ids).
+Order: before expand_pipeline.  Which loads says the schedule (`Schedule.hoisted_loads`, ids).
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %s = reduce(%x)                        %w = load_box(%u, …)

@@ -1,5 +1,5 @@
 """What stands behind an overlapped loop and need not wait for the end of its last stage (part of
-pipeline_consumer).
+expand_pipeline).
 
     before:  acc, total = if(runs) { …; acc = wgmma(…); wgmma_wait; yield }
              mbarrier_arrive(%empty_q, …)         what only stage 0 has read

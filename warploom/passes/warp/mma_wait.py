@@ -1,4 +1,4 @@
-"""Where the wait for late dots stands amid the arithmetic that hides them (part of pipeline_consumer).
+"""Where the wait for late dots stands amid the arithmetic that hides them (part of expand_pipeline).
 
 The largest tile that goes through the special function units is cut into columns: the first, and what reads
 no others (sums that go from column to column), are computed before the wait; the rest behind it.

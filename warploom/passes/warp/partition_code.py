@@ -2,7 +2,7 @@
 
 Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
 wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
-and stores by select_instructions.  Afterwards pipeline_wgmma, and for uniform kernels partition_copies and
+and stores by select_instructions.  Afterwards expand_pipeline, and for uniform kernels partition_copies and
 fuse_tasks.
 
 before:  one sequential function with the communication ops

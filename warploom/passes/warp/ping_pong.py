@@ -1,5 +1,5 @@
 """Ping-pong between consumer warp groups by named barriers: one does what the others wait for, then passes
-it on.  The part that pipeline_consumer (to issue dots) and stagger_epilogues (to finish tiles) have in
+it on.  The part that expand_pipeline (to issue dots) and stagger_epilogues (to finish tiles) have in
 common.
 
 Group g waits at named barrier first + g, and arrives at the next group's when it passes the turn on.  Group 0

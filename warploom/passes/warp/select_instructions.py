@@ -6,7 +6,7 @@ store:   chunk by chunk: registers → staging, fence_async, wait until the next
          one barrier (which says both), tma_store by one thread.  The last stores are waited for at the
          end of the task; the next tile's loads run meanwhile.
 
-`pipeline_wgmma` afterwards keeps dots in flight across iterations.
+`expand_pipeline` afterwards keeps dots in flight across iterations.
 """
 
 from __future__ import annotations

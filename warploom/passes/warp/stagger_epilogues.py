@@ -1,6 +1,6 @@
 """Staggers the epilogues of consumer groups: one group's runs under the other's products.
 
-Order: after pipeline_wgmma and pipeline_consumer.  `Schedule.staggered_loops` names the main
+Order: after expand_pipeline.  `Schedule.staggered_loops` names the main
 loops before these epilogues.
 
 before:  for … (tiles) {                   after:  for … (tiles) {

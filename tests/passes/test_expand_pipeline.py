@@ -12,7 +12,7 @@ import pytest
 from tests.passes import kernels, road
 from warploom.ir.core import Op, walk
 from warploom.ir.ops import arith, control, mbarrier, mma, regs, smem, task, tile, tma
-from warploom.schedule.model import Knobs, OverlapPlan, Schedule
+from warploom.schedule.model import Knobs, PipelinePlan, Schedule
 
 BF16 = ml_dtypes.bfloat16
 TWO = Knobs(num_consumer_groups=2, num_buffers_warp_spec=2)
@@ -54,8 +54,8 @@ def arguments(m: int, n: int) -> list[Any]:
     return [left, k, v, np.full((m, 64), 7, np.float32), m, n, 64, 64]
 
 
-def plans(schedule: Schedule) -> list[OverlapPlan]:
-    return list(schedule.overlaps)
+def plans(schedule: Schedule) -> list[PipelinePlan]:
+    return list(schedule.pipelines)
 
 
 def main_loop(steps: list[tuple[str, Any]]) -> Op:
@@ -85,7 +85,7 @@ def protocol(loop: Op) -> list[str]:
 def test_early_dots_overlap_with_the_late_ones_of_the_iteration_before() -> None:
     schedule, steps = road.lower(road.tile(CHAIN), replace(TWO, ping_pong=False))
     (plan,) = plans(schedule)
-    assert plan.early == ("loop0.0/dot0",) and plan.late == ("loop0.0/dot1",)
+    assert plan.stages == (("loop0.0/dot0", 0), ("loop0.0/dot1", 1))
     assert protocol(main_loop(steps)) == [
         "wait", "wgmma", "wait", "wgmma", "pending 1", "arrive", "pending 0", "arrive"
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def test_a_sum_that_the_loop_reads_is_added_up_in_each_iteration() -> None:
         "      %pb = cast(%em)",
     )
     schedule, _ = road.lower(road.tile(text), TWO)
-    assert schedule.overlaps and not schedule.delayed_reductions
+    assert schedule.pipelines and not schedule.delayed_reductions
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_sum_that_the_loop_reads_is_added_up_in_each_iteration() -> None:
 )
 def test_what_does_not_overlap(text: str, knobs: Knobs, because: str) -> None:
     schedule, steps = road.lower(road.tile(text), knobs)
-    assert not schedule.overlaps
+    assert not schedule.pipelines
     assert because in [r.because for r in schedule.reasons]
     assert [x for x in protocol(main_loop(steps)) if "pending" in x] == ["pending 0"] * 2
 
@@ -197,7 +197,7 @@ def test_it_computes_the_same(text: str, depth: int, n: int) -> None:
     schedule, _ = road.check_equal(
         road.tile(text), arguments(500, n), 2, knobs, orders=("late", "early", "seeded")
     )
-    assert schedule.overlaps
+    assert schedule.pipelines
 
 
 def test_what_overlaps_takes_the_registers_that_a_lean_producer_leaves() -> None:

@@ -1,10 +1,6 @@
-"""Overlap inside a consumer: dots of the next iteration in flight under this iteration's arithmetic.
+"""Dots of the next iteration in flight under this iteration's arithmetic (part of expand_pipeline).
 
-Order: after pipeline_wgmma (which takes the loops whose dots don't wait for each other).
-
-What `Schedule.overlaps` says of a loop is done to it: *late* dots, what they alone need and what depends
-on them are stage 1, all else is stage 0.  One turn of the new loop does stage 0 of iteration i and stage 1 of
-iteration i - 1:
+Late dots, what they alone need and what depends on them are stage 1, all else is stage 0:
 
 before (in a loop):                    after:
   wait k;  s = a·k;  wgmma_wait 0        wait k;  s = a·k               issue, in flight
@@ -14,10 +10,10 @@ before (in a loop):                    after:
   acc = acc·α + p·v;  wgmma_wait 0       wgmma_wait 0 → acc;  release v
   release v                              the rest of p;  acc = acc·α
 
-The loop stands in `if lo < hi`, behind stage 0 of its first iteration and before stage 1 of its last.  Where
-the plan names a branch that turns once (`split`), there are two such loops, one for each arm; where it names
-a select, it is cut around the iterations in which its mask is true everywhere.  The producer's loop is cut
-in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited for.
+Where the plan names a branch that turns once (`split`), there are two such loops, one for each arm; where it
+names a select, the loop is cut around the iterations in which its mask is true everywhere.  The producer's
+loop is pipelined in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited
+for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
   slot that stage 1 reads, too, is carried to the next turn.
@@ -32,121 +28,29 @@ in the same way: k of iteration i is asked for before v of iteration i - 1, as i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warploom.analysis.loop_overlap import turning_point
+from warploom.analysis.loop_overlap import TurningPoint, turning_point
 from warploom.analysis.mask_ranges import Bounds, UnknownError, bare, clamped
 from warploom.errors import InternalError
 from warploom.ir import build
-from warploom.ir.analysis import closure, definitions, effects, reads
-from warploom.ir.core import Builder, Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, mbarrier, mma, regs, smem, task
-from warploom.ir.rewrite import Env, clone_op, rewrite
-from warploom.ir.types import Tile
-from warploom.passes.tile.canonicalize.simplify import Simplifier
+from warploom.ir.analysis import closure, effects
+from warploom.ir.core import Builder, Effect, Op, OpKind, Value
+from warploom.ir.ops import arith, mbarrier, mma, regs, smem, task
+from warploom.ir.rewrite import Env, clone_op
+from warploom.ir.types import Scalar, Tile
+from warploom.passes.warp.loop_tail import Tail
 from warploom.passes.warp.mma_wait import place_wait
-from warploom.passes.warp.ping_pong import ISSUE, Turns
-from warploom.passes.warp.skip_idle import REST
-from warploom.passes.warp.stage_split import Arms, Copy, Cuts, TwoStages
-from warploom.schedule.model import OverlapPlan, Schedule
-from warploom.target import Target
+from warploom.passes.warp.ping_pong import Turns
+from warploom.passes.warp.pipelined_loop import Copy, Values
+from warploom.passes.warp.ring_loop import RingLoop
+from warploom.passes.warp.skip_idle import following
+from warploom.schedule.model import PipelinePlan
 
-
-def pipeline_consumer(func: Func, schedule: Schedule, target: Target) -> Func:
-    """See the module's docstring."""
-    plans = {p.loop: p for p in schedule.overlaps}
-    made = definitions(func.body)
-    ops = tuple(_tasks(o, plans, made) if o.kind is task.tasks else o for o in func.body.ops)
-    # arms without an iteration hold what is known now: sums of zeros
-    return rewrite(func.with_(body=Region(func.body.params, ops)), Simplifier())
-
-
-def _tasks(o: Op, plans: dict[str, OverlapPlan], made: Mapping[Value, Op]) -> Op:
-    late = {d for p in plans.values() for d in p.late}
-    consumers = {
-        i: _Consumer(region, replicas, plans, made)
-        for i, (region, replicas) in enumerate(zip(o.regions, o.attrs["replicas"], strict=True))
-        if any(x.kind is mma.wgmma and x.id in late for x in walk(region))
-    }
-    regions = {i: c.region() for i, c in consumers.items()}
-    rings = {loop: full for c in consumers.values() for loop, full in c.late_rings.items()}
-    for i, region in enumerate(o.regions):
-        if i not in regions:
-            regions[i] = _in_order(region, rings)
-    return o.with_(regions=tuple(regions[i] for i in range(len(o.regions))))
-
-
-class _Consumer:
-    """The region of one task.  late_rings: loop -> full barriers that its stage 1 waits for."""
-
-    def __init__(
-        self,
-        region: Region,
-        replicas: int,
-        plans: dict[str, OverlapPlan],
-        made: Mapping[Value, Op],
-    ) -> None:
-        self.old = region
-        self.made = made
-        self.plans = plans
-        self.turns = Turns.of(region, replicas, ISSUE)
-        self.late_rings: dict[str, set[Value]] = {}
-        self.left: dict[
-            str, Value
-        ] = {}  # what is left of a loop with turns -> where the loop began
-
-    def region(self) -> Region:
-        return self.turns.begin(self.rewritten(self.old))
-
-    def rewritten(self, r: Region) -> Region:
-        b = Builder()
-        ops = deque(r.ops)
-        while ops:
-            o = ops.popleft()
-            if o.regions:
-                o = o.with_(regions=tuple(map(self.rewritten, o.regions)))
-            plan = self.plans.get(o.id) if o.kind is control.for_ else None
-            if plan is None:
-                b.append(self.passing(o) if o.id in self.left else o)
-            else:
-                turns = self.turns if plan.ping_pong else None
-                if turns:
-                    self.left[f"{o.id}{REST}"] = o.operands[0]
-                loop = _Loop(o, plan, turns, self.made, tuple(ops))
-                self.late_rings[o.id] = loop.late_rings()
-                with b.at(o):
-                    loop.write(b)
-                ops = deque(loop.tail.rest)
-        return Region(r.params, tuple(b.ops))
-
-    def passing(self, o: Op) -> Op:
-        """What is left of a loop, with its turns: one an iteration but the first."""
-        (body,) = o.regions
-        b = Builder(o.loc, o.tasks)
-
-        def turn(inner: Builder) -> None:
-            self.turns.take(inner)
-            self.turns.pass_on(inner)
-
-        build.if_(b, arith.gt(b, body.params[0], self.left[o.id]), turn)
-        return o.with_(regions=(Region(body.params, (*b.ops, *body.ops)),))
-
-
-def _in_order(r: Region, late: dict[str, set[Value]]) -> Region:
-    """A producer's region whose loads come in the order in which consumers now wait for them."""
-    b = Builder()
-    for o in r.ops:
-        if o.regions:
-            o = o.with_(regions=tuple(_in_order(x, late) for x in o.regions))
-        loads = _Loads(o, late[o.id]) if o.kind is control.for_ and late.get(o.id) else None
-        if loads is None or loads.tangled:
-            b.append(o)
-        else:
-            with b.at(o):
-                loads.write(b)
-    return Region(r.params, tuple(b.ops))
+Arms = Mapping[Op, int]  # branches and selects that always go one way: 0 is the first
+# The loops that one is cut into: where each ends, and what goes one way in it.
+Cuts = Sequence[tuple[Value, Arms]]
 
 
 @dataclass(eq=False)
@@ -159,22 +63,34 @@ class _Ring:
     steps: list[Op] = field(default_factory=list)
 
 
-class _Loop(TwoStages):
-    """One loop of the consumer."""
+class ConsumerLoop(RingLoop):
+    """A loop of a consumer.  outer: definitions around it; behind: the rest of its block, of which `tail`
+    moves in; turns: that its groups take to issue dots."""
 
     def __init__(
         self,
         o: Op,
-        plan: OverlapPlan,
+        plan: PipelinePlan,
         turns: Turns | None,
         outer: Mapping[Value, Op],
         behind: Sequence[Op],
     ) -> None:
         self.plan, self.turns = plan, turns
-        super().__init__(o, outer, behind)
+        self.arms: Arms = {}  # of the loop that is being written
+        super().__init__(o, outer)
+        done = {i for o in self.in_stage(1) for i in self.slots(o)}
+        late = {v for p, v in zip(self.params, o.results, strict=True) if p in self.late_params}
+        self.tail = Tail.find(
+            behind,
+            [v for v in o.results if v not in late],
+            late,
+            lambda slot: slot not in done,
+            self.slots,
+            lambda o: o.kind in self.remade,
+        )
 
-    def copy(self, b: Builder, env: Env, arms: Arms | None = None) -> _Copy:
-        return _Copy(self, b, env, arms or {})
+    def copy(self, b: Builder, env: Env) -> _Copy:
+        return _Copy(self, b, env)
 
     # ---- dependences
 
@@ -229,7 +145,8 @@ class _Loop(TwoStages):
 
     def stages(self) -> dict[Op, int]:
         self.after = self.order_of_effects()
-        late = {o for o in self.ops if o.kind is mma.wgmma and o.id in self.plan.late}
+        ids = self.plan.in_stage(1)
+        late = {o for o in self.ops if o.kind is mma.wgmma and o.id in ids}
         starts = {o.operands[2] for o in late}
         stage: dict[Op, int] = {}
         rings = {x for r in self.rings.values() for x in (*r.waits, *r.releases, *r.steps)}
@@ -262,7 +179,7 @@ class _Loop(TwoStages):
         """One turn: what issues the early dots, what issues the late ones, what runs under them, their end,
         and what has to stand behind it."""
         dots = [o for o in self.ops if o.kind is mma.wgmma]
-        by_stage = [[o for o in self.ops if self.stage[o] == s] for s in (0, 1)]
+        by_stage = [self.in_stage(0), self.in_stage(1)]
         first = self.closure(o for o in dots if self.stage[o] == 0)
         second = self.closure(o for o in dots if self.stage[o] == 1)
         pinned = {
@@ -281,8 +198,9 @@ class _Loop(TwoStages):
             [o for o in by_stage[0] if o not in first and o in behind],
         )
 
-    def finish(self, last: Copy, late: Sequence[Op], env: Env) -> None:
+    def finish(self, last: Copy, env: Env) -> None:
         """The tail runs under the last dots."""
+        late = self.in_stage(1)
         wait = next(i for i, o in enumerate(late) if o.kind is mma.wgmma_wait)
         self.tail.release(last.b, env)
         last.write(late[:wait])
@@ -292,19 +210,31 @@ class _Loop(TwoStages):
             regs.hold(last.b, *held)
         last.write(late[wait:])
 
+    def steady(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
+        _, hi, step = self.loop.operands[:3]
+        for end, arms in self.cuts(first):
+            self.arms = arms
+            state = self.iterations(b, (second, end, step), state)
+            if end is not hi:
+                second = following(b, second, end, step)
+        self.arms = {}
+        return state
+
     def cuts(self, first: Copy) -> Cuts:
+        """Where the loop is cut, at turning points of stage 0.  first: the first iteration's copy, behind
+        which scalars of the loop's own are known."""
         named = (o for o in self.ops if self.plan.split and o.id == self.plan.split)
         o = next((o for o in named if self.stage[o] == 0), None)
         if o is None:
-            return super().cuts(first)
+            return [(self.loop.operands[1], {})]
         return self.cuts_at_branch(o, first) if o.regions else self.cuts_at_mask(o, first.b)
 
     def cuts_at_branch(self, o: Op, first: Copy) -> Cuts:
         point = turning_point(self.old, o)
-        if point is None:
-            return super().cuts(first)
         lo, hi = self.loop.operands[:2]
-        end = first.bound(point, None if self.inside(point) else (lo, hi))
+        if point is None:
+            return [(hi, {})]
+        end = _bound(first, point, None if self.inside(point) else (lo, hi))
         return [(end, {o: point.before}), (hi, {o: 1 - point.before})]
 
     def cuts_at_mask(self, o: Op, b: Builder) -> Cuts:
@@ -330,9 +260,15 @@ class _Loop(TwoStages):
             cuts.insert(0, (clamped(b, found.begin, lo, hi), {}))
         return cuts
 
-    def maker(self, v: Value) -> Op | None:
-        """The op that makes v, in the loop or around it."""
-        return self.made.get(v) or self.outer.get(v)
+    def inside(self, point: TurningPoint) -> bool:
+        """Does the branch surely turn before the loop's end?  One does that compares the end itself with what
+        lies ahead of the index (nothing wraps: the end is behind a start that is not negative)."""
+        lo, hi = self.loop.operands[:2]
+        start, ahead = (
+            build.constant_of(self.outer.get(v)) if v is not None else None
+            for v in (lo, point.offset)
+        )
+        return point.limit is hi and start is not None and start >= 0 and (ahead or 0) >= 1
 
     def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
         assert isinstance(new, _Copy) and isinstance(old, _Copy)
@@ -356,14 +292,25 @@ class _Loop(TwoStages):
 
 
 class _Copy(Copy):
-    """A copy with wgmmas.  flights: those in flight, in order; None: each is waited for.  turns: to be
-    taken before the next one."""
+    """A copy with wgmmas and `arms` of the loop.  flights: those in flight, in order; None: each is waited
+    for.  turns: to be taken before the next one."""
 
     flights: list[Value] | None = None
     turns: Turns | None = None
 
+    def __init__(self, loop: ConsumerLoop, b: Builder, env: Env) -> None:
+        super().__init__(loop, b, env)
+        self.arms = loop.arms
+
     def op(self, o: Op) -> None:
-        if o.kind is mma.wgmma:
+        if o in self.arms and o.regions:
+            arm = o.regions[self.arms[o]]
+            self.write(arm.ops[:-1])
+            for v, y in zip(o.results, arm.yielded, strict=True):
+                self.env[v] = self.get(y)
+        elif o in self.arms:
+            self.env[o.result] = self.get(o.operands[1 + self.arms[o]])
+        elif o.kind is mma.wgmma:
             if self.turns is not None:
                 self.turns.take(self.b)
                 self.turns = None
@@ -383,48 +330,19 @@ class _Copy(Copy):
             super().op(o)
 
 
-class _Loads(TwoStages):
-    """The producer's side of a consumer's loop.  What the consumer waits for in stage 1 (`late`: the full
-    barriers) is asked for a turn later.
+def _bound(first: Copy, point: TurningPoint, between: tuple[Value, Value] | None) -> Value:
+    """The first index at which the branch has turned, at least and at most as `between` says: the limit is
+    brought there before anything is taken from it, as it may be the least or the greatest number."""
+    b, at = first.b, first.get(point.limit)
+    assert isinstance(at.type, Scalar)
+    offset = None if point.offset is None else first.get(point.offset)
+    one = build.const(b, 1, at.type.dtype) if point.inclusive else None
 
-    tangled: an op fills slots for both stages, or the slot of a late one is not the loop's own: the loop has
-    to stay as it is."""
+    def moved(v: Value, there: OpKind, back: OpKind) -> Value:
+        v = v if offset is None else there(b, v, offset)
+        return v if one is None else back(b, v, one)
 
-    def __init__(self, o: Op, late: set[Value]) -> None:
-        self.late = late
-        self.tangled = False
-        super().__init__(o)
-
-    def stages(self) -> dict[Op, int]:
-        late = self.late_slots()
-        early = {o.operands[0] for o in self.ops if o.kind is task.ring_next} - late
-        self.tangled = not late <= set(self.old.params) or not early
-        readers: dict[Value, list[Op]] = {}
-        for o in self.ops:
-            for v in self.needs(o):
-                readers.setdefault(v, []).append(o)
-        stage: dict[Op, int] = {}
-        behind = 0  # stage of the op behind that fills something
-        for o in reversed(self.ops):
-            touched = {*reads(o), *self.slots(o)}
-            if touched & (late | early):
-                self.tangled |= bool(touched & late and touched & early)
-                behind = stage[o] = int(bool(touched & late))
-            elif effects(o) & (Effect.WRITE | Effect.SYNC):
-                stage[o] = behind
-            else:
-                users = [x for v in o.results for x in readers.get(v, ())]
-                passed_on = not set(o.results).isdisjoint(self.old.yielded)
-                stage[o] = int(bool(users) and not passed_on and all(stage[x] for x in users))
-        return stage
-
-    def late_slots(self) -> set[Value]:
-        """Slots that are filled for stage 1."""
-        inside = [x for o in self.ops for x in (o, *(y for r in o.regions for y in walk(r)))]
-        return {
-            x.operands[i + 1] for x in inside for i, v in enumerate(x.operands) if v in self.late
-        }
-
-    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
-        new.write(o for o in self.ops if self.stage[o] == 0)
-        old.write(o for o in self.ops if self.stage[o] == 1)
+    if between is not None:
+        low, high = (moved(v, arith.add, arith.sub) for v in between)
+        at = arith.minimum(b, arith.maximum(b, at, low), high, hint="turn")
+    return moved(at, arith.sub, arith.add)

@@ -1,0 +1,121 @@
+"""Expands the loops that the schedule pipelines: ops of different iterations run in one turn of a new loop.
+
+Order: after delay_row_reduction; before what looks at the consumer's loops in their final form.
+
+`Schedule.pipelines` gives the stages of a loop's ops; pipelined_loop.py writes the prologue, the steady state
+and the epilogue.  Its instances say what belongs to which stage at WARP, where waits, releases and fences
+stand beside the ops that the schedule names:
+
+- in_flight_dots.py: sums of dots, in flight while the next iteration issues its own;
+- overlapped_dots.py: a consumer whose dots wait for each other (attention), and its producer's loads;
+- prefetched_loads.py: loads of a kernel without dots, which wait in registers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from warploom.ir import build
+from warploom.ir.analysis import definitions, uses
+from warploom.ir.core import Builder, Func, Op, Region, Value
+from warploom.ir.ops import arith, control, mma, task
+from warploom.ir.rewrite import rewrite
+from warploom.passes.tile.canonicalize.simplify import Simplifier
+from warploom.passes.warp.in_flight_dots import Dots
+from warploom.passes.warp.overlapped_dots import ConsumerLoop
+from warploom.passes.warp.ping_pong import ISSUE, Turns
+from warploom.passes.warp.pipelined_loop import PipelinedLoop
+from warploom.passes.warp.prefetched_loads import PrefetchedLoop
+from warploom.passes.warp.ring_loop import ProducerLoop
+from warploom.passes.warp.skip_idle import REST
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def expand_pipeline(func: Func, schedule: Schedule, target: Target) -> Func:
+    """See the module's docstring."""
+    kernel = _Kernel(schedule, Dots(definitions(func.body), uses(func.body)))
+    ops = []
+    for o in func.body.ops:
+        if o.kind is task.tasks:
+            tasks = list(map(partial(_Task, kernel), o.regions, o.attrs["replicas"]))
+            # consumers first: what they wait for late their producer asks for late
+            regions = {t: t.region() for t in sorted(tasks, key=lambda t: not t.consumes)}
+            o = o.with_(regions=tuple(regions[t] for t in tasks))
+        ops.append(o)
+    func = func.with_(body=Region(func.body.params, tuple(ops)))
+    # arms without an iteration hold what is known now: sums of zeros
+    return rewrite(func, Simplifier()) if kernel.late else func
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """late: loop -> full barriers that the consumers' stage 1 waits for."""
+
+    schedule: Schedule
+    dots: Dots
+    late: dict[str, set[Value]] = field(default_factory=dict)
+
+
+class _Task:
+    """The region of one task."""
+
+    def __init__(self, kernel: _Kernel, region: Region, replicas: int) -> None:
+        self.kernel, self.old = kernel, region
+        self.plans = {p.loop: p for p in kernel.schedule.pipelines}
+        self.consumes = any(x.kind is mma.wgmma for x in region.all_ops)
+        self.turns = Turns.of(region, replicas, ISSUE)
+        # what is left of a loop with turns -> where the loop began
+        self.left: dict[str, Value] = {}
+
+    def region(self) -> Region:
+        return self.turns.begin(self.rewritten(self.old))
+
+    def rewritten(self, r: Region) -> Region:
+        b = Builder()
+        ops = deque(r.ops)
+        while ops:
+            o = ops.popleft()
+            if o.regions:
+                o = o.with_(regions=tuple(map(self.rewritten, o.regions)))
+            loop = self.pipelined(o, tuple(ops)) if o.kind is control.for_ else None
+            if loop is None:
+                b.append(self.passing(o) if o.id in self.left else o)
+                continue
+            with b.at(o):
+                loop.write(b)
+            if isinstance(loop, ConsumerLoop):
+                ops = deque(loop.tail.rest)
+        return Region(r.params, tuple(b.ops))
+
+    def pipelined(self, o: Op, behind: Sequence[Op]) -> PipelinedLoop | None:
+        """What becomes of a loop; None: it stays."""
+        plan, late = self.plans.get(o.id), self.kernel.late
+        if plan is None:
+            return self.kernel.dots.in_flight(o) if self.kernel.schedule.wgmma_in_flight else None
+        if self.consumes:
+            if plan.ping_pong:
+                self.left[f"{o.id}{REST}"] = o.operands[0]
+            turns = self.turns if plan.ping_pong else None
+            loop = ConsumerLoop(o, plan, turns, self.kernel.dots.made, behind)
+            late[o.id] = loop.late_rings()
+            return loop
+        if o.id in late:
+            loads = ProducerLoop(o, late[o.id]) if late[o.id] else None
+            return loads if loads and not loads.tangled else None
+        return PrefetchedLoop(o, plan)
+
+    def passing(self, o: Op) -> Op:
+        """What is left of a loop, with its turns: one an iteration but the first."""
+        (body,) = o.regions
+        b = Builder(o.loc, o.tasks)
+
+        def turn(inner: Builder) -> None:
+            self.turns.take(inner)
+            self.turns.pass_on(inner)
+
+        build.if_(b, arith.gt(b, body.params[0], self.left[o.id]), turn)
+        return o.with_(regions=(Region(body.params, (*b.ops, *body.ops)),))

@@ -1,0 +1,226 @@
+"""The expansion of one software-pipelined loop (part of expand_pipeline).
+
+Each op of the body has a stage, 0 or 1: the vocabulary of modulo scheduling, with an initiation interval of
+one iteration.  One turn of the new loop does stage 0 of an iteration and stage 1 of the iteration `distance`
+before it, in the order in which `mixed` writes them:
+
+    before:  for i in lo … hi:      after:  if lo < hi:
+               a(i)                           a(lo)                                 prologue
+               b(i)                           for i in lo + step … hi:              steady state
+                                                a(i) and b(i - step), mixed
+                                              b(last)                               epilogue
+
+That is what `write` does; a subclass may guard the prologue instead of peeling it, or repeat stage 0 of the
+last iteration instead of an epilogue.  What stage 1 reads of stage 0 is carried to its turn; where the
+distance is more than one turn, each iteration on its way keeps to registers of its own, and a turn is
+unrolled as often (`unroll`: modulo variable expansion).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+from warploom.errors import InternalError
+from warploom.ir import build
+from warploom.ir.analysis import definitions, reads
+from warploom.ir.core import Builder, Op, OpKind, Region, Value
+from warploom.ir.ops import arith
+from warploom.ir.rewrite import Env, clone_op
+from warploom.passes.warp.loop_tail import Tail
+
+Bounds = tuple[Value, Value, Value]
+Values = tuple[Value, ...]
+
+
+class PipelinedLoop(ABC):
+    """One loop.  ops: those that stand in a stage, all but kinds in `remade` (made again where they are
+    read) and `implied` (written with others).  outer: definitions around the loop.
+
+    kept, carried_late: the old loop's carried values that stage 0 advances, and those that stage 1 does
+    and reads; delayed: values of stage 0 that stage 1 reads `distance` turns later.  The new loop carries
+    these, delayed ones for each iteration on its way.
+
+    tail: what stands behind the loop and runs in its epilogue."""
+
+    remade: frozenset[OpKind] = frozenset()
+    implied: frozenset[OpKind] = frozenset()
+    distance = 1
+    unroll = 1
+    tail = Tail()
+
+    def __init__(self, o: Op, outer: Mapping[Value, Op] | None = None) -> None:
+        self.loop = o
+        self.outer = outer or {}
+        (self.old,) = o.regions
+        self.index, *self.params = self.old.params
+        self.made = definitions(Region((), self.old.ops))
+        apart = self.remade | self.implied
+        self.ops = [x for x in self.old.ops[:-1] if x.kind not in apart]
+        self.placed = frozenset(self.ops)
+        self.stage = self.stages()
+        self.ends = dict(zip(self.params, self.old.yielded, strict=True))
+        self.late_params = {p for p, v in self.ends.items() if self.stage_of(v) == 1}
+        late = [v for o in self.in_stage(1) for v in self.needs(o)]
+        self.kept = [p for p in self.params if p not in self.late_params]
+        self.carried_late = [p for p in self.params if p in self.late_params and p in late]
+        self.delayed = [
+            v for v in dict.fromkeys(late) if v not in self.late_params and self.stage_of(v) == 0
+        ]
+
+    @abstractmethod
+    def stages(self) -> dict[Op, int]:
+        """The stage of each of `ops`."""
+
+    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
+        """Writes one turn: stage 0 through `new`, stage 1 through `old`."""
+        new.write(self.in_stage(0))
+        old.write(self.in_stage(1))
+
+    def copy(self, b: Builder, env: Env) -> Copy:
+        return Copy(self, b, env)
+
+    # ---- dependences
+
+    def in_stage(self, n: int) -> list[Op]:
+        return [o for o in self.ops if self.stage[o] == n]
+
+    def stage_of(self, v: Value) -> int:
+        maker = self.made.get(v)
+        return self.stage.get(maker, 0) if maker is not None else 0
+
+    def needs(self, o: Op) -> list[Value]:
+        """What o reads of the body, through what is made again: results of `ops` and parameters."""
+        found: dict[Value, None] = {}
+        work = list(reads(o))
+        while work:
+            v = work.pop()
+            maker = self.made.get(v)
+            if maker is not None and maker.kind in self.remade:
+                work.extend(maker.operands)
+            elif v in self.old.params or maker in self.placed:
+                found[v] = None
+        return list(found)
+
+    # ---- the new code
+
+    def write(self, b: Builder) -> None:
+        """Appends the pipelined loop, and what of the tail runs in it."""
+        lo, hi = self.loop.operands[:2]
+        runs = arith.lt(b, lo, hi, hint="runs")
+        build.if_(b, runs, self.some, self.none)
+        b.ops[-1] = b.ops[-1].with_(results=(*self.loop.results, *self.tail.gives))
+
+    def none(self, b: Builder) -> Values:
+        """No iteration."""
+        init = self.loop.operands[3:]
+        env = dict(zip(self.loop.results, init, strict=True))
+        self.tail.release(b, env)
+        self.tail.run(b, env)
+        return (*init, *(env[v] for v in self.tail.gives))
+
+    def some(self, b: Builder) -> Values:
+        """At least one iteration."""
+        lo, _, step, *init = self.loop.operands
+        first = self.begun(b, lo, init)
+        state = (
+            *(first.get(self.ends[p]) for p in self.kept),
+            *(first.env[p] for p in self.carried_late),
+            *(first.get(v) for v in self.delayed),
+        )
+        second = arith.add(b, lo, step, hint="second")
+        state = self.steady(b, first, second, state)
+        # a slot that both stages read is kept, moved on, and delayed as it was
+        finals = dict(zip(self.kept, state, strict=False))
+        owed = (*self.carried_late, *self.delayed)
+        last = self.copy(b, dict(zip(owed, state[len(finals) :], strict=True)))
+        results = dict(zip(self.params, self.loop.results, strict=True))
+        env = {results[p]: finals[p] for p in self.kept}
+        self.finish(last, env)
+        ends = (last.get(self.ends[p]) if p in self.late_params else finals[p] for p in self.params)
+        return (*ends, *(env[v] for v in self.tail.gives))
+
+    def begun(self, b: Builder, index: Value, init: Sequence[Value]) -> Copy:
+        """Writes stage 0 of an iteration in front of the loop."""
+        copy = self.copy(b, dict(zip(self.old.params, (index, *init), strict=True)))
+        copy.write(self.in_stage(0))
+        return copy
+
+    def steady(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
+        """The loop from its second index on.  first: the copy of the first iteration."""
+        _, hi, step = self.loop.operands[:3]
+        return self.iterations(b, (second, hi, step), state)
+
+    def finish(self, last: Copy, env: Env) -> None:
+        """Writes stage 1 of the last iteration, and the tail (env: its values)."""
+        last.write(self.in_stage(1))
+
+    def iterations(self, b: Builder, bounds: Bounds, state: Values) -> Values:
+        """The new loop.  state: what it carries; gives the same behind it."""
+        results = build.for_(b, bounds, state, self.turn, iv=self.index.hint, hints=self.hints)
+        loop = b.ops[-1]
+        b.ops[-1] = loop.with_(id=self.loop.id, attrs=dict(self.loop.attrs))
+        return results
+
+    @property
+    def hints(self) -> list[str]:
+        """Names of what the new loop carries."""
+        return [v.hint for v in (*self.kept, *self.carried_late, *self.delayed * self.unroll)]
+
+    def turn(self, b: Builder, i: Value, state: Values) -> Values:
+        kept, late = len(self.kept), len(self.carried_late)
+        own, rows = state[: kept + late], self.rows(state)
+        for k in range(self.unroll):
+            now, past = self.indices(b, i, k)
+            now.update(zip(self.kept, own, strict=False))
+            past.update(zip(self.carried_late, own[kept:], strict=True))
+            past.update(zip(self.delayed, rows[k], strict=True))
+            new, old = self.copy(b, now), self.copy(b, past)
+            self.mixed(b, new, old)
+            new.env |= {p: old.get(self.ends[p]) for p in self.late_params}
+            own = (
+                *(new.get(self.ends[p]) for p in self.kept),
+                *(new.get(p) for p in self.carried_late),
+            )
+            rows[(k + self.distance) % self.unroll] = tuple(new.get(v) for v in self.delayed)
+        return (*own, *(v for row in rows for v in row))
+
+    def rows(self, state: Values) -> list[Values]:
+        """The delayed values of each iteration on its way."""
+        at, n = len(self.kept) + len(self.carried_late), len(self.delayed)
+        return [state[at + k * n : at + (k + 1) * n] for k in range(self.unroll)]
+
+    def indices(self, b: Builder, i: Value, k: int) -> tuple[Env, Env]:
+        """The old loop's index in stage 0 and, where it is not carried there, in stage 1, in the turn's part
+        `k` of `unroll`.  i: the new loop's."""
+        return {self.index: i}, {}
+
+
+class Copy:
+    """Copies ops of a loop's body into a builder; `env`: values of the body -> of the copy."""
+
+    def __init__(self, loop: PipelinedLoop, b: Builder, env: Env) -> None:
+        self.loop, self.b, self.env = loop, b, dict(env)
+
+    def get(self, v: Value) -> Value:
+        """v in the copy, made again where it has to be."""
+        if v not in self.env:
+            maker = self.loop.made.get(v)
+            if maker is None and v not in self.loop.old.params:
+                return v  # from outside of the loop
+            if maker is None or maker.kind not in self.loop.remade:
+                raise InternalError(f"{v.hint or 'a value'} of {self.loop.loop.id} comes too late")
+            for x in maker.operands:
+                self.env[x] = self.get(x)
+            self.b.append(clone_op(maker, self.env))
+        return self.env[v]
+
+    def write(self, ops: Iterable[Op]) -> None:
+        for o in ops:
+            for v in reads(o):
+                self.env[v] = self.get(v)
+            with self.b.at(o):
+                self.op(o)
+
+    def op(self, o: Op) -> None:
+        self.b.append(clone_op(o, self.env))
