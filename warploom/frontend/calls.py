@@ -8,7 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import language
@@ -98,17 +98,22 @@ class Calls(ABC):
 
     def call_of(self, node: ast.Call, fn: Any) -> Any:
         """What the call `node` of a function gives."""
+        args, kwargs = self.arguments(node)
+        if isinstance(fn, Method):
+            args, fn = [fn.receiver, *args], fn.fn
+        if getattr(fn, "__warploom_fn__", None) is not None:
+            return self.inline(node, fn.__warploom_fn__, args, kwargs)
+        return self._call(node, fn, args, kwargs)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        """What a call gives, by position and by name."""
         args = [self.expr(a) for a in node.args]
         kwargs: dict[str, Any] = {}
         for k in node.keywords:
             if k.arg is None:
                 self.fail(k.value, "unsupported", "kernels can't use **", "name each argument")
             kwargs[k.arg] = self.expr(k.value)
-        if isinstance(fn, Method):
-            args, fn = [fn.receiver, *args], fn.fn
-        if getattr(fn, "__warploom_fn__", None) is not None:
-            return self.inline(node, fn.__warploom_fn__, args, kwargs)
-        return self._call(node, fn, args, kwargs)
+        return args, kwargs
 
     def _call(self, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name = self.source.text(node.func)
@@ -181,17 +186,7 @@ class Calls(ABC):
 
     def inline(self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of another kernel function: its body, here."""
-        name = fn.__name__
-        if fn in self.stack:
-            self.fail(
-                node,
-                "recursion",
-                f"{name} calls itself",
-                "write a loop; helpers are inlined and can't be recursive",
-            )
-        bound = self.bind(node, name, call_signature(fn), args, kwargs)
-        source = self.emitter.reads.source(fn)
-        here = self.loc(node)
+        bound, here = self.bound(node, fn, args, kwargs), self.loc(node)
         scope: Scope = {}
         for p in parameters(fn):
             if p.name in bound.arguments:
@@ -204,8 +199,25 @@ class Calls(ABC):
             if p.constexpr and isinstance(value, Const):
                 value = value.value
             scope[p.name] = Binding(value, here)
-        inner = type(self)(self.emitter, source, scope, (*self.stack, fn), here)
-        return inner.body()
+        return self.inside(fn, scope, here).body()
+
+    def bound(
+        self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]
+    ) -> inspect.BoundArguments:
+        """The arguments of a function that is to be inlined, which refuses one that calls itself."""
+        if fn in self.stack:
+            self.fail(
+                node,
+                "recursion",
+                f"{fn.__name__} calls itself",
+                "write a loop; helpers are inlined and can't be recursive",
+            )
+        return self.bind(node, fn.__name__, call_signature(fn), args, kwargs)
+
+    def inside(self, fn: Function, scope: Scope, here: Loc) -> Self:
+        """The translator of a function that is inlined here."""
+        source = self.emitter.reads.source(fn)
+        return type(self)(self.emitter, source, scope, (*self.stack, fn), here)
 
     def helper(self, node: ast.Call, x: Any) -> Any:
         """An argument of one of the language's functions: of a kernel function what inlines it."""

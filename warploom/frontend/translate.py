@@ -8,6 +8,7 @@ language leaves implicit (promotion, broadcasting, defaults, helpers) is gone in
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
@@ -168,6 +169,8 @@ def _returns(tree: ast.FunctionDef) -> list[ast.Return]:
 class Statements(Branches):
     """Translates the statements of one function body."""
 
+    ASSIGNED: tuple[type[ast.expr], ...] = (ast.Name,)  # what `+=` may assign
+
     def body(self) -> Any:
         """The whole function; gives what it returns."""
         statements = self.source.tree.body
@@ -264,9 +267,13 @@ class Statements(Branches):
             self.assign(t, v, rename=False)
 
     def stmt_Assign(self, node: ast.Assign) -> None:
-        value = typed(self.emitter, self.expr(node.value))
+        value = self.expr(node.value)
         for target in node.targets:
-            self.assign(target, value, rename=not isinstance(node.value, ast.Name))
+            self.store(target, value, fresh=not isinstance(node.value, ast.Name))
+
+    def store(self, target: ast.expr, value: Any, fresh: bool = True) -> None:
+        """An assignment.  fresh: the value has no other name."""
+        self.assign(target, typed(self.emitter, value), rename=fresh)
 
     def stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is None:
@@ -285,13 +292,13 @@ class Statements(Branches):
         self.assign(node.target, known(value) if isinstance(value, Const) else value)
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
+        if not isinstance(node.target, self.ASSIGNED):
             self.assign(node.target, None)
-        read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)  # type: ignore[union-attr]
+        read = copy.copy(node.target)
+        read.ctx = ast.Load()
         old = self.expr(read)
         new = self.expr(node.value)
-        value = self.binary(node, SYMBOLS[type(node.op)], old, new, node.value)
-        self.assign(node.target, typed(self.emitter, value))
+        self.store(node.target, self.binary(node, SYMBOLS[type(node.op)], old, new, node.value))
 
     # -- simple statements
 

@@ -1,0 +1,238 @@
+"""`self` and what hangs on it: attributes, instructions, methods and objects of a script's classes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+from warploom.explicit.handles import (
+    Attrs,
+    Bound,
+    Changed,
+    Dim3,
+    Evaluated,
+    GlobalView,
+    Instance,
+    Surface,
+)
+from warploom.explicit.operands import shared_block, shared_transpose
+from warploom.explicit.program import SETTLED
+from warploom.explicit.script import NAMESPACES, Class
+from warploom.explicit.subscripts import Subscripts
+from warploom.explicit.surface import Wait, block_index, grid_size
+from warploom.frontend.coerce import Const, known
+from warploom.frontend.language import shape as shapes
+from warploom.frontend.reads import MISSING
+from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.scope import Binding, admit
+from warploom.frontend.source import Function, call_signature
+from warploom.ir.core import Value
+from warploom.ir.ops import mma
+from warploom.ir.types import InFlight, Shared, Tile
+from warploom.layout import Layout
+
+# Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
+INSTEAD = {
+    "dot": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
+    "mma": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
+    "free_shared": "leave it out; shared_tensor(…, alias=other) reuses the bytes of another tensor",
+    "copy_async": "write self.cp_async.load(src, dst, offsets) and self.cp_async.arrive(barrier)",
+    "zeros": "write self.register_tensor(dtype=…, shape=…, init=0)",
+    "full": "write self.register_tensor(dtype=…, shape=…, init=…)",
+}
+
+
+class Objects(Subscripts):
+    """Translates what one function of a script asks of `self` and of objects."""
+
+    # ---- attributes
+
+    def attribute_of(self, node: ast.Attribute, x: Any) -> Any:
+        with self.at(node):
+            found = self._attribute(x, node.attr)
+        return super().attribute_of(node, x) if found is NotImplemented else found
+
+    def _attribute(self, x: Any, name: str) -> Any:
+        match x:
+            case Instance():
+                return self._member(x, name)
+            case Surface():
+                fn = getattr(x.cls, name, None)
+                if fn is None:
+                    names = [n for n in vars(x.cls) if not n.startswith("_")]
+                    refuse(
+                        "unknown-instruction",
+                        f"self.{x.cls.__name__.lower()} has no {name}",
+                        did_you_mean(name, names, f"it has {', '.join(names)}"),
+                    )
+                if isinstance(fn, Evaluated):
+                    return fn.fn()
+                return Bound(fn, None) if callable(fn) else fn
+            case Dim3():
+                if name not in ("x", "y", "z"):
+                    refuse("attribute", f"a grid has x, y and z, not {name}", "use x, y or z")
+                return x.fn("xyz".index(name))
+            case GlobalView() if name in ("shape", "dtype", "pointer"):
+                return getattr(x, name)
+            case Value(type=Shared() as t):
+                return self._shared_attribute(x, t, name)
+            case Value(type=InFlight(tile=t)) if name in ("shape", "dtype"):
+                return getattr(t, name)
+            case Value(type=InFlight()):
+                refuse(
+                    "in-flight",
+                    f".{name} of an accumulator that a wgmma may still be writing",
+                    "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
+                )
+            case Value() if name == "transpose":
+                return Bound(shapes.trans, x)
+        return NotImplemented
+
+    def _shared_attribute(self, x: Value, t: Shared, name: str) -> Any:
+        match name:
+            case "nbytes":
+                slots = 1
+                for n in t.lead:
+                    slots *= n
+                return slots * t.tile_bytes
+            case "shape":
+                return (*t.lead, *t.shape)
+            case "dtype":
+                return t.dtype
+            case "transpose" | "permute":
+                return Bound(shared_transpose, x)
+            case "block":
+                return Bound(shared_block, x)
+        refuse(
+            "attribute",
+            f"a shared tensor has no {name}",
+            "it has nbytes, shape, dtype, transpose(), block(shape, at) and slots s[i]",
+        )
+
+    def _member(self, x: Instance, name: str) -> Any:
+        """A field, a method, a namespace or an instruction of an object."""
+        field = self.scope.get(x.key(name))
+        if field is not None:
+            return field.value
+        if name in NAMESPACES:
+            return Surface(NAMESPACES[name])
+        if name == "attrs":
+            return Attrs()
+        if name in ("blockIdx", "gridDim"):
+            return Dim3(block_index if name == "blockIdx" else grid_size)
+        reads = self.emitter.reads
+        value = MISSING if x.host is None else reads.field(x.host, name)
+        if value is not MISSING:
+            return value if isinstance(value, Layout) else admit(f"self.{name}", value)
+        fn = reads.attribute(x.cls, name)
+        if fn is MISSING:
+            fn = None
+        if isinstance(inspect.getattr_static(x.cls, name, None), staticmethod):
+            return fn
+        if inspect.isfunction(fn):
+            return Bound(fn, x)
+        if fn is not None:
+            return admit(f"self.{name}", fn)
+        names = [*vars(x.host or x.cls), *NAMESPACES, *dir(x.cls)]
+        close = did_you_mean(
+            name, [n for n in names if not n.startswith("_")], "set it in __init__"
+        )
+        refuse("attribute", f"self has no {name}", INSTEAD.get(name, close))
+
+    # ---- calls
+
+    def call_of(self, node: ast.Call, fn: Any) -> Any:
+        if getattr(fn, "__module__", "").startswith("warploom.layout"):
+            args = [self.expr(a) for a in node.args]
+            return fn(*(known(a) if isinstance(a, Const) else a for a in args))
+        if not isinstance(fn, Bound) and not (inspect.isclass(fn) and issubclass(fn, Class)):
+            return self._finish(node, super().call_of(node, fn))
+        args, kwargs = self.arguments(node)
+        if not isinstance(fn, Bound):
+            return self._construct(node, fn, args, kwargs)
+        if isinstance(fn.receiver, Instance) and not getattr(fn.fn, "__warploom_builtin__", False):
+            return self._method(node, fn.fn, fn.receiver, args, kwargs)
+        own = not isinstance(fn.receiver, Value) and _takes_self(fn.fn)
+        before = [fn.receiver] if own or isinstance(fn.receiver, Value) else []
+        return self._finish(node, self._call(node, fn.fn, [*before, *args], kwargs))
+
+    def _finish(self, node: ast.AST, out: Any) -> Any:
+        """Carries out what an instruction says about variables."""
+        if isinstance(out, Wait):
+            with self.at(node):
+                self._wait(out.pending)
+            return None
+        if isinstance(out, Changed):
+            for old, new in out.pairs:
+                self._replace(old, new)
+            return out.value
+        return out
+
+    def _replace(self, old: Value, new: Value) -> None:
+        """Every variable that holds `old` holds `new`."""
+        for name, binding in list(self.scope.items()):
+            if binding.value is old:
+                self.scope[name] = Binding(new, binding.loc)
+
+    def _wait(self, pending: int) -> None:
+        """wgmma.wait_group: accumulators that it covers become tiles."""
+        flight = self.program.state.flight
+        found: dict[Value, None] = {}
+        for name in sorted(self.scope):
+            v = self.scope[name].value
+            if isinstance(v, Value) and isinstance(v.type, InFlight):
+                age = flight.get(v, SETTLED)
+                if pending <= age < SETTLED:
+                    found[v] = None
+        values = tuple(found)
+        out = self.emitter.append(
+            mma.wgmma_wait, values, [v.hint for v in values], pending=pending, regions=()
+        )
+        for old, new in zip(values, out, strict=True):
+            self._replace(old, new)
+
+    def _construct(self, node: ast.Call, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """An object of a wl.Class: its __init__, inlined."""
+        state = self.program.state
+        state.objects += 1
+        made = Instance(cls, state.objects)
+        init = self.emitter.reads.attribute(cls, "__init__")
+        if inspect.isfunction(init):
+            self._method(node, init, made, args, kwargs)
+        return made
+
+    def _method(
+        self, node: ast.Call, fn: Function, receiver: Any, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """A method of the user's: its body, here."""
+        bound, here = self.bound(node, fn, [receiver, *args], kwargs), self.loc(node)
+        reads = self.emitter.reads
+        inner_scope = {p: Binding(v, here) for p, v in bound.arguments.items()}
+        for p, declared in bound.signature.parameters.items():
+            if p not in inner_scope:
+                many = declared.kind is declared.VAR_POSITIONAL
+                inner_scope[p] = Binding(() if many else reads.default(fn, p), here)
+        # Fields are everybody's; register tensors go along under names that nobody can assign, so that
+        # what the method changes in place is changed for its caller.
+        for key, binding in self.scope.items():
+            if key.startswith("#"):
+                inner_scope[key] = binding
+            elif is_register(binding.value):
+                inner_scope[f"&{key}"] = binding
+        inner = self.inside(fn, inner_scope, here)
+        out = inner.body()
+        for key, binding in inner.scope.items():
+            if key.startswith("#"):
+                self.scope[key] = binding
+            elif key.startswith("&") and key[1:] in self.scope:
+                self.scope[key[1:]] = binding
+        return out
+
+
+def is_register(x: Any) -> bool:
+    return isinstance(x, Value) and isinstance(x.type, Tile | InFlight)
+
+
+def _takes_self(fn: Any) -> bool:
+    return next(iter(call_signature(fn).parameters), "") == "self"
