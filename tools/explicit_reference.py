@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from warploom.explicit.handles import Dim3, Evaluated
-from warploom.explicit.script import NAMESPACES, Instructions
+from warploom.explicit.script import Instructions
+from warploom.explicit.surface import NAMESPACES
 
 FILE = Path(__file__).parents[1] / "docs" / "explicit.md"
 
@@ -78,9 +79,10 @@ def reference() -> str:
 def section(title: str, prefix: str, cls: type, key: str) -> list[str]:
     """A table of a class's functions and values."""
     lines = [f"## {title}", "", "| | |", "|---|---|"]
-    for name, value in vars(cls).items():
-        if not name.startswith("_"):
-            lines.append(row(prefix, name, value, DEVIATIONS.get(f"{key}{name}", "")))
+    for base in cls.__mro__[-2::-1]:
+        for name, value in vars(base).items():
+            if not name.startswith("_"):
+                lines.append(row(prefix, name, value, DEVIATIONS.get(f"{key}{name}", "")))
     return [*lines, ""]
 
 

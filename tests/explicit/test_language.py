@@ -39,7 +39,9 @@ from tests.explicit.language import (
     values,
 )
 from warploom.errors import CompileError, LaunchError
-from warploom.explicit.script import NAMESPACES, Instructions
+from warploom.explicit.script import Instructions
+from warploom.explicit.surface import NAMESPACES
+from warploom.explicit.tensors import Tensors
 from warploom.ir.ops.tile import CACHE_POLICIES
 from warploom.runtime.plan import LaunchPlan, divider
 from warploom.sim.report import ProtocolError, Race
@@ -571,7 +573,7 @@ OF_NAMESPACES = {
 
 
 def test_every_name_is_there() -> None:
-    offered = {*dir(Instructions), *Instructions.__annotations__}
+    offered = {*dir(Instructions), *Instructions.__annotations__, *NAMESPACES}
     assert set(NAMES) <= offered
     for space, names in OF_NAMESPACES.items():
         assert set(names.split()) <= set(dir(NAMESPACES[space]))
@@ -596,7 +598,7 @@ def test_the_reference_of_scripts_is_current() -> None:
 
 
 def test_every_function_is_documented() -> None:
-    for cls in (Instructions, *NAMESPACES.values()):
+    for cls in (Instructions, Tensors, *NAMESPACES.values()):
         for name, fn in vars(cls).items():
             if callable(fn) and not name.startswith("_") and not isinstance(fn, type):
                 assert (fn.__doc__ or "").strip(), f"{cls.__name__}.{name} has no docstring"

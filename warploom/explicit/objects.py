@@ -6,6 +6,7 @@ import ast
 import inspect
 from typing import Any
 
+from warploom.explicit.clusters import block_index, grid_size
 from warploom.explicit.handles import (
     Attrs,
     Bound,
@@ -17,10 +18,11 @@ from warploom.explicit.handles import (
     Surface,
 )
 from warploom.explicit.operands import shared_block, shared_transpose
+from warploom.explicit.products import Wait
 from warploom.explicit.program import SETTLED
-from warploom.explicit.script import NAMESPACES, Class
+from warploom.explicit.script import Class
 from warploom.explicit.subscripts import Subscripts
-from warploom.explicit.surface import Wait, block_index, grid_size
+from warploom.explicit.surface import NAMESPACES
 from warploom.frontend.coerce import Const, known
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.reads import MISSING

@@ -6,14 +6,7 @@ from typing import Any, NoReturn
 
 from warploom.explicit.handles import Barrier, GlobalView
 from warploom.explicit.program import Program, ScriptEmitter, Threads
-from warploom.frontend.coerce import (
-    Const,
-    Operand,
-    current,
-    describe,
-    static_int,
-    static_ints,
-)
+from warploom.frontend.coerce import Const, Operand, current, describe, static_int, static_ints
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse

@@ -12,25 +12,13 @@ from warploom.errors import CompileError, Note
 from warploom.frontend import scope as scopes
 from warploom.frontend.attributes import attribute
 from warploom.frontend.calls import Calls
-from warploom.frontend.coerce import (
-    Const,
-    describe,
-    is_literal,
-    known,
-    static_int,
-    yield_,
-)
+from warploom.frontend.coerce import Const, describe, is_literal, known, static_int, yield_
 from warploom.frontend.language import shape
 from warploom.frontend.operators import PYTHON, SYMBOLS
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import admit, leaves, rebuild, skeleton
-from warploom.frontend.vocabulary import (
-    NOT_YET,
-    PYTHON_BUILTINS,
-    REPLACED,
-    SPECULATED,
-)
+from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, REPLACED, SPECULATED
 from warploom.ir.core import Builder, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Tile, i1, shape_of

@@ -19,12 +19,7 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
-from warploom.runtime.args import (
-    CPU,
-    KEYS,
-    TensorDescriptor,
-    span,
-)
+from warploom.runtime.args import CPU, KEYS, TensorDescriptor, span
 from warploom.runtime.binding import Call, Callee
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES

@@ -1,0 +1,157 @@
+"""self.tma and self.cp_async: copies between global and shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warploom.explicit.clusters import mask_of
+from warploom.explicit.handles import GlobalView
+from warploom.explicit.operands import (
+    barrier_of,
+    box_offsets,
+    index_of,
+    known_int,
+    not_yet,
+    one_thread,
+    policy_of,
+    shared_of,
+    tensor_map,
+    whole_group,
+)
+from warploom.frontend.coerce import Operand, current, describe, static_bool, static_int
+from warploom.frontend.language.core import builtin
+from warploom.frontend.language.memory import mask_for
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import mbarrier, smem, tma
+from warploom.ir.types import Tile
+
+
+class Tma:
+    """self.tma: copies of boxes by the TMA unit.  One elected thread of the group issues each."""
+
+    @builtin
+    def global_to_shared(
+        self,
+        src: GlobalView,
+        dst: Any,
+        offsets: Any,
+        mbarrier: Any,
+        dims: Any = None,
+        cta_group: Any = 1,
+        multicast_mask: Any = None,
+        cache_policy: Any = None,
+        promote: Any = 256,
+    ) -> None:
+        """A box of dst's shape at offsets (one for each axis of src; `dims` says which of them are dst's,
+        by default the last).  Its bytes complete on the barrier; what is out of bounds reads as 0.
+
+        multicast_mask: CTAs of the cluster (bit r: rank r) that all get the box, at the same place of their
+        shared memory; its bytes complete on the same barrier of each.
+        cache_policy: a hint which lines the L2 gives up first: 'evict_first' (what is read once),
+        'evict_last' (what is read again), 'evict_normal' or 'evict_unchanged'.
+        promote: bytes that the L2 fetches together along a row (64, 128 or 256), to be read soon."""
+        if known_int(cta_group) != 1:
+            not_yet("cta_group", "pairs of CTAs")
+        d = shared_of(dst)
+        m = tensor_map(src, d, dims, promote)
+        b = barrier_of(mbarrier)
+        emitter = current()
+        at = box_offsets(offsets, src)
+        index = index_of(b.index)
+        how = policy_of(cache_policy)
+        if multicast_mask is not None:
+            at, how = [*at, mask_of(multicast_mask)], {"multicast": True, **how}
+        one_thread(lambda: emitter.emit(tma.tma_load, m, d, b.array, index, *at, **how))
+
+    @builtin
+    def shared_to_global(
+        self,
+        src: Any,
+        dst: GlobalView,
+        offsets: Any,
+        dims: Any = None,
+        cache_policy: Any = None,
+        promote: Any = 256,
+        reduce: Any = None,
+    ) -> None:
+        """Writes a slot to the box at offsets; in the elected thread's current bulk group.
+
+        reduce: combines each element with the one that is there, atomically: 'add' (16-bit floats, float32,
+        int32, uint32, uint64), 'min' or 'max' (16-bit floats, 32- and 64-bit integers), 'and', 'or' or
+        'xor' (those integers), 'inc' or 'dec' (uint32)."""
+        s = shared_of(src)
+        m = tensor_map(dst, s, dims, promote)
+        emitter = current()
+        at = box_offsets(offsets, dst)
+        how = policy_of(cache_policy)
+        if reduce is not None:
+            how["reduce"] = reduce
+        one_thread(lambda: emitter.emit(tma.tma_store, m, s, *at, **how))
+
+    @builtin
+    def commit_group(self) -> None:
+        """Closes the elected thread's bulk group."""
+        one_thread(lambda: current().emit(tma.tma_store_commit))
+
+    @builtin
+    def wait_group(self, n: Any = 0, read: Any = False) -> None:
+        """Until at most n of the elected thread's latest bulk groups are going on: what the others wrote is
+        in global memory, and this thread sees it there.  read=True: only until the others have read their
+        shared memory, which is all that its reuse needs, and takes less time."""
+        pending, only_read = static_int(n, "n"), static_bool(read, "read")
+        one_thread(lambda: current().emit(tma.tma_store_wait, pending=pending, read=only_read))
+
+
+def _none(x: Any, name: str, why: str) -> None:
+    if x is not None:
+        refuse(
+            "not-with-this-source", f"{name} does not go with this source: {why}", "leave it out"
+        )
+
+
+class CpAsync:
+    """self.cp_async: copies by all threads of the group together, a few bytes each."""
+
+    @builtin
+    def load(
+        self,
+        src: Any,
+        dst: Any,
+        offsets: Any = None,
+        bytes: Any = 16,
+        mask: Operand = None,
+        cache_policy: Any = None,
+    ) -> None:
+        """Fills dst in pieces of 4, 8 or 16 bytes: from a view the box of dst's shape at offsets, zeros
+        out of bounds; from a tile of pointers what they point at, zeros where the mask is false.  Of these
+        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike.
+        cache_policy: none, so far: the assembler (NVRTC 13.5) makes an illegal instruction of it."""
+        whole_group("cp_async.load")
+        if cache_policy is not None:
+            refuse(
+                "cache-policy",
+                "cp.async with a cache policy, of which NVRTC 13.5's assembler makes an illegal instruction",
+                "leave it out, or copy by self.tma.global_to_shared",
+            )
+        d, size = shared_of(dst), static_int(bytes, "bytes")
+        if isinstance(src, GlobalView):
+            _none(mask, "mask", "a view's box ends at its bounds")
+            current().emit(smem.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
+            return
+        _none(offsets, "offsets", "pointers say where they point")
+        if not isinstance(src, Value) or not isinstance(src.type, Tile):
+            refuse(
+                "not-a-view",
+                f"expected a global view or a tile of pointers, found {describe(src)}",
+                "use self.global_view, or ptr + offsets",
+            )
+        rest = [] if mask is None else [mask_for(mask, src.type.shape, "cp_async.load")]
+        current().emit(smem.cp_async, src, d, *rest, bytes=size)
+
+    @builtin
+    def arrive(self, barrier: Any) -> None:
+        """Every thread arrives once its copies so far are done."""
+        whole_group("cp_async.arrive")
+        b = barrier_of(barrier)
+        current().emit(mbarrier.cp_async_arrive, b.array, index_of(b.index))

@@ -1,0 +1,150 @@
+"""self.wgmma: the products of the tensor core."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from warploom.errors import CompileError, Note
+from warploom.explicit.handles import Changed
+from warploom.explicit.operands import program, shared_of, tile_value, whole_group
+from warploom.explicit.program import SETTLED, UNCOMMITTED, Program, default_swizzle
+from warploom.frontend.coerce import Operand, current, describe, is_literal, static_int
+from warploom.frontend.language.core import builtin
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import mma
+from warploom.ir.types import InFlight, Shared, Tile, i1
+
+
+class Wgmma:
+    """self.wgmma: the tensor core's asynchronous products, issued by one warp group."""
+
+    @builtin
+    def fence(self) -> None:
+        """Orders earlier register accesses before the following mma."""
+        _warp_group("wgmma.fence")
+        current().emit(mma.wgmma_fence)
+
+    @builtin
+    def mma(
+        self, a: Any, b: Any, d: Any, use_acc: Operand = True, enable_input_d: Operand = None
+    ) -> Changed:
+        """Issues d ← a·b + d; where use_acc (enable_input_d) is false d ← a·b.  a: (m, k) in shared memory or
+        registers; b: (k, n) in shared memory; d: (m, n) in registers, float32 (int32 for products of 8-bit
+        integers), not to be touched before the wait_group that covers it.  An a in registers that a loop
+        makes is waited for in the same iteration.  float32 operands count as tf32: their lowest 13 bits are
+        ignored."""
+        _warp_group("wgmma.mma")
+        p, emitter = program(), current()
+        right = shared_of(b)
+        left = shared_of(a) if isinstance(a, Value) and isinstance(a.type, Shared) else None
+        if left is None:
+            left = tile_value(a, "wgmma's a")
+        if not isinstance(d, Value) or not isinstance(d.type, Tile | InFlight):
+            refuse(
+                "wgmma-acc",
+                f"wgmma accumulates in registers, found {describe(d)}",
+                "pass a register_tensor",
+            )
+        acc = d
+        if isinstance(d.type, Tile):
+            acc = emitter.emit(mma.in_flight, d, hint=d.hint)
+            _before_fence(emitter.builder.ops, d)
+        use = use_acc if enable_input_d is None else enable_input_d
+        flag = emitter.truth(use) if not is_literal(use) else emitter.const(bool(use), i1)
+        for s, k_axis in ((left, 1), (right, 0)):
+            if (
+                isinstance(s.type, Shared)
+                and mma.only_k_major(s.type.dtype)
+                and s.type.inner != k_axis
+            ):
+                _k_major(s, k_axis)
+            if isinstance(s.type, Shared) and s.type.swizzle == 0:
+                _no_swizzle(p, s)
+        out = emitter.emit(mma.wgmma, left, right, acc, flag, hint=d.hint)
+        p.state.flight[out] = UNCOMMITTED
+        return Changed(((d, out),))
+
+    @builtin
+    def commit_group(self) -> None:
+        """Closes the group of products issued so far."""
+        _warp_group("wgmma.commit_group")
+        flight = program().state.flight
+        for v, age in flight.items():
+            if age != SETTLED:
+                flight[v] = age + 1
+        current().emit(mma.wgmma_commit)
+
+    @builtin
+    def wait_group(self, n: Any = 0) -> Any:
+        """Until at most n of the latest groups are going on.  The accumulators of the others are register
+        tensors again."""
+        _warp_group("wgmma.wait_group")
+        return Wait(static_int(n, "n"))
+
+
+def _no_swizzle(p: Program, s: Value) -> NoReturn:
+    """wgmma on shared memory that lies unswizzled: as a line asked, or as its rows are too short."""
+    site = p.site(s)
+    choice = p.choices.get(site) if site is not None else None
+    if choice is not None and "swizzle" in choice.why:
+        raise CompileError(
+            "layout-conflict",
+            f"wgmma reads swizzled shared memory, {s.type} is not",
+            current().loc,
+            (Note("its swizzle is fixed here", choice.why["swizzle"][1]),),
+            "leave the swizzle out, or annotate 32, 64 or 128 bytes",
+        )
+    t = s.type
+    assert isinstance(t, Shared)
+    if site is not None and t.shape == t.box and (choice is None or "inner" not in choice.why):
+        other = 1 - t.inner
+        if default_swizzle(t.box[other] * t.dtype.bytes):
+            because = f"wgmma reads swizzled rows, those along axis {t.inner} are too short"
+            p.choose_inner(s, other, because, current().loc)
+    refuse(
+        "wgmma-swizzle",
+        f"wgmma reads swizzled shared memory, {s.type} has rows of too few bytes",
+        "make its inner axis a multiple of 32 bytes",
+    )
+
+
+class Wait:
+    """A wait_group, which the translator finishes: it knows the variables."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+
+
+def _before_fence(ops: list[Op], d: Value) -> None:
+    """Moves the in_flight just appended before the last fence where `d` was there already: it is no
+    instruction, so the fence covers the accumulator."""
+    for i in range(len(ops) - 2, -1, -1):
+        if d in ops[i].results:
+            return
+        if ops[i].kind is mma.wgmma_fence:
+            ops.insert(i, ops.pop())
+            return
+
+
+def _k_major(s: Value, k_axis: int) -> None:
+    """Operands that are not of 16 bits lie along K (PTX ISA, wgmma.mma_async): the shared tensor does, where
+    it may."""
+    p, t = program(), s.type
+    assert isinstance(t, Shared)
+    site = p.site(s)
+    if site is not None and t.shape == t.box:
+        p.choose_inner(s, k_axis, f"products of {t.dtype} read along K", current().loc)
+
+
+def _warp_group(what: str) -> None:
+    here = whole_group(what)
+    machine = program().machine
+    n, threads = machine.warp_group, machine.group_threads
+    if here.warps != n or here.first % n:
+        refuse(
+            "wgmma-group",
+            f"{what} is run by one warp group of {threads} threads, here run {here}",
+            f"put it under `with self.warp_group(warp_begin, {n}):`, warp_begin a multiple of {n}; several "
+            f"groups that run the same code are `with self.thread_group(begin, {threads}, replicas=n):`",
+        )

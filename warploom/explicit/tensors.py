@@ -1,0 +1,238 @@
+"""What `self` makes: views of global memory, shared tensors, register tensors, and how they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from warploom.analysis.access import alignments, tma_fault
+from warploom.analysis.facts import Facts
+from warploom.analysis.scalar_rules import anything
+from warploom.explicit.handles import Changed, GlobalView
+from warploom.explicit.operands import program, tile_value, whole_group
+from warploom.explicit.program import SETTLED, SharedChoice, Workspace, shared_shape
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    is_literal,
+    known,
+    static_dtype,
+    static_int,
+    static_ints,
+)
+from warploom.frontend.language import shape as shapes
+from warploom.frontend.language.core import builtin
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Value
+from warploom.ir.ops import mma, smem, tile
+from warploom.ir.types import InFlight, Pointer, Shared, Tile, f32, i32, i64
+from warploom.layout import Layout
+
+
+class Tensors:
+    """Tensors of a Script and of a Class."""
+
+    @builtin
+    def global_view(
+        self, ptr: Operand, dtype: Any, shape: Any, strides: Any = None, divisible: Any = None
+    ) -> Any:
+        """A pointer's memory as an array: extents and strides in elements (row-major without strides).
+
+        divisible: the script's promise of what divides the base (bytes) and each stride (elements), powers of
+        two up to 16, where it knows more than follows from the arguments."""
+        emitter = current()
+        d = static_dtype(dtype, "dtype")
+        if not isinstance(ptr, Value) or not isinstance(ptr.type, Pointer):
+            refuse(
+                "not-a-pointer",
+                f"a view needs a pointer, found {describe(ptr)}",
+                "declare it as ~float16",
+            )
+        if ptr.type.dtype != d:
+            refuse(
+                "dtype-mismatch",
+                f"a view of {d} of a pointer to {ptr.type.dtype}",
+                "make them agree",
+            )
+        extents = shape if isinstance(shape, tuple) else (shape,)
+        if not 1 <= len(extents) <= 5:
+            refuse("view-rank", f"a view of {len(extents)} axes", "views have 1 to 5 axes")
+        steps = _row_major(extents) if strides is None else strides
+        if not isinstance(steps, tuple) or len(steps) != len(extents):
+            refuse("view-strides", "one stride for each axis", "give as many strides as sizes")
+        sizes = [emitter.cast(x, i64) for x in (*extents, *steps)]
+        if divisible is None:
+            base, *known_divisors = _divisors(ptr, sizes[len(extents) :])
+        else:
+            base, *known_divisors = _promised(divisible, 1 + len(steps))
+        view = emitter.emit(
+            tile.make_view,
+            ptr,
+            *sizes,
+            divisible=(base, *known_divisors),
+            hint=f"{ptr.hint.removesuffix('_ptr')}_view",
+        )
+        units = [a for a, s in enumerate(steps) if _known(s) == 1]
+        fault: str | None = "no axis has a stride of exactly one element"
+        if units:
+            fault = tma_fault(base, known_divisors, 0, units[-1], d)
+        return GlobalView(
+            view,
+            ptr,
+            d,
+            extents,
+            units[-1] if units else None,
+            fault or "",
+        )
+
+    @builtin
+    def global_tensor(
+        self, dtype: Any, shape: Any, layout: Any = None, requires_clean: Any = False
+    ) -> Any:
+        """Global memory of the launch, row-major, the same for all its CTAs: workspace that no caller passes.
+        shape: numbers, and what follows from arguments of the kernel.
+
+        requires_clean: it holds zeros when the kernel begins, and the kernel leaves zeros; without it the
+        contents are anybody's.  Launches on one stream use one memory after each other."""
+        if layout is not None:
+            refuse(
+                "global-tensor", "a global_tensor with a layout", "it is row-major: leave it out"
+            )
+        p, emitter, d = program(), current(), static_dtype(dtype, "dtype")
+        extents = shape if isinstance(shape, tuple) else (shape,)
+        name = p.unique(p.target or "workspace")
+        pointer = Value(Pointer(d), name)
+        p.facts[pointer] = 16
+        elements = _row_major((1, *extents))[0]
+        clean = bool(known(requires_clean))
+        p.state.workspaces.append(Workspace(pointer, elements, clean, emitter.loc))
+        return Tensors.global_view(self, pointer, dtype, shape)
+
+    @builtin
+    def shared_tensor(self, dtype: Any, shape: Any, alias: Any = None) -> Any:
+        """Shared memory.  Of more than two axes the leading ones number slots; `s[slot]` is one of them.
+
+        alias: a shared tensor whose bytes this one reuses.  How a slot lies in memory follows from the
+        accesses; self.annotate_layout overrides it."""
+        p, emitter = program(), current()
+        sizes = shapes.positive_shape(shape, "the shape")
+        d = static_dtype(dtype, "dtype")
+        site = p.state.count
+        p.state.count += 1
+        choice = p.choices.get(site, SharedChoice())
+        lead, box, inner, swizzle = shared_shape(sizes, d, choice)
+        attrs: dict[str, Any] = {"lead": lead, "shape": box, "dtype": d}
+        attrs |= {"inner": inner, "swizzle": swizzle}
+        if alias is not None:
+            attrs["alias"] = _allocation_of(alias)
+        name = p.target or "shared"
+        value = p.declare(smem.shared_alloc, (), emitter.loc, name, name=p.unique(name), **attrs)
+        p.state.sites[value] = site
+        return value
+
+    @builtin
+    def register_tensor(self, dtype: Any, shape: Any, init: Operand = None) -> Any:
+        """A tile in the group's registers, filled with init.  Without init it has no contents: one of
+        float32 or int32 then only serves as an accumulator whose first mma has use_acc=False."""
+        d, sizes = static_dtype(dtype, "dtype"), shapes.positive_shape(shape, "the shape")
+        p = program()
+        whole_group("register_tensor")
+        if init is not None:
+            return shapes.full(sizes, init, d)
+        if d not in (f32, i32) or len(sizes) != 2:
+            refuse(
+                "register-init",
+                f"a register tensor of {d} without contents",
+                "give init=; only wgmma's float32 and int32 accumulators may start without",
+            )
+        v = current().emit(mma.no_acc, shape=sizes, dtype=d, hint=p.target)
+        p.state.flight[v] = SETTLED
+        return v
+
+    @builtin
+    def annotate_layout(
+        self, x: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
+    ) -> Any:
+        """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout or its text, such
+        as "wgmma_acc(64x256)".  A shared tensor: `inner`, the axis of a slot that is adjacent in memory, and
+        `swizzle` (0, 32, 64 or 128 bytes)."""
+        return annotate(x, layout, inner, swizzle)
+
+
+def _known(x: Any) -> Any:
+    return known(x) if isinstance(x, Const) or is_literal(x) else None
+
+
+def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:
+    emitter = current()
+    steps: list[Any] = [1]
+    for n in reversed(extents[1:]):
+        steps.insert(0, n if _known(steps[0]) == 1 else emitter.binary("*", n, steps[0]))
+    return tuple(steps)
+
+
+def _divisors(base: Value, strides: Sequence[Value]) -> tuple[int, ...]:
+    """What is known to divide a view's base and each stride."""
+    made = {v: o for o in current().builder.ops for v in o.results}
+    given = {v: anything(v.type)._replace(divisor=n) for v, n in program().facts.items()}
+    return alignments(Facts(made.get, given), base, strides)
+
+
+def _promised(divisible: Any, n: int) -> tuple[int, ...]:
+    """The divisors that a script promises."""
+    given = static_ints(divisible, "a divisor")
+    if len(given) != n or any(d not in (1, 2, 4, 8, 16) for d in given):
+        refuse(
+            "view-divisible",
+            f"divisible={given}",
+            f"give {n} powers of two up to 16: of the base in bytes, of each stride in elements",
+        )
+    return given
+
+
+def _allocation_of(s: Any) -> str:
+    for d in program().state.declarations:
+        if d.value is s and d.kind is smem.shared_alloc:
+            return str(d.attrs["name"])
+    refuse("not-shared", f"alias of {describe(s)}", "name a whole shared_tensor")
+
+
+# ---- layouts
+
+
+def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
+    """See Instructions.annotate_layout."""
+    p, emitter = program(), current()
+    if isinstance(x, Value) and isinstance(x.type, Shared):
+        site = p.site(x)
+        if site is None or x.type.shape != x.type.box:
+            refuse(
+                "annotate",
+                "a part of a shared tensor",
+                "annotate the tensor that shared_tensor gave",
+            )
+        if inner is not None:
+            n = shapes.axis_of(inner, len(x.type.shape))
+            p.choose_inner(x, n, "annotate_layout", emitter.loc)
+        if swizzle is not None:
+            p.choose(
+                site, "swizzle", static_int(swizzle, "swizzle"), "annotate_layout", emitter.loc
+            )
+        return x
+    if isinstance(x, Value) and isinstance(x.type, InFlight):
+        refuse(
+            "annotate",
+            "an accumulator's layout is the tensor core's",
+            "annotate it after wait_group",
+        )
+    v = tile_value(x, "annotate_layout")
+    if isinstance(layout, str):
+        try:
+            layout = Layout.parse(layout)
+        except ValueError as e:
+            refuse("annotate", str(e), 'write it as explain() does, as in "wgmma_acc(64x256)"')
+    if layout is None or tuple(layout.shape) != cast(Tile, v.type).shape:
+        refuse("annotate", f"no layout of {v.type}", "pass a warploom.layout.Layout of its shape")
+    return Changed(((v, emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)),))
