@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from warploom.errors import InternalError
-from warploom.ir.core import KINDS, Family, OpKind
+from warploom.ir.core import ALL_LEVELS, KINDS, Family, Level, OpKind
 
 R = TypeVar("R")
 
@@ -29,9 +29,15 @@ class Rules(dict[OpKind | Family, R]):
     warploom.errors.InternalError: which unit computes it: dot has no rule
     """
 
-    def __init__(self, question: str, rules: Mapping[OpKind | Family, R]) -> None:
+    def __init__(
+        self,
+        question: str,
+        rules: Mapping[OpKind | Family, R],
+        levels: frozenset[Level] = ALL_LEVELS,
+    ) -> None:
+        """levels: those at which it is asked."""
         super().__init__(rules)
-        self.question = question
+        self.question, self.levels = question, levels
         TABLES.append(self)  # type: ignore[arg-type]
 
     def __missing__(self, kind: OpKind | Family) -> R:
@@ -42,4 +48,5 @@ class Rules(dict[OpKind | Family, R]):
     def incomplete(self) -> set[OpKind]:
         """The kinds that it forgets: of a family some of which it answers for."""
         families = {k.family for k in self if isinstance(k, OpKind)} - set(self)
-        return {k for k in KINDS.values() if k.family in families and k not in self}
+        asked = (k for k in KINDS.values() if k.levels & self.levels)
+        return {k for k in asked if k.family in families and k not in self}

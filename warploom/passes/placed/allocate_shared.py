@@ -29,10 +29,11 @@ from dataclasses import dataclass
 
 from warploom.errors import InternalError, Note, SharedMemoryError
 from warploom.ir.core import Func, Level, Op, Region, walk
-from warploom.ir.ops import mbarrier, smem, task, tile
-from warploom.ir.types import Pointer, Shared, Tile
-from warploom.layout.choose import conversion, reduce_scratch, scan_scratch, scratch_geometry
+from warploom.ir.ops import mbarrier, smem, task
+from warploom.ir.types import Shared
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
+from warploom.passes.placed.layout_rules import RULES
+from warploom.passes.placed.task_layouts import tiles
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -156,25 +157,9 @@ def _align(n: int, to: int) -> int:
 def _scratch(region: Region) -> int:
     """Bytes for a task's conversions and reductions, for one replica: what the most demanding one needs, and
     twice what small ones do, which then take turns in its halves."""
-    needed = [n for o in walk(region) if (n := _needed(o))]
+    needed = [n for o in walk(region) if tiles(o) and (n := RULES[o.kind].scratch(o))]
     small = max((n for n in needed if n <= _SMALL), default=0) if len(needed) > 1 else 0
     return max([0, 2 * small, *needed])
-
-
-def _needed(o: Op) -> int:
-    if o.kind not in (tile.convert_layout, tile.reduce, tile.scan):
-        return 0
-    t = o.operands[0].type
-    assert isinstance(t, Tile)
-    size = 8 if isinstance(t.elem, Pointer) else t.elem.bytes
-    if o.kind is tile.reduce:
-        return reduce_scratch(t.layout, o.attrs["axis"], size)
-    if o.kind is tile.scan:
-        return scan_scratch(t.layout, o.attrs["axis"], size)
-    layout = o.attrs["layout"]
-    if conversion(t.layout, layout).kind != "shared":
-        return 0
-    return scratch_geometry(t.layout, layout, size).bytes
 
 
 def _too_much(

@@ -1,0 +1,393 @@
+"""What each op means to layouts: the table kind → rule of assign_layouts.
+
+A rule says which layouts an op needs and how they flow through it (`relate`), with which it is written when
+all are decided (`settle`), and what shared memory it then takes beside its operands (`scratch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from warploom.errors import CompileError, InternalError, Note
+from warploom.ir.core import HARDWARE, Family, Op, Value
+from warploom.ir.ops import control, mma, smem, tile, tma
+from warploom.ir.rules import Rules
+from warploom.ir.types import InFlight, Shared, Tile
+from warploom.layout import Layout, turning, wgmma_a, wgmma_acc
+from warploom.layout.choose import (
+    conversion,
+    reduce_scratch,
+    scan_form,
+    scan_layout,
+    scan_scratch,
+    scratch_geometry,
+)
+from warploom.passes.placed.regrouped_layouts import CONCAT, RESHAPE, SLICE
+from warploom.passes.placed.task_layouts import (
+    LOADED,
+    OPERAND,
+    STORED,
+    LayoutRule,
+    Memory,
+    Settled,
+    TaskLayouts,
+    decided,
+    following,
+    itemsize,
+    of_pointers,
+    of_view,
+    shape_of_tile,
+    tile_of,
+    tiles,
+)
+
+# ---- each element by itself
+
+
+def _fills(t: TaskLayouts, o: Op) -> None:
+    t.cheap.update(o.results)
+
+
+def _filled(o: Op, layout: Layout) -> Settled:
+    return Settled((None,) * len(o.operands), (layout,), {"layout": layout})
+
+
+def _is_cheap(t: TaskLayouts, o: Op) -> bool:
+    """Notes a function of cheap values as one."""
+    cheap = all(v in t.cheap for v in o.operands if tile_of(v.type))
+    if cheap and not isinstance(o.result.type, InFlight):
+        t.cheap.update(o.results)
+        return True
+    return False
+
+
+def _pointwise(t: TaskLayouts, o: Op) -> None:
+    if not _is_cheap(t, o):
+        t.equal(*tiles(o))
+
+
+def _alike(o: Op, layout: Layout) -> Settled:
+    return Settled(tuple(layout if tile_of(v.type) else None for v in o.operands), (layout,))
+
+
+# ---- axes
+
+
+def _axes(
+    there: Callable[[Op, Layout], Layout | None] | None, back: Callable[[Op, Layout], Layout | None]
+) -> LayoutRule:
+    """Of an op on one tile: its result's layout from the operand's, and the other way."""
+
+    def relate(t: TaskLayouts, o: Op) -> None:
+        if not _is_cheap(t, o):
+            (x,), y = o.operands, o.result
+            if there is not None:
+                t.flow(x, y, lambda layout: there(o, layout))
+            t.flow(y, x, lambda layout: back(o, layout))
+
+    def under(o: Op, layout: Layout) -> Settled:
+        return Settled((back(o, layout),), (layout,), {"layout": layout})
+
+    return following(relate, under)
+
+
+def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+_EXPAND = _axes(
+    lambda o, x: x.insert(o.attrs["axis"]),
+    lambda o, y: y.drop(o.attrs["axis"]),
+)
+_BROADCAST = _axes(  # forwards a layout would fill registers with copies: only backwards
+    None, lambda o, y: y.unbroadcast(shape_of_tile(o.operands[0]))
+)
+_TRANSPOSE = _axes(
+    lambda o, x: x.permute(o.attrs["perm"]),
+    lambda o, y: y.permute(_inverse(o.attrs["perm"])),
+)
+
+
+# ---- conversions, reductions and scans
+
+
+def _converts(t: TaskLayouts, o: Op) -> None:
+    t.needs(o.result, o.attrs["layout"])
+    before = tile_of(o.operands[0].type)
+    if before is not None and before.layout is None:
+        t.flow(o.result, o.operands[0], lambda x: x)
+
+
+def _converted(t: TaskLayouts, o: Op) -> Settled:
+    return Settled((t.of(o.operands[0]),), (o.attrs["layout"],))
+
+
+def _converts_through(o: Op) -> int:
+    x, to = o.operands[0].type, o.attrs["layout"]
+    assert isinstance(x, Tile)
+    if conversion(x.layout, to).kind != "shared":
+        return 0
+    return scratch_geometry(x.layout, to, itemsize(x)).bytes
+
+
+def _reduces(t: TaskLayouts, o: Op) -> None:
+    axis = o.attrs["axis"]
+    if tile_of(o.result.type):
+        x = o.operands[0]
+        t.flow(x, o.result, lambda layout: layout.drop(axis))
+        t.flow(o.result, x, lambda layout: _lifted(t, layout, x, axis))
+
+
+def _lifted(t: TaskLayouts, rest: Layout, x: Value, axis: int) -> Layout | None:
+    """A layout for the operand of a reduction that leaves `rest`: the matrix unit's, where it does."""
+    shape = shape_of_tile(x)
+    if t.warps != 4 or len(shape) != 2 or shape[0] % 64 or shape[1] % 8:
+        return None
+    fragment = wgmma_acc(shape)
+    return fragment if fragment.drop(axis) == rest else None
+
+
+def _reduced(t: TaskLayouts, o: Op) -> Settled:
+    x = t.of(o.operands[0])
+    if not tile_of(o.result.type):
+        return Settled((x,), (None,))
+    rest = x.drop(o.attrs["axis"])
+    return Settled((x,), (rest,), {"layout": rest})
+
+
+def _equal(t: TaskLayouts, o: Op) -> None:
+    t.equal(*tiles(o))
+
+
+def _scanned(t: TaskLayouts, o: Op) -> Settled:
+    x = t.of(o.operands[0])
+    if scan_form(x, o.attrs["axis"]) is None:
+        x = scan_layout(shape_of_tile(o.result), o.attrs["axis"], t.warps)
+    return Settled((x,), (x,))
+
+
+def _along(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
+    def needed(o: Op) -> int:
+        x = o.operands[0].type
+        assert isinstance(x, Tile)
+        return scratch(x.layout, o.attrs["axis"], itemsize(x))
+
+    return needed
+
+
+# ---- memory
+
+
+def _memory(t: TaskLayouts, o: Op) -> Memory:
+    """How the tile that an access moves lies in global memory."""
+    moved = o.operands[1] if o.stores else o.result
+    size = itemsize(moved.type)
+    if o.kind not in (tile.load_box, tile.store_box):
+        return of_pointers(t.facts, o.operands[0], size, o.attrs.get("run", ()))
+    memory = of_view(t.facts, o.operands[0], len(shape_of_tile(moved)), size)
+    if o.loads and t.stored.get(moved) == memory.inner and size <= 4:
+        return replace(memory, align=16)  # units of 16 bytes, shifted where rows are not aligned
+    return memory
+
+
+def _loads(t: TaskLayouts, o: Op) -> None:
+    t.prefers(o.result, _memory(t, o), LOADED)
+
+
+def _loads_by_pointers(t: TaskLayouts, o: Op) -> None:
+    t.equal(*tiles(o))
+    _loads(t, o)
+
+
+def _loaded(o: Op, layout: Layout) -> Settled:
+    return Settled((None,) * len(o.operands), (layout,), {"layout": layout})
+
+
+def _stores(t: TaskLayouts, o: Op) -> None:
+    if o.kind is tile.store:
+        t.equal(*tiles(o))
+    t.prefers(o.operands[1], _memory(t, o), STORED)
+
+
+def _stored(t: TaskLayouts, o: Op) -> Settled:
+    """The value's layout, unless memory would suffer from it."""
+    value, memory = o.operands[1], _memory(t, o)
+    layout = t.layout.get(value)
+    if layout is None or not memory.accepts(layout):
+        layout = memory.layout(shape_of_tile(value), t.warps)
+    return Settled(tuple(layout if tile_of(v.type) else None for v in o.operands), ())
+
+
+def _takes(t: TaskLayouts, o: Op) -> None:
+    inner = o.operands[0].type.inner  # type: ignore[attr-defined]
+    t.prefers(o.result, Memory(inner, 16, itemsize(o.result.type)), STORED)
+
+
+def _put(t: TaskLayouts, o: Op) -> None:
+    """A tile on its way between slots of different orders."""
+    place, v = o.operands
+    made = t.facts.maker(v)
+    if made is None or made.kind is not smem.shared_load:
+        return
+    there, here = place.type, made.operands[0].type
+    assert isinstance(there, Shared) and isinstance(here, Shared)
+    if there.inner != here.inner:
+        layout = turning(shape_of_tile(v), there.dtype.bytes, there.inner, t.warps)
+        if layout is not None:
+            t.needs(v, layout, OPERAND)
+
+
+def _pieces(o: Op) -> Memory:
+    """What a cp_async by pointers reads."""
+    dst = o.operands[1].type
+    assert isinstance(dst, Shared)
+    return Memory(dst.inner, o.attrs["bytes"], dst.dtype.bytes, in_pieces=True)
+
+
+def _copies(t: TaskLayouts, o: Op) -> None:
+    t.equal(*tiles(o))
+    t.prefers(o.operands[0], _pieces(o), LOADED)
+
+
+def _copied(t: TaskLayouts, o: Op) -> Settled:
+    """A thread copies whole pieces."""
+    pieces = _pieces(o).layout(shape_of_tile(o.operands[0]), t.warps)
+    return Settled(tuple(pieces if tile_of(v.type) else None for v in o.operands), ())
+
+
+# ---- matrix units
+
+
+def _accumulator(t: TaskLayouts, v: Value) -> Layout:
+    return _fragment(t, wgmma_acc, shape_of_tile(v))
+
+
+def _fragment(t: TaskLayouts, fragment: Callable[..., Layout], *arguments: Any) -> Layout:
+    if t.warps != 4:
+        raise InternalError(f"assign_layouts: wgmma in a task of {t.warps} warps a replica")
+    return fragment(*arguments)
+
+
+def _a_fragment(t: TaskLayouts, a: Value) -> Layout:
+    return _fragment(t, wgmma_a, shape_of_tile(a), 8 * itemsize(a.type))
+
+
+def _accumulates(t: TaskLayouts, o: Op) -> None:
+    for same in zip(o.operands, o.results, strict=False):
+        t.equal(*same)
+    for v in tiles(o):
+        needed = _accumulator(t, v)
+        _agrees(t, o, v, needed)
+        t.needs(v, needed)
+
+
+def _accumulated(t: TaskLayouts, o: Op) -> Settled:
+    results = tuple(_accumulator(t, v) for v in o.results)
+    return Settled(results, results)
+
+
+def _multiplies(t: TaskLayouts, o: Op) -> None:
+    a, _, acc, _ = o.operands
+    for v in (acc, o.result):
+        t.needs(v, _accumulator(t, v))
+    if isinstance(a.type, Tile):
+        _agrees(t, o, a, _a_fragment(t, a))
+        t.needs(a, _a_fragment(t, a), OPERAND)
+
+
+def _multiplied(t: TaskLayouts, o: Op) -> Settled:
+    a, acc = o.operands[0], _accumulator(t, o.result)
+    return Settled((_a_fragment(t, a) if tile_of(a.type) else None, None, acc, None), (acc,))
+
+
+def _agrees(t: TaskLayouts, o: Op, v: Value, needed: Layout) -> None:
+    """Refuses an instruction that takes one layout only on a value that a line gives another."""
+    made = t.facts.maker(v)
+    if made is None or made.kind is not tile.convert_layout:
+        return
+    given = made.attrs["layout"]
+    if given != needed:
+        what = "the accumulator" if o.kind is not mma.wgmma else "A in registers"
+        raise CompileError(
+            "layout-conflict",
+            f"wgmma takes {what} as {needed}, {v.hint or 'it'} is annotated as {given}",
+            o.loc,
+            (Note("annotated here", made.loc),),
+            "leave out annotate_layout, or annotate a copy that wgmma does not take",
+        )
+
+
+# ---- control flow, and what prints
+
+
+def _passes_on(t: TaskLayouts, o: Op) -> None:
+    for c in control.carried(o):
+        if tile_of(c.result.type):
+            t.equal(*c.all)
+
+
+def _chosen(t: TaskLayouts, o: Op) -> Settled:
+    results = decided(t, o)
+    return Settled((None,), results, yields=(results, results))
+
+
+def _looped(t: TaskLayouts, o: Op) -> Settled:
+    """What enters a region has its parameters' layouts: the next one's, after the last the first one's."""
+    n = len(o.results)
+    params = [t.of_all(r.params[len(r.params) - n :]) for r in o.regions]
+    following = (*params[1:], params[0])
+    yields = tuple(
+        ((None,) * (len(r.yielded) - n) + after)
+        for r, after in zip(o.regions, following, strict=True)
+    )
+    return Settled(((None,) * control.LEAD[o.kind]) + params[0], params[-1], yields=yields)
+
+
+def _printed(t: TaskLayouts, o: Op) -> Settled:
+    """All tiles in one layout, as each element is printed by a thread that holds it."""
+    one = next((t.of(v) for v in tiles(o)), None)
+    return Settled(tuple(one if tile_of(v.type) else None for v in o.operands), ())
+
+
+_ANY = LayoutRule()
+_ACCUMULATOR = LayoutRule(_accumulates, _accumulated)
+_LOOP = LayoutRule(_passes_on, _looped)
+_STORE = LayoutRule(_stores, _stored)
+
+RULES: Rules[LayoutRule] = Rules(
+    "which layouts does it take and give",
+    {
+        **dict.fromkeys((Family.PROMISE, Family.OUTPUT, Family.REGISTERS), _ANY),
+        **dict.fromkeys((Family.CONTROL, Family.WAIT), _ANY),
+        Family.POINTWISE: following(_pointwise, _alike),
+        Family.FILL: following(_fills, _filled),
+        tile.expand_dims: _EXPAND,
+        tile.broadcast: _BROADCAST,
+        tile.transpose: _TRANSPOSE,
+        tile.reshape: RESHAPE,
+        tile.slice_tile: SLICE,
+        tile.concat: CONCAT,
+        tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
+        tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
+        tile.scan: LayoutRule(_equal, _scanned, scratch=_along(scan_scratch)),
+        tile.load: following(_loads_by_pointers, _alike),
+        tile.atomic: following(_loads_by_pointers, _alike),
+        tile.load_box: following(_loads, _loaded),
+        tile.store: _STORE,
+        tile.store_box: _STORE,
+        smem.shared_load: following(_takes, _loaded),
+        smem.shared_store: LayoutRule(_put),
+        **dict.fromkeys((smem.shared_get, smem.shared_put), _ANY),
+        smem.cp_async: LayoutRule(_copies, _copied),
+        **dict.fromkeys((tma.tma_load, tma.tma_store), _ANY),
+        **dict.fromkeys((mma.in_flight, mma.wgmma_wait), _ACCUMULATOR),
+        mma.no_acc: following(_accumulates, _loaded),
+        mma.wgmma: LayoutRule(_multiplies, _multiplied),
+        **dict.fromkeys(control.LOOPS, _LOOP),
+        control.if_: LayoutRule(_passes_on, _chosen),
+        control.printf: LayoutRule(_equal, _printed),
+    },
+    HARDWARE,
+)

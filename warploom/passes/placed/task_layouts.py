@@ -1,0 +1,234 @@
+"""The layouts of one task while they are decided: what assign_layouts and the rules of layout_rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+from warploom.analysis.access import inner_axis
+from warploom.analysis.facts import Facts
+from warploom.ir.analysis import defined
+from warploom.ir.core import Op, Region, Type, Value, walk
+from warploom.ir.ops import smem
+from warploom.ir.types import InFlight, Pointer, Tile
+from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc
+from warploom.layout.choose import sector_ratio
+
+Flow = Callable[[Layout], Layout | None]
+
+# A layout from elsewhere serves a load or store unless it touches more than so many times the sectors that
+# its bytes fill: a transposed tile (4 and more) converts.  An accumulator stays as it is (2 of 16 bits, 4 of
+# 8 bits), as shared memory for a conversion is what rings are made of; but not with every lane on its own.
+WORST_SECTOR_RATIO = 2.0
+WORST_OF_ACCUMULATORS = 4.0
+
+# How strong an anchor is: the layouts that decide first go farthest.
+FIXED, OPERAND, LOADED, STORED, SCATTERED = range(5)
+
+
+def tile_of(t: Type) -> Tile | None:
+    """The tile that a value of the type keeps in registers."""
+    return t.tile if isinstance(t, InFlight) else t if isinstance(t, Tile) else None
+
+
+def tiles(o: Op) -> list[Value]:
+    """The operands and results of an op that lie in registers as tiles."""
+    return [v for v in (*o.operands, *o.results) if tile_of(v.type)]
+
+
+def shape_of_tile(v: Value) -> tuple[int, ...]:
+    t = tile_of(v.type)
+    assert t is not None
+    return t.shape
+
+
+def itemsize(t: Type) -> int:
+    """Bytes of an element; of a pointer 8."""
+    inner = tile_of(t)
+    assert inner is not None
+    return 8 if isinstance(inner.elem, Pointer) else inner.elem.bytes
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How a memory op's tile lies in memory: elements of `itemsize` bytes adjacent along axis `inner`, rows
+    aligned to `align` bytes; `vector` elements at most move at once.  scattered: no two are known to be
+    adjacent, so that one layout is as good as another.  in_pieces: always `vector` elements move at once,
+    even where a tile then has fewer pieces than there are threads."""
+
+    inner: int
+    align: int
+    itemsize: int
+    scattered: bool = False
+    in_pieces: bool = False
+
+    @property
+    def vector(self) -> int:
+        return max(1, min(16, self.align) // self.itemsize)
+
+    def layout(self, shape: tuple[int, ...], warps: int) -> Layout:
+        if self.in_pieces:
+            return blocked(shape, self.inner, self.vector, warps)
+        return coalesced(shape, self.inner, self.itemsize, warps, self.align)
+
+    def accepts(self, layout: Layout) -> bool:
+        if self.scattered:
+            return True
+        if self.in_pieces and layout.contiguous(self.inner) % self.vector:
+            return False
+        ratio = sector_ratio(layout, self.inner, self.itemsize, self.vector)
+        return ratio <= (WORST_OF_ACCUMULATORS if is_wgmma_acc(layout) else WORST_SECTOR_RATIO)
+
+
+def of_view(facts: Facts, view: Value, rank: int, itemsize: int) -> Memory:
+    """As a tile of `rank` axes, the view's last ones, sees it."""
+    o = facts.maker(view)
+    inner = inner_axis(facts, o, rank)
+    if o is None or inner is None:
+        return Memory(rank - 1, itemsize, itemsize)
+    base, *rows = o.attrs.get("divisible", ()) or (itemsize,) + (1,) * rank
+    extra = len(rows) - rank
+    align = min([base, *(d * itemsize for a, d in enumerate(rows, -extra) if a != inner)])
+    return Memory(inner, align, itemsize)
+
+
+def of_pointers(facts: Facts, p: Value, itemsize: int, run: tuple[int, ...]) -> Memory:
+    """Elements behind a tile of pointers move one at a time, but for proven runs."""
+    if run:
+        return Memory(run[0], run[1] * itemsize, itemsize)
+    axes = [facts.axis(p, a) for a in range(len(shape_of_tile(p)))]
+    unit = [a for a, known in enumerate(axes) if known.slope == 1 or known.contiguity > 1]
+    return Memory(unit[-1] if unit else len(axes) - 1, itemsize, itemsize, not unit)
+
+
+@dataclass
+class TaskLayouts:
+    """One task's region on its way to layouts."""
+
+    region: Region
+    warps: int
+    facts: Facts
+    cheap: set[Value] = field(default_factory=set)
+    flows: dict[Value, list[tuple[Value, Flow]]] = field(default_factory=dict)
+    accepts: dict[Value, Callable[[Layout], bool]] = field(default_factory=dict)
+    anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
+    layout: dict[Value, Layout] = field(default_factory=dict)
+    stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
+
+    def __post_init__(self) -> None:
+        for o in walk(self.region):
+            if o.kind is smem.shared_store:
+                self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
+
+    # ---- what rules note
+
+    def flow(self, a: Value, b: Value, how: Flow) -> None:
+        """From a layout of a follows one of b."""
+        self.flows.setdefault(a, []).append((b, how))
+
+    def equal(self, *values: Value) -> None:
+        """Every pair flows to each other: one in the middle may turn out cheap, which stops a flow."""
+        for v, w in permutations(values, 2):
+            self.flow(v, w, lambda x: x)
+
+    def needs(self, v: Value, layout: Layout, strength: int = FIXED) -> None:
+        """An op takes v, or gives it, in one layout only."""
+        self.anchors.append((strength, 0, v, layout))
+
+    def prefers(self, v: Value, memory: Memory, strength: int) -> None:
+        """v comes from memory, or goes there."""
+        t = tile_of(v.type)
+        if t is None:
+            return
+        weight = SCATTERED if memory.scattered else strength
+        self.anchors.append((weight, -t.size, v, memory.layout(t.shape, self.warps)))
+        if strength == LOADED:
+            self.accepts[v] = memory.accepts
+
+    # ---- what has been decided
+
+    def decide(self) -> None:
+        """Every anchor in order of strength flows as far as nothing has been decided."""
+        for _, _, v, layout in sorted(self.anchors, key=lambda a: a[:2]):
+            self._flood(v, layout)
+        rest = [v for v in defined(self.region) if tile_of(v.type) and v not in self.cheap]
+        for v in sorted(rest, key=lambda v: -tile_of(v.type).size):  # type: ignore[union-attr]
+            self._flood(v, self.default(v))
+
+    def _flood(self, v: Value, layout: Layout) -> None:
+        if v in self.cheap or v in self.layout:
+            return
+        self.layout[v] = layout
+        pending = [v]
+        for v in pending:
+            for w, how in self.flows.get(v, ()):
+                if w in self.cheap or w in self.layout:
+                    continue
+                there = how(self.layout[v])
+                accepts = self.accepts.get(w)
+                if there is not None and (accepts is None or accepts(there)):
+                    self.layout[w] = there
+                    pending.append(w)
+
+    def of(self, v: Value) -> Layout:
+        """The layout of a value, or one for a cheap value that has none."""
+        return self.layout.get(v) or self.default(v)
+
+    def of_all(self, values: tuple[Value, ...]) -> tuple[Layout | None, ...]:
+        """The layouts of values; None for what is no tile."""
+        return tuple(self.of(v) if tile_of(v.type) else None for v in values)
+
+    def default(self, v: Value) -> Layout:
+        shape = shape_of_tile(v)
+        return coalesced(shape, len(shape) - 1, itemsize(v.type), self.warps)
+
+
+# ---- rules
+
+Some = tuple[Layout | None, ...]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The layouts with which an op is written: of operands, results and what each region yields (none where
+    there is no tile), and attributes that say them."""
+
+    operands: Some
+    results: Some
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    yields: tuple[Some, ...] = ()
+
+
+def decided(t: TaskLayouts, o: Op) -> Some:
+    return tuple(t.layout.get(v) for v in o.results)
+
+
+def as_they_are(t: TaskLayouts, o: Op) -> Settled:
+    """Any layout will do."""
+    return Settled(t.of_all(o.operands), decided(t, o))
+
+
+def _nothing(t: TaskLayouts, o: Op) -> None:
+    """Layouts don't flow through it."""
+
+
+@dataclass(frozen=True)
+class LayoutRule:
+    """See the module's docstring.
+
+    under: of an op whose layouts follow from its result's; such a one is written again for each layout that
+    is needed, where it is cheap.  searches: what its result can have is known only when all is decided."""
+
+    relate: Callable[[TaskLayouts, Op], None] = _nothing
+    settle: Callable[[TaskLayouts, Op], Settled] = as_they_are
+    under: Callable[[Op, Layout], Settled] | None = None
+    searches: bool = False
+    scratch: Callable[[Op], int] = lambda o: 0
+
+
+def following(
+    relate: Callable[[TaskLayouts, Op], None], under: Callable[[Op, Layout], Settled]
+) -> LayoutRule:
+    return LayoutRule(relate, lambda t, o: under(o, t.layout[o.result]), under)
