@@ -5,6 +5,9 @@ slots, barriers and phases, with which counts.  Programs that agree in this run 
 arguments and whichever program of the grid they are, so that one of them need be run.  The path costs a
 fraction of the run: agents go one after the other, nothing waits, and no clock is kept.
 
+What ops of a region are asked for is told together, at its end.  A loop is told once for all programs in
+which it begins alike: what it does follows from its bounds and the numbers that come into it.
+
 Nothing can be told where what an agent does follows from memory that the program writes (an atomic's result,
 what another task put for it), or where a run writes scalars to memory.
 """
@@ -13,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from warploom.ir.core import Func, Op, OpKind
-from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
-from warploom.ir.types import Pointer, Scalar
-from warploom.sim.agent import Agent, NeedsData
+from warploom.ir.core import Func, Op, OpKind, Region, Value
+from warploom.ir.ops import arith, cluster, control, task, tile, tma
+from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile
+from warploom.sim.agent import Agent, NeedsData, Steps
 from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.engines import Engine
 from warploom.sim.evaluate import PURE
@@ -50,40 +53,45 @@ _NUMBERS: frozenset[OpKind] = frozenset(
         tma.tensor_map,
     )
 )
-# What it decides, or chooses to work on.
-_CHOICES: frozenset[OpKind] = frozenset(
-    (
-        control.for_,
-        control.if_,
-        cluster.peer,
-        smem.shared_alloc,
-        mbarrier.mbarrier_alloc,
-        smem.shared_slot,
-        smem.shared_slice,
-        smem.shared_transpose,
-    )
-)
+_BRANCHES = (control.for_, control.if_)  # what it decides
 _WRITES = (tile.store, tile.atomic)
+_BY_PLACE = {tile.program_id, tile.num_programs, cluster.cta_rank, cluster.cta_id, task.replica_id}
+_NOT_ASKED = (Tile, InFlight, Shared, Barriers)  # nothing that is told follows from these
 
 
 class _TooLong(Exception):
     """A path of more than MAX_LENGTH."""
 
 
+class _Loop(NamedTuple):
+    """A loop that was told: the number of what it told, how long that is, what the loop gives, and what it
+    added to the report."""
+
+    told: int
+    length: int
+    results: Any
+    trips: dict[Op, set[int]]
+    outcomes: dict[tuple[Op, bool], int]
+
+
 class _Told(Outline):
-    """The lines of a function whose ops tell what they are asked for, instead of doing it."""
+    """The lines of a function whose ops tell what they are asked for, instead of doing it.  length: of the
+    path, with what loops told."""
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         super().__init__(func, func.target.cost, watched=watched)
         self.path: list[Any] = []
-        self._serial = 0
+        self.length = 0
+        self._of_region: dict[Region, tuple[Line, ...]] = {}
+        self._loops: dict[Any, _Loop] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}  # of what loops told
 
     @cached_property
     def is_telling(self) -> bool:
         """Does nothing that an agent does follow from memory?"""
         scalar = (Scalar, Pointer)
         for o in self.ops:
-            if o.kind in PURE or o.kind in _NUMBERS or o.kind in _CHOICES or o.kind is tile.load:
+            if not _is_told(o):
                 continue  # what is loaded is told where nothing is written
             if any(isinstance(v.type, scalar) for v in o.results):
                 return False
@@ -91,34 +99,113 @@ class _Told(Outline):
                 return False
         return True
 
+    @cached_property
+    def given(self) -> dict[Value, Any]:
+        told = (v for o in self.ops if _is_told(o) for v in o.results)
+        return super().given | dict.fromkeys(told)
+
+    def lines(self, region: Region, is_skeleton: bool = False) -> tuple[Line, ...]:
+        """The ops that are told, in one line behind the others."""
+        if region not in self._of_region:
+            every = super().lines(region, is_skeleton)
+            told = [line.op for line in every if _is_told(line.op)]
+            asked = [v for o in told for v in asked_without_data(o) if isinstance(v.type, Scalar)]
+            lines = tuple(line for line in every if not _is_told(line.op))
+            if told:
+                tell = partial(self._tell, region, len(told) + len(asked))
+                lines += (
+                    Line(told[-1], tell, False, tuple(dict.fromkeys(asked)), (), (), "", 0.0),
+                )
+            self._of_region[region] = lines
+        return self._of_region[region]
+
     def _line(self, o: Op) -> Line:
         line = super()._line(o)
-        if o.kind in PURE or o.kind in _NUMBERS or o.kind is tile.load:
-            return line
-        self._serial += 1
-        return line._replace(run=self._telling(o, self._serial))
+        if o.kind is control.for_:
+            return line._replace(run=self._telling_loop(o))
+        return line._replace(run=self._branching) if o.kind is control.if_ else line
 
-    def _telling(self, o: Op, serial: int) -> Callable[..., Any]:
-        """Tells the op, by its number, and the scalars that it is asked for."""
-        asked = asked_without_data(o)
-        numbers = [i for i, v in enumerate(o.operands) if v in asked and isinstance(v.type, Scalar)]
-        does = STEPS[o.kind] if o.kind in _CHOICES else None
-        nothing = (None,) * len(o.results) if len(o.results) > 1 else None
+    def _branching(self, a: Agent, o: Op, c: Any) -> Steps:
+        self._tell(o, 2, a, o, c)
+        return STEPS[o.kind](a, o, c)  # type: ignore[no-any-return]
 
-        def run(a: Agent, o: Op, *values: Any) -> Any:
-            self.path.append(serial)
-            self.path += [values[i] for i in numbers]
-            if len(self.path) > MAX_LENGTH:
-                raise _TooLong
-            return nothing if does is None else does(a, o, *values)
+    def _telling_loop(self, loop: Op) -> Callable[..., Steps]:
+        """Where a loop begins and ends doesn't matter, only how often it is run."""
+        asked = self._asked_by_loop(loop)
+        inside = {x.kind for x in loop.regions[0].all_ops}
+        where = _place_of if inside & _BY_PLACE else lambda a: ()
+        at = [i for i, v in enumerate(loop.operands) if i > 2 and _is_kept(v)]
 
-        def loop(a: Agent, o: Op, *values: Any) -> Any:
-            """Where a loop begins and ends doesn't matter, only how often it is run."""
+        def run(a: Agent, o: Op, *values: Any) -> Steps:
             first, stop, stride = a.numbers(values[:3])
-            self.path += (serial, len(range(first, stop, max(stride, 1))))
-            return STEPS[o.kind](a, o, *values)
+            self._tell(o, 2, a, o, len(range(first, stop, max(stride, 1))))
+            if asked is None:
+                return STEPS[o.kind](a, o, *values)  # type: ignore[no-any-return]
+            coming = *[values[i] for i in at], *[a.env[v] for v in asked], *where(a)
+            return self._once((o, first, stop, stride, coming), a, o, values)
 
-        return loop if o.kind is control.for_ else run
+        return run
+
+    def _tell(self, what: Op | Region, length: int, a: Agent, o: Op, *numbers: Any) -> None:
+        self.path.append((what, *numbers))
+        self.length += length
+        if self.length > MAX_LENGTH:
+            raise _TooLong
+
+    def _once(self, key: Any, a: Agent, o: Op, values: Sequence[Any]) -> Steps:
+        """A loop, told where it was not yet."""
+        report = a.cta.report
+        if key not in self._loops:
+            path, length, trips, outcomes = self.path, self.length, report.trips, report.outcomes
+            self.path, report.trips, report.outcomes = [], {}, {}
+            results = yield from STEPS[o.kind](a, o, *values)
+            told = self._numbers.setdefault(tuple(self.path), len(self._numbers))
+            self._loops[key] = _Loop(
+                told, self.length - length, results, report.trips, report.outcomes
+            )
+            self.path, self.length, report.trips, report.outcomes = path, length, trips, outcomes
+        loop = self._loops[key]
+        self.path.append(loop.told)
+        self.length += loop.length
+        for inner, counts in loop.trips.items():
+            report.trips.setdefault(inner, set()).update(counts)
+        for seen, turn in loop.outcomes.items():
+            report.outcomes[seen] = max(turn, report.outcomes.get(seen, 0))
+        return loop.results
+
+    def _asked_by_loop(self, loop: Op) -> tuple[Value, ...] | None:
+        """The values from outside that what a loop tells follows from; None where it follows from more."""
+        asked, made = dict.fromkeys(loop.results), set[Value]()
+        todo = list(loop.regions)
+        while todo:
+            region = todo.pop()
+            made.update(region.params)
+            asked.update(dict.fromkeys(region.yielded))
+            for line in self.lines(region, True):
+                o = line.op
+                if o.kind is tile.load or self.watched.get(o) is not None:
+                    return None
+                asked.update(dict.fromkeys(line.operands))
+                made.update(o.results)
+                todo += o.regions
+        outside = [v for v in asked if v not in made and v not in loop.results]
+        if not all(_is_kept(v) or isinstance(v.type, _NOT_ASKED) for v in asked):
+            return None
+        return tuple(filter(_is_kept, outside))
+
+
+def _is_told(o: Op) -> bool:
+    """Is it told, instead of done?"""
+    return not (o.kind in PURE or o.kind in _NUMBERS or o.kind in _BRANCHES or o.kind is tile.load)
+
+
+def _is_kept(v: Value) -> bool:
+    """Is a value a number that loops are told apart by?"""
+    return isinstance(v.type, Pointer) or (isinstance(v.type, Scalar) and v.type.dtype.is_int)
+
+
+def _place_of(a: Agent) -> tuple[Any, ...]:
+    return a.cta.ids, a.cta.grid, a.cta.rank, a.replica
 
 
 @dataclass(frozen=True)
@@ -175,7 +262,7 @@ class Paths:
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,
         )  # fmt: skip
-        self._told.path = []
+        self._told.path, self._told.length = [], 0
         try:
             with np.errstate(all="ignore"):
                 for cta in program.ctas:
