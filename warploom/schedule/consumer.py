@@ -1,29 +1,24 @@
-"""What the task of the dots does with them: which become one, how sums are promoted, which iterations
-overlap, where groups take turns.
+"""What the task of the dots does with them: which become one, how sums are promoted, which row sums are
+added up late, which iterations a group skips.
 
-Asks dot_fusion, overlap, epilogues and carried_sums, and records what they say.
+Asks dot_fusion, carried_sums and idle_iterations, and records what they say.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 
-from warploom.analysis import carried_sums, dot_fusion, idle_iterations, loop_overlap
-from warploom.ir.core import Op, Value
+from warploom.analysis import carried_sums, dot_fusion, idle_iterations
+from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
-from warploom.schedule import epilogues, overlap, rings
+from warploom.schedule import rings
 from warploom.schedule.consumer_partition import ConsumerPartition, piece_counts
 from warploom.schedule.context import Context, named
 from warploom.schedule.model import (
-    ChannelPlan,
     IdlePlan,
     PipelinePlan,
     PromotionPlan,
-    StorePlan,
-    TaskPlan,
 )
 from warploom.schedule.roles import Roles
 
@@ -80,79 +75,6 @@ def promotions(
         said = f"promoted each {o.attrs['max_imprecise']} of K, {at_once} columns at a time"
         context.because(o.id, said, "a partial sum and the total fit the registers")
     return tuple(plans)
-
-
-def overlaps(
-    context: Context,
-    roles: Roles,
-    partition: ConsumerPartition,
-    consumer: TaskPlan,
-    channels: tuple[ChannelPlan, ...],
-) -> tuple[PipelinePlan, ...]:
-    """Loops of the consumer whose iterations overlap."""
-    why = "no loop has a dot that waits for another one of the same iteration"
-    if not roles.specialized:
-        why = "the kernel is uniform"
-    elif partition.ping_pong_loop:
-        why = "each group has tiles of its own"
-    else:
-        found = _overlapping_loops(context, roles, consumer, channels)
-        if found is not None:
-            return found
-    knobs = context.knobs
-    if (knobs.consumer_stages or 0) > 1 or knobs.ping_pong is True:
-        context.unmet(context.dots[0], "iterations don't overlap", why)
-    return ()
-
-
-def _overlapping_loops(
-    context: Context, roles: Roles, consumer: TaskPlan, channels: tuple[ChannelPlan, ...]
-) -> tuple[PipelinePlan, ...] | None:
-    """None where there is no loop that could be asked."""
-    threads = roles.warp_groups(consumer.replicas) * context.target.group_threads
-    registers = consumer.registers or context.target.entry_registers(threads)
-    chosen, reasons = overlap.plans(
-        context.structure,
-        context.knobs,
-        context.target,
-        overlap.Groups(
-            consumer.replicas,
-            registers - context.headroom.consumer,
-            context.target.group_threads,
-        ),
-        roles.mine,
-        _in_place(context, roles.loads),
-        lambda found: _cramped(context, channels, found),
-    )
-    context.tell(reasons)
-    return tuple(chosen) if reasons else None
-
-
-def _cramped(
-    context: Context, channels: tuple[ChannelPlan, ...], found: loop_overlap.Overlap
-) -> str:
-    """Why a loop can't overlap: dots of an iteration and of the next one read a ring of one slot."""
-    structure = context.structure
-    named_loads = {o.id: o for o in structure.ops if o.id}
-    for c in (c for c in channels if c.depth < 2):
-        items = [
-            o
-            for i in c.all_items
-            if (o := named_loads.get(i)) and structure.parent[o] is found.loop
-        ]
-        readers = {o for x in items for o, _ in rings.real_users(structure, x.result)}
-        if readers.intersection(found.early) and readers.intersection(found.late):
-            return f"dots of two iterations would read {c.name}, which has one slot"
-    return ""
-
-
-def overlapping(context: Context, roles: Roles) -> bool:
-    """Are iterations of some loop of the consumer to overlap, if there are registers?"""
-    if context.knobs.consumer_stages == 1 or context.knobs.num_ctas > 1:
-        return False
-    loops = (o for o in context.structure.ops if o.kind is control.for_ and roles.mine(o))
-    found = (loop_overlap.find(o, roles.mine, _in_place(context, roles.loads)) for o in loops)
-    return any(x is not None and not x.why_not for x in found)
 
 
 def deferred(context: Context, overlaps: tuple[PipelinePlan, ...]) -> tuple[str, ...]:
@@ -245,45 +167,3 @@ def _check_channels(context: Context, roles: Roles, loop: Op) -> None:
     numbers = (context.structure.made[v].op for v in roles.demand.crossings)
     if any(inside(o) and o not in roles.loads for o in numbers):
         raise idle_iterations.UsedError("numbers come in it")
-
-
-def staggered_loops(
-    context: Context,
-    ends: list[epilogues.Epilogue],
-    channels: tuple[ChannelPlan, ...],
-    stores: tuple[StorePlan, ...],
-    groups: int,
-) -> tuple[str, ...]:
-    """The main loops behind which so many groups take turns."""
-    plan_of = {s.op: s for s in stores}
-
-    def depth(loop: Op) -> int:
-        inside = {o.id for o in context.structure.ops if loop in context.structure.enclosing(o)}
-        return min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
-
-    def chunks(o: Op) -> int:
-        plan = plan_of.get(o.id)
-        if plan is None or plan.via != "tma" or plan.by_task:
-            return 0
-        return math.prod(shape_of(o.operands[1].type)) // groups // math.prod(plan.chunk)
-
-    chosen, reasons = epilogues.plans(ends, context.knobs, depth, chunks)
-    context.tell(reasons)
-    if context.knobs.stagger_epilogues and not ends:
-        why = "no loop over tiles, shared by several groups, goes on behind it"
-        context.unmet(context.dots[0], "groups don't finish their tiles in turns", why)
-    return chosen
-
-
-def _in_place(context: Context, loads: list[Op]) -> Callable[[Value], bool]:
-    """Does wgmma read a right operand where a load put it?"""
-    items = {o.result for o in loads}
-
-    def in_place(v: Value) -> bool:
-        maker = context.structure.maker(v)
-        while v not in items and maker is not None and maker.kind in rings.VIEWS:
-            v = maker.operands[0]
-            maker = context.structure.maker(v)
-        return v in items
-
-    return in_place

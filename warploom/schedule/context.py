@@ -6,7 +6,7 @@ The parts of the chooser that decide (roles, partition, memory, stores, tasks, c
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
@@ -79,13 +79,12 @@ class Context:
             )
         self.because(o.id, decision, why, warn=True)
 
-    def tell(self, reasons: list[Reason]) -> None:
-        """Records decisions; one against a request is a warning, an error where strict."""
-        for r in reasons:
-            if r.warn:
-                self.unmet(next(o for o in self.ops if o.id == r.subject), r.decision, r.because)
-            else:
-                self.reasons.append(r)
+    def told(self, o: Op, decision: str, why: str, asked: bool) -> None:
+        """Records a decision about op o; asked: against a request."""
+        if asked:
+            self.unmet(o, decision, why)
+        else:
+            self.because(o.id, decision, why)
 
     def tell_hints(
         self,
@@ -97,10 +96,7 @@ class Context:
         """What became of the hints in the source.  ahead: loops whose loads run ahead in registers."""
         handed = [s.op for s in stores if s.by_task]
         for o, told in self.hints.kept(specialized, channels, handed, ahead):
-            if told.warn:
-                self.unmet(o, told.decision, told.because)
-            else:
-                self.reasons.append(told)
+            self.told(o, told.decision, told.because, told.warn)
 
     def from_dot(self, v: Value) -> bool:
         """Is v computed from a dot's result (whose layout makes direct stores slow)?"""
@@ -118,6 +114,6 @@ class Context:
         return False
 
 
-def named(ops: list[Op]) -> str:
+def named(ops: Iterable[Op]) -> str:
     """The ids of ops, for a sentence."""
     return ", ".join(o.id for o in ops)

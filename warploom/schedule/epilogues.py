@@ -8,16 +8,17 @@ to span the lag, so it should be deep, and a short end is not worth it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from warploom.analysis import loop_overlap
 from warploom.analysis.cost import computes_tile, elementwise
-from warploom.analysis.structure import Structure
 from warploom.ir.core import Op, Value, walk
 from warploom.ir.ops import control, tile
-from warploom.schedule.model import Knobs, Reason
-from warploom.target import CostTable
+from warploom.ir.types import shape_of
+from warploom.schedule.context import Context
+from warploom.schedule.model import ChannelPlan, Knobs, StorePlan
 
 # Cycles of an SM that one group's end has to take.  Measured (docs/log/2026-11-21-gated-pair.md): the gates
 # of a 128×128 tile, 1500 a group, which leaves in one chunk, gain 1 to 1.7 %; 1455 to 4944 cycles of exp2
@@ -37,13 +38,11 @@ class Epilogue:
     stores: tuple[Op, ...] = ()
 
 
-def find(
-    structure: Structure, mine: Callable[[Op], bool], groups: int, cost: CostTable
-) -> list[Epilogue]:
+def find(context: Context, mine: Callable[[Op], bool], groups: int) -> list[Epilogue]:
     """The ends of tiles of a consumer that runs the ops `mine`; none where it is one group.  Where dots wait
     for each other, groups take turns in the main loop, if at all."""
     found = []
-    for o in structure.ops if groups > 1 else ():
+    for o in context.ops if groups > 1 else ():
         if o.kind not in (control.for_, control.while_) or not mine(o):
             continue
         body = o.regions[-1]
@@ -51,7 +50,8 @@ def find(
         if main and _is_main_loop(main[-1], mine) and all(x.kind is not tile.dot for x in body.ops):
             rest = body.ops[body.ops.index(main[-1]) + 1 :]
             ops = [y for x in rest for y in (x, *(z for r in x.regions for z in walk(r)))]
-            cycles = sum(elementwise(cost, y)[1] for y in ops if mine(y) and computes_tile(y))
+            computed = (y for y in ops if mine(y) and computes_tile(y))
+            cycles = sum(elementwise(context.target.cost, y)[1] for y in computed)
             stores = tuple(y for y in ops if y.kind in (tile.store, tile.store_box))
             found.append(Epilogue(main[-1], cycles / groups, stores))
     return found
@@ -82,32 +82,42 @@ def _why_together(end: Epilogue, knobs: Knobs) -> str:
 
 
 def plans(
-    ends: list[Epilogue], knobs: Knobs, depth: Callable[[Op], int], chunks: Callable[[Op], int]
-) -> tuple[tuple[str, ...], list[Reason]]:
-    """The loops (ids) behind which groups take turns, and why or why not.  depth: of the shallowest ring that
-    turns in a loop.  chunks: in how many a group itself sends what a store has of a tile."""
-    chosen, reasons = [], []
+    context: Context,
+    ends: list[Epilogue],
+    channels: tuple[ChannelPlan, ...],
+    stores: tuple[StorePlan, ...],
+    groups: int,
+) -> tuple[str, ...]:
+    """The main loops (ids) behind which so many groups take turns."""
+    asked = bool(context.knobs.stagger_epilogues)
+    if asked and not ends:
+        why = "no loop over tiles, shared by several groups, goes on behind it"
+        context.unmet(context.dots[0], "groups don't finish their tiles in turns", why)
+    chosen = []
     for end in ends:
-        loop, slots = end.loop.id, depth(end.loop)
-        why = _why_together(end, knobs)
-        if not why and slots < LEAST_DEPTH and not knobs.stagger_epilogues:
+        why = _why_together(end, context.knobs)
+        inside = {o.id for o in end.loop.regions[0].all_ops}
+        slots = min((c.depth for c in channels if inside.intersection(c.all_items)), default=0)
+        if not why and slots < LEAST_DEPTH and not asked:
             why = f"a ring of {slots} slots doesn't span what one group would be behind the other"
-        count = max(map(chunks, end.stores), default=0)
-        if not why and count > 1 and not knobs.stagger_epilogues:
+        count = max((_chunks(o, stores, groups) for o in end.stores), default=0)
+        if not why and count > 1 and not asked:
             why = (
                 f"{count} chunks of results, of which each waits for others, would lengthen a turn"
             )
         if why:
-            asked = bool(knobs.stagger_epilogues)
-            reasons.append(Reason(loop, "groups finish their tiles together", why, warn=asked))
+            context.told(end.loop, "groups finish their tiles together", why, asked)
             continue
-        chosen.append(loop)
+        chosen.append(end.loop.id)
         why = f"{end.cycles:.0f} cycles of one's arithmetic run under the other's products"
-        reasons.append(
-            Reason(
-                loop,
-                "groups finish their tiles in turns",
-                "stagger_epilogues=True" if knobs.stagger_epilogues else why,
-            )
-        )
-    return tuple(chosen), reasons
+        why = "stagger_epilogues=True" if asked else why
+        context.because(end.loop.id, "groups finish their tiles in turns", why)
+    return tuple(chosen)
+
+
+def _chunks(o: Op, stores: tuple[StorePlan, ...], groups: int) -> int:
+    """In how many chunks a group itself sends what a store has of a tile."""
+    plan = next((s for s in stores if s.op == o.id), None)
+    if plan is None or plan.via != "tma" or plan.by_task:
+        return 0
+    return math.prod(shape_of(o.operands[1].type)) // groups // math.prod(plan.chunk)

@@ -18,7 +18,7 @@ from warploom.ir.core import Func, Op
 from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule import consumer, epilogues, forms, prefetch, rings, roles
+from warploom.schedule import consumer, epilogues, forms, overlap, prefetch, rings, roles
 from warploom.schedule.consumer_partition import partition_consumer
 from warploom.schedule.context import Context
 from warploom.schedule.memory import Memory, fillings, number_channels, plan_memory
@@ -190,9 +190,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     who = replace(who, loads=[o for o in who.loads if o in kept])
     shared = specialized and not partition.ping_pong_loop
     shared = shared and context.target.sync.named_barriers > 0
-    ends = (
-        epilogues.find(context.structure, who.mine, replicas, context.target.cost) if shared else []
-    )
+    ends = epilogues.find(context, who.mine, replicas) if shared else []
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:
         wanted = max(wanted, TURNED_DEPTH)
@@ -207,7 +205,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     stores = storing.handed_over(stores, bool(numbers))
     context.tell_hints(specialized, channels, stores)
     lean = ""
-    if shared and consumer.overlapping(context, who):
+    if shared and overlap.expected(context, who):
         # 3 to 5 % of attention (docs/log/2026-11-21-automatic-attention-first.md)
         lean = "overlaps iterations"
     elif any(s.by_task for s in stores):
@@ -215,14 +213,15 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     tasks = plan_tasks(context, who, partition, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks, context.target.warp_group)
-    overlaps = consumer.overlaps(context, who, partition, tasks[0], channels)
+    alone = bool(partition.ping_pong_loop)
+    overlaps = overlap.plans(context, who, alone, tasks[0], channels)
     deferred = consumer.deferred(context, overlaps)
     idle = consumer.idles(context, who, partition) if shared else ()
     entry = context.target.entry_registers(
         sum(t.warps * t.replicas for t in tasks) * context.target.warp_size
     )
     promotions = consumer.promotions(context, partition, joins, tasks[0].registers or entry)
-    staggered = consumer.staggered_loops(context, ends, channels, stores, replicas)
+    staggered = epilogues.plans(context, ends, channels, stores, replicas)
     names = who.names
     assign = {
         o.id: tuple(names[t] for t in names if t in who.demand.tasks[o])

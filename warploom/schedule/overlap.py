@@ -4,17 +4,17 @@ the wait for the late dots stands, and whether groups take turns at issuing dots
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection
 
 from warploom.analysis.loop_overlap import Overlap, find, mask_of, phase_cycles, split_of
-from warploom.analysis.structure import Structure
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.ir.types import dtype_of, shape_of
-from warploom.schedule.context import named
-from warploom.schedule.model import Knobs, PipelinePlan, Reason
-from warploom.target import Target
+from warploom.schedule import rings
+from warploom.schedule.context import Context, named
+from warploom.schedule.model import ChannelPlan, PipelinePlan, TaskPlan
+from warploom.schedule.roles import Roles
 
 # Arithmetic under the dots from which on it pays that another group's dots run meanwhile, as a part of
 # theirs, and the cycles of a group's iteration from which on a turn is worth its barriers: the backward pass
@@ -29,98 +29,128 @@ _EIGHTHS = {1: 2, 2: 2}
 _RESERVE = 24  # registers a thread beside what is in flight
 
 
-@dataclass(frozen=True)
-class Groups:
-    """The consumer: how many groups share a tile, and how many registers a thread of them has."""
+def candidates(context: Context, roles: Roles) -> list[Overlap]:
+    """The loops of the consumer in which dots wait for each other."""
+    in_place = _in_place(context, roles.loads)
+    loops = (o for o in context.ops if o.kind is control.for_ and roles.mine(o))
+    return [found for o in loops if (found := find(o, roles.mine, in_place)) is not None]
 
-    count: int
-    registers: int
-    threads: int  # of one
+
+def expected(context: Context, roles: Roles) -> bool:
+    """Are iterations of some loop of the consumer to overlap, if there are registers?"""
+    if context.knobs.consumer_stages == 1 or context.knobs.num_ctas > 1:
+        return False
+    return any(not found.why_not for found in candidates(context, roles))
 
 
 def plans(
-    structure: Structure,
-    knobs: Knobs,
-    target: Target,
-    groups: Groups,
-    stays: Callable[[Op], bool],
-    in_place: Callable[[Value], bool],
-    cramped: Callable[[Overlap], str],
-) -> tuple[list[PipelinePlan], list[Reason]]:
-    """What is done to the consumer's loops, and why.  cramped: why the rings of a loop don't allow it."""
-    chosen: list[PipelinePlan] = []
-    reasons: list[Reason] = []
-    for o in structure.ops:
-        found = find(o, stays, in_place) if o.kind is control.for_ and stays(o) else None
-        if found is None:
-            continue
-        why = found.why_not or _why_not_chosen(found, knobs, groups, in_place) or cramped(found)
+    context: Context,
+    roles: Roles,
+    alone: bool,
+    consumer: TaskPlan,
+    channels: tuple[ChannelPlan, ...],
+) -> tuple[PipelinePlan, ...]:
+    """Loops of the consumer whose iterations overlap.  alone: has each group tiles of its own?"""
+    why, found = "", []
+    if not roles.specialized:
+        why = "the kernel is uniform"
+    elif alone:
+        why = "each group has tiles of its own"
+    else:
+        found = candidates(context, roles)
+        why = "no loop has a dot that waits for another one of the same iteration"
+    asked = (context.knobs.consumer_stages or 0) > 1 or context.knobs.ping_pong is True
+    if asked and not found:
+        context.unmet(context.dots[0], "iterations don't overlap", why)
+    chosen = []
+    for x in found:
+        why = x.why_not or _why_not_chosen(context, roles, consumer, x)
+        why = why or _why_cramped(context, channels, x)
         if why:
-            asked = bool(knobs.consumer_stages and knobs.consumer_stages > 1)
-            asked = asked or knobs.ping_pong is True
-            reasons.append(Reason(o.id, "iterations don't overlap", why, warn=asked))
-            continue
-        early, late = (named(list(dots)) for dots in (found.early, found.late))
-        reasons.append(
-            Reason(
-                o.id,
-                f"{early} of the next iteration in flight with {late}",
-                "the former need nothing of the latter: the arithmetic between them runs under both",
-            )
-        )
-        eighths, why = knobs.mma_wait_position, "mma_wait_position"
-        if eighths is None:
-            eighths, why = _EIGHTHS.get(groups.count, 0), f"usually best with {groups.count} groups"
-        where = f"{late} waited for after {eighths}/8 of the special functions"
-        reasons.append(Reason(o.id, where, why))
-        cut = split_of(o) or mask_of(structure, o)
-        if cut is not None:
-            told = Reason(cut.id, "its loop is cut in two without it", "it turns once")
-            if cut.kind is not control.if_:
-                why = "its mask lets all through in the middle, or up to an end"
-                told = Reason(cut.id, "its loop is cut around iterations without it", why)
-            reasons.append(told)
-        ping_pong, reason = _ping_pong(found, knobs, groups, target)
-        reasons.append(reason)
-        stages = ((d.id, int(d in found.late)) for d in (*found.early, *found.late))
-        chosen.append(
-            PipelinePlan(o.id, tuple(stages), eighths, ping_pong, cut.id if cut is not None else "")
-        )
-    return chosen, reasons
+            context.told(x.loop, "iterations don't overlap", why, asked)
+        else:
+            chosen.append(_plan(context, consumer.replicas, x))
+    return tuple(chosen)
 
 
-def _why_not_chosen(
-    found: Overlap, knobs: Knobs, groups: Groups, in_place: Callable[[Value], bool]
-) -> str:
-    if knobs.consumer_stages == 1:
+def _plan(context: Context, groups: int, found: Overlap) -> PipelinePlan:
+    o, late = found.loop, named(found.late)
+    context.because(
+        o.id,
+        f"{named(found.early)} of the next iteration in flight with {late}",
+        "the former need nothing of the latter: the arithmetic between them runs under both",
+    )
+    eighths, why = context.knobs.mma_wait_position, "mma_wait_position"
+    if eighths is None:
+        eighths, why = _EIGHTHS.get(groups, 0), f"usually best with {groups} groups"
+    context.because(o.id, f"{late} waited for after {eighths}/8 of the special functions", why)
+    cut = split_of(o) or mask_of(context.structure, o)
+    if cut is not None and cut.kind is control.if_:
+        context.because(cut.id, "its loop is cut in two without it", "it turns once")
+    elif cut is not None:
+        why = "its mask lets all through in the middle, or up to an end"
+        context.because(cut.id, "its loop is cut around iterations without it", why)
+    stages = tuple((d.id, int(d in found.late)) for d in (*found.early, *found.late))
+    ping_pong = _ping_pong(context, groups, o)
+    return PipelinePlan(o.id, stages, eighths, ping_pong, cut.id if cut is not None else "")
+
+
+def _why_not_chosen(context: Context, roles: Roles, consumer: TaskPlan, found: Overlap) -> str:
+    if context.knobs.consumer_stages == 1:
         return "consumer_stages=1"
+    threads = context.target.group_threads
+    entry = context.target.entry_registers(roles.warp_groups(consumer.replicas) * threads)
+    room = (consumer.registers or entry) - context.headroom.consumer
+    in_place = _in_place(context, roles.loads)
+    flying = [o.result for o in (*found.early, *found.late)]
+    flying += [o.operands[0] for o in found.late if not in_place(o.operands[0])]
     need = _RESERVE
-    for o in (*found.early, *found.late):
-        need += _registers(o.result, groups)
-    for o in found.late:
-        if not in_place(o.operands[0]):
-            need += _registers(o.operands[0], groups)
-    if need > groups.registers:
-        return f"it takes about {need} registers a thread, of {groups.registers}"
+    for v in flying:
+        bits = math.prod(shape_of(v.type)) * dtype_of(v.type).bits
+        need += bits // (32 * threads * consumer.replicas)
+    return f"it takes about {need} registers a thread, of {room}" if need > room else ""
+
+
+def _why_cramped(context: Context, channels: tuple[ChannelPlan, ...], found: Overlap) -> str:
+    """Why a loop can't overlap: dots of an iteration and of the next one read a ring of one slot."""
+    structure = context.structure
+    inside = {o.id: o for o in found.loop.regions[0].ops}
+    for c in (c for c in channels if c.depth < 2):
+        items = [inside[i] for i in c.all_items if i in inside]
+        readers = {o for x in items for o, _ in rings.real_users(structure, x.result)}
+        if readers.intersection(found.early) and readers.intersection(found.late):
+            return f"dots of two iterations would read {c.name}, which has one slot"
     return ""
 
 
-def _registers(v: Value, groups: Groups) -> int:
-    m, n = shape_of(v.type)
-    return m * n * dtype_of(v.type).bits // (32 * groups.threads * groups.count)
+def _ping_pong(context: Context, groups: int, loop: Op) -> bool:
+    """Do groups take turns at issuing the dots of a loop?"""
+    knobs, target = context.knobs, context.target
+    yes = False
+    if groups < 2:
+        why = "there is one group"
+    elif not target.sync.named_barriers:
+        why = "the target has no named barriers"
+    elif isinstance(knobs.ping_pong, bool):
+        yes, why = knobs.ping_pong, f"ping_pong={knobs.ping_pong}"
+    else:
+        tensor, other = phase_cycles(loop.regions[0], 1 / groups, target)
+        yes = other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_A_TURN
+        why = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
+    decision = "groups take turns at issuing dots" if yes else "groups issue dots as they come"
+    context.told(loop, decision, why, asked=knobs.ping_pong is True and not yes)
+    return yes
 
 
-def _ping_pong(found: Overlap, knobs: Knobs, groups: Groups, target: Target) -> tuple[bool, Reason]:
-    def told(yes: bool, why: str, warn: bool = False) -> tuple[bool, Reason]:
-        decision = "groups take turns at issuing dots" if yes else "groups issue dots as they come"
-        return yes, Reason(found.loop.id, decision, why, warn)
+def _in_place(context: Context, loads: Collection[Op]) -> Callable[[Value], bool]:
+    """Does wgmma read a right operand where a load put it?"""
+    items = {o.result for o in loads}
 
-    if groups.count < 2:
-        return told(False, "there is one group", warn=knobs.ping_pong is True)
-    if not target.sync.named_barriers:
-        return told(False, "the target has no named barriers", warn=knobs.ping_pong is True)
-    if isinstance(knobs.ping_pong, bool):
-        return told(knobs.ping_pong, f"ping_pong={knobs.ping_pong}")
-    tensor, other = phase_cycles(found.loop.regions[0], 1 / groups.count, target)
-    cycles = f"in an iteration {other:.0f} cycles of arithmetic stand beside {tensor:.0f} of dots"
-    return told(other >= _SUBSTANTIAL * tensor and tensor + other >= _WORTH_A_TURN, cycles)
+    def in_place(v: Value) -> bool:
+        maker = context.structure.maker(v)
+        while v not in items and maker is not None and maker.kind in rings.VIEWS:
+            v = maker.operands[0]
+            maker = context.structure.maker(v)
+        return v in items
+
+    return in_place

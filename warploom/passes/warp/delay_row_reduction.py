@@ -1,6 +1,6 @@
 """Delays the reduction across lanes of row sums that a loop only accumulates until after the loop.
 
-Order: before pipeline_consumer.  Which sums is the schedule's decision (`Schedule.delayed_reductions`, ids
+Order: before expand_pipeline.  Which sums is the schedule's decision (`Schedule.delayed_reductions`, ids
 of reduces).
 
 A row of a wgmma result lies in four lanes, two adjacent columns of each eight in one lane (PTX ISA, wgmma,
@@ -27,8 +27,9 @@ from warploom.analysis.carried_sums import SUM_COLUMNS, chain
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
-from warploom.ir.core import Builder, Func, Op, Region, Value
+from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
+from warploom.ir.rewrite import rewrite
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -38,20 +39,13 @@ def delay_row_reduction(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     wanted = frozenset(schedule.delayed_reductions)
     made = definitions(func.body)
-    return func.with_(body=_region(func.body, wanted, made))
 
-
-def _region(r: Region, wanted: frozenset[str], made: Mapping[Value, Op]) -> Region:
-    b = Builder()
-    for o in r.ops:
-        if o.regions:
-            o = o.with_(regions=tuple(_region(x, wanted, made) for x in o.regions))
+    def rule(o: Op, b: Builder) -> tuple[Value, ...] | None:
         if o.kind is control.for_ and any(x.id in wanted for x in o.regions[0].ops):
-            with b.at(o):
-                _Loop(o, wanted, made).write(b)
-        else:
-            b.append(o)
-    return Region(r.params, tuple(b.ops))
+            return _Loop(o, wanted, made).write(b)
+        return None
+
+    return rewrite(func, rule)
 
 
 class _Loop:
@@ -66,7 +60,8 @@ class _Loop:
             if found and any(x.id in wanted for x in found):
                 self.chains[p] = found
 
-    def write(self, b: Builder) -> None:
+    def write(self, b: Builder) -> tuple[Value, ...]:
+        """Appends the loop and the sums of its columns; gives its results."""
         o, params = self.loop, list(self.body.params)
         wide: dict[Value, Value] = {}  # values of the chains -> their columns
         operands, results = list(o.operands), list(o.results)
@@ -87,10 +82,10 @@ class _Loop:
         control.yield_(inner, *(wide.get(v, v) for v in self.body.yielded))
         body = inner.region(params)
         b.append(o.with_(operands=tuple(operands), results=tuple(results), regions=(body,)))
-        for new, old in zip(results, o.results, strict=True):
-            if new is not old:
-                attrs = {"axis": 1, "fn": "add"}
-                b.append(Op(tile.reduce, (new,), attrs, (old,), (), b.tasks, b.loc))
+        return tuple(
+            old if new is old else tile.reduce(b, new, axis=1, fn="add", hint=old.hint)
+            for new, old in zip(results, o.results, strict=True)
+        )
 
     def start(self, b: Builder, v: Value) -> Value:
         """The columns of an initial sum: it is the first, the others are zero."""

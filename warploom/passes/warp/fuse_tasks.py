@@ -24,6 +24,7 @@ from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, task, tile
+from warploom.ir.rewrite import clone_op, inline, substitute_operands
 from warploom.ir.types import Scalar
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -142,7 +143,7 @@ class _Fuser:
         init = self.get(loads.operands[3:])
 
         def prologue(inner: Builder, iv: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-            return self.instance(load, (iv, *carried), inner)
+            return inline(inner, load, (iv, *carried), self.env)
 
         hints = tuple(p.hint for p in load.params[1:])
         state = build.for_(b, (lo, stop, step), init, prologue, iv="early", hints=hints)
@@ -154,7 +155,7 @@ class _Fuser:
         next_state = build.if_(
             inner,
             more,
-            lambda then: self.instance(load, (early, *carried), then),
+            lambda then: inline(then, load, (early, *carried), self.env),
             lambda other: carried,
         )
         control.yield_(inner, *use.yielded, *next_state)
@@ -166,36 +167,9 @@ class _Fuser:
             )
         )
 
-    def instance(self, region: Region, arguments: Sequence[Value], b: Builder) -> tuple[Value, ...]:
-        """A copy of a region's ops with fresh results; gives what it yields."""
-        env = dict(self.env)
-        self.env.update(zip(region.params, arguments, strict=True))
-        for o in region.ops[:-1]:
-            self.clone(o, b)
-        ends = self.get(region.yielded)
-        self.env = env
-        return ends
-
-    def clone(self, o: Op, b: Builder) -> None:
-        operands = self.get(o.operands)
-        regions = []
-        for r in o.regions:
-            params = tuple(Value(p.type, p.hint) for p in r.params)
-            self.env.update(zip(r.params, params, strict=True))
-            inner = Builder()
-            for x in r.ops:
-                self.clone(x, inner)
-            regions.append(inner.region(params))
-        results = tuple(Value(v.type, v.hint) for v in o.results)
-        self.env.update(zip(o.results, results, strict=True))
-        b.append(o.with_(operands=operands, results=results, regions=tuple(regions)))
-
     def copy(self, o: Op, b: Builder) -> None:
         """An op of the loads that stands once, as it is but for replaced operands."""
-        if not o.regions:
-            b.append(o.with_(operands=self.get(o.operands)))
-        else:
-            self.clone(o, b)
+        b.append(clone_op(o, self.env) if o.regions else substitute_operands(o, self.env))
 
     def get(self, values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(self.env.get(v, v) for v in values)
