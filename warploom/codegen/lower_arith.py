@@ -47,9 +47,8 @@ FROM_BYTES = {
 
 # Functions of NVRTC's own on float; the double ones lose the f.
 FUNCTIONS = {
-    arith.exp2: "exp2_approx", arith.log: "logf", arith.log2: "log2f", arith.sqrt: "sqrt_approx",
-    arith.rsqrt: "rsqrtf", arith.sin: "sinf", arith.cos: "cosf", arith.tanh: "tanhf", arith.erf: "erff",
-    arith.floor: "floorf", arith.ceil: "ceilf", arith.abs_: "fabsf", arith.rcp: "rcp_approx",
+    **{kind: f"{kind.name}f" for kind in arith.MATH},
+    arith.exp2: "exp2_approx", arith.sqrt: "sqrt_approx", arith.rcp: "rcp_approx", arith.abs_: "fabsf",
 }  # fmt: skip
 DOUBLE = {
     "exp2_approx": "exp2",

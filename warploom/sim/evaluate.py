@@ -122,6 +122,10 @@ def _rcp(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), x)
 
 
+_OWN: dict[OpKind, Fn] = {arith.erf: _erf, arith.rsqrt: _rsqrt, arith.rcp: _rcp}
+# Of one floating-point number; NumPy's where it has them.
+FUNCTIONS: dict[OpKind, Fn] = {k: _OWN.get(k) or getattr(np, k.name) for k in arith.MATH}
+
 for _kind, _ints, _floats in (
     (arith.add, np.add, None),
     (arith.sub, np.subtract, None),
@@ -146,22 +150,10 @@ for _kind, _ints, _floats in (
     (arith.neg, np.negative, None),
     (arith.abs_, np.abs, None),
     (arith.not_, np.invert, None),
-    (arith.exp, np.exp, None),
-    (arith.exp2, np.exp2, None),
-    (arith.log, np.log, None),
-    (arith.log2, np.log2, None),
-    (arith.sqrt, np.sqrt, None),
-    (arith.rsqrt, _rsqrt, None),
-    (arith.rcp, _rcp, None),
-    (arith.sin, np.sin, None),
-    (arith.cos, np.cos, None),
-    (arith.tanh, np.tanh, None),
-    (arith.erf, _erf, None),
-    (arith.floor, np.floor, None),
-    (arith.ceil, np.ceil, None),
 ):
     PURE[_kind] = _arithmetic(_ints, _floats)
     ON_INTEGERS[_kind] = _ints
+PURE.update((kind, _arithmetic(fn)) for kind, fn in FUNCTIONS.items())
 
 
 @_pure(arith.const)

@@ -14,27 +14,24 @@ from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i8, i16, i32, i64
 from warploom.sim import field
-from warploom.sim.evaluate import Fn, prepared
+from warploom.sim.evaluate import FUNCTIONS, Fn, prepared
 from warploom.sim.numerics import Numerics
 from warploom.sim.shared import SharedMemory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 INF = np.inf
 
-# Of the functions that are random maps: the values that programs and passes rely on.
-_FIXED: dict[OpKind, dict[float, float]] = {
-    arith.exp: {0.0: 1.0, INF: INF, -INF: 0.0},
-    arith.exp2: {0.0: 1.0, INF: INF, -INF: 0.0},
-    arith.log: {1.0: 0.0, 0.0: -INF, INF: INF},
-    arith.log2: {1.0: 0.0, 0.0: -INF, INF: INF},
-    arith.sqrt: {0.0: 0.0, 1.0: 1.0, INF: INF},
-    arith.sin: {0.0: 0.0},
-    arith.cos: {0.0: 1.0},
-    arith.tanh: {0.0: 0.0, INF: 1.0, -INF: -1.0},
-    arith.erf: {0.0: 0.0, INF: 1.0, -INF: -1.0},
-    arith.floor: {0.0: 0.0, 1.0: 1.0, INF: INF, -INF: -INF},
-    arith.ceil: {0.0: 0.0, 1.0: 1.0, INF: INF, -INF: -INF},
-}
+
+def _fixed(kind: OpKind) -> dict[float, float]:
+    """Of a function that is a random map the values that programs and passes rely on: those at 0, 1 and the
+    infinities that are such numbers themselves."""
+    plain = (0.0, 1.0, -1.0, INF, -INF)
+    with np.errstate(all="ignore"):
+        found = {x: float(FUNCTIONS[kind](np.float64(x))) for x in (0.0, 1.0, INF, -INF)}
+    return {x: y for x, y in found.items() if y in plain}
+
+
+_FIXED = {k: _fixed(k) for k in arith.MATH if k not in (arith.rcp, arith.rsqrt)}
 
 
 def _root(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from warploom.frontend.coerce import (
@@ -19,6 +20,8 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
 from warploom.ir.types import DType, Pointer, bf16, f32, f64
+
+Function = Callable[[Operand], Tensor]
 
 
 @method
@@ -141,82 +144,30 @@ def _unary(kind: OpKind, x: Operand) -> Value:
     return cast(Value, emitter.emit(kind, emitter.value(x)))
 
 
-@method
-def exp(x: Operand) -> Tensor:
-    """e to the x (f32, f64)."""
-    return _unary(arith.exp, x)
+def _function(kind: OpKind, register: Callable[[Function], Function] = method) -> Function:
+    """The language's function of an op on one floating-point number."""
+
+    def function(x: Operand) -> Tensor:
+        return _unary(kind, x)
+
+    function.__name__ = function.__qualname__ = kind.name
+    function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
+    return register(function)
 
 
-@method
-def exp2(x: Operand) -> Tensor:
-    """2 to the x (f32, f64)."""
-    return _unary(arith.exp2, x)
-
-
-@method
-def log(x: Operand) -> Tensor:
-    """Natural logarithm (f32, f64)."""
-    return _unary(arith.log, x)
-
-
-@method
-def log2(x: Operand) -> Tensor:
-    """Base-2 logarithm (f32, f64)."""
-    return _unary(arith.log2, x)
-
-
-@method
-def sqrt(x: Operand) -> Tensor:
-    """Square root (f32, f64)."""
-    return _unary(arith.sqrt, x)
-
-
-@method
-def rsqrt(x: Operand) -> Tensor:
-    """1 / sqrt(x) (f32, f64)."""
-    return _unary(arith.rsqrt, x)
-
-
-@method
-def rcp(x: Operand) -> Tensor:
-    """1 / x within 1 unit in the last place: one instruction in f32, where / takes several (f32, f64)."""
-    return _unary(arith.rcp, x)
-
-
-@method
-def sin(x: Operand) -> Tensor:
-    """Sine of x in radians (f32, f64)."""
-    return _unary(arith.sin, x)
-
-
-@method
-def cos(x: Operand) -> Tensor:
-    """Cosine of x in radians (f32, f64)."""
-    return _unary(arith.cos, x)
-
-
-@method
-def erf(x: Operand) -> Tensor:
-    """Error function (f32, f64)."""
-    return _unary(arith.erf, x)
-
-
-@builtin
-def tanh(x: Operand) -> Tensor:
-    """Hyperbolic tangent (f32, f64)."""
-    return _unary(arith.tanh, x)
-
-
-@method
-def floor(x: Operand) -> Tensor:
-    """Largest integer not above x, as a float (f32, f64)."""
-    return _unary(arith.floor, x)
-
-
-@method
-def ceil(x: Operand) -> Tensor:
-    """Smallest integer not below x, as a float (f32, f64)."""
-    return _unary(arith.ceil, x)
+exp = _function(arith.exp)
+exp2 = _function(arith.exp2)
+log = _function(arith.log)
+log2 = _function(arith.log2)
+sqrt = _function(arith.sqrt)
+rsqrt = _function(arith.rsqrt)
+rcp = _function(arith.rcp)
+sin = _function(arith.sin)
+cos = _function(arith.cos)
+erf = _function(arith.erf)
+tanh = _function(arith.tanh, builtin)
+floor = _function(arith.floor)
+ceil = _function(arith.ceil)
 
 
 @method

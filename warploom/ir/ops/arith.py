@@ -219,7 +219,9 @@ def not_(x: Type) -> Type:
     return x
 
 
-MATH: set[OpKind] = set()
+# Functions of one floating-point number, by the names that C and NumPy have for them (but where their tables
+# say otherwise).
+MATH: list[OpKind] = []
 # What the special function unit computes, or most of it.  Not div, which is several instructions beside one
 # of these: who counts the unit's cycles counts it in, who places code by these leaves it out.
 SPECIAL: set[OpKind] = set()
@@ -234,7 +236,7 @@ def _math(name: str, doc: str, special: bool = True) -> OpKind:
 
     rule.__name__, rule.__doc__ = name, doc
     kind = _pointwise(rule)
-    MATH.add(kind)
+    MATH.append(kind)
     SPECIAL.update({kind} if special else ())
     return kind
 
