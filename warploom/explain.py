@@ -14,7 +14,7 @@ from warploom.codegen.resources import Resources
 from warploom.errors import Loc, source_line
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma
+from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.types import Shared, Tile
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
@@ -229,6 +229,12 @@ def _built_notes(o: Op, target: Target) -> Iterator[str]:
         yield f"{count} × {unit.instruction} m{unit.m}n{n}k{step} a group and step, A from {source}"
     elif o.kind is tile.convert_layout:
         yield "elements change hands between threads (convert_layout)"
+    elif o.kind is unaligned.load_unaligned:
+        yield "its rows begin anywhere in 16 bytes: aligned units are read and shifted"
+    elif o.kind is unaligned.load_unaligned_ahead:
+        yield "its rows begin anywhere in 16 bytes: aligned units are read an iteration early, and shifted"
+    elif o.kind is unaligned.prefetch_box:
+        yield f"the L2 is asked for what lies {o.attrs['by']} further along axis {o.attrs['axis']}"
     if o.kind in (mma.wgmma_wait, smem.shared_load, tile.load):
         for v in o.results:
             if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:

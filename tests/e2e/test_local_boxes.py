@@ -135,4 +135,4 @@ def test_nothing_is_loaded_behind_an_end_that_is_not_known() -> None:
     compiled, after = road.check_equal(unmasked, args, 1, meta, ("late",))
     np.testing.assert_array_equal(after[2], a.astype(np.float32) @ b.astype(np.float32).T)
     assert boxes(compiled) == 3 and "load_whole(" in compiled.cuda
-    assert "are_kept" not in compiled.cuda
+    assert "are_read" not in compiled.cuda

@@ -31,21 +31,21 @@ def loop_of(text: str) -> str:
 
 def test_whole_boxes_are_cut_without_masks() -> None:
     whole, part = loop_of(source(kernels.gemm(128, 64, 64, ODD, EVEN), SPECIALIZED)).split("else {")
-    assert whole.count("= cut<2>(units[") == part.count("= shifted<2>(") == 8
+    assert whole.count("= cut<2>(units +") == part.count("= shifted<2>(") == 8
     assert "load_units(" not in whole and "load_whole(" not in part
     assert "if (row >= 0 && elements_left(row, M" in whole
 
 
 def test_the_next_units_are_loaded_as_soon_as_these_are_cut() -> None:
     text = source(kernels.gemm(128, 64, 64, ODD, EVEN), SPECIALIZED)
-    assert "bool are_kept = false;\n      Whole units[8];\n" in text
+    assert "u32 units[64];\n      bool units_are_read;\n      units_are_read = false;\n" in text
     loop = loop_of(text)
-    first = loop.index("if (!are_kept)")
-    again = loop.index("if (are_kept)")
-    cuts = [loop.index(f"cut<2>(units[{i}]") for i in (0, 3, 4)]
-    assert first < cuts[0] < cuts[1] < again < cuts[2] and loop.count("if (are_kept)") == 2
-    assert "load_whole(units[0], units2 + 64, second);" in loop[again : cuts[2]]
-    assert "are_kept = false;" in loop.split("else {")[1]
+    first = loop.index("if (!units_are_read)")
+    again = loop.index("if (units_are_read)")
+    cuts = [loop.index(f"cut<2>(units + {i}") for i in (0, 24, 32)]
+    assert first < cuts[0] < cuts[1] < again < cuts[2] and loop.count("if (units_are_read)") == 2
+    assert "load_whole(units + 0, units2 + 64, second);" in loop[again : cuts[2]]
+    assert "units_are_read = false;" in loop.split("else {")[1]
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_the_next_units_are_loaded_as_soon_as_these_are_cut() -> None:
 )
 def test_elsewhere_they_are_loaded_in_their_step(knobs: Knobs) -> None:
     text = source(kernels.gemm(128, 64, 64, ODD, EVEN), knobs)
-    assert "are_kept" not in text and "cut<2>(units" in text
+    assert "are_read" not in text and "cut<2>(units" in text

@@ -89,4 +89,4 @@ def test_what_the_next_turn_reads_is_asked_for_whatever_the_loop_calls_its_index
         signature=("*bf16:16", "*bf16:16", "*fp32:16", "i32", "i32", "i32"), num_consumer_groups=1
     )
     kernel = c.cuda[c.cuda.index('extern "C" __global__') :]
-    assert kernel.count("ahead(") == kernel.count("load_units(") > 0
+    assert kernel.count("ahead_of(") == kernel.count("load_units(") > 0

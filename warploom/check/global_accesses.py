@@ -12,11 +12,12 @@ from warploom.check.index_values import Values
 from warploom.check.terms import ONE, Atom, Terms
 from warploom.errors import Loc
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import control, smem, task, tile, tma
+from warploom.ir.ops import control, smem, task, tile, tma, unaligned
 from warploom.ir.poly import Poly
 from warploom.ir.types import Pointer, View, shape_of
 
-_BOXES = frozenset({tile.load_box, tile.store_box, tma.tma_load, tma.tma_store})
+_LOAD_BOXES = frozenset({tile.load_box, unaligned.load_unaligned, unaligned.load_unaligned_ahead})
+_BOXES = _LOAD_BOXES | {tile.store_box, tma.tma_load, tma.tma_store}
 _BY_POINTERS = frozenset({tile.load, tile.store, tile.atomic})
 _WRITES = frozenset({tile.store, tile.store_box, tile.atomic, tma.tma_store})
 
@@ -176,8 +177,10 @@ class _Collector:
         rest = tuple(p - Poly.const(n) for p, n in zip(starts, constant, strict=True))
         policy = o.attrs.get("reduce")
         key = o.kind, view, rest, thick, policy, tuple(self.guards), tuple(self.loops)
-        box = _Box(o, view, rest, constant, thick, kept, value)
-        self.boxes.setdefault(key, []).append(box)
+        boxes = self.boxes.setdefault(key, [])
+        for further in steps_of(o):
+            place = tuple(n + m for n, m in zip(constant, further, strict=True))
+            boxes.append(_Box(o, view, rest, place, thick, kept, value))
 
     def _end_boxes(self) -> None:
         """Boxes side by side are one access."""
@@ -185,7 +188,7 @@ class _Collector:
             self.guards, self.loops = list(guards), list(loops)
             whole = _joined(boxes)
             if whole is not None:
-                self._add_box(whole, tuple(b.op for b in boxes))
+                self._add_box(whole, tuple(dict.fromkeys(b.op for b in boxes)))
             for box in boxes if whole is None else ():
                 self._add_box(box, (box.op,))
         self.boxes, self.guards, self.loops = {}, [], []
@@ -299,13 +302,22 @@ def box_of(o: Op) -> tuple[tuple[int, ...], tuple[int, ...], Value | None, Seque
         offsets = o.operands[4 if o.kind is tma.tma_load else 2 :]
         return kind.thick, kind.axes, None, offsets[: kind.rank]
     value = o.operands[1] if o.kind is tile.store_box else None
-    if o.kind is tile.load_box:
-        shape, offsets = o.attrs["shape"], o.operands[1:]
+    if o.kind in _LOAD_BOXES:
+        shape, offsets = shape_of(o.results[0].type), o.operands[-kind.rank :]
     else:
         of: Any = o.operands[1].type
         shape, offsets = of.shape, o.operands[2:]
     thin = kind.rank - len(shape)
     return (*(1,) * thin, *shape), tuple(range(thin, kind.rank)), value, offsets
+
+
+def steps_of(o: Op) -> tuple[tuple[int, ...], ...]:
+    """How far, along each axis of its view, the boxes that an op touches lie from its offsets."""
+    rank = len(box_of(o)[0])
+    here = (0,) * rank
+    if o.kind is not unaligned.load_unaligned_ahead:
+        return (here,)
+    return here, tuple(o.attrs["by"] * (a == o.attrs["axis"]) for a in range(rank))
 
 
 def facts_of(c: Poly, within: list[Poly], equal: list[Poly]) -> None:

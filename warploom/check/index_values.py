@@ -16,7 +16,7 @@ from typing import Any
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
+from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma, unaligned
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
 from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i1, shape_of
@@ -558,6 +558,7 @@ _RULES: dict[object, Callable[[Values, Op, Coords], Poly]] = {
     tile.reshape: Values._reshape,
     tile.load: Values._load,
     tile.load_box: Values._load_box,
+    unaligned.load_unaligned: Values._load_box,
     tile.atomic: Values._atomic,
     smem.shared_get: Values._shared_get,
 }

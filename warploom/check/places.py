@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from warploom.check.enumerated import Column, Unknown
-from warploom.check.global_accesses import box_of
+from warploom.check.global_accesses import box_of, steps_of
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import tile, tma
+from warploom.ir.ops import tile, tma, unaligned
 from warploom.sim.memory import ViewValue
 from warploom.sim.steps_async import whole_units
 
@@ -25,7 +25,10 @@ def words_of(o: Op, values: Sequence[Any]) -> Column:
         thick, _, _, offsets = box_of(o)
         if o.kind is tma.tma_store:
             place = whole_units(place, o.operands[0].type)
-        return _of_box(place, thick, [int(at[v]) for v in offsets])
+        here = [int(at[v]) for v in offsets]
+        boxes = [[n + m for n, m in zip(here, further, strict=True)] for further in steps_of(o)]
+        words = [_of_box(place, thick, box) for box in boxes]
+        return words[0] if len(words) == 1 else np.unique(np.concatenate(words))
     pointers = np.asarray(place)
     mask = [at[v] for v in place_of(o)[1:2]]
     active = pointers[np.broadcast_to(mask[0], pointers.shape)] if mask else pointers
@@ -49,7 +52,7 @@ def place_of(o: Op) -> tuple[Value, ...]:
     first, rest = o.operands[:1], o.operands[2:]
     if o.kind is tile.load:
         return o.operands[:2]
-    if o.kind is tile.load_box:
+    if o.kind in (tile.load_box, unaligned.load_unaligned):
         return o.operands
     if o.kind is tma.tma_load:
         return (*first, *o.operands[4:])

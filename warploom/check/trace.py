@@ -25,7 +25,7 @@ from warploom.check.places import place_of, words_of
 from warploom.check.tickets import Last, Ticket, Tickets, is_ticket
 from warploom.ir.analysis import backward_slice, closure, sources
 from warploom.ir.core import Effect, Op, OpKind, Value
-from warploom.ir.ops import arith, control, smem, tile, tma
+from warploom.ir.ops import arith, control, smem, tile, tma, unaligned
 from warploom.ir.types import Pointer, Scalar, Tile, elem_of
 from warploom.sim.agent import Agent, NeedsData
 from warploom.sim.evaluate import PURE
@@ -39,7 +39,7 @@ MOST_STEPS_OF_SAMPLES = 10_000  # of launches that nobody asked about
 MOST_PROGRAMS = 1024
 MOST_EVENTS = 60_000  # executions of accesses
 MOST_WORDS = 4_000_000  # touched by all accesses
-_LOADS = (tile.load, tile.load_box)
+_LOADS = (tile.load, tile.load_box, unaligned.load_unaligned)
 _COPIES = (tma.tma_load, tma.tma_store, smem.cp_async)
 _NEVER = np.iinfo(np.int64).max
 

@@ -11,50 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from warploom.analysis.access import inner_axis
+from warploom.analysis.box_access import BoxAccess
 from warploom.codegen.context import Emitter, ViewRef
 from warploom.codegen.registers import MEMORY_TYPES, affine
-from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control, smem, tile
-from warploom.ir.types import DType, Tile
-from warploom.layout import Layout
+from warploom.ir.core import Value
+from warploom.ir.types import Tile
 
 
 @dataclass(frozen=True)
-class Box:
-    """A box of a view at offsets."""
+class Box(BoxAccess):
+    """A box of a view at offsets, whose numbers have C."""
 
     e: Emitter
-    view: Op
-    offsets: Sequence[Value]
-    elem: DType
-
-    @property
-    def rank(self) -> int:
-        return len(self.offsets)
-
-    def extent(self, axis: int) -> Value:
-        return self.view.operands[1 + axis]
-
-    def stride(self, axis: int) -> Value:
-        return self.view.operands[1 + self.rank + axis]
-
-    def divisible(self, which: int) -> int:
-        """Of base (0, in bytes) and strides (1 + axis, in elements)."""
-        known = self.view.attrs.get("divisible") or ()
-        return int(known[which]) if which < len(known) else 1
-
-    @property
-    def inner(self) -> int | None:
-        """The axis whose elements are adjacent."""
-        return inner_axis(self.e.facts, self.view, self.rank)
-
-    def alignment(self, axis: int) -> int:
-        """Bytes that divide the address of a row's element at a coordinate that is a multiple of them."""
-        size = self.elem.bytes
-        others = [self.divisible(1 + a) * size for a in range(self.rank) if a != axis]
-        start = self.e.facts.divisor(self.offsets[axis]) * size
-        return math.gcd(self.divisible(0), start, *others)
 
     def index(self, axis: int, coordinate: str) -> str:
         offset = self.e.scalar(self.offsets[axis])
@@ -64,79 +32,16 @@ class Box:
 
     def step(self, axis: int, by: str) -> str:
         """C for how far `by` elements along an axis are apart in memory."""
-        if self.e.facts.constant(self.stride(axis)) == 1:
-            return f"({by})" if " " in by else by
         amount = f"({by})" if " " in by else by
+        if self.facts.constant(self.stride(axis)) == 1:
+            return amount
         return f"(i64){amount} * {self.e.scalar(self.stride(axis))}"
-
-    def vector(self, layout: Layout) -> int:
-        """Elements an access moves."""
-        inner = self.inner
-        if inner is None:
-            return 1
-        run = layout.contiguous(inner - self.rank + len(layout.shape))
-        widest = max(1, math.gcd(self.alignment(inner), 16) // self.elem.bytes)
-        return max(1, math.gcd(run, widest))
-
-    def moved(self) -> tuple[int, int] | None:
-        """(axis, elements) by which the box moves on from one turn of a loop around to the next; not of one
-        that goes through its parts."""
-        steps = ((axis, self._step_of(v)) for axis, v in enumerate(self.offsets))
-        return next(((axis, by) for axis, by in steps if by > 0), None)
-
-    def _step_of(self, v: Value) -> int:
-        """What each turn of the loops around adds to v, as far as its definition tells; 0: nothing."""
-        o, loop = self.e.definitions.get(v), self.e.loops.get(v)
-        if o is None:
-            if loop is None or loop.kind is not control.for_:
-                return 0
-            is_index = loop.regions[0].params[0] is v and not goes_through_parts(loop)
-            return (self.e.const(loop.operands[2]) or 0) if is_index else 0
-        if o.kind is arith.add:
-            return sum(map(self._step_of, o.operands))
-        if o.kind is arith.mul:
-            x, y = o.operands
-            n, of = (self.e.const(y), x) if self.e.const(y) is not None else (self.e.const(x), y)
-            return (n or 0) * self._step_of(of)
-        return 0
-
-    def is_shifted(self, layout: Layout) -> bool:
-        """Do accesses of 16 bytes begin anywhere in them?  Loads then take the units around."""
-        inner = self.inner
-        if inner is None or self.elem.bytes > 4:
-            return False
-        run = layout.contiguous(inner - self.rank + len(layout.shape))
-        return run * self.elem.bytes % 16 == 0 and self.vector(layout) * self.elem.bytes < 16
-
-    def inner_of_vectors(self, n: int) -> int | None:
-        """The axis along which an access of n elements may reach over the extent's end."""
-        inner = self.inner if n > 1 else None
-        if inner is None:
-            return None
-        aligned = self.e.facts.divisor(self.offsets[inner])
-        if not self.endless(inner):
-            aligned = math.gcd(aligned, self.e.facts.divisor(self.extent(inner)))
-        return inner if aligned % n else None
-
-    def starts_inside(self, axis: int) -> bool:
-        """Is no coordinate negative?"""
-        return self.e.facts.never_negative(self.offsets[axis])
-
-    def endless(self, axis: int) -> bool:
-        """Does no coordinate reach the extent?"""
-        return (self.e.const(self.extent(axis)) or 0) >= tile.UNBOUNDED
-
-
-def goes_through_parts(loop: Op) -> bool:
-    """Does each turn of the loop take another part of the same slot?"""
-    (body,) = loop.regions
-    return any(o.kind is smem.shared_slice and body.params[0] in o.operands for o in body.ops)
 
 
 def box_of(e: Emitter, v: Value, offsets: Sequence[Value]) -> Box:
     ref = e.env[v]
     assert isinstance(ref, ViewRef)
-    return Box(e, ref.op, offsets, v.type.dtype)  # type: ignore[attr-defined]
+    return Box(e.facts, ref.op, offsets, v.type.dtype, e)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -318,23 +223,10 @@ class Rows:
         before, left = self.bounds(inner, at[inner])
         rest = at[inner].rest
         first, end = (f"{item} * min(max({x} - {rest}, 0), {n})" for x in (before, left))
-        if box.e.facts.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
+        if box.facts.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
             tests.append(f"{rest} >= {before}")
             first = "0"
         return self.pointer(at), " && ".join(x for x in tests if x), first, end
-
-    def access_later(self, register: int, n: int, axis: int, by: int) -> tuple[str, str]:
-        """(address, condition) of an access to n elements, all in the array, `by` elements further on."""
-        box, at = self.box, self.place(register)
-        inner = box.inner
-        assert inner is not None
-        before, left = self.bounds(inner, at[inner])
-        rest = f"{at[inner].rest} + {by}" if axis == inner else at[inner].rest
-        tests = [self.test(at, but=axis), f"{rest} >= {before}", f"{rest} + {n} <= {left}"]
-        if axis != inner:
-            tests.append(f"{at[axis].rest} + {by} < {self.bounds(axis, at[axis])[1]}")
-        there = f"{self.pointer(at)} + {box.step(axis, str(by))}"
-        return there, " && ".join(x for x in tests if x)
 
     def modulo(self, register: int, n: int) -> Place:
         """What tells elements apart whose places in memory are no multiple of n elements apart."""

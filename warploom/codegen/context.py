@@ -7,10 +7,9 @@ An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,19 +17,17 @@ import numpy as np
 from warploom.analysis.facts import facts_of
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
-from warploom.codegen.prelude import RESERVED
+from warploom.codegen.needed import is_view, needed_ops, operands, passing
 from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, map_lines, splat
-from warploom.codegen.storage import VIEWS, Storage, Variable, assign_storage, registers_of
-from warploom.errors import CompileError, InternalError, Loc
-from warploom.ir.core import Effect, Func, Op, OpKind, Region, Value, walk
+from warploom.codegen.storage import Storage, Variable, assign_storage, registers_of
+from warploom.codegen.text import Text
+from warploom.errors import CompileError, InternalError
+from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.ops import arith, control, smem, task, tile, tma
-from warploom.ir.types import Pointer, Scalar, Tile, dtype_of, i32, i64
+from warploom.ir.ops import arith, control, smem, task
+from warploom.ir.types import Pointer, Scalar, Tile, Units, i32, i64
 from warploom.layout import Layout
-from warploom.layout.choose import conversion
 from warploom.target import Target
-
-INDENT = "  "
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,13 @@ class TaskFrame:
     replicas: int
 
 
-class Emitter:
+class Emitter(Text):
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
     def __init__(
         self, func: Func, target: Target, table: Mapping[OpKind, Lowering], threads: int
     ) -> None:
+        super().__init__()
         self.func, self.target, self.table, self.threads = func, target, table, threads
         self.facts = facts_of(func)
         self.debug = bool(func.attrs.get("debug"))
@@ -77,13 +75,10 @@ class Emitter:
         # By wait: the wgmmas whose register operands it finishes; by wgmma: the words of its operand.
         self.finished = finished_operands(func)
         self.operand_words: dict[Op, list[str]] = {}
-        self.loops: dict[Value, Op] = {
-            v: o for o in walk(func.body) for r in o.regions for v in r.params
-        }
-        self.needed = _needed(func, self.debug)
+        self.needed = needed_ops(func, self.debug)
         self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
-        self.used = {v for o in self.needed for v in _operands(o)}  # what something reads
-        self.passing = _passing(self.needed)
+        self.used = {v for o in self.needed for v in operands(o)}  # what something reads
+        self.passing = passing(self.needed)
         self.touches_shared = False  # has the task ordinary accesses that another task depends on?
         self.program = host.Program(func.params, self.definitions)
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
@@ -94,13 +89,6 @@ class Emitter:
         self.multiple: dict[
             Value, int
         ] = {}  # of these a power of two that divides what steps start from
-        self.out: list[tuple[int, str, Loc | None]] = []
-        self.depth = 0
-        self.loc: Loc | None = None
-        self.shown: Loc | None = None
-        self.scopes: list[set[str]] = [set(RESERVED)]
-        self.given: set[str] = set()  # names, in whatever scope
-        self.top: dict[str, str] = {}  # constants at the top: name -> value
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
         self.wanted: set[str] = set()  # of a task's variables
@@ -112,87 +100,19 @@ class Emitter:
         self.replicas_of: dict[str, int] = {}
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
-        self.registers = 0  # of a thread of the task
-        self.multiplies = False  # are there wgmmas in the task?
-        # of the counted loops around: where the text in front of each begins, and the scope there
-        self.entries: list[tuple[Op, int, set[str]]] = []
         self.sole_elect: Op | None = None
         self.stamping: tuple[str, int] | None = (
             None  # C of the program to measure; records an agent
         )
 
-    # ---- lines
-
-    def line(self, text: str) -> None:
-        if self.loc is not None and self.loc != self.shown and not text.startswith(("}", "#")):
-            if self.shown is None or (self.loc.file, self.loc.line) != (
-                self.shown.file,
-                self.shown.line,
-            ):
-                self.out.append(
-                    (self.depth, f"// {Path(self.loc.file).name}:{self.loc.line}", self.loc)
-                )
-            self.shown = self.loc
-        self.out.append((self.depth, text, self.loc))
-
-    def lines(self, texts: Iterable[tuple[int, str]]) -> None:
-        for extra, text in texts:
-            self.depth += extra
-            self.line(text)
-            self.depth -= extra
-
     @contextmanager
     def block(self, header: str, tail: str = "}") -> Iterator[None]:
-        """`header {` … `}` with a scope of its own.  What ran before it, and before what follows, may be it
-        again: whatever scratch there is may be read, where it has exchanges."""
-        self.line(f"{header} {{" if header else "{")
-        self.depth += 1
-        self.scopes.append(set())
+        """A block of text.  What ran before it, and before what follows, may be it again: whatever scratch
+        there is may be read, where it has exchanges."""
         before, exchanges, self.read = self.read, self.exchanges, {0, 1}
-        yield
-        self.read = before if self.exchanges == exchanges else {0, 1}
-        self.scopes.pop()
-        self.depth -= 1
-        self.out.append((self.depth, tail, None))
-
-    # ---- names
-
-    def name(self, hint: str, otherwise: str = "x") -> str:
-        """A name that is new in the visible scopes."""
-        stem = identifier(hint).strip("_") or otherwise
-        if stem[0].isdigit():
-            stem = f"{otherwise}{stem}"
-        candidate, n = stem, 1
-        while candidate in self.top or any(candidate in s for s in self.scopes):
-            n += 1
-            candidate = f"{stem}{n}" if not stem[-1].isdigit() else f"{stem}_{n}"
-        self.scopes[-1].add(candidate)
-        self.given.add(candidate)
-        return candidate
-
-    def name_in(self, scope: set[str], hint: str) -> str:
-        """A name for the head of the task: new in every scope visible now."""
-        name = self.name(hint)
-        self.scopes[-1].discard(name)
-        scope.add(name)
-        return name
-
-    def before_loop(self, hint: str, declaration: str) -> str:
-        """A variable that lives across the turns of the innermost counted loop.  declaration: C, with {} for
-        its name."""
-        _, at, scope = self.entries[-1]
-        name = self.name_in(scope, hint)
-        self.out.insert(at, (self.out[at][0], declaration.format(name), None))
-        return name
-
-    def constant(self, name: str, value: int | str) -> str:
-        """A named constant at the top of the source."""
-        wanted, n = name, 1
-        while wanted in self.given or self.top.get(wanted, str(value)) != str(value):
-            n += 1
-            wanted = f"{name}_{n}"
-        self.top[wanted] = str(value)
-        return wanted
+        with super().block(header, tail):
+            yield
+            self.read = before if self.exchanges == exchanges else {0, 1}
 
     def use(self, what: str) -> str:
         """`lane`, `warp`, `thread`, `leader`, `replica` or `stamp_at`: declared at the head of the task."""
@@ -233,6 +153,9 @@ class Emitter:
         variable.name = self.name(variable.hint, "tile" if isinstance(t, Tile) else "x")
         if isinstance(t, Tile):
             self.line(f"{self.array_of(variable).declaration};")
+            if isinstance(v.type, Units):
+                variable.flag = self.name(f"{variable.name}_are_read")
+                self.line(f"bool {variable.flag};")
         else:
             self.line(f"{c_type(scalar_elem(t))} {variable.name};")
         self.bind(variable)
@@ -282,7 +205,13 @@ class Emitter:
         v = variable.values[0]
         t = registers_of(v)
         assert isinstance(t, Tile)
+        if isinstance(v.type, Units):  # two for each 16 bytes
+            return Array(variable.name, BYTES, 2 * t.elem.bytes * t.layout.registers)  # type: ignore[union-attr]
         return Array(variable.name, BYTES if v in self.passing else t.elem, t.layout.registers)
+
+    def units_flag(self, v: Value) -> str:
+        """The variable that tells whether units were read."""
+        return self.storage.variables[v].flag
 
     def assign(self, v: Value, source: Value) -> None:
         """Makes v's variable hold `source` (a copy only where they are different)."""
@@ -365,10 +294,11 @@ class Emitter:
 
     def region(self, r: Region) -> None:
         """The ops of a region but its yield."""
+        around = self.op
         for o in r.ops:
             if o.kind is control.yield_ or o not in self.needed:
                 continue
-            self.loc = o.loc or self.loc
+            self.op, self.loc = o, o.loc or self.loc
             for variable in self.storage.declare_before.get(o, ()):
                 self.declare(variable)
             if o.kind not in self.table:
@@ -376,6 +306,7 @@ class Emitter:
                     f"codegen: {o.kind.name} has no lowering (level {self.func.level.name})"
                 )
             self.table[o.kind](self, o)
+        self.op = around
 
     def exchange(self, size: int) -> Address:
         """Scratch of `size` bytes for an exchange between the replica's warps: the caller writes, calls
@@ -567,81 +498,6 @@ def scalar_elem(t: Any) -> Any:
 def uniform(t: Tile, text: str) -> Regs:
     """A tile full of one value."""
     return splat(t.elem, text, t.layout.registers)
-
-
-def identifier(name: str) -> str:
-    """The name in letters that C has."""
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
-
-
-def upper(name: str) -> str:
-    return identifier(name).upper()
-
-
-def is_used(name: str, text: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", text) is not None
-
-
-# ---- what is emitted at all
-
-
-def _passing(needed: Iterable[Op]) -> frozenset[Value]:
-    """8-bit tiles that go from one slot to another: nobody computes with them, so they stay words."""
-    loaded = {o.result for o in needed if o.kind is smem.shared_load}
-    read = {v for o in needed if o.kind is not smem.shared_store for v in _operands(o)}
-    return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
-
-
-def is_view(o: Op) -> bool:
-    """Is the op's result another name of its operand's registers?"""
-    if o.kind in VIEWS:
-        return True
-    if o.kind is tile.convert_layout:
-        source, result = o.operands[0].type, o.result.type
-        assert isinstance(source, Tile) and isinstance(result, Tile)
-        return conversion(source.layout, result.layout).kind == "free"
-    return False
-
-
-def _needed(func: Func, debug: bool) -> set[Op]:
-    """Ops with effects, and what they need on the device.  A tensor map needs nothing there: its view is
-    the host's."""
-    needed: set[Op] = set()
-    wanted: set[Value] = set()
-
-    def visit(r: Region, keep_yield: bool) -> None:
-        for o in reversed(r.ops):
-            if o.kind is control.yield_:
-                wanted.update(o.operands if keep_yield else ())
-                continue
-            if o.kind is control.assume or (o.kind is control.device_assert and not debug):
-                continue
-            inside = any(_has_effect(i, debug) for sub in o.regions for i in walk(sub))
-            keep = _has_effect(o, debug) or inside or any(v in wanted for v in o.results)
-            if not keep:
-                continue
-            needed.add(o)
-            if o.kind is not tma.tensor_map:
-                wanted.update(o.operands)
-            for sub in reversed(o.regions):
-                visit(sub, True)
-
-    visit(func.body, False)
-    return needed
-
-
-def _operands(o: Op) -> Iterator[Value]:
-    yield from o.operands
-    for r in o.regions:
-        yield from r.yielded
-
-
-def _has_effect(o: Op, debug: bool) -> bool:
-    if o.kind is control.assume or (o.kind is control.device_assert and not debug):
-        return False
-    if o.kind is tile.load and o.attrs.get("volatile"):
-        return True
-    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC))
 
 
 Lowering: TypeAlias = Callable[[Emitter, Op], None]

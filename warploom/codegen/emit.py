@@ -12,20 +12,17 @@ from dataclasses import dataclass
 
 from warploom.codegen import host
 from warploom.codegen.context import (
-    INDENT,
     Address,
     Emitter,
     TaskFrame,
-    identifier,
-    is_used,
     scalar_elem,
-    upper,
 )
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box, is_peer
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
-from warploom.errors import CompileError, InternalError, Loc
+from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
+from warploom.errors import CompileError, InternalError
 from warploom.ir.analysis import streams
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, regs, smem, task, tile, tma
@@ -38,8 +35,8 @@ from warploom.target import Target
 class Emitted:
     """A kernel's source and what a launch needs to know of it.
 
-    params: the kernel's parameters in order.  lines: for each line of the source (index 0: line 1) the
-    user's location that it came from, or None.
+    params: the kernel's parameters in order.  lines: the source's, each with the user's location and the op
+    of PLACED that it came from.
     """
 
     source: str
@@ -47,7 +44,7 @@ class Emitted:
     threads: int
     shared_bytes: int
     params: tuple[host.Param, ...]
-    lines: tuple[Loc | None, ...]
+    lines: tuple[Line, ...]
 
 
 def emit(func: Func, target: Target) -> Emitted:
@@ -122,7 +119,7 @@ class _Kernel(Emitter):
             self.main = phase
             self._tasks()
         name = kernel_name(func)
-        used = "".join(text for _, text, _ in self.out)
+        used = "".join(line.text for line in self.out)
         params = tuple(p for p in params if is_used(p.name, used))
         shared_bytes = int(func.attrs["shared_bytes"])
         if shared_bytes > self.target.shared_bytes:
@@ -265,20 +262,17 @@ class _Kernel(Emitter):
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
         self.touches_shared = self._touches_shared(region)
-        self.multiplies = any(o.kind is mma.wgmma for o in walk(region))
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
         with self.block(self._joined(header)):
-            depth, text, loc = self.out[-1]
-            self.out[-1] = (depth, f"{text.ljust(60)} {title}", loc)
+            self.out[-1] = self.out[-1]._replace(text=f"{self.out[-1].text.ljust(60)} {title}")
             self._budget(frame.name, registers)
-            self.registers = registers or self.target.entry_registers(self.threads)
             self.read = set()
             at = len(self.out)
             self.task_scope = self.scopes[-1]
             self.region(region)
             head = self._task_variables(frame, unit)
-            self.out[at:at] = [(self.depth, text, None) for text in head]
+            self.out[at:at] = [Line(self.depth, text) for text in head]
         self.frame = None
 
     def _touches_shared(self, region: Region) -> bool:
@@ -396,8 +390,8 @@ class _Kernel(Emitter):
     def _assemble(
         self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
     ) -> Emitted:
-        body = [(INDENT * d + text if text else "", loc) for d, text, loc in self.out]
-        used = "\n".join(text for text, _ in body)
+        body = [x._replace(text=INDENT * x.depth + x.text if x.text else "") for x in self.out]
+        used = "\n".join(x.text for x in body)
         first = [
             f"const int {which} = __shfl_sync(~0u, threadIdx.x / {per}, 0);"
             "  // uniform, so that it stays in a uniform register"
@@ -410,21 +404,18 @@ class _Kernel(Emitter):
         declared = ", ".join(_declaration(p, self.func) for p in params)
         shape = cluster.cluster_of(self.func)
         clustered = f" __cluster_dims__{shape}" if shape != (1, 1, 1) else ""
+        bounds = f"__launch_bounds__({self._bounds(threads, shared_bytes)}){clustered}"
         kernel = [
-            (
-                'extern "C" __global__ void'
-                f" __launch_bounds__({self._bounds(threads, shared_bytes)}){clustered}",
-                None,
-            ),
-            (f"{name}({declared}) {{", None),
-            *((INDENT + text, None) for text in first),
+            Line(0, f'extern "C" __global__ void {bounds}'),
+            Line(0, f"{name}({declared}) {{"),
+            *(Line(1, INDENT + text) for text in first),
             *body,
-            ("}", None),
+            Line(0, "}"),
         ]
-        if any("AND_RESIDENT" in text for text, _ in kernel):
-            kernel = [(text, None) for text in _RESIDENT] + kernel
+        if "AND_RESIDENT" in bounds:
+            kernel = [*(Line(0, text) for text in _RESIDENT), *kernel]
             if streams(self.func.body):
-                kernel = [("#define STREAMS  // loops that only load", None), *kernel]
+                kernel = [Line(0, "#define STREAMS  // loops that only load"), *kernel]
         made: list[str] = []
         for made_name, definition in reversed(self.made.items()):  # each stands before what uses it
             if is_used(made_name, "".join([used, *made])):
@@ -444,8 +435,8 @@ class _Kernel(Emitter):
             "// ---- the kernel",
         ]
         head = "\n".join(text).split("\n")
-        source = "\n".join([*head, *(t for t, _ in kernel)]) + "\n"
-        lines = (*(None for _ in head), *(loc for _, loc in kernel))
+        lines = (*(Line(0, text) for text in head), *kernel)
+        source = "".join(f"{x.text}\n" for x in lines)
         return Emitted(source, name, threads, shared_bytes, params, lines)
 
 

@@ -13,6 +13,7 @@ from warploom.codegen import (
     lower_hopper,
     lower_memory,
     lower_tiles,
+    lower_unaligned,
 )
 from warploom.codegen.context import Lowering
 from warploom.ir.core import OpKind
@@ -24,4 +25,5 @@ LOWER: dict[OpKind, Lowering] = {
     **lower_hopper.LOWER,
     **lower_memory.LOWER,
     **lower_tiles.LOWER,
+    **lower_unaligned.LOWER,
 }

@@ -1,7 +1,7 @@
 """Boxes of views: from and to global memory by ordinary accesses, and by cp.async.
 
 Copies, which need no tile, are a loop: unrolled, their rows' addresses would be kept across the loop around
-it.  Rows that begin inside units of 16 bytes: lower_vectors.py.
+it.  Rows that begin inside units of 16 bytes: lower_unaligned.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from warploom.codegen.context import Emitter, Lowering, ViewRef, within
 from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing
-from warploom.codegen.lower_vectors import load_shifted
 from warploom.codegen.registers import affine, per_word, read, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
@@ -34,9 +33,6 @@ def _load_box(e: Emitter, o: Op) -> None:
     t = o.result.type
     assert isinstance(t, Tile)
     box = box_of(e, v, offsets)
-    if box.is_shifted(t.layout):
-        load_shifted(e, o, box, t, e.array(o.result))
-        return
     n = box.vector(t.layout)
     item = box.elem.bytes
     dst = e.array(o.result)

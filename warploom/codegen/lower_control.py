@@ -16,7 +16,6 @@ def _for(e: Emitter, o: Op) -> None:
     (body,) = o.regions
     iv, *carried = body.params
     e.parallel_assign(list(zip(carried, init, strict=True)))
-    e.entries.append((o, len(e.out), e.scopes[-1]))
     unroll = o.attrs.get("unroll")
     trips_known = all(e.const(v) is not None for v in (lo, hi, step))
     waits = any(i.kind.effect & Effect.SYNC for i in walk(body))
@@ -34,7 +33,6 @@ def _for(e: Emitter, o: Op) -> None:
         e.region(body)
         e.parallel_assign(list(zip(carried, body.yielded, strict=True)))
     e.scopes.pop()
-    e.entries.pop()
 
 
 def _while(e: Emitter, o: Op) -> None:
@@ -204,7 +202,7 @@ def _ring_next(e: Emitter, o: Op) -> None:
 
 
 def _assume(e: Emitter, o: Op) -> None:
-    """Nothing: its operand isn't even computed (see `_needed`)."""
+    """Nothing: its operand isn't even computed (see `needed_ops`)."""
 
 
 def _program_id(e: Emitter, o: Op) -> None:

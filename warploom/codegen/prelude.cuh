@@ -569,12 +569,6 @@ DEV Units load_units(const void* p, int at, int bytes, int none = 0) {
   return u;
 }
 
-// Has the L2 bring a sector of 32 bytes that 16 bytes at p begin or follow into, where `on`.
-DEV void ahead(const void* p, bool on) {
-  const u32 first = on && (((u32)(u64)p + 15) & 31) < 16;
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p prefetch.global.L2 [%0]; }" :: "l"((const char*)p + 15), "r"(first) : "memory");
-}
-
 // 0, but the assembler doesn't know (no grid is empty): what is added to it comes behind the load of `last`.
 // Else it computes with what one load brought before it issues the next, to save registers.
 DEV int behind(u32 last) {
@@ -585,16 +579,14 @@ DEV int behind(u32 last) {
 
 DEV u32 first_bytes(int n) { return n >= 4 ? ~0u : n <= 0 ? 0u : (1u << 8 * n) - 1; }
 
-// The first unit and the one `second` bytes further on; all of both are in the array.
-struct Whole { u32 w[8]; };
-
 DEV void load_unit(u32* w, const void* p) {
   asm volatile("ld.global.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p) : "memory");
 }
 
-DEV void load_whole(Whole& u, const void* first, int second) {
-  load_unit(u.w, first);
-  load_unit(u.w + 4, (const char*)first + second);
+// The first unit and the one `second` bytes further on; all of both are in the array.
+DEV void load_whole(u32* units, const void* first, int second) {
+  load_unit(units, first);
+  load_unit(units + 4, (const char*)first + second);
 }
 
 // Does the unit at p end a sector of 32 bytes?  Then the one behind it begins another.
@@ -606,8 +598,10 @@ DEV void ahead_of(const void* p, bool on) {
 }
 
 // The 16 bytes that begin `at` bytes behind the first unit's start, a multiple of ALIGN.
-template <int ALIGN> DEV Vec4 cut(Whole u, int at) {
-  u32* w = u.w;
+template <int ALIGN> DEV Vec4 cut(const u32* units, int at) {
+  u32 w[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) w[i] = units[i];
 #pragma unroll
   for (int i = 0; i < 6; ++i) w[i] = at & 8 ? w[i + 2] : w[i];
   if constexpr (ALIGN < 8)
@@ -621,10 +615,7 @@ template <int ALIGN> DEV Vec4 cut(Whole u, int at) {
 
 // The same with zeros for bytes that don't exist.
 template <int ALIGN> DEV Vec4 shifted(const Units& u, int later) {
-  Whole both;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) both.w[i] = u.w[i];
-  Vec4 v = cut<ALIGN>(both, u.at + later);
+  Vec4 v = cut<ALIGN>(u.w, u.at + later);
 #pragma unroll
   for (int i = 0; i < 4; ++i) v.w[i] &= first_bytes(u.bytes - 4 * i) & ~first_bytes(u.none - 4 * i);
   return v;

@@ -18,13 +18,16 @@ from dataclasses import dataclass, field
 
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mma, tile
-from warploom.ir.types import InFlight, Pointer, Scalar, Tile
+from warploom.ir.ops import arith, control, mma, tile, unaligned
+from warploom.ir.types import InFlight, Pointer, Scalar, Tile, Units
 
 # Results that are other names of their first operand's registers (convert_layout where it is free).
 VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape})
 # The result is the operand's array after the instruction.
 CHAINS = frozenset({mma.in_flight, mma.wgmma_wait})
+_IN_PLACE = frozenset(
+    {mma.wgmma, unaligned.load_unaligned_ahead, control.for_, control.while_, control.if_}
+)
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Variable:
     values: list[Value] = field(default_factory=list)
     live: list[tuple[int, int]] = field(default_factory=list)
     name: str = ""  # given by the emitter at the declaration
+    flag: str = ""  # of units: the variable that tells whether they were read
 
     @property
     def hint(self) -> str:
@@ -58,7 +62,7 @@ class Storage:
 def registers_of(v: Value) -> Tile | Scalar | Pointer | None:
     """The type of what a value keeps in registers; None for declarations (shared memory, views, …)."""
     match v.type:
-        case InFlight(tile=t):
+        case InFlight(tile=t) | Units(tile=t):
             return t
         case Tile() | Scalar() | Pointer():
             return v.type
@@ -179,7 +183,7 @@ class _Scan:
     def _in_place(self, o: Op) -> bool:
         """May a result overwrite an operand's array?  Where element i of the one needs only element i of the
         other, and operands aren't other orders of their registers."""
-        if o.kind in CHAINS or o.kind in (mma.wgmma, control.for_, control.while_, control.if_):
+        if o.kind in CHAINS or o.kind in _IN_PLACE:
             return True
         tiles = [v for v in o.operands if isinstance(v.type, Tile)]
         if not tiles and not any(isinstance(v.type, Tile) for v in o.results):
@@ -193,6 +197,8 @@ class _Scan:
     def _op_edges(self, o: Op) -> None:
         if o.kind is mma.wgmma:
             self.edges.append((0, o.result, o.operands[2]))
+        elif o.kind is unaligned.load_unaligned_ahead:
+            self.edges.append((0, o.results[1], o.operands[1]))
         elif o.kind in CHAINS:
             for a, b in zip(o.operands, o.results, strict=True):
                 self.edges.append((0 if o.kind is mma.wgmma_wait else 1, b, a))
@@ -318,8 +324,8 @@ def _merge(scan: _Scan) -> dict[Value, Variable]:
         if registers_of(a) != registers_of(b) or _overlap(x.live, y.live):
             if _in_flight(a) and _in_flight(b):
                 raise InternalError(
-                    f"codegen: the accumulator in flight {a.hint or 'without a name'} would have to be"
-                    f" copied: {a.type} and {b.type} are alive at the same time"
+                    f"codegen: {a.hint or 'a value without a name'} is in flight and would have to be copied:"
+                    f" {a.type} and {b.type} are alive at the same time"
                 )
             continue
         x.values += y.values
@@ -330,7 +336,7 @@ def _merge(scan: _Scan) -> dict[Value, Variable]:
 
 
 def _in_flight(v: Value) -> bool:
-    return isinstance(v.type, InFlight)
+    return isinstance(v.type, InFlight | Units)
 
 
 def _overlap(x: Iterable[tuple[int, int]], y: Iterable[tuple[int, int]]) -> bool:

@@ -29,6 +29,7 @@ from warploom.ir.types import (
     Shared,
     TensorMap,
     Tile,
+    Units,
     View,
 )
 from warploom.layout import Layout
@@ -138,11 +139,11 @@ def _channel(parts: list[str]) -> Channel:
     return Channel(items, int(parts[0]))  # type: ignore[arg-type]
 
 
-def _in_flight(parts: list[str]) -> InFlight:
+def _of_tile(parts: list[str]) -> Tile:
     tile = _parse_type(", ".join(parts))
     if not isinstance(tile, Tile):
-        raise ValueError(f"only a tile can be in flight, not {tile}")
-    return InFlight(tile)
+        raise ValueError(f"only a tile can be in flight or in units, not {tile}")
+    return tile
 
 
 _TYPES: dict[str, Callable[[list[str]], Type]] = {
@@ -153,7 +154,8 @@ _TYPES: dict[str, Callable[[list[str]], Type]] = {
     "tensormap": _tensor_map,
     "shared": _shared,
     "mbarriers": lambda parts: Barriers(int(parts[0]), "peer" in parts),
-    "inflight": _in_flight,
+    "inflight": lambda parts: InFlight(_of_tile(parts)),
+    "units": lambda parts: Units(_of_tile(parts)),
     "channel": _channel,
 }
 

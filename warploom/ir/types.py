@@ -226,6 +226,17 @@ class InFlight(Type):
 
 
 @dataclass(frozen=True)
+class Units(Type):
+    """The aligned units of 16 bytes that hold a box, in registers, where they were read already.  Only
+    `load_unaligned_ahead`, loop carries and yields accept it."""
+
+    tile: Tile
+
+    def __str__(self) -> str:
+        return f"units<{self.tile}>"
+
+
+@dataclass(frozen=True)
 class Channel(Type):
     """A ring between tasks (CHANNEL level): `depth` slots, each with a tile or a number of every item."""
 

@@ -14,6 +14,10 @@ from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.placed.pipeline_unaligned_loads import (
+    has_unaligned_loads,
+    pipeline_unaligned_loads,
+)
 from warploom.passes.task.fuse_dots import fuse_dots
 from warploom.passes.task.insert_channels import insert_channels
 from warploom.passes.task.partition_data import partition_data
@@ -195,6 +199,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(merge_elects, Level.WARP),
     _row(assign_layouts, Level.WARP),
     _row(allocate_shared, Level.PLACED),
+    _row(pipeline_unaligned_loads, Level.PLACED, lambda f, r: has_unaligned_loads(f)),
 )
 
 

@@ -31,6 +31,7 @@ from warploom.sim import (  # noqa: F401  (what agents do for each op: the modul
     steps_async,
     steps_registers,
     steps_sync,
+    steps_unaligned,
 )
 from warploom.sim.agent import Agent, Steps
 from warploom.sim.chosen import ChosenMemory, Fill

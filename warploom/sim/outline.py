@@ -15,7 +15,7 @@ from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
 from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma
+from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
 from warploom.ir.types import Scalar, Shared, Tile
 from warploom.sim.evaluate import PURE
 from warploom.sim.numerics import FLOATS, Numerics
@@ -26,7 +26,6 @@ from warploom.target import CostTable
 
 NAMED_BARRIERS = 16  # hardware barriers of a CTA (PTX ISA, "bar, barrier")
 
-_ON_DATA = frozenset((tile.load, tile.store, tile.atomic, tile.load_box, tile.store_box))
 _PLACES: dict[
     OpKind, slice
 ] = {  # operands that matter without data: slots and barriers, no offsets
@@ -38,6 +37,7 @@ _PLACES: dict[
     smem.cp_async: slice(1, 2),
     mma.wgmma: slice(0, 3),
     smem.shared_store: slice(0, 1),
+    unaligned.prefetch_box: slice(0, 0),
 }
 
 
@@ -242,7 +242,7 @@ class Outline:
     def _is_in_skeleton(self, o: Op) -> bool:
         if o.kind in PURE:
             return any(v in self._needed for v in o.results)
-        return o.kind not in _ON_DATA or not any(
+        return not o.accesses or not any(
             isinstance(v.type, Tile) for v in (*o.operands, *o.results)
         )
 

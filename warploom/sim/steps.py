@@ -11,7 +11,7 @@ import numpy as np
 
 from warploom.ir import format
 from warploom.ir.core import Op
-from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
+from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma, unaligned
 from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
 from warploom.sim.accesses import need_written, read_now, write_now
 from warploom.sim.agent import Agent, Steps, name_of
@@ -176,7 +176,7 @@ def _make_view(a: Agent, o: Op, base: Any, *sizes: Any) -> ViewValue:
     return ViewValue(int(base), tuple(numbers[:rank]), tuple(numbers[rank:]))
 
 
-def _skips(a: Agent, o: Op, *operands: Any) -> bool:
+def skips(a: Agent, o: Op, *operands: Any) -> bool:
     """A skeleton run leaves tiles alone."""
     a.time += a.cta.cost.tma_latency
     if a.cta.has_data:
@@ -188,7 +188,7 @@ def _skips(a: Agent, o: Op, *operands: Any) -> bool:
 
 @step(tile.load)
 def _load(a: Agent, o: Op, p: Any, mask: Any = None, other: Any = None) -> Any:
-    if _skips(a, o, p):
+    if skips(a, o, p):
         return None
     a.touch(o, "read", p)
     check_run(a, o, p, mask, o.attrs.get("run"))
@@ -210,7 +210,7 @@ def check_run(a: Agent, o: Op, p: Any, mask: Any, run: tuple[int, int] | None) -
 
 @step(tile.store)
 def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
-    if not _skips(a, o, p, value):
+    if not skips(a, o, p, value):
         a.touch(o, "write", p)
         check_run(a, o, p, mask, o.attrs.get("run"))
         a.cta.memory.store(p, value, mask, o.loc)
@@ -218,7 +218,7 @@ def _store(a: Agent, o: Op, p: Any, value: Any, mask: Any = None) -> None:
 
 @step(tile.atomic)
 def _atomic(a: Agent, o: Op, p: Any, value: Any, rest: Any = None) -> Any:
-    if _skips(a, o, p, value):
+    if skips(a, o, p, value):
         return None
     return _atomically(a, o, p, value, rest)
 
@@ -232,17 +232,18 @@ def _atomically(a: Agent, o: Op, p: Any, value: Any, rest: Any) -> Steps:
 
 
 @step(tile.load_box)
+@step(unaligned.load_unaligned)
 def _load_box(a: Agent, o: Op, view: ViewValue, *offsets: Any) -> Any:
-    if _skips(a, o):
+    if skips(a, o):
         return None
-    kind = o.result.type
+    kind = o.results[0].type
     assert isinstance(kind, Tile)
     return a.cta.memory.load_box(kind.dtype, view, a.numbers(offsets), kind.shape, o.loc)
 
 
 @step(tile.store_box)
 def _store_box(a: Agent, o: Op, view: ViewValue, value: Any, *offsets: Any) -> None:
-    if not _skips(a, o):
+    if not skips(a, o):
         a.cta.memory.store_box(view, value, a.numbers(offsets), o.loc)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warploom.analysis.cost import elementwise
 from warploom.ir.core import Effect, Func, Op, walk
-from warploom.ir.ops import mbarrier, mma, smem, task, tile, tma
+from warploom.ir.ops import mbarrier, mma, smem, task, tma
 from warploom.ir.types import Barriers, Shared, Tile
 from warploom.passes.placed.instrument import Site
 from warploom.sim.agent import name_of
@@ -28,7 +28,6 @@ Records: TypeAlias = NDArray[
 ]  # (n, 2): site | index << 16, clock; in the order in which they were made
 Key: TypeAlias = tuple[str, int]  # a barrier: name of its array, index
 LEAST_WORK = 8  # cycles (of the cost table) below which a piece of code isn't worth a box
-MEMORY = frozenset((tile.load, tile.store, tile.load_box, tile.store_box, tile.atomic))
 
 
 class Moment(NamedTuple):
@@ -281,7 +280,7 @@ def _cost(o: Op, cost: CostTable) -> tuple[str, float]:
         s = o.operands[0].type
         assert isinstance(s, Shared)
         return "shared", s.tile_bytes / cost.shared_bytes
-    if o.kind in MEMORY:
+    if o.accesses:
         return "memory", float(cost.tma_latency)
     is_tile = any(isinstance(v.type, Tile) for v in (*o.results, *o.operands))
     if o.kind.effect is Effect.NONE and is_tile and not o.regions:

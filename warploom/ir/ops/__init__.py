@@ -1,6 +1,18 @@
 """Every op kind, declared once: signature = schema, docstring = semantics, body = type rule."""
 
-from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
+from warploom.ir.ops import (
+    arith,
+    cluster,
+    control,
+    mbarrier,
+    mma,
+    regs,
+    smem,
+    task,
+    tile,
+    tma,
+    unaligned,
+)
 
 __all__ = [
     "arith",
@@ -13,4 +25,5 @@ __all__ = [
     "task",
     "tile",
     "tma",
+    "unaligned",
 ]

@@ -1,0 +1,70 @@
+"""What of a function is emitted: ops with effects, and what they need on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from warploom.codegen.storage import VIEWS
+from warploom.ir.core import Effect, Func, Op, Region, Value, walk
+from warploom.ir.ops import control, smem, tile, tma, unaligned
+from warploom.ir.types import Tile, dtype_of
+from warploom.layout.choose import conversion
+
+
+def passing(needed: Iterable[Op]) -> frozenset[Value]:
+    """8-bit tiles that go from one slot to another: nobody computes with them, so they stay words."""
+    loaded = {o.result for o in needed if o.kind is smem.shared_load}
+    read = {v for o in needed if o.kind is not smem.shared_store for v in operands(o)}
+    return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
+
+
+def is_view(o: Op) -> bool:
+    """Is the op's result another name of its operand's registers?"""
+    if o.kind in VIEWS:
+        return True
+    if o.kind is tile.convert_layout:
+        source, result = o.operands[0].type, o.result.type
+        assert isinstance(source, Tile) and isinstance(result, Tile)
+        return conversion(source.layout, result.layout).kind == "free"
+    return False
+
+
+def needed_ops(func: Func, debug: bool) -> set[Op]:
+    """Ops with effects, and what they need on the device.  A tensor map needs nothing there: its view is
+    the host's."""
+    needed: set[Op] = set()
+    wanted: set[Value] = set()
+
+    def visit(r: Region, keep_yield: bool) -> None:
+        for o in reversed(r.ops):
+            if o.kind is control.yield_:
+                wanted.update(o.operands if keep_yield else ())
+                continue
+            if o.kind is control.assume or (o.kind is control.device_assert and not debug):
+                continue
+            inside = any(_has_effect(i, debug) for sub in o.regions for i in walk(sub))
+            keep = _has_effect(o, debug) or inside or any(v in wanted for v in o.results)
+            if not keep:
+                continue
+            needed.add(o)
+            if o.kind is not tma.tensor_map:
+                wanted.update(o.operands)
+            for sub in reversed(o.regions):
+                visit(sub, True)
+
+    visit(func.body, False)
+    return needed
+
+
+def operands(o: Op) -> Iterator[Value]:
+    yield from o.operands
+    for r in o.regions:
+        yield from r.yielded
+
+
+def _has_effect(o: Op, debug: bool) -> bool:
+    if o.kind is control.assume or (o.kind is control.device_assert and not debug):
+        return False
+    if o.kind is tile.load and o.attrs.get("volatile"):
+        return True
+    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC)) or o.kind is unaligned.prefetch_box
