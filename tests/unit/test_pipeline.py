@@ -43,6 +43,13 @@ def test_every_pass_is_a_file_of_its_name() -> None:
         assert f"def {name}(func: Func" in files[name].read_text(), name
 
 
+def test_passes_below_tile_list_the_kernels_that_they_change() -> None:
+    folder = Path(pipeline.__file__).parent
+    for name in names():
+        for file in (folder / part / f"{name}.py" for part in ("task", "warp")):
+            assert not file.exists() or "\nChanges: " in file.read_text().split('"""')[1], name
+
+
 def test_a_kernel_takes_the_passes_that_its_schedule_asks_for() -> None:
     lowered = lower(copy(), Knobs(num_warps=4), SM_90A)
     took = [name for name, _ in lowered.steps]

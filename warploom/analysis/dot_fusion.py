@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
+from warploom.ir import build
 from warploom.ir.analysis import effects
 from warploom.ir.core import Effect, Op, Region, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import control, tile
 
 Group = tuple[Op, ...]  # dots of one block, in program order
 _APART = "its sum is not carried from dot to dot alone"
@@ -104,7 +105,7 @@ class _Search:
             for o in dots if len(dots) > 1 else ():
                 turns, load = self.source(o.operands[1])
                 way = self.way(load) if load is not None else None
-                chain = () if self.is_zero(o.operands[2]) else self.chain(o)
+                chain = () if build.is_zero(o.operands[2], self.structure.maker) else self.chain(o)
                 if load is None or way is None:
                     self.refuse([o], "its right operand comes through no ring")
                 elif self.read_otherwise(o.operands[1]):
@@ -145,17 +146,10 @@ class _Search:
             return "one needs another's result"
         if any(effects(o) & (Effect.WRITE | Effect.SYNC) for o in late):
             return "what stands between them needs a result and writes memory"
-        if all(self.is_zero(o.operands[2]) for o in dots):
+        if all(build.is_zero(o.operands[2], self.structure.maker) for o in dots):
             return ""
         chains = [self.chain(o) or () for o in dots]
         return "" if all(step in groups for step in zip(*chains, strict=True)) else _APART
-
-    def is_zero(self, v: Value) -> bool:
-        o = self.structure.maker(v)
-        if o is None or o.kind is not tile.splat:
-            return False
-        value = self.structure.maker(o.operands[0])
-        return value is not None and value.kind is arith.const and value.attrs["value"] == 0
 
     def chain(self, o: Op) -> Group | None:
         """The dots through which the sum that o adds to passes in an iteration; None where a loop does not

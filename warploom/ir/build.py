@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, control, task
+from warploom.ir.ops import arith, control, task, tile
 from warploom.ir.types import DType, i1, i32
 
 Body = Callable[[Builder], Iterable[Value] | None]
@@ -70,6 +70,12 @@ def elect(b: Builder, body: Body) -> None:
 def constant_of(o: Op | None) -> int | float | bool | None:
     """The value of a `const`; None for any other op."""
     return o.attrs["value"] if o is not None and o.kind is arith.const else None
+
+
+def is_zero(v: Value, maker: Callable[[Value], Op | None]) -> bool:
+    """Is v a splat of the constant zero?  maker(v): the op that makes v."""
+    o = maker(v)
+    return o is not None and o.kind is tile.splat and constant_of(maker(o.operands[0])) == 0
 
 
 def _filled(b: Builder, body: Body) -> Region:

@@ -2,6 +2,7 @@
 
 Order: after partition_data, which cuts each dot's tiles; before insert_channels, which finds the right
 operands as parts of one item.  `Schedule.fused_dots` names the dots of each.
+Changes: gated pairs of the library and of others, LoRA, products that share an operand.
 
 before:  %g, %u = for(…, %zero, %zero) do (%i, %g1, %u1) {   after:  %s = for(…, %zeros) do (%i, %s1) {
            %g2 = dot(%a, %b1, %g1)                                     %b = concat(%b1, %b2) {axis=1}

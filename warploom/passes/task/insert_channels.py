@@ -1,6 +1,7 @@
 """Puts a ring between the task that loads and the tasks that use, with the four communication ops.
 
 Order: after partition_data; before partition_code, which takes the tasks apart.
+Changes: every kernel with a dot that feeds from memory.
 
 before:  %a = load_box(%v, %row, %k) @{producer}        %c = dot(%a, %b, %acc) @{consumer}
 after:   producer_acquire(%ring, %slot, %phase) @{producer}

@@ -1,6 +1,7 @@
 """Writes the schedule's assignment into the function: every op says which tasks run it.
 
 Order: first after the schedule was chosen; every later pass reads `Op.tasks`.
+Changes: every kernel.
 
 before:  %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0
 after:   %a = load_box(%v, %row, %k) {shape=(128, 64)} #loop0/load_box0 @{producer}

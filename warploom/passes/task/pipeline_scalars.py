@@ -2,6 +2,7 @@
 sinks its first use, so that the work between hides its latency.
 
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
+Changes: attention that draws its tiles from a counter, a case of the library; schedulers of that kind.
 
 before:  while …: { loads; dots; store; %n = atomic(…) @{producer};  %t = add(%n, %grid);  yield(%t) }
 after:   while …: { %n = atomic(…) @{producer};  loads; dots; %t = add(%n, %grid); store;  yield(%t) }

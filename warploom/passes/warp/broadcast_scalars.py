@@ -2,6 +2,7 @@
 
 Order: at WARP, after fuse_tasks; a producer that is one elected thread, or a lone warp with an atomic, needs
 none of it.
+Changes: split-K with a lock, stream-K; both need it.
 
 before:  %n = atomic(%p, %one) {fn="add"}              by 4 warps, with the result in use
 after:   group_sync()                                  all have read the number before
@@ -21,7 +22,7 @@ from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, smem, task, tile
 from warploom.ir.types import Scalar, i32
-from warploom.passes.warp.lower_scalars import as_stored
+from warploom.passes.warp.lower_scalars import get_number, put_number, slots_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -82,12 +83,9 @@ class _Sharer:
     def share(self, o: Op, b: Builder) -> None:
         t = o.result.type
         assert isinstance(t, Scalar)
-        stored = as_stored(t.dtype)
         top = Builder(o.loc)
         name = f"number{len(self.top)}"
-        slots = smem.shared_alloc(
-            top, name=name, lead=(1,), shape=(1, 1), dtype=stored, inner=1, swizzle=0, hint=name
-        )
+        slots = slots_of(top, t.dtype, 1, name, name)
         self.top += top.ops
         scope = "task" if self.replicas > 1 else "replica"
         place = smem.shared_slot(b, slots, build.const(b, 0))
@@ -95,8 +93,7 @@ class _Sharer:
 
         def once(b: Builder) -> None:
             b.append(o.with_(results=(got,)))
-            wide = got if stored == t.dtype else arith.cast(b, got, dtype=stored)
-            smem.shared_put(b, place, wide)
+            put_number(b, place, got)
 
         if not _have_met(b):
             smem.group_sync(b, scope=scope)
@@ -107,9 +104,7 @@ class _Sharer:
         else:
             build.elect(b, once)
         smem.group_sync(b, scope=scope)
-        number = smem.shared_get(b, place, hint=o.result.hint)
-        if stored != t.dtype:
-            number = arith.cast(b, number, dtype=t.dtype)
+        get_number(b, place, t.dtype, o.result.hint)
         b.ops[-1] = b.ops[-1].with_(results=o.results)
 
 

@@ -2,6 +2,7 @@
 
 Order: before expand_pipeline.  Which sums is the schedule's decision (`Schedule.delayed_reductions`, ids
 of reduces).
+Changes: attention, serving and decoding attention, cross entropy in a product, products with row sums.
 
 A row of a wgmma result lies in four lanes, two adjacent columns of each eight in one lane (PTX ISA, wgmma,
 "Register fragments").  Reducing across lanes costs two shuffles a row; a sum that is only carried on, scaled
@@ -92,10 +93,7 @@ class _Loop:
         shape = (*shape_of(v.type), SUM_COLUMNS)
         zero = build.const(b, 0.0, dtype_of(v.type))
         zeros: Value = tile.splat(b, zero, shape=shape, hint=v.hint)
-        o = self.made.get(v)
-        if o is not None and o.kind is tile.splat:
-            o = self.made.get(o.operands[0])
-        if build.constant_of(o) == 0:
+        if build.is_zero(v, self.made.get):
             return zeros
         first = arith.eq(
             b,

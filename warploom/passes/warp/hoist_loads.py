@@ -1,6 +1,7 @@
 """Hoists loads of a kernel without dots before the first op that makes their threads wait.
 
 Order: before expand_pipeline.  Which loads says the schedule (`Schedule.hoisted_loads`, ids).
+Changes: layer norm of rows that fit a block, once peel_single_trip_loops has taken its loops away.
 
 before:  %x = load_box(%v, …)           after:  %x = load_box(%v, …)
          %s = reduce(%x)                        %w = load_box(%u, …)

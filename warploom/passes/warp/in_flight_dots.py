@@ -28,12 +28,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warploom.ir import build
-from warploom.ir.core import Builder, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, mbarrier, mma, smem, task, tile
+from warploom.ir.core import Builder, Op, Region, Value
+from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
 from warploom.ir.types import InFlight, Tile, dtype_of, i1
 from warploom.passes.warp.pipelined_loop import Copy, PipelinedLoop
 
-_VIEWS = frozenset({smem.shared_slice, smem.shared_transpose})
+_PARTS = frozenset({smem.shared_slot, smem.shared_slice, smem.shared_transpose})
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,10 +166,13 @@ class Dots:
             return None
         if any(isinstance(w.operands[0].type, Tile) for w in inside):
             return None
-        stored = {self.memory(x.operands[0]) for x in walk(body) if x.kind is smem.shared_store}
-        if any(self.memory(v) in stored for w in inside for v in w.operands[:2]):
+        stored = {
+            self.origin(x.operands[0])[0] for x in body.all_ops if x.kind is smem.shared_store
+        }
+        read = {self.origin(v) for w in inside for v in w.operands[:2]}
+        if any(memory in stored for memory, _ in read):
             return None
-        slots = {s for w in inside for v in w.operands[:2] if (s := self.slot(v)) is not None}
+        slots = {slot for _, slot in read if slot is not None}
         for x in body.ops:
             if x.kind is task.ring_next and x.operands[0] in slots and x.attrs["depth"] < 2:
                 return None
@@ -190,7 +193,9 @@ class Dots:
                 ok = bool(wgmmas) and start.operands[index] is at
                 if not ok:
                     return None
-                return _Chain(index, tuple(wgmmas), tuple(dropped), self.zero(init))
+                return _Chain(
+                    index, tuple(wgmmas), tuple(dropped), build.is_zero(init, self.made.get)
+                )
             if start.kind is not mma.in_flight:
                 return None
             wgmma = self.only_user(start.result)
@@ -208,23 +213,12 @@ class Dots:
         once = len(users) == 1 and sum(x is v for x in users[0].operands) == 1
         return users[0] if once else None
 
-    def slot(self, v: Value) -> Value | None:
-        """The index of the slot that a shared operand lies in."""
+    def origin(self, v: Value) -> tuple[Value, Value | None]:
+        """The allocation that shared memory v is a part of, and the index of its slot."""
+        slot = None
         o = self.made.get(v)
-        while o is not None and o.kind in _VIEWS:
-            o = self.made.get(o.operands[0])
-        return o.operands[1] if o is not None and o.kind is smem.shared_slot else None
-
-    def memory(self, v: Value) -> Value:
-        """The allocation that a slot or a part of one lies in."""
-        o = self.made.get(v)
-        while o is not None and o.kind in _VIEWS | {smem.shared_slot}:
+        while o is not None and o.kind in _PARTS:
+            slot = o.operands[1] if o.kind is smem.shared_slot else slot
             v = o.operands[0]
             o = self.made.get(v)
-        return v
-
-    def zero(self, v: Value) -> bool:
-        o = self.made.get(v)
-        if o is None or o.kind is not tile.splat:
-            return False
-        return build.constant_of(self.made.get(o.operands[0])) == 0
+        return v, slot

@@ -13,12 +13,13 @@ A slot has one element of 32 or 64 bits; smaller numbers are widened.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from warploom.analysis.structure import Structure
 from warploom.ir import build
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, mbarrier, smem, task
-from warploom.ir.types import Channel, DType, Scalar, f32, i32
+from warploom.ir.types import Channel, DType, Scalar, Shared, f32, i32
 from warploom.schedule.model import Schedule
 
 
@@ -52,16 +53,7 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
     names |= {name, f"full_{name}", f"empty_{name}"}
     tasks = [t for t in schedule.tasks if t.name in plan.consumers]
     readers = sum(t.warps * t.replicas for t in tasks)
-    slots = smem.shared_alloc(
-        top,
-        name=name,
-        lead=(plan.depth,),
-        shape=(1, 1),
-        dtype=as_stored(item.dtype),
-        inner=1,
-        swizzle=0,
-        hint=f"{name}_smem",
-    )
+    slots = slots_of(top, item.dtype, plan.depth, name, f"{name}_smem")
     full, empty = (
         mbarrier.mbarrier_alloc(
             top, name=f"{k}_{name}", n=plan.depth, count=count, hint=f"{k}_{name}"
@@ -71,11 +63,28 @@ def _declare(o: Op, schedule: Schedule, names: set[str], top: Builder) -> Number
     return NumberRing(slots, full, empty, item.dtype)
 
 
-def as_stored(dtype: DType) -> DType:
-    """The dtype of at least 32 bits that holds all numbers of `dtype`."""
-    if dtype.bits >= 32:
-        return dtype
-    return f32 if dtype.is_float else i32
+def slots_of(top: Builder, dtype: DType, depth: int, name: str, hint: str) -> Value:
+    """Shared memory for so many numbers of a dtype, each of at least 32 bits."""
+    stored = dtype if dtype.bits >= 32 else f32 if dtype.is_float else i32
+    how: dict[str, Any] = {"shape": (1, 1), "dtype": stored, "inner": 1, "swizzle": 0}
+    slots: Value = smem.shared_alloc(top, name=name, lead=(depth,), hint=hint, **how)
+    return slots
+
+
+def put_number(b: Builder, place: Value, number: Value) -> None:
+    """Stores a number, as wide as its slot."""
+    t = place.type
+    assert isinstance(t, Shared)
+    wide = number if number.type == Scalar(t.dtype) else arith.cast(b, number, dtype=t.dtype)
+    smem.shared_put(b, place, wide)
+
+
+def get_number(b: Builder, place: Value, dtype: DType, hint: str) -> Value:
+    """Inverse of put_number."""
+    number: Value = smem.shared_get(b, place, hint=hint)
+    if number.type != Scalar(dtype):
+        number = arith.cast(b, number, dtype=dtype, hint=hint)
+    return number
 
 
 # ---- what the ops become.  `b` stands in the task; values are those of the task.
@@ -90,9 +99,7 @@ def put(
     def store(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
         mbarrier.mbarrier_wait(b, ring.empty, slot, free)
-        stored = as_stored(ring.dtype)
-        wide = number if stored == ring.dtype else arith.cast(b, number, dtype=stored)
-        smem.shared_put(b, _place(b, ring, slot), wide)
+        put_number(b, _place(b, ring, slot), number)
         mbarrier.mbarrier_arrive(b, ring.full, slot, by="thread")
 
     if elected:
@@ -108,10 +115,7 @@ def wait(b: Builder, ring: NumberRing, slot: Value, phase: Value) -> None:
 
 def take(b: Builder, ring: NumberRing, slot: Value, hint: str) -> Value:
     """The number that the producer put into the slot."""
-    number: Value = smem.shared_get(b, _place(b, ring, slot), hint=hint)
-    if number.type != Scalar(ring.dtype):
-        number = arith.cast(b, number, dtype=ring.dtype, hint=hint)
-    return number
+    return get_number(b, _place(b, ring, slot), ring.dtype, hint)
 
 
 def release(b: Builder, ring: NumberRing, slot: Value) -> None:

@@ -4,6 +4,7 @@ Order: after insert_channels; the step from CHANNEL to WARP.  No single level ho
 wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
 and stores by select_instructions.  Afterwards expand_pipeline, and for uniform kernels partition_copies and
 fuse_tasks.
+Changes: every kernel.
 
 before:  one sequential function with the communication ops
 after:   declarations (tensor maps, shared memory, mbarriers), scalars that all tasks may compute
@@ -378,7 +379,7 @@ class _Writer:
             value = self.in_registers(right, b)
             replica = self.replica_id(b)
             right_place = select_instructions.stage_operand(b, staging, replica, value)
-        zero = is_zero(self.shared.structure, acc)
+        zero = build.is_zero(acc, self.shared.structure.maker)
         columns = self.shared.promoted.get(o.id)
         self.env[o.result] = select_instructions.dot(
             b, o, a, right_place, self.get(acc), zero, columns
@@ -450,15 +451,6 @@ class _Writer:
         skip = 1 if o.kind is control.for_ else 0
         passed = [o.results[i], *(r.params[skip + i] for r in o.regions if r.params)]
         return any(self.lives(v) for v in passed)
-
-
-def is_zero(structure: Structure, v: Value) -> bool:
-    """Is v a splat of the constant zero?"""
-    o = structure.maker(v)
-    if o is None or o.kind is not tile.splat:
-        return False
-    value = structure.maker(o.operands[0])
-    return value is not None and value.kind is arith.const and value.attrs["value"] == 0
 
 
 def _in_step(region: Region) -> Region:

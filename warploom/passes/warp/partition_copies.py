@@ -2,6 +2,7 @@
 
 Order: after partition_code, whose inline task fills slots whole; before fuse_tasks puts that task's code
 into the main task, which all replicas run.
+Changes: uniform products of several warp groups: gathered, block-scaled, chained.
 
     before:  mbarrier_wait(%empty, %slot, %free)
              elect() do { … tma_load(…) … }

@@ -1,6 +1,7 @@
 """Ping-pong over tiles: consumer warp groups process alternate iterations of a loop over output tiles.
 
 Order: after expand_pipeline; every loop of the consumer has its final form.
+Changes: persistent products, a case of the library.
 
 before (G replicas, all running all of it):     after:
   for t in lo … hi, step s, cursor               cursor moved on by `replica` iterations

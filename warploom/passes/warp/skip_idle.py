@@ -19,7 +19,6 @@ from functools import partial
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.idle_iterations import outside
-from warploom.analysis.loop_overlap import turning_point
 from warploom.analysis.mask_ranges import Bounds, ahead_of, clamped
 from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
@@ -28,7 +27,7 @@ from warploom.ir.analysis import backward_slice, is_pure, sources
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, control, mbarrier, task
 from warploom.ir.rewrite import Env, clone_op
-from warploom.ir.types import Scalar, dtype_of, i64
+from warploom.ir.types import Scalar, dtype_of
 from warploom.schedule.model import IdlePlan
 
 REST = ".rest"  # behind the id of a loop: what is left of it for a group that has left it
@@ -54,13 +53,9 @@ def end_for(
     if plan.mask:
         own = tell.false_from(named[plan.mask].operands[0])
         if plan.branch:
-            point = turning_point(body, named[plan.branch])
-            assert point is not None
-            turned = arith.cast(b, scalars.get(point.limit), dtype=i64)
-            if point.offset is not None:
-                turned = arith.sub(b, turned, arith.cast(b, scalars.get(point.offset), dtype=i64))
-            if point.inclusive:
-                turned = arith.add(b, turned, build.const(b, 1, i64))
+            stretch = tell.always(named[plan.branch].operands[0])
+            turned = stretch.begin or stretch.end
+            assert turned is not None  # it turns once
             own = arith.maximum(b, own, turned)
         own = clamped(b, own, *bounds)
         for i in plan.positive:

@@ -2,6 +2,7 @@
 computes a tile does neither.
 
 Order: after ping_pong_tiles; the loop over tiles has its final form.
+Changes: persistent products, gated pairs, fp8 and promoted products of the library.
 
 before (a chunk, in the consumer's loop):      after, in the consumer:
   shared_store(%staging, %chunk)                 mbarrier_wait(%free, …)

@@ -1,7 +1,7 @@
 """Staggers the epilogues of consumer groups: one group's runs under the other's products.
 
-Order: after expand_pipeline.  `Schedule.staggered_loops` names the main
-loops before these epilogues.
+Order: after expand_pipeline.  `Schedule.staggered_loops` names the main loops before these epilogues.
+Changes: gated pairs of the library, a cross entropy in a product.
 
 before:  for … (tiles) {                   after:  for … (tiles) {
            %f = for … (main loop)                    %f = for … (main loop)
