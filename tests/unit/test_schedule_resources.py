@@ -121,6 +121,15 @@ def test_a_saved_schedule_is_read_under_former_names() -> None:
     assert former != text and Schedule.from_json(former) == Schedule.from_json(text)
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", '{"overlaps": []}', "no json"])
+def test_what_is_no_schedule_is_refused(text: str) -> None:
+    saved = Schedule("", True, (), {}, SplitPlan(None, 1), (), (), 1).to_json()
+    with pytest.raises(ValueError):
+        Schedule.from_json(text)
+    with pytest.raises(ValueError, match="no schedule"):
+        Schedule.from_json(saved.replace('"pipelines"', '"overlaps"'))
+
+
 def test_every_former_name_is_of_a_present_field() -> None:
     fields = {f.name for f in dataclasses.fields(Schedule)}
     assert set(_FORMER_FIELDS.values()) <= fields and not set(_FORMER_FIELDS) & fields

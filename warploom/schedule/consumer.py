@@ -47,7 +47,7 @@ def joins(
         n = sum(map(columns, g))
         context.because(
             g[-1].id,
-            f"one product of {n} columns with {named(list(g[:-1]))}",
+            f"one product of {n} columns with {named(g[:-1])}",
             "they multiply the same tile; the right operands lie side by side in a slot",
         )
     for o, why in found.refused:
@@ -120,10 +120,8 @@ def _idle(context: Context, roles: Roles, partition: ConsumerPartition, loop: Op
     masks = context.knobs.skip_idle == "masked"
 
     def stays(used: idle_iterations.UsedError, wanted: bool) -> None:
-        if wanted:
-            context.unmet(loop, "every group stays to its end, against skip_idle", str(used))
-        else:
-            context.because(loop.id, "every group stays to its end", str(used))
+        against = ", against skip_idle" * wanted
+        context.told(loop, f"every group stays to its end{against}", str(used), wanted)
 
     try:
         _check_channels(context, roles, loop)
@@ -133,7 +131,7 @@ def _idle(context: Context, roles: Roles, partition: ConsumerPartition, loop: Op
         context.because(
             loop.id,
             "a group leaves it where its part of a tile lies behind the end of what is stored",
-            f"all that it computes goes to {named(list(stores))}",
+            f"all that it computes goes to {named(stores)}",
         )
     except idle_iterations.UsedError as used:
         stays(used, not masks)
