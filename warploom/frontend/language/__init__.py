@@ -4,7 +4,7 @@ Names, argument order, promotion and semantics are Triton's; shapes need not be 
 imported here without an underscore is the language's.
 """
 
-# ruff: noqa: F401, I001
+# ruff: noqa: F401, F403, I001
 
 from types import ModuleType as _ModuleType
 
@@ -41,32 +41,8 @@ from warploom.frontend.language.linear import (
     sum as sum,
     xor_sum as xor_sum,
 )
-from warploom.frontend.language.math import (
-    abs as abs,
-    cast_ as cast,
-    cdiv as cdiv,
-    ceil as ceil,
-    clamp as clamp,
-    cos as cos,
-    div_rn as div_rn,
-    erf as erf,
-    exp as exp,
-    exp2 as exp2,
-    fdiv as fdiv,
-    floor as floor,
-    fma as fma,
-    log as log,
-    log2 as log2,
-    maximum as maximum,
-    minimum as minimum,
-    rcp as rcp,
-    rsqrt as rsqrt,
-    sigmoid as sigmoid,
-    sin as sin,
-    sqrt as sqrt,
-    tanh as tanh,
-    where as where,
-)
+from warploom.frontend.language.math import *
+from warploom.frontend.language.math import cast_ as cast
 from warploom.frontend.language.memory import (
     advance as advance,
     atomic_add as atomic_add,

@@ -21,6 +21,32 @@ from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
 from warploom.ir.types import DType, Pointer, bf16, f32, f64
 
+__all__ = [
+    "abs",
+    "cdiv",
+    "ceil",
+    "clamp",
+    "cos",
+    "div_rn",
+    "erf",
+    "exp",
+    "exp2",
+    "fdiv",
+    "floor",
+    "fma",
+    "log",
+    "log2",
+    "maximum",
+    "minimum",
+    "rcp",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "tanh",
+    "where",
+]
+
 Function = Callable[[Operand], Tensor]
 
 
