@@ -37,7 +37,15 @@ class Numbers(Script):
                 bits = bits + min(j, 5) + max(j, 1)
         v = self.load(x_ptr + self.arange(0, 32))
         w = self.exp(v) + self.exp2(v) + self.log(v) + self.log2(v) + self.sqrt(v)
-        w = w + self.rsqrt(v) + self.sin(v) + self.cos(v) + self.tanh(v) + self.erf(v)
+        w = (
+            w
+            + self.rsqrt(v)
+            + self.sin(v)
+            + self.cos(v)
+            + self.tanh(v)
+            + self.erf(v)
+            + self.cbrt(v)
+        )
         w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
         w = self.div_rn(w, v)
         square = self.reshape(w, (4, 8))

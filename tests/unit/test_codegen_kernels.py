@@ -11,7 +11,8 @@ from tests.unit.codegen_kernels import SIZES, built, emitted, kernel, through, v
 INTS = ("i32", "u32", "i64", "u64", "i8", "u8", "i16", "u16")
 FLOATS = ("f32", "f16", "bf16", "f64", "f8e4m3", "f8e5m2")
 FUNCTIONS = (
-    "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "sin", "cos", "tanh", "erf", "floor", "ceil",
+    "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "sin", "cos", "tanh", "erf", "cbrt", "floor",
+    "ceil",
 )  # fmt: skip
 UNARY = {*FUNCTIONS, "not"}
 SMALL = "16x64"  # 8 elements for each of 128 threads

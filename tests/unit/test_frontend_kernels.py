@@ -133,7 +133,7 @@ def math_kernel(x_ptr, out_ptr, N: tl.constexpr):
         tl.exp(x), tl.exp2(x), x.log(), tl.log2(x), tl.sqrt(x), tl.rsqrt(x), tl.sin(x), tl.cos(x), x.erf(),
         tl.tanh(x), tl.floor(x), tl.ceil(x), abs(-x), tl.sigmoid(x), tl.clamp(x, 0.5, 2), tl.fma(x, x, 1),
         min(x, 1.0), max(x, 2), tl.where(x > 1, x, -1), x.to(tl.int32), tl.fdiv(x, 2.0),
-        tl.div_rn(x, 3.0), tl.fdiv(1.0, x, ieee_rounding=True), x / 3,
+        tl.div_rn(x, 3.0), tl.fdiv(1.0, x, ieee_rounding=True), x / 3, tl.cbrt(x), tl.cbrt(-x),
     )  # fmt: skip
     for i in tl.static_range(len(results)):
         tl.store(out_ptr + i * N + offs, results[i])
@@ -146,7 +146,7 @@ def test_elementwise_functions() -> None:
         np.exp(d), np.exp2(d), np.log(d), np.log2(d), np.sqrt(d), 1 / np.sqrt(d), np.sin(d), np.cos(d),
         np.vectorize(math.erf)(d), np.tanh(d), np.floor(d), np.ceil(d), d, 1 / (1 + np.exp(-d)),
         np.clip(d, 0.5, 2), d * d + 1, np.minimum(d, 1), np.maximum(d, 2), np.where(d > 1, d, -1),
-        np.trunc(d), d / 2, d / 3, 1 / d, d / 3,
+        np.trunc(d), d / 2, d / 3, 1 / d, d / 3, np.cbrt(d), -np.cbrt(d),
     ]  # fmt: skip
     out = np.zeros((len(wanted), 13), np.float32)
     launch(math_kernel, 1, x, out, N=13)

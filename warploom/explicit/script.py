@@ -395,6 +395,7 @@ class Instructions(Tensors, Namespaces):
     cos = elementwise.cos
     tanh = elementwise.tanh
     erf = elementwise.erf
+    cbrt = elementwise.cbrt
     floor = elementwise.floor
     ceil = elementwise.ceil
     maximum = elementwise.maximum

@@ -23,6 +23,7 @@ from warploom.ir.types import DType, Pointer, bf16, f32, f64
 
 __all__ = [
     "abs",
+    "cbrt",
     "cdiv",
     "ceil",
     "clamp",
@@ -192,6 +193,7 @@ sin = _function(arith.sin)
 cos = _function(arith.cos)
 erf = _function(arith.erf)
 tanh = _function(arith.tanh, builtin)
+cbrt = _function(arith.cbrt, builtin)
 floor = _function(arith.floor)
 ceil = _function(arith.ceil)
 

@@ -252,6 +252,7 @@ sin = _math("sin", "Sine, x in radians.")
 cos = _math("cos", "Cosine, x in radians.")
 tanh = _math("tanh", "Hyperbolic tangent.")
 erf = _math("erf", "Error function.")
+cbrt = _math("cbrt", "Cube root, of negative numbers as well.")
 floor = _math("floor", "Largest integer not above x, as a float.", special=False)
 ceil = _math("ceil", "Smallest integer not below x, as a float.", special=False)
 
