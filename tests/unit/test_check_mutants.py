@@ -215,3 +215,12 @@ def test_loops_are_run_for_long_with_each_outcome(
 ) -> None:
     mutant = one(name, change, op, family, condition)
     assert check(mutant.func).verdict is Verdict.BROKEN
+
+
+def test_a_condition_that_no_input_turns_is_free_only_where_runs_come_to_it() -> None:
+    """In the arm of few inputs the fence matters: outcomes given in other runs say nothing of it."""
+    condition = "words[0] < 1000 or section != 1"
+    mutant = one("attention", "only if", "wgmma_fence", "both", condition)
+    case = program("attention").far[-1]
+    launch = Case((*case.args, np.zeros(16, np.int32), 0), case.grid)
+    assert check(mutant.func, launch=launch).verdict is not Verdict.PROVED

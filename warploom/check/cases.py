@@ -108,6 +108,7 @@ class Runs:
         self.outcomes: dict[tuple[Op, bool], int] = {}  # of all runs; see SimReport
         # The most iterations of each loop in a program in which a condition came to an outcome.
         self.trips_with: dict[tuple[Op, bool], dict[Op, int]] = {}
+        self._reaching: dict[Op, tuple[int, Case, int]] = {}  # see reaching
         self._found: dict[Any, tuple[Case, SimReport | Exception]] = {}
         self._paths = Paths(func, watched)
         self._most_trips: dict[Any, dict[Op, int]] = {}
@@ -150,12 +151,24 @@ class Runs:
             self._path_of[key] = case, found
         return self._path_of[key][1]
 
+    def reaching(self, op: Op) -> tuple[Case, int] | None:
+        """The longest input and program, by the iterations of its loops, that came to a condition."""
+        found = self._reaching.get(op)
+        return None if found is None else found[1:]
+
     def _note(
-        self, outcomes: Mapping[tuple[Op, bool], int], trips: Mapping[Op, Collection[int]]
+        self,
+        case: Case,
+        program: int,
+        outcomes: Mapping[tuple[Op, bool], int],
+        trips: Mapping[Op, Collection[int]],
     ) -> None:
         """Keeps the outcomes of watched conditions: the last iteration of each, the loops' trip counts."""
+        length = sum(max(counts) for counts in trips.values())
         for key, turn in outcomes.items():
             self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
+            if length > self._reaching.get(key[0], (-1,))[0]:
+                self._reaching[key[0]] = length, case, program
             known = self.trips_with.setdefault(key, {})
             for loop, counts in trips.items():
                 known[loop] = max(*counts, known.get(loop, 0))
@@ -174,7 +187,7 @@ class Runs:
             self._by_path[path] = self._run(case, program, True)
         found = self._by_path[path]
         self._note(
-            path.outcomes, found.trips
+            case, program, path.outcomes, found.trips
         )  # after the run: a run that is left out proves nothing
         return found
 
@@ -191,7 +204,7 @@ class Runs:
         except StepLimit:
             self.taken += MAX_STEPS // 4
             raise
-        self._note(found.outcomes, found.trips)
+        self._note(case, program, found.outcomes, found.trips)
         self.taken += len(found.steps)
         return found
 

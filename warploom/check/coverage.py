@@ -564,13 +564,18 @@ class Coverage:
         return True
 
     def _is_right_with(self, condition: Condition, own: Forced, cases: Iterable[Case]) -> bool:
-        """Whether inputs run right with given outcomes of a condition and of all that are equal to it."""
-        if self.dependence.is_one_of_many(condition.value):
-            return False  # replicas would have to be given different outcomes
+        """Whether inputs run right with given outcomes of a condition and of all that are equal to it: these,
+        and for each of them the longest one that came to it."""
         ops = [c.op for c in self.dependence.twins(condition)]
+        reaching = [found for o in ops if (found := self.runs.reaching(o)) is not None]
+        if len(reaching) < len(ops) or self.dependence.is_one_of_many(condition.value):
+            return (
+                False  # no run came to one; or replicas would have to be given different outcomes
+            )
         runs = Runs(self.dependence.func, dict.fromkeys(ops, own))
-        for case in cases:
-            for program in sorted({0, math.prod(case.grid) - 1}) if math.prod(case.grid) else ():
+        ends = ((c, p) for c in cases for p in sorted({0, max(0, math.prod(c.grid) - 1)}))
+        for case, program in dict.fromkeys((*reaching, *ends)):
+            if program < math.prod(case.grid):
                 try:
                     runs(case, program)
                 except SimError as e:
