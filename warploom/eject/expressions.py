@@ -6,6 +6,7 @@ of fewer elements than its value, where the operator spreads it to the same resu
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from warploom.errors import CompileError
 from warploom.frontend import language
 from warploom.frontend.coerce import literal_dtype, promote
 from warploom.frontend.operators import KINDS
-from warploom.ir.core import Op, OpKind, Type, Value
+from warploom.ir import core
+from warploom.ir.core import Family, Level, Op, OpKind, Type, Value
 from warploom.ir.ops import arith, cluster, smem, tile
 from warploom.ir.types import DType, Pointer, Shared, Tile, f32, f64, i64, shape_of
 
@@ -457,12 +459,26 @@ def _reduce(x: Expressions, o: Op) -> Expr:
     return Expr(f'self.reduce({e.text}, dim={axis}, fn="{fn}")', ATOM, shape_of(o.result.type))
 
 
-@writes(tile.scan, says="axis fn reverse")
-def _scan(x: Expressions, o: Op) -> Expr:
-    e = x.tight(o.operands[0])
-    back = ", reverse=True" if o.attrs["reverse"] else ""
-    text = f'self.scan({e.text}, dim={o.attrs["axis"]}, fn="{o.attrs["fn"]}"{back})'
-    return Expr(text, ATOM, shape_of(o.result.type))
+def _by_name(x: Expressions, o: Op) -> Expr:
+    """What a script writes as the op itself is called, with its attributes by name."""
+    parts = [x.tight(v).text for v in o.operands]
+    for name in attributes(o.kind):
+        value = o.attrs.get(name)
+        if value not in (None, False):
+            said = f'"{value}"' if isinstance(value, str) else value
+            parts.append(f"{'dim' if name == 'axis' else name}={said}")
+    return Expr(f"self.{o.kind.name}({', '.join(parts)})", ATOM, shape_of(o.result.type))
+
+
+def attributes(kind: OpKind) -> list[str]:
+    """What an op's rule declares beside its operands and layout."""
+    declared = inspect.signature(kind.rule).parameters.values()
+    return [p.name for p in declared if p.kind is p.KEYWORD_ONLY and p.name != "layout"]
+
+
+for _kind in core.KINDS.values():
+    if _kind.family is Family.COMBINE and _kind is not tile.reduce and Level.WARP in _kind.levels:
+        writes(_kind, says=" ".join(attributes(_kind)))(_by_name)
 
 
 # ---- memory

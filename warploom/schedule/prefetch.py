@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 
 from warploom.ir.analysis import waits
-from warploom.ir.core import Effect, Op, Region, Value
+from warploom.ir.core import Effect, Family, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule.context import Context, named
@@ -67,11 +67,11 @@ def _asked(context: Context, loop: Op) -> tuple[int, int]:
     own = loop.attrs.get("num_stages")
     if own is not None and loop in context.hints.loops:
         return int(own) - 1, BUDGET
-    kinds = {o.kind for o in loop.regions[0].ops}
+    ops = loop.regions[0].ops
     most = min(1, context.knobs.num_stages - 1)
-    if kinds & {tile.reduce, tile.scan}:
+    if any(o.kind.family is Family.COMBINE for o in ops):
         return most, BUDGET
-    return (most, NOT_WAITED) if kinds & {tile.store, tile.store_box} else (0, 0)
+    return (most, NOT_WAITED) if any(o.stores for o in ops) else (0, 0)
 
 
 def _only_loads(loop: Op) -> bool:
@@ -96,8 +96,7 @@ def _movable(context: Context, o: Op, loop: Op) -> bool:
 
 def _passes(context: Context, o: Op) -> bool:
     """Is o a load of memory that nobody writes?"""
-    loads = o.kind in (tile.load, tile.load_box)
-    return loads and not o.attrs.get("volatile") and o not in context.aliased
+    return o.loads and not o.attrs.get("volatile") and o not in context.aliased
 
 
 def early(context: Context) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Demand
 from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run
-from warploom.ir.core import Op, Value
+from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import control, mma, tile
 from warploom.ir.types import DType, Tile, shape_of
 from warploom.layout import turning
@@ -127,9 +127,9 @@ class _Assigner:
             if o is None or made.region is not None or o in seen or o.regions:
                 continue
             seen.add(o)
-            if o.kind in (tile.load, tile.load_box):
+            if o.loads:
                 found.append(o)
-            elif o.kind not in (tile.dot, tile.reduce, tile.scan, tile.atomic):
+            elif o.kind.family is not Family.COMBINE and not o.accesses:
                 work.extend(v for v in reversed(o.operands) if isinstance(v.type, Tile))
         return [o for o in self.context.ops if o in found and self.movable(o)]
 
@@ -274,7 +274,7 @@ class _Assigner:
 
     def anchored(self, o: Op) -> bool:
         fixed = o.kind is tile.dot or must_run(o)
-        return fixed or (o.kind in (tile.load, tile.load_box) and o in self.context.aliased)
+        return fixed or (o.loads and o in self.context.aliased)
 
     def blocked(self, demand: Demand, loads: list[Op], numbers: Numbers) -> set[Op]:
         """Loads whose addresses or conditions need what only the consumer (or a load) computes."""

@@ -27,20 +27,7 @@ from warploom.frontend.language.debug import (
     static_assert as static_assert,
     static_print as static_print,
 )
-from warploom.frontend.language.linear import (
-    argmax as argmax,
-    argmin as argmin,
-    associative_scan as associative_scan,
-    cumprod as cumprod,
-    cumsum as cumsum,
-    dot as dot,
-    max as max,
-    min as min,
-    reduce as reduce,
-    softmax as softmax,
-    sum as sum,
-    xor_sum as xor_sum,
-)
+from warploom.frontend.language.linear import *
 from warploom.frontend.language.math import *
 from warploom.frontend.language.math import cast_ as cast
 from warploom.frontend.language.memory import (

@@ -22,6 +22,21 @@ from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i32, u32
 
+__all__ = [
+    "argmax",
+    "argmin",
+    "associative_scan",
+    "cumprod",
+    "cumsum",
+    "dot",
+    "max",
+    "min",
+    "reduce",
+    "softmax",
+    "sum",
+    "xor_sum",
+]
+
 PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
