@@ -95,6 +95,7 @@ EXAMPLES: dict[OpKind, Op] = {
     tile.convert_layout: made(tile.convert_layout, WIDE, layout=None),
     tile.reduce: made(tile.reduce, WIDE, axis=0, fn="add"),
     tile.scan: made(tile.scan, WIDE, axis=1, fn="add", reverse=False),
+    tile.gather: made(tile.gather, WIDE, Tile((4, 6), i32, None), axis=1),
     arith.add: made(arith.add, WIDE, WIDE),
     arith.select: made(arith.select, Scalar(i1), WIDE, WIDE),
 }
@@ -108,7 +109,11 @@ def _values(o: Op, seed: int) -> list[Any]:
     for v in o.operands:
         shape = v.type.shape if isinstance(v.type, Tile) else ()
         dtype = v.type.elem if isinstance(v.type, Tile) else v.type.dtype  # type: ignore[attr-defined]
-        out.append(rng.integers(0, 2 if dtype == i1 else 90, shape).astype(dtype.numpy)[()])
+        out.append(
+            rng.integers(0, 2 if dtype == i1 else 8 if dtype == i32 else 90, shape).astype(
+                dtype.numpy
+            )[()]
+        )
     return out
 
 

@@ -308,6 +308,38 @@ def _load_text(elem: DType, address: str) -> str:
     return f"float_of({word})" if elem.is_float else f"({c_type(elem)}){word}"
 
 
+# ---- gathers
+
+
+def _gather(e: Emitter, o: Op) -> None:
+    """Through scratch, where the whole tile lies row by row."""
+    x, index = o.operands
+    t, by, axis = x.type, index.type, o.attrs["axis"]
+    assert isinstance(t, Tile) and isinstance(by, Tile)
+    elem, size, source, at = t.dtype, t.dtype.bytes, e.regs(x), e.regs(index)
+    scratch = e.exchange(t.size * size)
+    places = row_major(list(t.layout.table), t.shape)
+    for r in range(t.layout.registers):
+        where = f"{scratch} + {_at(e, places, r, size, 'put_at')}"
+        text, inside = _store_text(elem, where, read(source.elements[r], elem)), e.inside(t, r)
+        e.line(f"if ({inside}) {text}" if inside else text)
+    e.sync_replica()
+    beside = [c * (a != axis) for a, c in enumerate(by.layout.table)]
+    lines, step = row_major(beside, t.shape), math.prod(t.shape[axis + 1 :]) * size
+    part = e.name(o.result.hint or "gathered", "gathered")
+    e.line(f"{c_type(elem)} {part}[{by.layout.registers}];")
+    for r in range(by.layout.registers):
+        line, inside = _at(e, lines, r, size, "line_at"), e.inside(by, r)
+        where = f"{scratch} + {line} + (u32){paren(read(at.elements[r], by.dtype))} * {step}"
+        test = f"if ({inside}) " if inside else ""
+        e.line(f"{test}{part}[{r}] = {_load_text(elem, where)};")
+    dst = e.array(o.result)
+    n = per_word(elem)
+    for w in range(dst.words):
+        values = [f"{part}[{r}]" for r in range(w * n, min((w + 1) * n, dst.count))]
+        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+
+
 # ---- scans
 
 
@@ -530,5 +562,6 @@ LOWER: dict[OpKind, Lowering] = {
     tile.arange: _arange,
     tile.reduce: _reduce,
     tile.scan: _scan,
+    tile.gather: _gather,
     tile.convert_layout: _convert,
 }

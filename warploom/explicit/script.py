@@ -315,6 +315,11 @@ class Instructions(Tensors, Namespaces):
         return current().emit(tile.scan, v, axis=axis, fn=fn, reverse=back)
 
     @builtin
+    def gather(self, x: Operand, index: Operand, dim: Any) -> Any:
+        """The elements of x at the indices of a tensor along an axis (tl.gather)."""
+        return linear.gather(tile_value(x, "gather"), tile_value(index, "gather"), dim)
+
+    @builtin
     def any(self, x: Operand, dim: Any) -> Any:
         """Whether any element along an axis is not zero."""
         return _truths(x, dim, "or")

@@ -50,7 +50,6 @@ NOT_YET = {
     "cat": "store both tiles, one after the other; tl.reshape(tl.join(a, b), …) alternates them",
     "dot_scaled": "multiply the operands by their scales, in bf16 or f32, and write tl.dot",
     "flip": "load it the other way around: ptr + (N - 1 - tl.arange(0, N))",
-    "gather": "load the elements through pointers: tl.load(ptr + index)",
     "histogram": "count with tl.atomic_add(counts + x, 1), or with a sum of comparisons for each bin",
     "inline_asm_elementwise": "write it with the functions of tl, such as tl.fma, tl.rcp and tl.exp2",
     "map_elementwise": "write the function on whole tiles, its branches with tl.where",

@@ -17,6 +17,7 @@ import numpy as np
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, task, tile
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
+from warploom.sim.report import MemoryFault
 
 Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
 
@@ -273,6 +274,20 @@ def _scan(o: Op, x: Any) -> Any:
         with np.errstate(all="ignore"):
             found = _narrow(floats.accumulate(wide, axis=axis), dtype)
     return np.flip(found, axis) if o.attrs["reverse"] else found
+
+
+@_pure(tile.gather)
+def _gather(o: Op, x: Any, index: Any) -> Any:
+    axis = o.attrs["axis"]
+    outside = (index < 0) | (index >= x.shape[axis])
+    if outside.any():
+        raise MemoryFault(
+            "gather-index",
+            f"gather by index {index[outside][0]} along an axis of {x.shape[axis]}",
+            o.loc,
+            help="clamp the indices; where a mask drops the element, any index inside will do",
+        )
+    return np.take_along_axis(x, index.astype(np.int64), axis)
 
 
 @_pure(tile.dot)

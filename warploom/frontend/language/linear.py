@@ -20,7 +20,7 @@ from warploom.frontend.language.shape import arange, axis_of, expand_dims, full,
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i32, u32
+from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i1, i8, i32, u32
 
 __all__ = [
     "argmax",
@@ -29,6 +29,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dot",
+    "gather",
     "max",
     "min",
     "reduce",
@@ -254,6 +255,22 @@ def _combination(combine: Any, d: DType, what: str) -> str:
             "return a + b, a * b, tl.maximum(a, b) or tl.minimum(a, b); of integers also a & b, a | b, a ^ b",
         )
     return _COMBINATIONS[made.kind]
+
+
+@method
+def gather(src: Operand, index: Operand, axis: int) -> Tensor:
+    """The elements of src at the indices of a tile along an axis: of two axes and along the first,
+    result[i, j] = src[index[i, j], j].
+
+    Beside the axis src and index have the same shape.  Indices outside of the axis are not defined."""
+    emitter = current()
+    x, at = tile_of(src, "gather"), tile_of(index, "gather")
+    d = emitter.number(x)
+    a = axis_of(axis, len(emitter.shape(x)))
+    if not emitter.number(at).is_int:
+        refuse("gather-index", f"gather by {describe(index)}", "cast the indices to tl.int32")
+    found: Value = emitter.emit(tile.gather, emitter.cast(x, i8) if d == i1 else x, at, axis=a)
+    return emitter.cast(found, i1) if d == i1 else found
 
 
 def _scan(x: Value, axis: Any, reverse: Any, fn: str) -> Value:

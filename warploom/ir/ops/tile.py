@@ -26,6 +26,7 @@ from warploom.ir.types import (
     Tile,
     View,
     accumulator,
+    dtype_of,
     elem_of,
     f64,
     i1,
@@ -98,6 +99,10 @@ def _reduced(o: Op, axis: int) -> Along:
 
 def _scanned(o: Op, axis: int) -> Along:
     return (MIXED if axis == o.attrs["axis"] else axis,)
+
+
+def _gathered(o: Op, axis: int) -> Along:
+    return (None if axis == o.attrs["axis"] else axis, axis)
 
 
 def _multiplied(o: Op, axis: int) -> Along:
@@ -232,6 +237,24 @@ def scan(x: Tile, *, axis: int, fn: str, reverse: bool = False) -> Tile:
     require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
     require(fn in ("add", "mul", "max", "min", "and", "or", "xor"), f"unknown reduction {fn}")
     return x
+
+
+@op(Family.COMBINE, axes=_gathered)
+def gather(x: Tile, index: Tile, *, axis: int) -> Tile:
+    """For each element of index the element of x in its place, but along `axis` at the index: in two axes and
+    along the first, result[i, j] = x[index[i, j], j].  Indices outside of the axis are not defined (the
+    oracle refuses them).
+    """
+    for t, what in ((x, "takes from"), (index, "goes by")):
+        require(isinstance(t, Tile), f"gather {what} a tile, got {t}", "gather-operand")
+    require(0 <= axis < len(x.shape), f"axis {axis} is outside {x}", "axis")
+    require(dtype_of(index).is_int, f"gather's indices are integers, got {index}", "gather-index")
+    require(dtype_of(x).bits >= 8, f"gather moves whole bytes, not {x}", "gather-operand")
+    fits = len(x.shape) == len(index.shape) and all(
+        a == axis or n == m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))
+    )
+    require(fits, f"indices {index} don't fit {x} beside axis {axis}", "shape-mismatch")
+    return Tile(index.shape, x.dtype, index.layout)
 
 
 @op(Family.COMBINE, levels=SEQUENTIAL, axes=_multiplied)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from warploom.errors import CompileError, InternalError, Note
-from warploom.ir.core import HARDWARE, Family, Op, Value
+from warploom.ir.core import Family, Level, Op, Value
 from warploom.ir.ops import control, mma, smem, tile, tma
 from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
@@ -175,6 +175,22 @@ def _along(scratch: Callable[[Layout, int, int], int]) -> Callable[[Op], int]:
         return scratch(x.layout, o.attrs["axis"], itemsize(x))
 
     return needed
+
+
+def _gathers(t: TaskLayouts, o: Op) -> None:
+    t.equal(o.operands[1], o.result)
+
+
+def _gathered(t: TaskLayouts, o: Op) -> Settled:
+    at = t.of(o.result)
+    return Settled((t.of(o.operands[0]), at), (at,))
+
+
+def _whole_operand(o: Op) -> int:
+    """All threads write the tile, and each reads what it wants of it."""
+    x = o.operands[0].type
+    assert isinstance(x, Tile)
+    return x.size * itemsize(x)
 
 
 # ---- memory
@@ -372,6 +388,7 @@ RULES: Rules[LayoutRule] = Rules(
         tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
         tile.scan: LayoutRule(_equal, _scanned, scratch=_along(scan_scratch)),
+        tile.gather: LayoutRule(_gathers, _gathered, scratch=_whole_operand),
         tile.load: following(_loads_by_pointers, _alike),
         tile.atomic: following(_loads_by_pointers, _alike),
         tile.load_box: following(_loads, _loaded),
@@ -389,5 +406,5 @@ RULES: Rules[LayoutRule] = Rules(
         control.if_: LayoutRule(_passes_on, _chosen),
         control.printf: LayoutRule(_equal, _printed),
     },
-    HARDWARE,
+    frozenset({Level.WARP}),  # what later passes of PLACED make has layouts
 )

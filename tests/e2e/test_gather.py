@@ -1,0 +1,118 @@
+"""tl.gather: what the oracle, every level and the CUDA of it are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.e2e import road
+from warploom.errors import CompileError
+from warploom.sim.report import MemoryFault
+
+
+@wl.jit
+def taken(
+    x_ptr: Any, i_ptr: Any, y_ptr: Any, R: tl.constexpr, C: tl.constexpr, M: tl.constexpr,
+    N: tl.constexpr, AXIS: tl.constexpr,
+) -> None:  # fmt: skip
+    """y ← gather(x (R × C), i (M × N), AXIS)."""
+    x = tl.load(x_ptr + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :])
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(y_ptr + at, tl.gather(x, tl.load(i_ptr + at), AXIS))
+
+
+@wl.jit
+def looked_up(
+    x_ptr: Any, i_ptr: Any, y_ptr: Any, n: Any, SIZE: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    """y ← x[i] block by block, x a table of SIZE numbers."""
+    table = tl.load(x_ptr + tl.arange(0, SIZE))
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        index = tl.load(i_ptr + at, mask=at < n, other=0)
+        tl.store(y_ptr + at, table.gather(index, 0) * 2, mask=at < n)
+
+
+@wl.jit
+def rows_of_a_product(
+    a_ptr: Any, b_ptr: Any, i_ptr: Any, c_ptr: Any, steps: Any, K: tl.constexpr, N: tl.constexpr
+) -> None:
+    """c ← the columns i of a (128 rows) times b (N columns): a gather of a dot's result."""
+    rows, cols, inner = tl.arange(0, 128), tl.arange(0, N), tl.arange(0, K)
+    acc = tl.zeros((128, N), tl.float32)
+    for s in tl.range(0, steps):
+        at = s * K + inner
+        a = tl.load(a_ptr + rows[:, None] * (steps * K) + at[None, :])
+        acc += tl.dot(a, tl.load(b_ptr + at[:, None] * N + cols[None, :]))
+    where = rows[:, None] * N + cols[None, :]
+    tl.store(c_ptr + where, tl.gather(acc, tl.load(i_ptr + where), 1))
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, np.int8, np.int64, np.float64, np.uint16]
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_along_both_axes(axis: int, dtype: Any) -> None:
+    rng = np.random.default_rng(axis)
+    shape, wanted = ((16, 32), (64, 32)) if axis == 0 else ((16, 32), (16, 128))
+    x = rng.integers(-90 if np.dtype(dtype).kind != "u" else 0, 90, shape).astype(dtype)
+    index = rng.integers(0, shape[axis], wanted).astype(np.int32)
+    meta = {"R": 16, "C": 32, "M": wanted[0], "N": wanted[1], "AXIS": axis}
+    args = [road.filled(x, dtype), road.filled(index, np.int32), road.array(wanted, dtype)]
+    _, found = road.check_equal(taken, args, 1, meta, ("late",), levels=True)
+    np.testing.assert_array_equal(found[2], np.take_along_axis(x, index, axis))
+
+
+@pytest.mark.parametrize("n", [1, 256, 1000])
+def test_a_table(n: int) -> None:
+    """Of a number of elements that is no power of two, by indices of bytes."""
+    rng = np.random.default_rng(n)
+    x, index = rng.random(96), rng.integers(0, 96, 1024)
+    args = [
+        road.filled(x[None], np.float32)[0], road.filled(index[None], np.uint8)[0],
+        road.array((1024,), np.float32), n,
+    ]  # fmt: skip
+    _, found = road.check_equal(looked_up, args, 1, {"SIZE": 96, "BLOCK": 256})
+    wanted = 2 * x.astype(np.float64)[index[:n]]
+    np.testing.assert_allclose(found[2][:n], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_of_what_a_dot_gives(groups: int) -> None:
+    """Cut among groups along M the indices are cut with it, and no group needs another's part."""
+    rng = np.random.default_rng(groups)
+    a, b = rng.integers(-2, 3, (128, 64)), rng.integers(-2, 3, (64, 64))
+    index = rng.integers(0, 64, (128, 64))
+    args = [
+        road.filled(a, np.float16), road.filled(b, np.float16), road.filled(index, np.int32),
+        road.array((128, 64), np.float32), 2,
+    ]  # fmt: skip
+    meta = {"K": 32, "N": 64, "num_consumer_groups": groups}
+    _, found = road.check_equal(rows_of_a_product, args, 1, meta)
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(found[3], np.take_along_axis(product, index, 1))
+
+
+def test_an_index_outside_is_found() -> None:
+    x, index = road.filled(np.ones((1, 96)), np.float32)[0], np.full(1024, 96, np.uint8)
+    args = [x, road.filled(index[None], np.uint8)[0], road.array((1024,), np.float32), 8]
+    with pytest.raises(MemoryFault, match="gather by index 96 along an axis of 96"):
+        road.check_equal(looked_up, args, 1, {"SIZE": 96, "BLOCK": 256})
+
+
+@wl.jit
+def misfit(x_ptr: Any, AXIS: tl.constexpr) -> None:
+    x = tl.load(x_ptr + tl.arange(0, 32))
+    index = tl.zeros((16,), tl.float32) if AXIS else tl.zeros((4, 8), tl.int32)
+    tl.store(x_ptr + tl.arange(0, 16), tl.gather(x, index, 0))
+
+
+@pytest.mark.parametrize("axis, code", [(0, "shape-mismatch"), (1, "gather-index")])
+def test_what_is_refused(axis: int, code: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        misfit.requested(["*fp32:16"], {"AXIS": axis}, "sm_90a", {}).lower()
+    assert caught.value.code == code
