@@ -23,12 +23,10 @@ class Slice:
     needed: set[Value]
     env: Env = field(default_factory=dict)
 
-    def region(self, r: Region, kept: Sequence[int] | None = None) -> Region:
-        """kept: which of the values that it yields (None: all)."""
+    def region(self, r: Region) -> Region:
         b = Builder()
         self.ops(r.ops[:-1], b)
-        ends = r.yielded if kept is None else [r.yielded[i] for i in kept]
-        control.yield_(b, *(self.get(v) for v in ends))
+        control.yield_(b, *map(self.get, r.yielded))
         return b.region(r.params)
 
     def get(self, v: Value) -> Value:
@@ -42,26 +40,19 @@ class Slice:
 
     def op(self, o: Op, b: Builder) -> None:
         o = substitute_operands(o, self.env)
-        kept = [i for i, v in enumerate(o.results) if v in self.needed]
-        results = tuple(o.results[i] for i in kept)
         if not o.regions:
             b.append(o)
-        elif o.kind is control.if_:
-            regions = tuple(self.region(r, kept) for r in o.regions)
-            b.append(o.with_(results=results, regions=regions))
-        elif o.kind is control.for_:
-            (body,) = o.regions
-            params = (body.params[0], *(body.params[1 + i] for i in kept))
-            bare = Region(params, self.region(body, kept).ops)
-            init = tuple(o.operands[3 + i] for i in kept)
-            loop = o.with_(operands=(*o.operands[:3], *init), results=results, regions=(bare,))
-            ends = _turned(b, loop)
-            if ends is None:
-                b.append(loop)
-            else:
-                self.env.update(zip(results, ends, strict=True))
-        else:
+            return
+        if o.kind not in (control.if_, control.for_):
             raise InternalError(f"slice: {o.kind.name} decides what a value is")
+        kept = [i for i, v in enumerate(o.results) if v in self.needed]
+        bare = control.keeping(o, kept)
+        bare = bare.with_(regions=tuple(map(self.region, bare.regions)))
+        ends = _turned(b, bare) if o.kind is control.for_ else None
+        if ends is None:
+            b.append(bare)
+        else:
+            self.env.update(zip(bare.results, ends, strict=True))
 
 
 def _turned(b: Builder, o: Op) -> Values | None:

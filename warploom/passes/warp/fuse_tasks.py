@@ -107,25 +107,19 @@ class _Fuser:
             if ahead:
                 self.run_ahead(main, loads, ahead, b)
                 return
-        skip = {control.for_: 3, control.if_: 1, control.while_: 0}[main.kind]
-        operands = (*main.operands, *self.get(loads.operands[skip:]))
-        if main.kind is control.if_:
-            operands = main.operands
+        n = len(loads.results)
         regions = []
-        for n, (r, s) in enumerate(zip(main.regions, loads.regions, strict=True)):
+        for r, s in zip(main.regions, loads.regions, strict=True):
             inner = b.nested()
-            extra = s.params
             if main.kind is control.for_:
                 self.env[s.params[0]] = r.params[0]
-                extra = s.params[1:]
             self.block(r.ops[:-1], s.ops[:-1], inner)
-            decided = int(main.kind is control.while_ and n == 0)
-            ends = (*r.yielded, *self.get(s.yielded[decided:]))
-            control.yield_(inner, *ends)
-            regions.append(inner.region((*r.params, *extra)))
+            control.yield_(inner, *r.yielded, *self.get(s.yielded[len(s.yielded) - n :]))
+            regions.append(inner.region((*r.params, *s.params[len(s.params) - n :])))
+        init = self.get(loads.operands[control.LEAD[main.kind] :])
         b.append(
             main.with_(
-                operands=operands,
+                operands=(*main.operands, *init),
                 results=(*main.results, *loads.results),
                 regions=tuple(regions),
             )

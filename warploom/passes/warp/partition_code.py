@@ -411,29 +411,23 @@ class _Writer:
     # ---- control flow
 
     def control(self, o: Op, b: Builder) -> None:
-        kept = [i for i in range(len(o.results)) if self.keeps(o, i)]
-        lead = {control.for_: 3, control.while_: 0, control.if_: 1}[o.kind]
-        operands = [self.get(v) for v in o.operands[:lead]]
-        if o.kind is not control.if_:
-            operands += [self.get(o.operands[lead + i]) for i in kept]
+        carried = enumerate(control.carried(o))
+        kept = [i for i, c in carried if any(map(self.lives, (c.result, *c.params)))]
+        bare = control.keeping(o, kept)
+        operands = tuple(map(self.get, bare.operands))
         regions = []
-        for n, r in enumerate(o.regions):
-            skip = 1 if o.kind is control.for_ else 0
-            decided = 1 if o.kind is control.while_ and n == 0 else 0
-            params = [self.fresh(p) for p in r.params[:skip]]
-            params += [self.fresh(r.params[skip + i]) for i in kept if r.params]
+        for r in bare.regions:
+            params = tuple(map(self.fresh, r.params))
             inner = b.nested()
             self.ops(r.ops[:-1], inner)
-            ends = [self.get(v) for v in r.yielded[:decided]]
-            ends += [self.get(r.yielded[decided + i]) for i in kept]
-            control.yield_(inner, *ends)
+            control.yield_(inner, *map(self.get, r.yielded))
             regions.append(inner.region(params))
-        results = tuple(self.fresh(o.results[i]) for i in kept)
+        results = tuple(map(self.fresh, bare.results))
         # The schedule has heard what a loop asks for; only `unroll` is left to do.
         attrs = {k: v for k, v in o.attrs.items() if k == "unroll"}
         made = o.with_(
             attrs=attrs,
-            operands=tuple(operands),
+            operands=operands,
             results=results,
             regions=tuple(regions),
             tasks=frozenset(),
@@ -445,12 +439,6 @@ class _Writer:
             bounds = operands[0], operands[1]
             end = skip_idle.end_for(b, idle, self.shared.accesses, o, self.env.get, bounds)
             skip_idle.skip_idle(b, made, end)
-
-    def keeps(self, o: Op, i: int) -> bool:
-        """Does this task use the i-th value that o passes on?"""
-        skip = 1 if o.kind is control.for_ else 0
-        passed = [o.results[i], *(r.params[skip + i] for r in o.regions if r.params)]
-        return any(self.lives(v) for v in passed)
 
 
 def _in_step(region: Region) -> Region:
