@@ -269,39 +269,22 @@ class _Inserter:
     def control(self, o: Op, b: Builder, cursors: dict[Value, Cursor]) -> None:
         """A loop or an if that carries the cursors of the rings inside it."""
         inside = self.inside(o)
-        new: dict[Value, Cursor] = {channel: _cursor() for channel in inside}
-        results = (*o.results, *_flat(new, inside))
+        loops = o.kind is not control.if_
         operands = self.operands(o.operands, b)
-        if o.kind is control.if_:
-            regions = tuple(self.region(r, b, (), cursors, inside) for r in o.regions)
-            b.append(o.with_(operands=operands, results=results, regions=regions))
-        else:
-            regions = tuple(self.carrying(r, b, cursors, inside) for r in o.regions)
-            operands = (*operands, *_flat(cursors, inside))
-            b.append(o.with_(operands=operands, results=results, regions=regions))
+        operands += _flat(cursors, inside) if loops else ()
+        regions = []
+        for r in o.regions:
+            turned = {channel: _cursor() for channel in inside if loops}
+            own = {**cursors, **turned}
+            inner = b.nested()
+            self.ops(r, inner, own)
+            values = (*self.end(r, inner, own), *_flat(own, inside))
+            inner.append(r.ops[-1].with_(operands=values))
+            regions.append(inner.region((*r.params, *_flat(turned, list(turned)))))
+        new = {channel: _cursor() for channel in inside}
+        results = (*o.results, *_flat(new, inside))
+        b.append(o.with_(operands=operands, results=results, regions=tuple(regions)))
         cursors.update(new)
-
-    def carrying(
-        self, r: Region, b: Builder, cursors: dict[Value, Cursor], inside: list[Value]
-    ) -> Region:
-        """A loop's region, with cursors as further parameters."""
-        params = {channel: _cursor() for channel in inside}
-        return self.region(r, b, _flat(params, inside), {**cursors, **params}, inside)
-
-    def region(
-        self,
-        r: Region,
-        b: Builder,
-        more: tuple[Value, ...],
-        cursors: Mapping[Value, Cursor],
-        inside: list[Value],
-    ) -> Region:
-        inner = b.nested()
-        own = dict(cursors)
-        self.ops(r, inner, own)
-        values = (*self.end(r, inner, own), *_flat(own, inside))
-        inner.append(r.ops[-1].with_(operands=values))
-        return inner.region((*r.params, *more))
 
 
 def _cursor() -> Cursor:
