@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_stores import SHARED, WIDE, one_tile
+from tests.e2e.test_stores import FULL, WIDE, one_tile
 from warploom.kernels.dual import dual_gemm_forward
 from warploom.kernels.fp8 import fp8_gemm_rowwise
 from warploom.kernels.gemm import config, gemm_pointers, persistent_grid
@@ -109,11 +109,9 @@ def test_a_task_stores_pairs(m: int, n: int, k: int, depth: int) -> None:
 @pytest.mark.parametrize(
     "knobs",
     [
-        SHARED,
         {"store_buffers": 1},
         {"store_buffers": 0},
-        {**SHARED, "BLOCK_N": 128},
-        {"BLOCK_N": 128, "num_buffers_warp_spec": 7},  # there is no room beside the ring
+        FULL,
         {"store_whole": True},
     ],
 )
