@@ -8,6 +8,7 @@ import struct
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,11 +77,19 @@ def test_devices_are_made_ready_once_and_maps_encoded_once() -> None:
     assert [key[0] for _, key in driver.encoded] == [1 << 20, 1 << 21]
 
 
+def test_a_configuration_is_made_once_for_a_grid_however_it_is_written() -> None:
+    driver = FakeDriver()
+    prepared = loaded(driver).prepare(0, (4, 1, 1), ARGS)
+    for grid in ((4,), [4], (4, 1, 1), 4, (np.int64(4),), [4]):
+        prepared.start(grid)
+    assert len(driver.launches) == 6 and len(driver.configured) == 1
+
+
 def test_an_empty_grid_launches_nothing() -> None:
     driver = FakeDriver()
     prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
     for grid in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
-        prepared.launch(*grid)
+        prepared.start(grid)
     assert driver.launches == []
 
 
@@ -89,10 +98,9 @@ def test_a_grid_over_the_limits_never_reaches_the_driver(grid: tuple[int, int, i
     """The plan's clusters of two CTAs count along axis 0."""
     driver = FakeDriver()
     prepared = loaded(driver).prepare(0, (1, 1, 1), ARGS)
-    for launch in (prepared.start, lambda sizes: prepared.launch(*sizes)):
-        with pytest.raises(LaunchError, match="CTAs along axis") as caught:
-            launch(grid)
-        assert caught.value.code == "grid" and caught.value.help
+    with pytest.raises(LaunchError, match="CTAs along axis") as caught:
+        prepared.start(grid)
+    assert caught.value.code == "grid" and caught.value.help
     assert driver.launches == [] and driver.configured == []
     prepared.start((2**30 - 1, 65_535, 65_535))
     assert len(driver.launches) == 1
@@ -192,7 +200,7 @@ def test_configurations_are_made_once_for_each_grid_and_stream(pdl: bool) -> Non
     prepared = loaded(driver, dataclasses.replace(PLAN, pdl=pdl)).prepare(0, (7, 2, 3), ARGS)
     for stream in (5, 5, 6):
         prepared(stream)
-    prepared.launch(1, 1, 1, 5)
+    prepared.start((1, 1, 1), 5)
     prepared(5)
     assert driver.configured == [((7, 2, 3), 5, pdl), ((7, 2, 3), 6, pdl), ((1, 1, 1), 5, pdl)]
     assert [(launch[1], launch[4]) for launch in driver.launches] == [

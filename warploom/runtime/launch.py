@@ -416,7 +416,7 @@ class Prepared:
     def __init__(self, kernel: LoadedKernel, device: int, grid: tuple[int, int, int]) -> None:
         self._plan, self.name = kernel.plan, kernel.plan.name
         self.device, self.grid = device, grid
-        self._configs: dict[tuple[int, int, int, int], Any] = {}
+        self._configs: dict[tuple[Any, int], Any] = {}  # by grid, as it was given, and stream
         self._driver = kernel.driver
         self._launch = kernel.driver.launch
         self._function = kernel.function
@@ -436,58 +436,54 @@ class Prepared:
 
     def __call__(self, stream: int | None = None) -> None:
         """Launch on `stream` (a raw handle; the current one where None) with the prepared grid."""
-        self.launch(*self.grid, stream)
+        self.start(self.grid, stream)
 
-    def start(self, grid: Any) -> None:
-        """Launch on another grid: 1 to 3 sizes, or one number."""
-        try:
-            n = len(grid) if type(grid) is tuple else 4
-            if n < 4:
-                return self.launch(grid[0], grid[1] if n > 1 else 1, grid[2] if n == 3 else 1)
-        except (OverflowError, TypeError, IndexError):
-            grid_sizes(grid)  # says what is wrong with it
-            raise
-        self.launch(*grid_sizes(grid))
-
-    def launch(self, x: int, y: int, z: int, stream: int | None = None) -> None:
-        """Launch x × y × z programs.  A grid with a zero launches nothing."""
+    def start(self, grid: Any, stream: int | None = None) -> None:
+        """Launch on another grid: 1 to 3 sizes, or one number.  One with a zero launches nothing."""
         if stream is None:
             getter = self._stream_of
             if getter is None:
                 getter = self._stream_of = _torch_stream_getter()
             stream = 0 if getter is None else getter(self.device)
-        if not (x and y and z):
-            return
+        try:
+            config = self._configs[grid, stream]
+        except (KeyError, TypeError):
+            sizes = grid_sizes(grid)
+            if 0 in sizes:
+                return None
+            config = self._configured(grid, sizes, stream)
         if not stream:  # a default stream belongs to the current device
             if self._guarded:
-                return self._on_device(x, y, z, stream)
+                return self._on_device(config, grid)
             if not _thread.has_context:
                 self._driver.enter(self.device)
                 _thread.has_context = True
-        result = self._issue(x, y, z, stream)
+        result = self._launch(config, self._function, self._address, 0)[0]
         if result:
             if int(result) == INVALID_CONTEXT:  # somebody took this thread's context away
-                return self._on_device(x, y, z, stream)
-            self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
+                return self._on_device(config, grid)
+            self._check(result, grid)
 
-    def _issue(self, x: int, y: int, z: int, stream: int) -> Any:
-        config = self._configs.get((x, y, z, stream))
+    def _configured(self, grid: Any, sizes: tuple[int, int, int], stream: int) -> Any:
+        """The configuration for a grid and a stream, which `start` finds from now on."""
+        config = self._configs.get((sizes, stream))
         if config is None:
-            config = self._configured(x, y, z, stream)
-        return self._launch(config, self._function, self._address, 0)[0]
-
-    def _configured(self, x: int, y: int, z: int, stream: int) -> Any:
-        if len(self._configs) >= CONFIGS_KEPT:
-            self._configs.clear()
-        grid = within_limits((x, y, z), self._plan.cluster)
-        config = self._driver.configure(self._plan, grid, stream)
-        self._configs[x, y, z, stream] = config
+            if len(self._configs) >= CONFIGS_KEPT:
+                self._configs.clear()
+            limited = within_limits(sizes, self._plan.cluster)
+            config = self._driver.configure(self._plan, limited, stream)
+            self._configs[sizes, stream] = config
+        if type(grid) is tuple and all(type(n) is int for n in grid):
+            self._configs[grid, stream] = config
         return config
 
-    def _on_device(self, x: int, y: int, z: int, stream: int) -> None:
+    def _on_device(self, config: Any, grid: Any) -> None:
         with self._driver.using(self.device):
-            result = self._issue(x, y, z, stream)
-        self._driver.check(result, f"launch of {self.name} on grid {(x, y, z)}")
+            result = self._launch(config, self._function, self._address, 0)[0]
+        self._check(result, grid)
+
+    def _check(self, result: Any, grid: Any) -> None:
+        self._driver.check(result, f"launch of {self.name} on grid {grid_sizes(grid)}")
 
 
 class LoadedKernel:
