@@ -18,7 +18,7 @@ from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import instruction_box
 from warploom.errors import InternalError
 from warploom.ir.core import KINDS, Level
-from warploom.ir.ops import control, task
+from warploom.ir.ops import control, mma, task
 from warploom.ir.parser import parse_func
 from warploom.ir.types import TensorMap, bf16
 from warploom.layout.shared import Geometry, byte_offset
@@ -70,11 +70,10 @@ def test_lines_map_to_the_users() -> None:
     e = emitted(GEMM)
     source = e.source.splitlines()
     assert len(e.lines) == len(source)
-    waits = [
-        loc for text, loc in zip(source, e.lines, strict=True) if "wgmma_wait<1>()" in text and loc
-    ]
-    (loc,) = waits
-    assert GEMM.splitlines()[loc.line - 1].strip() == "wgmma_wait() {pending=1}"
+    assert [line.text for line in e.lines] == source
+    (wait,) = (x for x in e.lines if "wgmma_wait<1>()" in x.text and x.loc)
+    assert wait.loc and GEMM.splitlines()[wait.loc.line - 1].strip() == "wgmma_wait() {pending=1}"
+    assert wait.op and wait.op.kind is mma.wgmma_wait
 
 
 def test_debug_builds_bound_every_wait() -> None:
