@@ -29,11 +29,10 @@ FIXED = (13, 3)  # the first ptxas that keeps the witness's operands
 
 @dataclass(frozen=True)
 class Source:
-    """CUDA text, its kernel, and the threads of a CTA (0: as NVRTC has it).  plan, meta: how to launch it."""
+    """CUDA text and its kernel.  plan, meta: how to launch it."""
 
     cuda: str
     name: str
-    threads: int = 0
     plan: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -59,7 +58,7 @@ def number(version: str) -> tuple[int, ...]:
 def compile_with(version: str, sources: Mapping[str, Source]) -> dict[str, Compiled]:
     """The sources through the NVRTC of .carry/nvrtc/VERSION, by a process that has no other."""
     with tempfile.TemporaryDirectory() as folder:
-        given = {k: [s.cuda, s.name, s.threads] for k, s in sources.items()}
+        given = {k: [s.cuda, s.name] for k, s in sources.items()}
         (Path(folder) / "given.json").write_text(json.dumps(given))
         command = [sys.executable, "-m", "tests.compilers", "worker", str(WHEELS / version), folder]
         subprocess.run(command, check=True, cwd=ROOT)
@@ -85,8 +84,8 @@ def worker(wheel: Path, folder: Path) -> None:
 
     assert compiler_version() == "NVRTC " + ".".join(wheel.name.split(".")[:2])
     made = {}
-    for key, (cuda, name, threads) in json.loads((folder / "given.json").read_text()).items():
-        built = compile_cuda(cuda, name=name, target=SM_90A, threads=threads)
+    for key, (cuda, name) in json.loads((folder / "given.json").read_text()).items():
+        built = compile_cuda(cuda, name=name, target=SM_90A)
         (folder / f"{key}.cubin").write_bytes(built.cubin)
         made[key] = {"registers": built.registers, "problems": built.problems()}
     (folder / "made.json").write_text(json.dumps(made))
@@ -96,7 +95,7 @@ def worker(wheel: Path, folder: Path) -> None:
 
 
 def witness() -> Source:
-    return Source(WITNESS.read_text(), "witness", WITNESS_THREADS)
+    return Source(WITNESS.read_text(), "witness")
 
 
 SIGNATURE = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16", "i32", "i32", "i32", "fp32"]
@@ -132,7 +131,7 @@ def attention_sources() -> dict[str, Source]:
 
 def source_of(kernel: Any, meta: dict[str, Any]) -> Source:
     plan = kernel.plan
-    return Source(kernel.cuda, plan.name, plan.threads, plan.to_json(), meta)
+    return Source(kernel.cuda, plan.name, plan.to_json(), meta)
 
 
 def build() -> None:

@@ -34,7 +34,7 @@ def run(text: str, *args: Any, grid: tuple[int, int, int] = (1, 1, 1)) -> list[A
 
     func = placed(text)
     emitted = emit(func, SM_90A)
-    build = compile_cuda(emitted.source, name=emitted.name, target=SM_90A, threads=emitted.threads)
+    build = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
     assert build.problems() == ()
     gpu = driver()
     kernel = LoadedKernel(gpu, build.cubin, plan_of(emitted, func, 1))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from warploom.analysis.occupancy import open_occupancy
 from warploom.codegen.emit import Emitted, emit
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.runtime.build import best_occupancy
 from warploom.runtime.nvrtc import Build, compile_cuda
 from warploom.target import SM_90A
 
@@ -43,8 +45,17 @@ def emitted(text: str) -> Emitted:
 @lru_cache(maxsize=256)
 def built(text: str) -> Build:
     """Compiled by NVRTC (an InternalError with the log where it refuses)."""
-    e = emitted(text)
-    return compile_cuda(e.source, name=e.name, target=SM_90A, threads=e.threads)
+    func = placed(text)
+
+    def compiled(func: Func) -> Build:
+        e = emit(func, SM_90A)
+        return compile_cuda(e.source, name=e.name, target=SM_90A)
+
+    def again(ctas: int) -> Build:
+        return compiled(func.with_(attrs={**func.attrs, "ctas_per_sm": ctas}))
+
+    first, asked = compiled(func), open_occupancy(func, SM_90A)
+    return best_occupancy(first, asked, SM_90A, again)[1] if asked else first
 
 
 # ---- pieces of text

@@ -40,7 +40,7 @@ def test_names_that_cplusplus_or_cuda_has_are_given_others() -> None:
 def test_a_kernel_may_have_the_name_of_anything(name: str) -> None:
     e = emitted(kernel("%p: ptr<i32>, %x: i32", "    store(%p, %x)").replace("@probe", f"@{name}"))
     assert e.name == f"{name}_kernel"
-    compile_cuda(e.source, name=e.name, target=SM_90A, threads=e.threads)
+    compile_cuda(e.source, name=e.name, target=SM_90A)
 
 
 @wl.jit

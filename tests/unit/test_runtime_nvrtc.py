@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import pytest
 
 from warploom.errors import CompileError, InternalError
-from warploom.runtime import nvrtc
-from warploom.runtime.nvrtc import FEWEST_REGISTERS, Build, compile_cuda, compiler_version
+from warploom.runtime.nvrtc import compile_cuda, compiler_version
 from warploom.target import SM_90A
 
 COPY = r"""
@@ -126,62 +122,3 @@ k(float* p, unsigned long long a, unsigned long long b) {{
 """
     with pytest.raises(CompileError, match="C7602"):
         compile_cuda(source, name="k", target=SM_90A)
-
-
-@pytest.mark.parametrize("streams", [True, False])
-@pytest.mark.parametrize("values", [30, 24, 2])
-def test_ptxas_is_told_how_many_programs_its_registers_allow(values: int, streams: bool) -> None:
-    """Where more threads would fit with fewer; one more where no loop wants registers for its loads; and
-    not where somebody limits registers."""
-    body = "\n".join(f"u64 v{i} = p[{i} + threadIdx.x];" for i in range(values))
-    tail = "\n".join(f"p[{i} + threadIdx.x] = v{values - 1 - i} * v{i};" for i in range(values))
-    source = f"""typedef unsigned long long u64;
-{"#define STREAMS" if streams else ""}
-#ifdef RESIDENT
-#define AND_RESIDENT , RESIDENT
-#else
-#define AND_RESIDENT
-#endif
-extern "C" __global__ void __launch_bounds__(128 AND_RESIDENT) k(volatile u64* p) {{ {body}\n{tail} }}"""
-
-    def told(**more: Any) -> list[str]:
-        built = compile_cuda(source, name="k", target=SM_90A, want_ptx=True, **more)
-        assert not built.spill_bytes
-        return re.findall(r"\.minnctapersm (\d+)", built.ptx)
-
-    registers = compile_cuda(source, name="k", target=SM_90A).registers
-    fit = SM_90A.registers.per_sm // (-(-registers // 8) * 8 * 128)
-    one_more = SM_90A.registers.per_sm // ((fit + 1) * 128) // 8 * 8 >= FEWEST_REGISTERS
-    wanted = [] if values == 2 else [str(6 if streams else fit + one_more)]
-    assert told(threads=128) == wanted
-    assert told() == told(threads=128, options=["--maxrregcount=64"]) == []
-
-
-@pytest.mark.parametrize(
-    ("spills", "chosen"),
-    [
-        ({None: 76, 10: 80, 9: 0}, 9),
-        ({None: 76, 10: 40, 9: 8, 4: 8}, 9),
-        ({None: 76, 10: 0, 9: 0}, 10),
-        ({None: 76, 10: 80, 9: 76, 4: 0}, 4),
-        ({None: 4, 10: 80, 9: 8, 4: 8}, None),
-        ({None: 0, 10: 80, 9: 0}, 9),
-        ({None: 51_000, 4: 40_000}, 4),  # hopeless: one more, with the most registers
-        ({None: 51_000, 4: 60_000}, None),
-    ],
-)
-def test_of_the_numbers_of_programs_the_one_that_spills_least(
-    spills: dict[int | None, int], chosen: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compiled(source: str, name: str, target: Any, options: Any, want_ptx: bool) -> Build:
-        found = re.findall(r"RESIDENT=(\d+)", " ".join(options))
-        resident = int(found[0]) if found else None
-        return Build(
-            name=name, cubin=b"", ptx=str(resident), registers=56, spill_bytes=spills[resident],
-            stack_bytes=0, static_shared=0, barriers=0, advisories=(), seconds=1.0, compiler="", log="",
-        )  # fmt: skip
-
-    monkeypatch.setattr(nvrtc, "_compiled", compiled)
-    built = compile_cuda("RESIDENT", name="k", target=SM_90A, threads=128)
-    assert built.ptx == str(chosen)
-    assert built.builds == built.seconds <= len(spills)

@@ -16,8 +16,9 @@ from tests.e2e.gemms import Gemm
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime import build, nvrtc
+from warploom.runtime.build import HOPELESS_SPILLS
 from warploom.runtime.compiled import CompiledKernel, is_cached
-from warploom.runtime.nvrtc import HOPELESS_SPILLS, Advisory, Build
+from warploom.runtime.nvrtc import Advisory, Build
 from warploom.runtime.request import HEADROOMS
 from warploom.schedule.resources import Headroom
 
@@ -139,13 +140,13 @@ def too_large(
 @pytest.mark.slow
 def test_ptxas_itself_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Build] = []
-    real = nvrtc._compiled
+    real = nvrtc.compile_cuda
 
-    def counted(*args: Any) -> Build:
-        seen.append(real(*args))
+    def counted(*args: Any, **more: Any) -> Build:
+        seen.append(real(*args, **more))
         return seen[-1]
 
-    monkeypatch.setattr(nvrtc, "_compiled", counted)
+    monkeypatch.setattr(nvrtc, "compile_cuda", counted)
     signature = ["*bf16:16", "*bf16:16", "*fp32:16", "i32:16", "i32:16"]
     with pytest.warns(WarploomWarning, match="the best of 2 builds; no other schedule was tried"):
         kernel = too_large.compile(signature, {"BM": 128, "BN": 256})

@@ -10,6 +10,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from warploom.analysis.occupancy import told_ctas
 from warploom.codegen import host
 from warploom.codegen.context import (
     Address,
@@ -23,10 +24,9 @@ from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
 from warploom.errors import CompileError, InternalError
-from warploom.ir.analysis import streams
 from warploom.ir.core import Effect, Func, Level, Op, Region, walk
-from warploom.ir.ops import arith, cluster, mbarrier, mma, regs, smem, task, tile, tma
-from warploom.ir.registers import at_entry, ctas_per_sm
+from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tile, tma
+from warploom.ir.registers import at_entry
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
 
@@ -70,15 +70,6 @@ GLOBAL_WRITES = frozenset({tile.store, tile.store_box, tile.atomic})
 
 # Programs of a multiprocessor, the last it gets, that let the next grid in.
 LAST_PROGRAMS = 8
-
-# Compiled with RESIDENT = n where n programs are to run on a multiprocessor at once.
-_RESIDENT = (
-    "#ifdef RESIDENT",
-    "#define AND_RESIDENT , RESIDENT",
-    "#else",
-    "#define AND_RESIDENT",
-    "#endif",
-)
 
 
 class _Kernel(Emitter):
@@ -369,23 +360,10 @@ class _Kernel(Emitter):
             agent = f"cta_rank() * {len(rows)} + {agent}"
         return f"{number} == {program} ? ({agent}) * {8 * capacity} + {8 * (capacity - 1)} : 0"
 
-    def _bounds(self, threads: int, shared_bytes: int) -> str:
-        """`__launch_bounds__(maxThreadsPerBlock, minBlocksPerMultiprocessor)`.  One program has the
-        multiprocessor to itself where it fills its shared memory, or needs to know its registers since tasks
-        trade them.  Otherwise ptxas weighs registers against programs
-        side by side, and takes fewer; how many those are is said where it compiles (runtime/nvrtc.py), but
-        of kernels of dots."""
-        many = ctas_per_sm(self.func)
-        alone = 2 * shared_bytes > self.target.shared_bytes
-        trades = any(
-            o.kind is regs.setmaxnreg or (o.kind is task.tasks and any(o.attrs["registers"]))
-            for o in walk(self.func.body)
-        )
-        constant = self.constant("THREADS", threads)
-        if alone or trades or many > 1:
-            return f"{constant}, {many}"
-        dots = any(o.kind is mma.wgmma for o in walk(self.func.body))
-        return constant if dots else f"{constant} AND_RESIDENT"
+    def _bounds(self, threads: int) -> str:
+        """`maxThreadsPerBlock, minBlocksPerMultiprocessor`; the second one where the function says it."""
+        ctas, constant = told_ctas(self.func, self.target), self.constant("THREADS", threads)
+        return constant if ctas is None else f"{constant}, {ctas}"
 
     def _assemble(
         self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
@@ -404,7 +382,7 @@ class _Kernel(Emitter):
         declared = ", ".join(_declaration(p, self.func) for p in params)
         shape = cluster.cluster_of(self.func)
         clustered = f" __cluster_dims__{shape}" if shape != (1, 1, 1) else ""
-        bounds = f"__launch_bounds__({self._bounds(threads, shared_bytes)}){clustered}"
+        bounds = f"__launch_bounds__({self._bounds(threads)}){clustered}"
         kernel = [
             Line(0, f'extern "C" __global__ void {bounds}'),
             Line(0, f"{name}({declared}) {{"),
@@ -412,10 +390,6 @@ class _Kernel(Emitter):
             *body,
             Line(0, "}"),
         ]
-        if "AND_RESIDENT" in bounds:
-            kernel = [*(Line(0, text) for text in _RESIDENT), *kernel]
-            if streams(self.func.body):
-                kernel = [Line(0, "#define STREAMS  // loops that only load"), *kernel]
         made: list[str] = []
         for made_name, definition in reversed(self.made.items()):  # each stands before what uses it
             if is_used(made_name, "".join([used, *made])):

@@ -58,7 +58,7 @@ this thread_local throw true try typedef typeid typename union unsigned using vi
 while xor xor_eq
 blockDim blockIdx gridDim threadIdx abs min max printf
 atomicAdd atomicMax atomicMin atomicAnd atomicOr atomicXor atomicExch atomicCAS
-group warp_id smem memory i DEV THREADS RESIDENT AND_RESIDENT
+group warp_id smem memory i DEV THREADS
 lane warp thread leader replica scratch stamp_at
 """
 # CUDA's functions on numbers, each for double and, with an f behind it, for float (CUDA math API).

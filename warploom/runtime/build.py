@@ -1,12 +1,17 @@
-"""From a lowered kernel to a cubin, and the search for a schedule that ptxas has nothing to say against."""
+"""From a lowered kernel to a cubin: the loop that asks ptxas, with one budget of builds and time.
+
+What ptxas says of a build decides what is built next: the same function for another number of CTAs that share
+a multiprocessor, where only registers tell it, or another schedule, with more registers left free.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from warploom.analysis.occupancy import OpenOccupancy, open_occupancy
 from warploom.codegen.resources import Advisory, Resources
 from warploom.errors import CompileError
 from warploom.runtime import nvrtc
@@ -21,6 +26,16 @@ if TYPE_CHECKING:
 
 # Seconds of a processor after which no further schedule is tried for a kernel whose builds all spill.
 NVRTC_SECONDS = 60.0
+# Bytes of spill stores and loads beyond which a build is hopeless: four times the registers that a thread can
+# have (255 of 4 bytes).  Other schedules and limits move some dozens of registers; a kernel of such spills is
+# too large for its threads, and its compilation takes seconds.
+HOPELESS_SPILLS = 4 * 255 * 4
+# Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
+# columns with 48 a thread wait for each load in turn, with 80 they have all on their way
+# (docs/log/2026-11-21-occupancy-and-registers.md).
+ENOUGH_THREADS = 768
+# Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
+FEWEST_REGISTERS = 40
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ class Search:
         """Another build."""
         built = found.built
         self.known.add(found.back)
-        if not self.builds and built["spill_bytes"] > nvrtc.HOPELESS_SPILLS:
+        if not self.builds and built["spill_bytes"] > HOPELESS_SPILLS:
             self.hopeless = built["spill_bytes"]
         self.builds += built["builds"]
         self.seconds += built["compile_seconds"]
@@ -130,11 +145,13 @@ def best_build(request: Request, disk: DiskCache) -> tuple[Built, Search]:
 
 @dataclass(frozen=True)
 class _Text:
-    """What NVRTC is to compile.  back: the cache's key of the result.  limit: registers, from maxnreg."""
+    """What NVRTC is to compile.  back: the cache's key of the result.  limit: registers, from maxnreg.
+    asked: the occupancy that ptxas decides."""
 
     source: str
     plan: LaunchPlan
     limit: int | None
+    asked: OpenOccupancy | None
     back: str
 
 
@@ -146,28 +163,96 @@ def _text(request: Request, lowered: Lowered) -> _Text:
     by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
     plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_waves, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
-    back = digest(emitted.source, request.target, compiler_package(), _flags(request, limit))
-    return _Text(emitted.source, plan, limit, back)
+    asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
+    flags = _flags(request, limit)
+    back = digest(emitted.source, request.target, compiler_package(), flags, asked)
+    return _Text(emitted.source, plan, limit, asked, back)
 
 
 def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | None = None) -> Built:
     """Emitted (unless `text` is that) and compiled, or from the cache's back part."""
     text = text or _text(request, lowered)
-    found = _resources_of_entry(disk.load("back", text.back))
+    found = _parts_of_entry(disk.load("back", text.back))
     if found is None:
         try:
-            build = compile_text(text.source, text.plan, request, text.limit, want_ptx=False)
+            source, build = _least_spills(request, lowered, text)
         except CompileError as refusal:
             refusal.loc = lowered.source.loc
             raise
-        found = build.cubin, _resources_to(build)
+        found = source, build.cubin, _resources_to(build)
         entry = {
-            "cuda": text.source.encode(),
+            "cuda": source.encode(),
             "cubin": build.cubin,
-            "resources": json.dumps(found[1]).encode(),
+            "resources": json.dumps(found[2]).encode(),
         }
         disk.store("back", text.back, entry)
-    return Built(request, lowered, text.source, text.plan, text.back, *found)
+    source, cubin, built = found
+    return Built(request, lowered, source, text.plan, text.back, cubin, built)
+
+
+def _least_spills(request: Request, lowered: Lowered, text: _Text) -> tuple[str, nvrtc.Build]:
+    """(source, build) at the occupancy at which ptxas spills least, of those worth asking for."""
+    from warploom.codegen.emit import emit
+
+    def asked(source: str) -> nvrtc.Build:
+        return compile_text(source, text.plan, request, text.limit, want_ptx=False)
+
+    first = asked(text.source)
+    if text.asked is None:
+        return text.source, first
+    sources: dict[int | None, str] = {None: text.source}
+
+    def again(ctas: int) -> nvrtc.Build:
+        told = {**lowered.placed.attrs, "ctas_per_sm": ctas}
+        sources[ctas] = emit(lowered.placed.with_(attrs=told), request.machine()).source
+        return asked(sources[ctas])
+
+    ctas, best = best_occupancy(first, text.asked, request.machine(), again)
+    return sources[ctas], best
+
+
+def best_occupancy(
+    first: nvrtc.Build, asked: OpenOccupancy, target: Target, again: Callable[[int], nvrtc.Build]
+) -> tuple[int | None, nvrtc.Build]:
+    """(CTAs of a multiprocessor that ptxas is told, build).  first: what it made without being told; None
+    where that spills least.  again: a build for a number of CTAs.
+
+    Left to itself ptxas spills, or waits for each load in turn, to save registers that no further CTA needs.
+    Where the first build is hopeless, one more is made: that with the most registers."""
+    tried: list[tuple[int | None, nvrtc.Build]] = []
+    wanted = _worth_asking(first, asked, target)
+    for n in wanted[-1:] if first.spill_bytes > HOPELESS_SPILLS else wanted:
+        tried.append((n, again(n)))
+        if not tried[-1][1].spill_bytes:
+            break
+    every = [*tried, (None, first)]
+    ctas, best = min(every, key=lambda found: found[1].spill_bytes)
+    best = replace(
+        best,
+        seconds=sum(b.seconds for _, b in every),
+        cpu_seconds=sum(b.cpu_seconds for _, b in every),
+        builds=len(every),
+    )
+    return ctas, best
+
+
+def _worth_asking(build: nvrtc.Build, asked: OpenOccupancy, target: Target) -> list[int]:
+    """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
+    only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
+    spilled to save registers.  None where it found the registers for as many threads as there can be."""
+    threads, file = asked.threads, target.registers
+    each = max(1, -(-build.registers // file.unit)) * file.unit * threads
+    most = target.grid.threads_per_sm // threads
+    fit = min(file.per_sm // each, most)
+    if fit == most and not build.spill_bytes:
+        return []
+    if asked.streams:
+        return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
+    more = file.per_sm // ((fit + 1) * threads) // file.unit * file.unit
+    found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
+    if build.spill_bytes and build.registers < file.per_thread and fit > 1:
+        found.append(fit // 2)
+    return found
 
 
 def ptx_of(source: str, plan: LaunchPlan, request: Request, ctas_per_sm: int) -> str:
@@ -202,7 +287,6 @@ def compile_text(
         target=request.machine(),
         options=_flags(request, limit),
         want_ptx=want_ptx,
-        threads=plan.threads,
     )
 
 
@@ -232,10 +316,12 @@ def resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resourc
     )
 
 
-def _resources_of_entry(back: Mapping[str, bytes] | None) -> tuple[bytes, dict[str, Any]] | None:
-    """(cubin, resources) of a back entry; None where there is none of this shape."""
+def _parts_of_entry(back: Mapping[str, bytes] | None) -> tuple[str, bytes, dict[str, Any]] | None:
+    """(source, cubin, resources) of a back entry; None where there is none of this shape."""
+    if back is None:
+        return None
     try:
-        return None if back is None else (back["cubin"], json.loads(back["resources"]))
+        return back["cuda"].decode(), back["cubin"], json.loads(back["resources"])
     except (KeyError, ValueError):
         return None
 

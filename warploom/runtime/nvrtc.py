@@ -15,23 +15,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from warploom.codegen.resources import Advisory
 from warploom.errors import CompileError, InternalError
 from warploom.target import Target
-
-# Threads of a multiprocessor beyond which registers serve better where loops only load and add: sums of
-# columns with 48 a thread wait for each load in turn, with 80 they have all on their way
-# (docs/log/2026-11-21-occupancy-and-registers.md).
-ENOUGH_THREADS = 768
-# Registers of a thread that one more program may cost where threads wait for each other: it hides waits.
-FEWEST_REGISTERS = 40
-# Bytes of spill stores and loads beyond which a build is hopeless: four times the registers that a thread can
-# have (255 of 4 bytes).  Other schedules and limits move some dozens of registers; a kernel of such spills is
-# too large for its threads, and its compilation takes seconds.
-HOPELESS_SPILLS = 4 * 255 * 4
 
 
 @dataclass(frozen=True)
@@ -101,60 +90,13 @@ def compile_cuda(
     target: Target,
     options: Sequence[str] = (),
     want_ptx: bool = False,
-    threads: int = 0,
 ) -> Build:
     """Compiles `source` and returns its `extern "C"` kernel `name`.
 
-    options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).  threads: of a CTA;
-    where they are given, and the source asks for RESIDENT, it is compiled again with that: as many CTAs of a
-    multiprocessor as the first one's registers allow, and as there is use for.  Left to itself ptxas spills,
-    or waits for each load in turn, to save registers that no further CTA needs.  A source that doesn't say
-    STREAMS gets one CTA more than that where it still spills nothing.  Where the first build is hopeless, one
-    more is made: that with the most registers.
+    options: further NVRTC options.  want_ptx: also fetch the PTX text (empty otherwise).
     Raises CompileError where the kernel is too large for ptxas (registers, shared memory), and
     InternalError, quoting the emitted line, where the source is wrong: users don't write it.
     """
-    build = _compiled(source, name, target, options, want_ptx)
-    if not threads or "RESIDENT" not in source or any("maxrregcount" in x for x in options):
-        return build
-    tried: list[Build] = []
-    wanted = _resident(build, threads, "#define STREAMS" in source, target)
-    for resident in wanted[-1:] if build.spill_bytes > HOPELESS_SPILLS else wanted:
-        more = (*options, f"-DRESIDENT={resident}")
-        tried.append(_compiled(source, name, target, more, want_ptx))
-        if not tried[-1].spill_bytes:
-            break
-    best = min([*tried, build], key=lambda b: b.spill_bytes)
-    every = (build, *tried)
-    return replace(
-        best,
-        seconds=sum(b.seconds for b in every),
-        cpu_seconds=sum(b.cpu_seconds for b in every),
-        builds=len(every),
-    )
-
-
-def _resident(build: Build, threads: int, streams: bool, target: Target) -> list[int]:
-    """CTAs to share a multiprocessor, by preference: as many as the registers found allow, but of loops that
-    only load no more than make ENOUGH_THREADS; else first one more, and half as many at last where ptxas
-    spilled to save registers.  None where it found the registers for as many threads as there can be."""
-    each = -(-build.registers // 8) * 8 * threads
-    most = target.grid.threads_per_sm // threads
-    fit = min(target.registers.per_sm // each, most)
-    if fit == most and not build.spill_bytes:
-        return []
-    if streams:
-        return [min(fit, max(1, -(-ENOUGH_THREADS // threads)))]
-    more = target.registers.per_sm // ((fit + 1) * threads) // 8 * 8
-    found = [fit + 1, fit] if fit < most and more >= FEWEST_REGISTERS else [fit]
-    if build.spill_bytes and build.registers < target.registers.per_thread and fit > 1:
-        found.append(fit // 2)
-    return found
-
-
-def _compiled(
-    source: str, name: str, target: Target, options: Sequence[str], want_ptx: bool
-) -> Build:
     start, busy = time.perf_counter(), time.thread_time()
     flags = (
         f"--gpu-architecture={target.name}",

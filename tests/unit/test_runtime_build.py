@@ -1,0 +1,113 @@
+"""How many CTAs of a multiprocessor ptxas is told: what is asked, and which answer is taken."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import warploom as wl
+import warploom.language as tl
+from tests.unit.codegen_kernels import kernel, placed
+from warploom.analysis.occupancy import OpenOccupancy, open_occupancy, told_ctas
+from warploom.codegen.emit import emit
+from warploom.runtime.build import ENOUGH_THREADS, FEWEST_REGISTERS, HOPELESS_SPILLS, best_occupancy
+from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.nvrtc import Build
+from warploom.target import SM_90A
+
+LIMIT = SM_90A.registers.per_sm
+
+
+def build(registers: int, spills: int = 0) -> Build:
+    return Build("k", b"", "", registers, spills, 0, 0, 0, (), 1.0, "none", "", 0.5)
+
+
+def asked(first: Build, streams: bool = False, threads: int = 128) -> list[int]:
+    """The numbers of CTAs that are asked for, where all spill."""
+    seen: list[int] = []
+
+    def again(ctas: int) -> Build:
+        seen.append(ctas)
+        return build(8, 8)
+
+    best_occupancy(first, OpenOccupancy(threads, streams), SM_90A, again)
+    return seen
+
+
+@pytest.mark.parametrize("registers", [80, 56, 41])
+def test_as_many_as_the_registers_allow_and_one_more(registers: int) -> None:
+    fit = LIMIT // (-(-registers // 8) * 8 * 128)
+    one_more = LIMIT // ((fit + 1) * 128) // 8 * 8 >= FEWEST_REGISTERS
+    assert asked(build(registers)) == [*([fit + 1] if one_more else []), fit]
+
+
+def test_nothing_where_all_threads_fit() -> None:
+    assert asked(build(32)) == asked(build(8)) == []
+    assert asked(build(32, spills=4)) == [16, 8]  # it spilled to get there
+
+
+def test_loops_that_only_load_get_enough_threads() -> None:
+    assert asked(build(56), streams=True) == [ENOUGH_THREADS // 128]
+    assert asked(build(200), streams=True) == [2]  # no more fit
+
+
+@pytest.mark.parametrize(
+    ("spills", "chosen"),
+    [
+        ({None: 76, 10: 80, 9: 0}, 9),
+        ({None: 76, 10: 40, 9: 8, 4: 8}, 9),
+        ({None: 76, 10: 0, 9: 0}, 10),
+        ({None: 76, 10: 80, 9: 76, 4: 0}, 4),
+        ({None: 4, 10: 80, 9: 8, 4: 8}, None),
+        ({None: 0, 10: 80, 9: 0}, 9),
+        ({None: HOPELESS_SPILLS + 1, 4: 400}, 4),  # one more, with the most registers
+        ({None: HOPELESS_SPILLS + 1, 4: 60_000}, None),
+    ],
+)
+def test_the_one_that_spills_least(spills: dict[int | None, int], chosen: int | None) -> None:
+    def again(ctas: int) -> Build:
+        return build(56, spills[ctas])
+
+    first = build(56, spills[None])
+    ctas, best = best_occupancy(first, OpenOccupancy(128, False), SM_90A, again)
+    assert ctas == chosen and best.spill_bytes == spills[chosen]
+    assert best.builds == best.seconds == 2 * best.cpu_seconds <= len(spills)
+
+
+@wl.jit
+def statistics(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < n, other=0.0)
+    v = tl.exp(v - tl.max(v, 0))
+    tl.store(out + row * n + at, v / tl.sum(v, 0), mask=at < n)
+
+
+def test_a_kernel_is_built_for_what_its_registers_allow() -> None:
+    """The text that a user sees is the one that was compiled."""
+    made: CompiledKernel = statistics.compile(
+        ["*fp32:16", "*fp32:16", "i32:16"], {"BLOCK": 4096}, num_warps=4
+    )
+    question = open_occupancy(made.placed, SM_90A)
+    assert question == OpenOccupancy(128, streams=False)
+    assert "__launch_bounds__(THREADS)" in emit(made.placed, SM_90A).source
+    (told,) = re.findall(r"__launch_bounds__\(THREADS, (\d+)\)", made.cuda)
+    assert made.resources.builds > 1
+    assert f".minnctapersm {told}" in made.ptx
+    assert not re.search(r"#if|#define (?!DEV)", made.cuda[made.cuda.index("// ---- the kernel") :])
+
+
+def test_what_is_told_is_not_asked() -> None:
+    func = placed(kernel("%p: ptr<f32>", "  %x = const() {value=0, dtype=i32}"))
+    assert told_ctas(func, SM_90A) is None and open_occupancy(func, SM_90A)
+    for attrs in ({"ctas_per_sm": 3}, {"shared_bytes": 200 * 1024}):
+        told = func.with_(attrs={**func.attrs, **attrs})
+        assert open_occupancy(told, SM_90A) is None
+        ctas = attrs.get("ctas_per_sm", 1)
+        assert f"__launch_bounds__(THREADS, {ctas})" in emit(told, SM_90A).source
+    phase = func.body.ops[-2]
+    trading = phase.with_(attrs={**phase.attrs, "registers": (168,)})
+    body = replace(func.body, ops=(*func.body.ops[:-2], trading, func.body.ops[-1]))
+    assert told_ctas(func.with_(body=body), SM_90A) == 1
