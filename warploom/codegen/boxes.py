@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from warploom.analysis.box_access import BoxAccess
 from warploom.codegen.context import Emitter, ViewRef
 from warploom.codegen.registers import MEMORY_TYPES, affine
+from warploom.codegen.text import all_of
 from warploom.ir.core import Value
 from warploom.ir.types import Tile
 
@@ -142,7 +143,7 @@ class Rows:
         inner = self.box.inner
         if inner is not None and inner != but:
             texts.append(self._axis_test(inner, at[inner]))
-        return " && ".join(x for x in texts if x)
+        return all_of(texts)
 
     def _row_test(self, at: Place, outer: tuple[int, ...]) -> str:
         """The same along the outer axes: a variable for each row."""
@@ -151,7 +152,7 @@ class Rows:
         row = tuple(at[a] for a in outer)
         moving = any(c.step for c in row)
         if moving or row not in self.tests:
-            text = " && ".join(x for x in (self._axis_test(a, at[a]) for a in outer) if x)
+            text = all_of(self._axis_test(a, at[a]) for a in outer)
             if moving or not text:
                 return text
             name = self.box.e.name("in_row")
@@ -184,7 +185,7 @@ class Rows:
             table = self.t.layout.table[axis]
             if any(int(table[..., r].max()) >= n for r in registers):
                 tests.append(f"{at[lead + axis].text} < {n}")
-        return " && ".join(tests)
+        return all_of(tests)
 
     def inside(self, along: int | None = None, by: int = 0) -> str | None:
         """C for "all of the box, moved by so many elements along an axis, is in the array", "" where there is
@@ -200,7 +201,7 @@ class Rows:
                 tests.append(f"{index} >= 0")
             if not box.endless(axis):
                 tests.append(f"elements_left({index}, {e.scalar(box.extent(axis))}) >= {n}")
-        return " && ".join(tests)
+        return all_of(tests)
 
     def set_back(self, by: str) -> None:
         """Lets the one row that is named so far, and those that follow it, begin `by` elements earlier."""
@@ -226,7 +227,7 @@ class Rows:
         if box.facts.divisor(box.offsets[inner]) % n == 0:  # wholly in front of it, or not at all
             tests.append(f"{rest} >= {before}")
             first = "0"
-        return self.pointer(at), " && ".join(x for x in tests if x), first, end
+        return self.pointer(at), all_of(tests), first, end
 
     def modulo(self, register: int, n: int) -> Place:
         """What tells elements apart whose places in memory are no multiple of n elements apart."""
@@ -246,4 +247,4 @@ class Rows:
         partial = self.box.inner_of_vectors(n)
         tests = [self.held(at, [register]), self.test(at, but=partial)]
         valid = "" if partial is None else self.valid(n, partial, at[partial])
-        return self.pointer(at), " && ".join(x for x in tests if x), valid
+        return self.pointer(at), all_of(tests), valid

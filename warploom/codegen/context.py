@@ -20,7 +20,7 @@ from warploom.codegen.formula import Bools, Ints, thread_formula
 from warploom.codegen.needed import is_view, needed_ops, operands, passing
 from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, map_lines, splat
 from warploom.codegen.storage import Storage, Variable, assign_storage, registers_of
-from warploom.codegen.text import Text
+from warploom.codegen.text import Text, all_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
@@ -165,8 +165,9 @@ class Emitter(Text):
             t = registers_of(v)
             self.env[v] = self.array_of(variable).whole if isinstance(t, Tile) else variable.name
 
-    def define(self, v: Value, text: str) -> None:
-        """A scalar result: `const int row = …;`, or an assignment to a variable of several values."""
+    def define(self, v: Value, text: str, is_mutable: bool = False) -> None:
+        """A scalar result: `const int row = …;`, or an assignment to a variable of several values.
+        is_mutable: it will be changed in place."""
         variable = self.storage.variables[v]
         if self.is_declared(variable):
             if text != variable.name:
@@ -175,23 +176,10 @@ class Emitter(Text):
         variable.name = self.name(variable.hint)
         t = registers_of(v)
         assert t is not None
-        const = "" if variable.is_mutable else "const "
         kind = c_type(scalar_elem(t))
-        if const and isinstance(t, Pointer):
-            kind, const = f"{kind} const", ""
-        self.line(f"{const}{kind} {variable.name} = {text};")
-        self.bind(variable)
-
-    def define_mutable(self, v: Value, text: str) -> None:
-        """As define, but the variable will be changed in place."""
-        variable = self.storage.variables[v]
-        if self.is_declared(variable):
-            self.define(v, text)
-            return
-        variable.name = self.name(variable.hint)
-        t = registers_of(v)
-        assert t is not None
-        self.line(f"{c_type(scalar_elem(t))} {variable.name} = {text};")
+        if not is_mutable and not variable.is_mutable:
+            kind = f"{kind} const" if isinstance(t, Pointer) else f"const {kind}"
+        self.line(f"{kind} {variable.name} = {text};")
         self.bind(variable)
 
     def array(self, v: Value) -> Array:
@@ -241,39 +229,31 @@ class Emitter(Text):
         """All assignments at once, as a yield means them: a variable is read before it is overwritten."""
         todo = [(a, b) for a, b in pairs if not self._same(a, b)]
         while todo:
-            ready = next(
-                (
-                    i
-                    for i, (a, _) in enumerate(todo)
-                    if not any(self._reads(b, a) for j, (_, b) in enumerate(todo) if j != i)
-                ),
-                None,
-            )
-            if ready is None:  # cycles: keep a source aside that another one's variable is read by
-                stuck = next(
-                    i
-                    for i, (_, b) in enumerate(todo)
-                    if any(self._reads(b, a) for j, (a, _) in enumerate(todo) if j != i)
-                )
-                a, b = todo[stuck]
-                if isinstance(registers_of(b), Tile):
-                    source = self.regs(b)
-                    kept = Array(self.name("kept"), source.elem, len(source.elements))
-                    self.line(f"{kept.declaration};")
-                    self.copy(kept, source)
-                    fresh = Value(b.type, b.hint)
-                    self.env[fresh] = kept.whole
-                else:
-                    t = registers_of(b)
-                    assert t is not None
-                    name = self.name("kept")
-                    self.line(f"const {c_type(scalar_elem(t))} {name} = {self.scalar(b)};")
-                    fresh = Value(b.type, b.hint)
-                    self.env[fresh] = name
-                todo[stuck] = (a, fresh)
+            read = {p: any(self._reads(q[1], p[0]) for q in todo if q is not p) for p in todo}
+            ready = next((p for p in todo if not read[p]), None)
+            if ready is not None:
+                todo.remove(ready)
+                self.assign(*ready)
                 continue
-            a, b = todo.pop(ready)
-            self.assign(a, b)
+            # A cycle: a source that another one's variable is read by is kept aside.
+            stuck = next(
+                p for p in todo if any(self._reads(p[1], q[0]) for q in todo if q is not p)
+            )
+            todo[todo.index(stuck)] = stuck[0], self._kept(stuck[1])
+
+    def _kept(self, v: Value) -> Value:
+        """A value that is a copy of v."""
+        kept, t = Value(v.type, v.hint), registers_of(v)
+        if isinstance(t, Tile):
+            source = self.regs(v)
+            copy = Array(self.name("kept"), source.elem, len(source.elements))
+            self.line(f"{copy.declaration};")
+            self.copy(copy, source)
+            self.env[kept] = copy.whole
+        else:
+            name = self.env[kept] = self.name("kept")
+            self.line(f"const {c_type(scalar_elem(t))} {name} = {self.scalar(v)};")
+        return kept
 
     def _same(self, a: Value, b: Value) -> bool:
         return a is b or (a in self.env and self.env[a] == self.env.get(b))
@@ -431,7 +411,7 @@ class Emitter(Text):
             same = sum(1 << b for b, v in enumerate(vectors) if not any(v))
             if same:
                 tests.append(f"({self.use(name)} & {same}) == 0")
-        return " && ".join(tests)
+        return all_of(tests)
 
     def int_of(self, v: Value) -> str | None:
         """C of an integer scalar as an int, where it is one (perhaps widened)."""
@@ -454,7 +434,7 @@ class Emitter(Text):
             for axis, n in enumerate(t.shape)
             if int(layout.table[axis][..., register].max()) >= n
         ]
-        return " && ".join(tests)
+        return all_of(tests)
 
     def guarded(self, t: Tile, register: int, text: str, otherwise: str) -> str:
         """`text` where the element exists, else `otherwise`."""

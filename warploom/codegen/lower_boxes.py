@@ -15,6 +15,7 @@ from warploom.codegen.formula import Bools, Ints
 from warploom.codegen.lower_hopper import cache_policy, geometry
 from warploom.codegen.lower_memory import Places, loaded, nothing
 from warploom.codegen.registers import affine, per_word, read, words_of
+from warploom.codegen.text import all_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import smem, tile
@@ -80,7 +81,6 @@ def _store_box(e: Emitter, o: Op) -> None:
     policy = cache_policy(o)
     for start in range(0, t.layout.registers, n):
         pointer, test, valid = rows.access(start, n)
-        test = " && ".join(x for x in (holder, test) if x)
         given = ", ".join(words_of(r, start, n * item))
         bits = 8 * n * item
         whole = f"store_global{bits}{'_hinted' * bool(policy)}({pointer}, {given}{policy});"
@@ -91,7 +91,7 @@ def _store_box(e: Emitter, o: Op) -> None:
             text = f"{{ if ({valid} == {n}) {whole} else {part} }}"
         else:
             text = part
-        e.line(f"if ({test}) {text}" if test else text)
+        e.line_if((holder, test), text)
 
 
 def _make_view(e: Emitter, o: Op) -> None:
@@ -130,7 +130,7 @@ def _cp_async(e: Emitter, o: Op) -> None:
     lines = []
     for j in range(body):
         place = tuple(replace(c, step=step) for c, step in zip(at[j], steps, strict=True))
-        held = " && ".join(x for x in (e.holder(layout), rows.held(place, starts[j::body])) if x)
+        held = all_of((e.holder(layout), rows.held(place, starts[j::body])))
         test = rows.test(place, but=inner)
         count, name = rows.valid(n, inner, place[inner]), e.name("count")
         count = f"{count} * {item}" if item > 1 else count
@@ -165,8 +165,7 @@ def _cp_async_pointers(e: Emitter, o: Op) -> None:
         into = places.at(table[..., r], inside[..., r])
         kept = read(mask.elements[r], mask.elem) if mask else "true"
         copy = f"cp_async_if<{size}>({into}, {read(pointers.elements[r], pointers.elem)}, {kept});"
-        test = " && ".join(x for x in (holder, e.inside(v.type, r)) if x)
-        e.line(f"if ({test}) {copy}" if test else copy)
+        e.line_if((holder, e.inside(v.type, r)), copy)
 
 
 def _turn(

@@ -100,8 +100,7 @@ def _device_print(e: Emitter, o: Op) -> None:
     def line(name: str, form: str, values: list[str], tests: list[str]) -> None:
         text = _quoted(f"(%d, %d, %d) {prefix}{name}: {form}\n")
         given = ", ".join([text, "blockIdx.x", "blockIdx.y", "blockIdx.z", *values])
-        test = " && ".join(t for t in tests if t)
-        e.line(f"if ({test}) printf({given});" if test else f"printf({given});")
+        e.line_if(tests, f"printf({given});")
 
     for v in o.operands:
         name = v.hint or "value"
@@ -126,8 +125,7 @@ def _printf(e: Emitter, o: Op) -> None:
     def line(values: list[str], tests: list[str]) -> None:
         given = (_printed(d, v, x) for d, v, x in zip(directives, o.operands, values, strict=True))
         call = f"printf({', '.join([_quoted(text), *given])});"
-        test = " && ".join(t for t in tests if t)
-        e.line(f"if ({test}) {call}" if test else call)
+        e.line_if(tests, call)
 
     if not tiles:
         line([e.scalar(v) for v in o.operands], [] if e.elected else [e.use("leader")])
@@ -193,8 +191,8 @@ def _ring_next(e: Emitter, o: Op) -> None:
         e.define(next_slot, "0")
         e.define(next_phase, f"{e.scalar(phase)} ^ 1")
         return
-    e.define_mutable(next_slot, f"{e.scalar(slot)} + 1")
-    e.define_mutable(next_phase, e.scalar(phase))
+    e.define(next_slot, f"{e.scalar(slot)} + 1", is_mutable=True)
+    e.define(next_phase, e.scalar(phase), is_mutable=True)
     s, p = e.scalar(next_slot), e.scalar(next_phase)
     with e.block(f"if ({s} == {depth})"):
         e.line(f"{s} = 0;")

@@ -44,6 +44,11 @@ def geometry(s: Shared | TensorMap) -> Geometry:
     return Geometry(s.box, s.dtype.bytes, s.inner, s.swizzle)
 
 
+def _plain(text: str) -> Lowering:
+    """Always this line."""
+    return lambda e, o: e.line(text)
+
+
 def declared(e: Emitter, o: Op) -> None:
     """Allocations and tensor maps: the frame has declared them."""
 
@@ -304,10 +309,6 @@ def _tma_store(e: Emitter, o: Op) -> None:
         e.line(f"{name}(&{e.env[m]}, {coordinates}, {address}{policy});")
 
 
-def _tma_store_commit(e: Emitter, o: Op) -> None:
-    e.line("tma_commit();")
-
-
 def _tma_store_wait(e: Emitter, o: Op) -> None:
     e.line(f"tma_wait{'_read' if o.attrs.get('read', True) else ''}<{o.attrs['pending']}>();")
 
@@ -336,10 +337,6 @@ def _cluster_arrive(e: Emitter, o: Op) -> None:
     e.line(f"cluster_arrive{'_relaxed' * (o.attrs.get('sem', 'release') == 'relaxed')}();")
 
 
-def _cluster_wait(e: Emitter, o: Op) -> None:
-    e.line("cluster_wait();")
-
-
 # ---- wgmma
 
 
@@ -349,14 +346,6 @@ def _in_flight(e: Emitter, o: Op) -> None:
 
 def _no_acc(e: Emitter, o: Op) -> None:
     e.array(o.result)
-
-
-def _wgmma_fence(e: Emitter, o: Op) -> None:
-    e.line("wgmma_fence();")
-
-
-def _wgmma_commit(e: Emitter, o: Op) -> None:
-    e.line("wgmma_commit();")
 
 
 def _wgmma_wait(e: Emitter, o: Op) -> None:
@@ -555,18 +544,18 @@ LOWER: dict[OpKind, Lowering] = {
     mbarrier.mbarrier_expect: _mbarrier_expect,
     tma.tma_load: _tma_load,
     tma.tma_store: _tma_store,
-    tma.tma_store_commit: _tma_store_commit,
+    tma.tma_store_commit: _plain("tma_commit();"),
     tma.tma_store_wait: _tma_store_wait,
     cluster.cta_rank: _cta_rank,
     cluster.cta_id: _cta_id,
     cluster.peer: _peer,
     cluster.cluster_arrive: _cluster_arrive,
-    cluster.cluster_wait: _cluster_wait,
+    cluster.cluster_wait: _plain("cluster_wait();"),
     mma.in_flight: _in_flight,
     mma.no_acc: _no_acc,
-    mma.wgmma_fence: _wgmma_fence,
+    mma.wgmma_fence: _plain("wgmma_fence();"),
     mma.wgmma: _wgmma,
-    mma.wgmma_commit: _wgmma_commit,
+    mma.wgmma_commit: _plain("wgmma_commit();"),
     mma.wgmma_wait: _wgmma_wait,
     regs.hold: _hold,
     smem.stamp: _stamp,

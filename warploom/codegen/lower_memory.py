@@ -26,6 +26,7 @@ from warploom.codegen.registers import (
     word,
     words_of,
 )
+from warploom.codegen.text import all_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import mbarrier, smem, tile
@@ -124,8 +125,7 @@ def store_tile(
         where = places.at(offsets[..., start], real[..., start])
         given = ", ".join(words_of(r, start, size))
         text = f"store_{'peer' if peer else 'shared'}{8 * size}({where}, {given});"
-        inside = e.inside(t, start)
-        e.line(f"if ({inside}) {text}" if inside else text)
+        e.line_if([e.inside(t, start)], text)
 
 
 def load_tile(
@@ -317,9 +317,7 @@ def _load(e: Emitter, o: Op) -> None:
     values = []
     for i in range(dst.count):
         own = e.inside(t, i)
-        test = " && ".join(
-            x for x in (own, read(masks.elements[i], masks.elem) if masks else "") if x
-        )
+        test = all_of((own, read(masks.elements[i], masks.elem) if masks else ""))
         pointer = read(pointers.elements[i], pointers.elem)
         if n > 1 or (others and item >= 4):
             given = ", ".join(words_of(others, i, item)) if others else ""
@@ -373,7 +371,7 @@ def _store(e: Emitter, o: Op) -> None:
         r = Regs(elem, (Element(None, 0, e.scalar(value)),))
         given = ", ".join(words_of(r, 0, item))
         text = f"store_global{8 * item}{how}({e.scalar(p)}, {given}{policy});"
-        e.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
+        e.line_if(tests, text)
         return
     t = value.type
     assert isinstance(t, Tile)
@@ -387,8 +385,7 @@ def _store(e: Emitter, o: Op) -> None:
             f"store_global{8 * item * n}{how}({read(pointers.elements[i], pointers.elem)},"
             f" {', '.join(words_of(r, i, item * n))}{policy});"
         )
-        test = " && ".join(x for x in tests if x)
-        e.line(f"if ({test}) {text}" if test else text)
+        e.line_if(tests, text)
 
 
 # Functions of CUDA on 32- and 64-bit integers.
@@ -449,14 +446,13 @@ def _atomic(e: Emitter, o: Op) -> None:
     if together > 1:
         for i in range(0, len(r.elements), together):
             tests = [holder, read(masks.elements[i], masks.elem) if masks else ""]
-            test = " && ".join(x for x in tests if x) or "true"
+            test = all_of(tests) or "true"
             given = ", ".join(read(x, elem) for x in r.elements[i : i + together])
             pointer = read(pointers.elements[i], pointers.elem)
             e.line(f"red_add_f32x{together}({test}, {pointer}, {given});")
         return
     for i in range(len(r.elements)):
         tests = [holder, e.inside(t, i), read(masks.elements[i], masks.elem) if masks else ""]
-        test = " && ".join(x for x in tests if x)
         pointer = read(pointers.elements[i], pointers.elem)
         old = read(compared.elements[i], elem) if compared else ""
         text = _atomic_text(elem, fn, pointer, read(r.elements[i], elem), o, old)
@@ -465,7 +461,7 @@ def _atomic(e: Emitter, o: Op) -> None:
             e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
             text = f"{name} = {text}"
             results.append(name)
-        e.line(f"if ({test}) {text};" if test else f"{text};")
+        e.line_if(tests, f"{text};")
     _order(e, o, "acquire")
     if used:
         dst = e.array(o.result)

@@ -251,8 +251,7 @@ def _across_warps(
     for i in range(result.registers):
         where = _at(e, write, i, size, "partial_at")
         text = _store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
-        inside = e.inside(temp, i) if result.shape else ""
-        e.line(f"if ({inside}) {text}" if inside else text)
+        e.line_if([e.inside(temp, i) if result.shape else ""], text)
     e.sync_replica()
     for i in range(result.registers):
         where = _at(e, flat, i, size, "total_at")
@@ -263,8 +262,7 @@ def _across_warps(
             values = [_load_text(elem, place) for place in places]
         while len(values) > 1:
             values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
-        inside = e.inside(temp, i) if result.shape else ""
-        e.line(f"{'if (' + inside + ') ' if inside else ''}{part}[{i}] = {values[0]};")
+        e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {values[0]};")
 
 
 def _adjacent(e: Emitter, address: str, count: int) -> list[str]:

@@ -12,6 +12,7 @@ from warploom.codegen.boxes import Box, Place, Rows, box_of
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.lower_memory import loaded
 from warploom.codegen.registers import Array
+from warploom.codegen.text import all_of
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import unaligned
 from warploom.ir.ops.unaligned import UNIT_BYTES
@@ -183,7 +184,7 @@ def _prefetch_box(e: Emitter, o: Op) -> None:
     t = Tile(o.attrs["shape"], box.elem, o.attrs["layout"])
     tests = [e.scalar(on) if e.const(on) is None else "", Rows(box, t).inside(axis, by) or ""]
     goes_on = e.name("goes_on")
-    e.line(f"const bool {goes_on} = {' && '.join(x for x in tests if x) or 'true'};")
+    e.line(f"const bool {goes_on} = {all_of(tests) or 'true'};")
     pieces = _pieces(e, box, t)
     begins: dict[str, str] = {}
     for start in _starts(box, t):

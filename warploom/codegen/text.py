@@ -51,6 +51,11 @@ class Text:
             self.shown = self.loc
         self.out.append(Line(self.depth, text, self.loc, self.op))
 
+    def line_if(self, tests: Iterable[str], text: str) -> None:
+        """A statement under all of the conditions; "" is one that always holds."""
+        test = all_of(tests)
+        self.line(f"if ({test}) {text}" if test else text)
+
     def lines(self, texts: Iterable[tuple[int, str]]) -> None:
         for extra, text in texts:
             self.depth += extra
@@ -121,3 +126,8 @@ def upper(name: str) -> str:
 
 def is_used(name: str, text: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
+def all_of(tests: Iterable[str]) -> str:
+    """C for "all of these hold"; "" where nothing is to be tested."""
+    return " && ".join(x for x in tests if x)
