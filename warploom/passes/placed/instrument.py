@@ -15,25 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value, walk
-from warploom.ir.ops import cluster, control, mbarrier, mma, regs, smem, task, tma
+from warploom.ir.core import Builder, Fact, Family, Func, Level, Op, Region, Value, walk
+from warploom.ir.ops import control, mma, regs, smem, task
 from warploom.ir.types import Barriers, Pointer, Scalar, i32, u32
 
 CAPACITY = 1 << 14  # records an agent; a GEMM's main loop makes some 8 an iteration
 
-WAITS = frozenset((mbarrier.mbarrier_wait, mma.wgmma_wait, tma.tma_store_wait, smem.group_sync)) | {
-    smem.named_barrier,
-    cluster.cluster_wait,
-}
-COPIES = frozenset((tma.tma_load, tma.tma_store, smem.cp_async))
-SIGNALS = frozenset(
-    (
-        mbarrier.mbarrier_arrive,
-        mbarrier.mbarrier_expect,
-        mbarrier.cp_async_arrive,
-        cluster.cluster_arrive,
-    )
-) | {mma.wgmma_commit, tma.tma_store_commit}
+SITES = (Family.WAIT, Family.SIGNAL, Family.ISSUE)
 PRODUCTS = frozenset((mma.wgmma, mma.wgmma_fence))
 
 
@@ -95,14 +83,14 @@ class _Maker:
     def _ops(self, b: Builder, ops: Sequence[Op]) -> None:
         for i, o in enumerate(ops):
             product = _product(ops, i)
-            if o.kind in WAITS and not _only_arrives(o):
+            if o.kind.family is Family.WAIT and not _only_arrives(o):
                 self._mark(b, "begin", o)
                 b.append(o)
                 self._mark(b, "end", o)
-            elif o.kind in COPIES or product is not None:
+            elif (o.kind.family is Family.ISSUE and o.kind not in PRODUCTS) or product:
                 self._mark(b, "issue", product or o)
                 b.append(o)
-            elif o.kind in SIGNALS or _only_arrives(o):
+            elif o.kind.family is Family.SIGNAL or _only_arrives(o):
                 b.append(o)
                 self._mark(b, "done", o)
             elif o.regions and _has_sites(o):
@@ -154,7 +142,7 @@ def _only_arrives(o: Op) -> bool:
 
 def _has_sites(o: Op) -> bool:
     return any(
-        i.kind in WAITS | COPIES | SIGNALS | PRODUCTS
+        i.kind.family in SITES or i.kind in PRODUCTS
         for i in (o, *(i for r in o.regions for i in walk(r)))
     )
 
