@@ -14,7 +14,7 @@ import numpy as np
 
 from warploom.errors import Note
 from warploom.ir.core import Op
-from warploom.sim.order import Array, Party
+from warploom.sim.order import Array, Party, covers, joined
 from warploom.sim.report import ProtocolError
 
 TX_LIMIT = (1 << 20) - 1  # range of the transaction count (PTX ISA, "tx-count of mbarrier object")
@@ -269,8 +269,8 @@ class MBarrier:
     def _check_waiters(self, party: Party) -> None:
         """The running phase completes: every wait for the previous one must be over before."""
         for w in self.waited:
-            late = self.wide_stamp[w.components] < w.epochs
-            if late.any() if self.bound else late.any() and not late.all():
+            known = self.wide_stamp[w.components]
+            if not covers(known, w.epochs) and (self.bound or (known >= w.epochs).any()):
                 raise self._late(
                     w.party, self.phases - 1, (party.note("the next phase is completed"),)
                 )
@@ -372,7 +372,7 @@ class CountedBarrier:
             )
         mine, self.threads = self.generation, threads
         self.arrived += n
-        np.maximum(self.stamp, rows.max(axis=0), out=self.stamp)
+        np.maximum(self.stamp, joined(rows), out=self.stamp)
         self.time = max(self.time, time)
         self.parties.append(party)
         if self.arrived > threads:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warploom.sim.barriers import Touch
-from warploom.sim.order import Array, Party
+from warploom.sim.order import Array, Party, covers
 from warploom.sim.report import ProtocolError
 
 
@@ -26,7 +26,7 @@ class Reach:
     proofs: tuple[tuple[Array, Array], ...] = ()
 
     def is_over(self, known: Array) -> bool:
-        return any((known[components] >= epochs).all() for components, epochs in self.proofs)
+        return any(covers(known[components], epochs) for components, epochs in self.proofs)
 
 
 class ClusterBarrier:

@@ -106,8 +106,8 @@ def _narrow(x: Any, dtype: DType) -> Any:
 
 def _quotient(x: Any, y: Any) -> Any:
     q = np.floor_divide(x, y)
-    inexact = np.multiply(q, y) != x
-    return np.where(inexact & ((x < 0) != (y < 0)), q + q.dtype.type(1), q)[()]
+    rounded = (np.multiply(q, y) != x) & ((x < 0) != (y < 0))
+    return q + rounded.astype(q.dtype)
 
 
 def _erf(x: Any) -> Any:

@@ -38,6 +38,7 @@ from warploom.sim.chosen import ChosenMemory, Fill
 from warploom.sim.engines import Engine, Lane
 from warploom.sim.memory import bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
+from warploom.sim.order import joined
 from warploom.sim.outline import Outline
 from warploom.sim.report import Deadlock, Event, ProtocolError, SimError, SimReport, StepLimit
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
@@ -169,7 +170,7 @@ class Machine:
     def _step(self, scheduler: Scheduler) -> bool:
         """One step of an agent or an engine; False where all agents have ended and all actions are done."""
         going, engine = self.going, self.engine
-        heads = engine.heads()
+        heads = engine.heads() if engine.lanes else []
         ready = []
         if not (heads and scheduler.engines_first):
             ready = [a for a in going if a.block is None or a.block.ready()]
@@ -303,7 +304,7 @@ class Phases:
 
     def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""
-        known = np.max([agent.clock.max(axis=0) for agent in self.agents], axis=0)
+        known = joined([joined(agent.clock) for agent in self.agents])
         for b, (phase, party) in self.cta.loads.items():
             is_over = known[b.component] > phase if self.cta.is_tracked else b.in_flight == 0
             if not is_over:

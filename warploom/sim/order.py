@@ -20,6 +20,7 @@ covers it.  Barriers carry both halves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -67,6 +68,18 @@ class Party:
 
     def note(self, what: str) -> Note:
         return Note(f"{what} by {self.who}", self.op.loc)
+
+
+# These two are called for each access and each arrival: by the ufuncs, without the methods around them.
+def joined(rows: Array | Sequence[Array]) -> Array:
+    """What any of several warps knows."""
+    known: Array = np.maximum.reduce(rows)
+    return known
+
+
+def covers(known: Array, epochs: Array) -> bool:
+    """Are all epochs known?"""
+    return bool(np.logical_and.reduce(known >= epochs, axis=None))
 
 
 class Components:
@@ -150,7 +163,7 @@ class Footprints:
         if earlier.visible is not None and not is_async:
             components = earlier.visible
         known = rows.take(components + shift if shift else components, axis=1)
-        return bool((known >= earlier.epochs).all())
+        return covers(known, earlier.epochs)
 
     def _race(
         self, now: Access, earlier: Access, verbs: tuple[str, str], fence: bool, relaxed: bool

@@ -12,7 +12,7 @@ from warploom.sim.accesses import reach
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
-from warploom.sim.order import Array, Party
+from warploom.sim.order import Array, Party, joined
 from warploom.sim.outline import step
 
 
@@ -23,7 +23,7 @@ def _group_sync(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
     scope = o.attrs["scope"]
     if scope == "replica" or (scope == "task" and a.replicas == 1):
-        a.clock[:] = a.clock.max(axis=0)
+        a.clock[:] = joined(a.clock)
         a.released()
         a.time += a.cta.cost.barrier
         return ()
@@ -78,7 +78,7 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
 @step(cluster.cluster_arrive)
 def _cluster_arrive(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
-    program, stamp = a.cta.program, a.clock.max(axis=0)
+    program, stamp = a.cta.program, joined(a.clock)
     stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
     program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
@@ -171,7 +171,7 @@ def _arrive(
 ) -> None:
     """n arrivals of warps that know so much; `order`: their components and epochs; others: of the same op."""
     program = a.cta.program
-    there, row = program.ctas[b.rank], known[0] if len(known) == 1 else known.max(axis=0)
+    there, row = program.ctas[b.rank], known[0] if len(known) == 1 else joined(known)
     stamp, rows = row, known if a.cta.is_tracked else None
     if _is_relaxed(o):
         stamp = program.relaxed(row)
