@@ -47,6 +47,7 @@ class Recurrences:
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
         self._busy: set[Op] = set()  # loops in which something shared is touched
         self._periods: dict[Op, int] = {}
+        self._added: dict[int, SimReport] = {}
 
     def enough(self, loop: Op) -> int:
         """So many iterations show whether a loop's state recurs."""
@@ -55,7 +56,10 @@ class Recurrences:
         return ends + max(2 * self.depth + 1, 2 * course.period + 1)
 
     def add(self, result: SimReport) -> None:
-        """A tracked run."""
+        """A tracked run; that of programs which do the same counts once."""
+        if id(result) in self._added:
+            return
+        self._added[id(result)] = result  # kept, and so its number
         for loop, counts in result.trips.items():
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
         for loop, turns in _by_iteration(result.steps):
