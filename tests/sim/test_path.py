@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import warploom.tilus as tilus
 from tests.explicit.squares import Squares
 from warploom.check.cases import Case, Runs, Steering, find_cases
 from warploom.ir.core import Func
@@ -20,6 +21,7 @@ from warploom.kernels.explicit.attention import Attention
 from warploom.sim.machine import simulate
 from warploom.sim.path import Paths
 from warploom.sim.report import SimReport
+from warploom.tilus import float32, int32
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 BF16 = ml_dtypes.bfloat16
@@ -82,9 +84,53 @@ def test_programs_with_equal_paths_run_equally(make: Callable[[], Func]) -> None
     assert all(a != b for i, a in enumerate(firsts) for b in firsts[:i])
 
 
-def test_what_follows_from_memory_is_not_told() -> None:
+def drawn(sizes: tuple[int, int]) -> Case:
     x, lse, counter = np.zeros(16, BF16), np.zeros(16, np.float32), np.zeros(2, np.int32)
-    assert Paths(drawing())((x, x, x, x, lse, counter, 1, 100, 0.1), (1,), 0) is None
+    return Case((x, x, x, x, lse, counter, *sizes, 0.1), (2,))
+
+
+def test_guesses_hold_for_all_programs_with_equal_paths() -> None:
+    func, alike = drawing(), defaultdict(list)
+    paths = Paths(func)
+    for size in ((1, 100), (2, 100), (1, 129), (2, 40), (4, 100)):
+        for program in (0, 1):
+            case = drawn(size)
+            path = paths(case.args, case.grid, program)
+            assert path is not None and path.is_guess
+            found = run(func, case.copied(), program)
+            assert found.is_in_turn
+            assert path.trips == {(o, n) for o, counts in found.trips.items() for n in counts}
+            alike[path].append(protocol(found))
+    assert 3 <= len(alike) < sum(map(len, alike.values()))
+    assert all(one == same[0] for same in alike.values() for one in same)
+
+
+class Overwritten(tilus.Script):
+    """What one group leaves for the other is not the first that it wrote there."""
+
+    def __call__(self, n: int32, y_ptr: ~float32) -> None:  # type: ignore[name-defined,operator]
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        number = self.shared_tensor(dtype=int32, shape=[1, 1, 1])
+        full = self.mbarrier.alloc([128])
+        with self.thread_group(0, 128):
+            self.store_shared(number[0], 1)
+            self.store_shared(number[0], n)
+            self.mbarrier.arrive(full[0])
+        with self.thread_group(128, 128):
+            self.mbarrier.wait(full[0], 0)
+            for _i in range(self.load_shared(number[0])):
+                self.sync()
+
+
+def test_a_wrong_guess_is_noticed() -> None:
+    func = Overwritten().compile(["i32", "*fp32:16"]).placed
+    runs = Runs(func)
+    for n in (1, 2, 3, 2):
+        case = Case((n, np.zeros(16, np.float32)), (1,))
+        (_, counts), *_ = runs(case, 0).trips.items()
+        assert counts == {n}
+    assert runs.told(case, 0) is None
 
 
 def test_what_can_not_go_on_is_not_told() -> None:

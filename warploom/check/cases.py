@@ -115,6 +115,7 @@ class Runs:
         self.taken = 0  # steps of all runs
         self._path_of: dict[Any, tuple[Case, Path | None]] = {}
         self._by_path: dict[Path, SimReport] = {}
+        self._is_misled = False  # a guess was wrong
 
     def __call__(self, case: Case, program: int, most: int | None = None) -> SimReport:
         """Raises what the run does: SimError, NeedsData; TripLimit where a loop of a program without a path
@@ -145,11 +146,16 @@ class Runs:
 
     def path(self, case: Case, program: int) -> Path | None:
         """What a program does, where that can be told without a run."""
+        found = self.told(case, program)
+        return None if found is None or found.is_guess else found
+
+    def told(self, case: Case, program: int) -> Path | None:
+        """The same, or a guess."""
         key = *case.key, program
-        if key not in self._path_of:
+        if key not in self._path_of and not self._is_misled:
             found = self._paths(case.args, case.grid, program, case.fills)
             self._path_of[key] = case, found
-        return self._path_of[key][1]
+        return None if self._is_misled else self._path_of[key][1]
 
     def reaching(self, op: Op) -> tuple[Case, int] | None:
         """The longest input and program, by the iterations of its loops, that came to a condition."""
@@ -180,11 +186,17 @@ class Runs:
 
     def _first_like(self, case: Case, program: int, most: int | None) -> SimReport:
         """The run of the first program that did the same, or this one's."""
-        path = self.path(case, program)
+        path = self.told(case, program)
         if path is None:
             return self._run(case, program, True, most)
+        if path.is_guess and most is not None and any(n > most for _, n in path.trips):
+            raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
         if path not in self._by_path:
-            self._by_path[path] = self._run(case, program, True)
+            found = self._run(case, program, True)
+            if path.is_guess and not found.is_in_turn:
+                self._is_misled = True
+                return found
+            self._by_path[path] = found
         found = self._by_path[path]
         self._note(
             case, program, path.outcomes, found.trips

@@ -262,7 +262,9 @@ class Coverage:
     def _trips(self, loop: Op, case: Case, program: int, most: int) -> int | None:
         """How often a program runs a loop, one more than `most` where its run takes more of some
         loop; None where it can't be run."""
-        path = self.runs.path(case, program)
+        path = self.runs.told(case, program)
+        if path is not None and path.is_guess and any(n > most for _, n in path.trips):
+            return most + 1
         if path is not None:
             return max((n for o, n in path.trips if o is loop), default=0)
         try:

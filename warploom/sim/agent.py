@@ -19,7 +19,7 @@ from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Touch
 from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
-from warploom.sim.order import Array, Loops, Party, located
+from warploom.sim.order import Array, Loops, Party, joined, located
 from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
@@ -91,6 +91,7 @@ class Agent:
         self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
+        self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
         self.copies = 0  # cp.asyncs issued
         self.copied = 0.0  # when the last of them is over
         self.issued = 0  # actions with a lane of their own
@@ -100,9 +101,7 @@ class Agent:
     def follow(self, before: Sequence[Agent]) -> None:
         """Begins after the barrier that ends the phase of `before`."""
         if before:
-            np.maximum(
-                self.clock, np.max([a.clock.max(axis=0) for a in before], axis=0), out=self.clock
-            )
+            np.maximum(self.clock, joined([joined(a.clock) for a in before]), out=self.clock)
             self.released()
             self.time = max(a.time for a in before) + self.cta.cost.sync
 

@@ -8,21 +8,27 @@ fraction of the run: agents go one after the other, nothing waits, and no clock 
 What ops of a region are asked for is told together, at its end.  A loop is told once for all programs in
 which it begins alike: what it does follows from its bounds and the numbers that come into it.
 
-Nothing can be told where what an agent does follows from memory that the program writes (an atomic's result,
-what another task put for it), or where a run writes scalars to memory.
+Where agents hand numbers on through shared memory (tiles that one of them draws from a counter), the nth
+number that an agent gets from a place is taken to be the nth that was put there.  Such a path is a
+*guess* until a run shows that it was (`SimReport.is_in_turn`).  Then it holds for all programs with the same
+path: step by step their runs do the same in the same order, so that each gets what the same put left.
+
+Nothing can be told where several agents access a word of global memory that one of them writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, OpKind, Region, Value
-from warploom.ir.ops import arith, cluster, control, task, tile, tma
+from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Barriers, InFlight, Pointer, Scalar, Shared, Tile
 from warploom.sim.agent import Agent, NeedsData, Steps
 from warploom.sim.chosen import ChosenMemory, Fill
@@ -32,6 +38,7 @@ from warploom.sim.machine import Phases
 from warploom.sim.memory import bind, grid_of
 from warploom.sim.outline import STEPS, Forced, Line, Outline, asked_without_data
 from warploom.sim.report import SimError, SimReport
+from warploom.sim.shared import Place
 from warploom.sim.state import Program, Settings
 
 MAX_LENGTH = 200_000  # of a path; what is longer is run
@@ -54,7 +61,15 @@ _NUMBERS: frozenset[OpKind] = frozenset(
     )
 )
 _BRANCHES = (control.for_, control.if_)  # what it decides
-_WRITES = (tile.store, tile.atomic)
+_ON_WORDS = (tile.store, tile.atomic)
+_ON_PLACES = (smem.shared_put, smem.shared_get)
+_PLACES = (
+    cluster.peer,
+    smem.shared_alloc,
+    smem.shared_slot,
+    smem.shared_slice,
+    smem.shared_transpose,
+)
 _BY_PLACE = {tile.program_id, tile.num_programs, cluster.cta_rank, cluster.cta_id, task.replica_id}
 _NOT_ASKED = (Tile, InFlight, Shared, Barriers)  # nothing that is told follows from these
 
@@ -80,37 +95,69 @@ class _Told(Outline):
 
     def __init__(self, func: Func, watched: Mapping[Op, Forced | None] | None = None) -> None:
         super().__init__(func, func.target.cost, watched=watched)
-        self.path: list[Any] = []
-        self.length = 0
         self._of_region: dict[Region, tuple[Line, ...]] = {}
         self._loops: dict[Any, _Loop] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}  # of what loops told
+        self.begin()
+
+    def begin(self) -> None:
+        """Of another program nothing is told yet.  put: the numbers left at each place, and by whom;
+        got: how many each agent took there."""
+        self.path: list[Any] = []
+        self.length = self.handed = 0
+        self.put: dict[tuple[int, int], tuple[Agent, list[Any]]] = {}
+        self.got: dict[Any, int] = {}
 
     @cached_property
     def is_telling(self) -> bool:
-        """Does nothing that an agent does follow from memory?"""
-        scalar = (Scalar, Pointer)
-        for o in self.ops:
-            if not _is_told(o):
-                continue  # what is loaded is told where nothing is written
-            if any(isinstance(v.type, scalar) for v in o.results):
-                return False
-            if o.kind in _WRITES and isinstance(o.operands[0].type, scalar):
-                return False
-        return True
+        """Does what an agent does follow from nothing but numbers that are known?"""
+        told = (o for o in self.ops if _is_told(o))
+        places = {o.operands[0].type for o in self.ops if o.kind in _ON_PLACES}
+        sizes = {(t.dtype.bytes, math.prod(t.shape)) for t in places if isinstance(t, Shared)}
+        if any(n != 1 for _, n in sizes) or len(sizes) > 1:
+            return False  # one may overwrite a part of another
+        if self.is_guessing and len(self.phases) > 1:
+            return False  # agents of the next phase would come too early
+        return not any(isinstance(v.type, Scalar | Pointer) for o in told for v in o.results)
+
+    @cached_property
+    def is_guessing(self) -> bool:
+        """Does it follow from memory that is written?"""
+        return any(_hands_on(o) for o in self.ops)
+
+    @cached_property
+    def _chosen(self) -> set[Op]:
+        """What makes the places that numbers are handed on in."""
+        made, found = definitions(self.func.body), set[Op]()
+        todo = [o.operands[0] for o in self.ops if o.kind in _ON_PLACES]
+        while todo:
+            o = made.get(todo.pop())
+            if o is not None and o.kind in _PLACES and o not in found:
+                found.add(o)
+                todo += o.operands[:1]
+        return found
 
     @cached_property
     def given(self) -> dict[Value, Any]:
-        told = (v for o in self.ops if _is_told(o) for v in o.results)
+        left = (o for o in self.ops if _is_told(o) and o not in self._chosen)
+        told = (v for o in left for v in o.results)
         return super().given | dict.fromkeys(told)
 
     def lines(self, region: Region, is_skeleton: bool = False) -> tuple[Line, ...]:
         """The ops that are told, in one line behind the others."""
         if region not in self._of_region:
             every = super().lines(region, is_skeleton)
-            told = [line.op for line in every if _is_told(line.op)]
-            asked = [v for o in told for v in asked_without_data(o) if isinstance(v.type, Scalar)]
-            lines = tuple(line for line in every if not _is_told(line.op))
+            told = [line.op for line in every if _is_told(line.op) or _hands_on(line.op)]
+            asked = [
+                v
+                for o in told
+                if not _hands_on(o)
+                for v in asked_without_data(o)
+                if isinstance(v.type, Scalar)
+            ]
+            lines = tuple(
+                line for line in every if not _is_told(line.op) or line.op in self._chosen
+            )
             if told:
                 tell = partial(self._tell, region, len(told) + len(asked))
                 lines += (
@@ -123,7 +170,28 @@ class _Told(Outline):
         line = super()._line(o)
         if o.kind is control.for_:
             return line._replace(run=self._telling_loop(o))
-        return line._replace(run=self._branching) if o.kind is control.if_ else line
+        own: dict[OpKind, Callable[..., Any]] = {
+            control.if_: self._branching, smem.shared_put: self._putting, smem.shared_get: self._getting,
+        }  # fmt: skip
+        return line._replace(run=own[o.kind]) if o.kind in own else line
+
+    def _putting(self, a: Agent, o: Op, place: Place | None, value: Any) -> None:
+        if place is None:
+            raise NeedsData
+        who, numbers = self.put.setdefault(place.first_byte, (a, []))
+        if who is not a:
+            raise NeedsData  # who comes first is for a run to say
+        self.handed += 1
+        numbers.append(np.full((), value, self.numerics.holds(place.type.dtype))[()])
+
+    def _getting(self, a: Agent, o: Op, place: Place | None) -> Steps:
+        if place is None:
+            raise NeedsData
+        at = place.first_byte
+        n = self.got[a, at] = self.got.get((a, at), 0) + 1
+        while at not in self.put or len(self.put[at][1]) < n:
+            yield None
+        return self.put[at][1][n - 1]
 
     def _branching(self, a: Agent, o: Op, c: Any) -> Steps:
         self._tell(o, 2, a, o, c)
@@ -183,7 +251,7 @@ class _Told(Outline):
             asked.update(dict.fromkeys(region.yielded))
             for line in self.lines(region, True):
                 o = line.op
-                if o.kind is tile.load or self.watched.get(o) is not None:
+                if o.kind is tile.load or _hands_on(o) or self.watched.get(o) is not None:
                     return None
                 asked.update(dict.fromkeys(line.operands))
                 made.update(o.results)
@@ -196,7 +264,15 @@ class _Told(Outline):
 
 def _is_told(o: Op) -> bool:
     """Is it told, instead of done?"""
-    return not (o.kind in PURE or o.kind in _NUMBERS or o.kind in _BRANCHES or o.kind is tile.load)
+    return not _hands_on(o) and not (
+        o.kind in PURE or o.kind in _NUMBERS or o.kind in _BRANCHES or o.kind is tile.load
+    )
+
+
+def _hands_on(o: Op) -> bool:
+    """Does it write numbers to memory, or get one that was written?"""
+    is_number = not isinstance(o.operands[0].type, Tile) if o.operands else False
+    return o.kind in _ON_PLACES or (o.kind in _ON_WORDS and is_number)
 
 
 def _is_kept(v: Value) -> bool:
@@ -216,6 +292,7 @@ class Path:
     steps: tuple[Any, ...]
     trips: frozenset[tuple[Op, int]]
     outcomes: Mapping[tuple[Op, bool], int] = field(default_factory=dict, compare=False)
+    is_guess: bool = False
 
 
 class Paths:
@@ -234,13 +311,21 @@ class Paths:
         fills: Mapping[str, Fill] | None = None,
     ) -> Path | None:
         """Equal for programs whose runs without data are equal; None where that can't be told."""
-        if not self._told.is_telling:
+        told = self._told
+        if not told.is_telling:
             return None
-        report = self._follow(args, grid, number, fills)
-        if report is None:
+        if told.is_guessing:
+            args = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+        paths, report = list[list[Any]](), SimReport()
+        try:
+            with np.errstate(all="ignore"):
+                is_over = self._follow(args, grid, number, fills, paths, report)
+        except (SimError, NeedsData, _TooLong):
+            return None
+        if not is_over or report.shares_words:
             return None
         trips = frozenset((o, n) for o, counts in report.trips.items() for n in counts)
-        return Path(tuple(self._told.path), trips, report.outcomes)
+        return Path(tuple(map(tuple, paths)), trips, report.outcomes, told.is_guessing)
 
     def _follow(
         self,
@@ -248,13 +333,14 @@ class Paths:
         grid: Sequence[int],
         number: int,
         fills: Mapping[str, Fill] | None,
-    ) -> SimReport | None:
-        """Runs the agents of a program one after the other; None where one of them can't go on."""
+        paths: list[list[Any]],
+        report: SimReport,
+    ) -> bool:
+        """Runs the agents of a program, each until it ends or waits for a number; whether all ended."""
         memory, params = bind(self.func, args)
         if fills is not None:
             memory = ChosenMemory(memory, fills)
-        sizes, report = grid_of(grid), SimReport()
-        x, y, _ = sizes
+        x, y, _ = sizes = grid_of(grid)
         ids = number % x, number // x % y, number // (x * y)
         engine = Engine()
         engine.max_turns = MAX_LENGTH
@@ -262,15 +348,23 @@ class Paths:
             self.func, memory, params, ids, sizes, number, self._settings, engine, report, _unseen,
             self._told,
         )  # fmt: skip
-        self._told.path, self._told.length = [], 0
-        try:
-            with np.errstate(all="ignore"):
-                for cta in program.ctas:
-                    for steps in Phases(cta, {}).alone():
-                        _exhaust(steps)
-        except (SimError, NeedsData, _TooLong):
-            return None
-        return report
+        told = self._told
+        told.begin()
+        agents = [steps for cta in program.ctas for steps in Phases(cta, {}).alone()]
+        going = [(steps, list[Any]()) for steps in agents]
+        paths += [told.path, *(path for _, path in going)]
+        idle = 0
+        while going and idle < 2:  # an atomic waits once, though for nothing
+            before = told.length, len(going), told.handed
+            going = [(steps, path) for steps, path in going if self._goes_on(steps, path)]
+            now = told.length, len(going), told.handed
+            idle = idle + 1 if now == before else 0
+        return not going
+
+    def _goes_on(self, steps: Steps, path: list[Any]) -> bool:
+        """Runs an agent until it waits; False where it ends."""
+        self._told.path = path
+        return next(steps, _ENDED) is not _ENDED
 
 
 def _settings(func: Func) -> Settings:
@@ -290,6 +384,4 @@ def _unseen(_: Any) -> None:
     """There is no timeline."""
 
 
-def _exhaust(steps: Generator[Any, None, Any]) -> None:
-    for _ in steps:
-        pass
+_ENDED = object()

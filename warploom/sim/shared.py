@@ -102,6 +102,11 @@ class Place:
         """Byte address of every element, as TMA lays the tile out."""
         return element_addresses(self.address, self.type, self.start)
 
+    @cached_property
+    def first_byte(self) -> tuple[int, int]:
+        """Of a number: the CTA's rank, and its address."""
+        return self.rank, int(self.addresses.flat[0])
+
     def operand(self, mn_axis: int) -> Array:
         """Byte address of every element, (mn, k), as wgmma reads it: A has mn_axis 0, B 1."""
         return operand_addresses(self.address, self.type, self.start, mn_axis)

@@ -360,6 +360,9 @@ def _shared_store(a: Agent, o: Op, s: Place, value: Any) -> None:
 def _shared_get(a: Agent, o: Op, s: Place) -> Any:
     cta = read_now(a, o, s)
     need_written(a, o, s.addresses, s)
+    at = s.first_byte
+    a.got[at] = a.got.get(at, 0) + 1
+    cta.report.is_in_turn &= a.got[at] == cta.put.get(at)
     return cta.shared.read(s.addresses, s.type.dtype, False).flat[0]
 
 
@@ -369,6 +372,7 @@ def _shared_put(a: Agent, o: Op, s: Place, value: Any) -> None:
     cta = write_now(a, o, s)
     number = np.full(s.addresses.shape, value, cta.numerics.holds(s.type.dtype))
     cta.shared.write(s.addresses, number, s.type.dtype, False)
+    cta.put[s.first_byte] = cta.put.get(s.first_byte, 0) + 1
 
 
 @step(smem.fence_async)
