@@ -58,7 +58,7 @@ def accesses(emitted: Emitted) -> list[Access]:
     instruction that it can't tell."""
     head, kernel = _divided(emitted)
     does = _functions(head)
-    pointers = _pointers(" ".join(text for text, _ in kernel))
+    scopes: list[dict[str, bool]] = [{}]  # names: is it a pointer to global memory?
     found = []
     for text, op in kernel:
         whats = {
@@ -67,9 +67,8 @@ def accesses(emitted: Emitted) -> list[Access]:
         whats |= set(_instructions(text))
         if _BUILTIN.search(text):
             whats.add("atomic")
-        for name in pointers:
-            if re.search(rf"(?<![\w)] )(?<![\w)])\*\s*\(?{name}\b|\b{name}\[", text):
-                raise ValueError(f"a dereference: {text}")
+        if _dereferences(text, scopes):
+            raise ValueError(f"a dereference: {text}")
         found += [Access(text.strip(), what, op) for what in sorted(whats)]
     return found
 
@@ -115,9 +114,25 @@ def _instructions(text: str) -> Iterator[str]:
             yield what
 
 
-def _pointers(kernel: str) -> set[str]:
-    """Names of pointers to global memory."""
-    return set(re.findall(r"\b(?:u8|u16|u32|u64|i64|int|short|signed char|float|double|bool)\* (?:const )?(\w+)\b(?!\[)", kernel))  # fmt: skip
+_POINTER = re.compile(
+    r"\b(?:[ui](?:8|16|32|64)|int|short|signed char|float|double|bool)\* (?:const )?(\w+)\b(?!\[)"
+)
+_ARRAY = re.compile(r"^\s*(?:const )?[\w ]+?[ *](\w+)\[\d*\](?: =|;)")
+
+
+def _dereferences(text: str, scopes: list[dict[str, bool]]) -> bool:
+    """Does C itself read or write global memory in a line?  Declarations and braces go into the scopes."""
+    code = text.partition("//")[0]
+    if code.strip().startswith("}"):
+        scopes.pop()
+    scopes[-1].update(dict.fromkeys(_POINTER.findall(code), True))
+    scopes[-1].update(dict.fromkeys(_ARRAY.findall(code), False))
+    known = {name: is_pointer for scope in scopes for name, is_pointer in scope.items()}
+    if code.count("{") + code.strip().startswith("}") > code.count("}"):
+        scopes.append({})
+    names = "|".join(name for name, is_pointer in known.items() if is_pointer)
+    access = rf"(?<![\w)] )(?<![\w)])\*\s*\(?(?:{names})\b|\b(?:{names})\["
+    return bool(names) and re.search(access, code) is not None
 
 
 def unspelled(func: Func, found: list[Access]) -> list[Op]:
