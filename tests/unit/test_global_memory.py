@@ -108,6 +108,27 @@ def test_a_chain_of_programs_reads_what_others_write() -> None:
 
 
 @wl.jit
+def by_shorter_numbers(y: Any, KIND: tl.constexpr) -> None:
+    p = tl.program_id(0)
+    if KIND == "masked":
+        at = 8 + ((p * 4 - 7) // 3 & 3)
+    elif KIND == "shifted":
+        at = 8 + ((p * 4 - 7) // 3 >> 1)
+    else:
+        at = 128 + (p * 64).to(tl.int8).to(tl.int32)
+    tl.store(y + at, p.to(tl.float32))
+
+
+@pytest.mark.parametrize(("kind", "programs"), [("masked", 5), ("shifted", 2), ("cast", 5)])
+def test_numbers_that_bits_are_taken_of(kind: str, programs: int) -> None:
+    """-1 & 3 is 3 (and no remainder), -2 >> 1 is rounded down, and 256 is 0 in 8 bits: two programs meet."""
+    kernel = by_shorter_numbers.compile(signature=["*fp32:16"], constexprs={"KIND": kind})
+    assert check_global(kernel.placed).verdict != "proved"
+    launch = Case((np.zeros(256, np.float32),), (programs, 1, 1))
+    assert at_launch(kernel.placed, launch).verdict == "broken"
+
+
+@wl.jit
 def scatter(x: Any, index: Any, y: Any, BLOCK: tl.constexpr) -> None:
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + tl.load(index + at), tl.load(x + at))

@@ -13,18 +13,22 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from warploom.check.sums import keeps_number
 from warploom.check.terms import ONE, Atom, Terms, atoms_of
 from warploom.ir.analysis import definitions
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma, unaligned
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.poly import Poly
-from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i1, shape_of
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i1, shape_of
 
 Coords = tuple[Poly, ...]
 COMPARISONS = {
     arith.lt: "lt", arith.le: "le", arith.gt: "gt", arith.ge: "ge", arith.eq: "eq", arith.ne: "ne",
 }  # fmt: skip
+_SIGNLESS = frozenset(
+    {"program", "programs", "argument", "cta", "replica", "trip", "coordinate", "drawn"}
+)
 _VARYING = frozenset({"trip", "free", "drawn", "one_of"})  # from iteration to iteration
 _LOGIC = frozenset((arith.and_, arith.or_, arith.not_))
 _PASS_ON = frozenset(
@@ -138,7 +142,7 @@ class Values:
             return t.rem(args[0], args[1], o.loc)
         if kind in (arith.minimum, arith.maximum):
             return t.least("min" if kind is arith.minimum else "max", *args)
-        if kind is arith.cast and (o.attrs["dtype"].is_int and o.attrs["dtype"].name != "i1"):
+        if kind is arith.cast and keeps_number(dtype_of(o.operands[0].type), o.attrs["dtype"]):
             return args[0]
         n = args[1].constant if len(args) == 2 else None
         if n is None or not 0 <= n < 1 << 40:
@@ -153,10 +157,12 @@ class Values:
 
     def _signless(self, p: Poly) -> bool:
         """Is it a sum of what is never negative?  (Shifts and masks of negative numbers are left alone.)"""
-        kinds = ("program", "programs", "argument", "cta", "replica", "trip", "coordinate", "drawn",
-        "quotient",
-                 "remainder")  # fmt: skip
-        return all(c >= 0 for c in p.terms.values()) and all(a.kind in kinds for a in atoms_of([p]))
+        return all(c >= 0 for c in p.terms.values()) and all(
+            a.kind in _SIGNLESS
+            or (a.kind in ("quotient", "remainder") and all(map(self._signless, a.args)))
+            for m in p.terms
+            for a in m
+        )
 
     def _compare(self, name: str, x: Poly, y: Poly) -> Poly:
         d = (y - x).constant

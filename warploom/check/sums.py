@@ -9,6 +9,7 @@ from typing import Any
 from warploom.check.dependence import Dependence
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import arith, task
+from warploom.ir.types import DType, Scalar, i1
 from warploom.sim.evaluate import PURE
 
 Sum = dict[Any, int]  # terms with their factors; 1 stands for the constant
@@ -36,19 +37,20 @@ class Sums:
         o = self.dependence.made.get(v)
         if o is None or o.kind not in PURE or len(o.results) != 1:
             return {v: 1}
-        if o.kind is arith.const:
-            return {1: int(o.attrs["value"])} if o.attrs["value"] else {}
-        if o.kind is arith.cast:
-            return self.linear(o.operands[0])
         parts = [self.linear(x) for x in o.operands]
-        if o.kind in (arith.add, arith.sub):
-            return added(parts[0], parts[1], -1 if o.kind is arith.sub else 1)
-        if o.kind is arith.mul:
-            for one, other in (parts, reversed(parts)):
-                if not set(one) - {1}:
-                    return {t: n * one.get(1, 0) for t, n in other.items() if one}
-        term = (o.kind, *(tuple(sorted(p.items(), key=lambda t: hash(t[0]))) for p in parts))
-        return {term: 1}
+        if _is_on_integers(o):
+            if o.kind is arith.const:
+                return {1: o.attrs["value"]} if o.attrs["value"] else {}
+            if o.kind is arith.cast:
+                return parts[0]
+            if o.kind in (arith.add, arith.sub):
+                return added(parts[0], parts[1], -1 if o.kind is arith.sub else 1)
+            if o.kind is arith.mul:
+                for one, other in (parts, reversed(parts)):
+                    if not set(one) - {1}:
+                        return {t: n * one.get(1, 0) for t, n in other.items() if one}
+        attrs = tuple(sorted((name, repr(x)) for name, x in o.attrs.items()))
+        return {((o.kind, attrs), *(frozenset(p.items()) for p in parts)): 1}
 
     def constant(self, v: Value) -> int | None:
         """The number that a value is, whatever the input."""
@@ -82,7 +84,7 @@ class Sums:
         """Bounds that a value never exceeds, or never falls short of."""
         o = self.dependence.made.get(v)
         own: list[Bound] = [(self.linear(v),)]
-        if o is None:
+        if o is None or not _is_on_integers(o):
             return own
         either: OpKind = arith.maximum if is_below else arith.minimum
         neither: OpKind = arith.minimum if is_below else arith.maximum
@@ -98,28 +100,54 @@ class Sums:
             own += _moved(self._bounds(x, is_below), self.linear(y), sign)
             if o.kind is arith.add:
                 own += _moved(self._bounds(y, is_below), self.linear(x), 1)
-        elif o.kind is arith.rem and not is_below:
-            divisor = self.constant(o.operands[1])
-            own += [] if divisor is None else [({1: divisor - 1},)]
+        elif o.kind is arith.rem:
+            own += self._remainder(o, is_below)
         elif o.kind is arith.mul:
             own += self._rounded(o, is_below)
         few = (b for b in own if len(b) <= MOST_BOUNDS)
         different = {frozenset(frozenset(x.items()) for x in b): b for b in few}
         return sorted(different.values(), key=_opaque)[:MOST_BOUNDS]
 
+    def _remainder(self, o: Op, is_below: bool) -> list[Bound]:
+        """x % n has the sign of x, and is closer to 0 than n."""
+        divisor = self.constant(o.operands[1])
+        if not divisor:
+            return []
+        most = abs(divisor) - 1
+        return [({1: -most} if is_below else {1: most},)]
+
     def _rounded(self, o: Op, is_below: bool) -> list[Bound]:
-        """x // n * n: x, or at most n - 1 less."""
+        """x // n * n, which is rounded towards 0: at least x - (n - 1), at most the larger of x and 0."""
         for x, y in (o.operands, reversed(o.operands)):
             quotient, by = self.dependence.made.get(x), self.constant(y)
-            if quotient is None or quotient.kind is not arith.idiv or by is None:
+            if quotient is None or quotient.kind is not arith.idiv or by is None or by <= 0:
                 continue
             if self.constant(quotient.operands[1]) == by:
-                less = {1: by - 1} if is_below else {}
-                return _moved(self._bounds(quotient.operands[0], is_below), less, -1)
+                bounds = self._bounds(quotient.operands[0], is_below)
+                if is_below:
+                    return _moved(bounds, {1: by - 1}, -1)
+                return [_both(b, ({},)) for b in bounds]
         return []
 
     def _all(self, values: Iterable[Value], is_below: bool) -> list[list[Bound]]:
         return [self._bounds(x, is_below) for x in values]
+
+
+def keeps_number(source: DType, target: DType) -> bool:
+    """Is a number the same after a cast, as long as 32 bits hold it?"""
+    if not source.is_int or not target.is_int or target == i1:
+        return False
+    return target.bits >= min(32, source.bits)
+
+
+def _is_on_integers(o: Op) -> bool:
+    """Does an op compute a whole number from whole numbers, as sums do?"""
+    dtypes = [v.type.dtype for v in (*o.operands, *o.results) if isinstance(v.type, Scalar)]
+    if len(dtypes) < len(o.operands) + len(o.results):
+        return False
+    if o.kind is arith.cast:
+        return keeps_number(*dtypes)
+    return all(t.is_int and t != i1 for t in dtypes)
 
 
 def added(a: Sum, b: Sum, factor: int) -> Sum:
