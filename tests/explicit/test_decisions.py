@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.explicit.broken.decisions import Product
+from tests.explicit.broken.tiles import Tiles
 from warploom.check import CheckReport, Verdict, check
 
 HARMFUL = {  # case: may it stay open?
@@ -31,6 +32,7 @@ HARMFUL = {  # case: may it stay open?
     "arrival hangs on the block": False,
     "arrival hangs on the block and an argument": False,
     "arrival hangs on memory": False,
+    "arrival hangs on two words in a row": False,
     "copy skipped where m is 192": False,
     "wait hangs on three arguments": False,
     "arrival hangs on three arguments": False,
@@ -51,6 +53,20 @@ RIGHT = (
     "again where memory says so",
     "again by a hash",
 )
+
+
+HARMFUL_TILES = (
+    "two steps in far tiles, one copy",
+    "steps by turns, no arrival where they fall",
+)
+RIGHT_TILES = ("", "steps by turns", "two steps in far tiles")
+
+
+def report_of_tiles(case: str) -> CheckReport:
+    x = np.zeros((64, 64), ml_dtypes.bfloat16)
+    script: Any = Tiles(case)
+    request = script._request(script.bind([x, x, x, 64, 128, 64, 4], {}), "sm_90a")
+    return check(script._lowered(request).placed)
 
 
 def report(case: str) -> CheckReport:
@@ -76,4 +92,15 @@ def test_what_does_harm_is_never_proved(case: str) -> None:
 @pytest.mark.parametrize("case", RIGHT)
 def test_what_is_right_is_proved(case: str) -> None:
     found = report(case)
+    assert found.verdict is Verdict.PROVED, str(found)
+
+
+@pytest.mark.parametrize("case", HARMFUL_TILES)
+def test_what_does_harm_in_some_tiles_is_never_proved(case: str) -> None:
+    assert not report_of_tiles(case).ok
+
+
+@pytest.mark.parametrize("case", RIGHT_TILES)
+def test_tiles_of_different_lengths_are_proved(case: str) -> None:
+    found = report_of_tiles(case)
     assert found.verdict is Verdict.PROVED, str(found)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from warploom.check.dependence import Dependence
 from warploom.check.sums import Sums
 from warploom.ir.build import const
-from warploom.ir.core import Builder, Func, Level, Op, Value
+from warploom.ir.core import Builder, Func, Level, Value
 from warploom.ir.ops import arith, control
 from warploom.ir.types import Scalar, f32, i8, i32
 from warploom.sim.evaluate import prepared
@@ -61,13 +61,13 @@ def loops(draw: st.DrawFn) -> Func:
     return Func("random", b.region(params), Level.TILE)
 
 
-def counted(func: Func, numbers: tuple[int, ...]) -> tuple[Op, int]:
-    """The loop, and how often it runs where x and y are these."""
+def counted(func: Func, numbers: tuple[int, ...]) -> int:
+    """How often the loop runs where x and y are these."""
     found: dict[Value, Any] = dict(zip(func.params, map(np.int32, numbers), strict=True))
     for o in func.body.ops:
         given = [found[v] for v in o.operands[:3]]
         if o.kind is control.for_:
-            return o, len(range(*map(int, given)))
+            return len(range(*map(int, given)))
         found[o.result] = prepared(o)(*given)
     raise AssertionError("there is no loop")
 
@@ -75,7 +75,8 @@ def counted(func: Func, numbers: tuple[int, ...]) -> tuple[Op, int]:
 @settings(max_examples=400, deadline=None)
 @given(loops())
 def test_no_loop_runs_more_often_than_is_said(func: Func) -> None:
-    for numbers in itertools.product((-200, -9, -8, -5, -1, 0, 1, 2, 7, 16, 300), repeat=2):
-        loop, trips = counted(func, numbers)
-        most = Sums(Dependence(func)).most_trips(loop)
-        assert most is None or trips <= most, (numbers, trips, most)
+    (loop,) = (o for o in func.body.ops if o.kind is control.for_)
+    most = Sums(Dependence(func)).most_trips(loop)
+    if most is not None:
+        for numbers in itertools.product((-200, -9, -8, -5, -1, 0, 1, 2, 7, 16, 300), repeat=2):
+            assert counted(func, numbers) <= most, (numbers, most)

@@ -447,6 +447,14 @@ class Steering:
         grid = tuple(n // per for n, per in zip(ctas, per_program, strict=False))
         return Case(args, grid, memory)
 
+    def changed(self, case: Case, numbers: Mapping[int, int]) -> Case:
+        """An input with some numbers changed; other arrays hold what they held."""
+        found = self.case(case.values, numbers)
+        both = zip(case.memory, found.memory, strict=True)
+        memory = tuple(new if self.array(new[0]) in numbers else old for old, new in both)
+        keeps_grid = not self._own_grid and self.grid not in numbers
+        return Case(found.args, case.grid if keeps_grid else found.grid, memory)
+
 
 def _evaluated(expression: tuple[Any, ...], args: Sequence[Any]) -> Any:
     """A size of an explicit kernel's grid (codegen/host.py says what such expressions are)."""

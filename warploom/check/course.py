@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from warploom.check.cases import Case
-from warploom.check.dependence import COMPARISONS, Condition
+from warploom.check.dependence import COMPARISONS, Condition, Source
 from warploom.check.sums import Sums, added
 from warploom.check.values import Values
 from warploom.ir.analysis import closure
-from warploom.ir.analysis import loops as loops_around
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control
+from warploom.ir.ops import arith, control, smem
 
+_DRAWN = Source.SHARED_WORD | Source.TILE
 SWEEP = 1024  # iterations for which a condition on constants is told without a run
 
 
@@ -44,11 +44,23 @@ class Courses:
         carried = {p for r in loop.regions for p in r.params} - set(body.params[:1])
         if loop.kind is control.while_:
             carried |= set(body.params[:1])
-        if any(self.dependence.own(p) for p in carried & behind):
+        if any(self.dependence.own(p) for p in carried & behind) or self._is_drawn(loop, behind):
             return Course(is_known=False)
         if loop.kind is control.while_ or body.params[0] not in behind:
             return Course()
         return self._table(condition, loop, behind) or self._relative(condition, loop)
+
+    def _is_drawn(self, loop: Op, behind: set[Value]) -> bool:
+        """Is something read in each iteration that others may have changed since the one before?"""
+        for o in loop.regions[-1].all_ops:
+            if behind.isdisjoint(o.results):
+                continue
+            if o.kind is smem.shared_get:  # put there by another agent, in an iteration of its own
+                if self.dependence.sources(o.result) & (_DRAWN | Source.TURN):
+                    return True
+            elif any(self.dependence.own(v) & _DRAWN for v in o.results):
+                return True
+        return False
 
     def _table(self, condition: Condition, loop: Op, behind: set[Value]) -> Course | None:
         """Where it hangs on constants and the loop's variable alone: told without a run."""
@@ -108,9 +120,8 @@ class Courses:
     def of_loops(self) -> dict[Op, Course]:
         """How the conditions in each loop go, all together."""
         found: dict[Op, Course] = {}
-        around = loops_around(self.func.body)
         for condition in self.dependence.conditions:
-            for loop in around.get(condition.op, ()):
+            for loop in self.dependence.loops.get(condition.op, ()):
                 if loop.kind is control.while_ and condition.op in loop.regions[0].all_ops:
                     continue
                 one, all_ = self.of(condition, loop), found.get(loop, Course())

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from warploom.check.alike import alike
 from warploom.errors import Loc
-from warploom.ir.analysis import closure, definitions, parents, passed_on
+from warploom.ir.analysis import closure, definitions, loops, parents, passed_on
 from warploom.ir.core import KINDS, Func, Op, OpKind, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
 from warploom.ir.types import (
@@ -164,6 +164,11 @@ class Dependence:
         return found
 
     @cached_property
+    def loops(self) -> dict[Op, tuple[Op, ...]]:
+        """The loops around each op, the outermost first."""
+        return loops(self.func.body)
+
+    @cached_property
     def events(self) -> tuple[Op, ...]:
         return tuple(o for o in walk(self.func.body) if o.kind in EVENTS)
 
@@ -309,13 +314,13 @@ class Dependence:
         """Where a value comes from, by way of all that it is computed from."""
         if v not in self._memo:
             found = Source.NOTHING
-            for x in closure([v], self._behind):
+            for x in closure([v], self.behind):
                 if not isinstance(x.type, Pointer):
                     found |= self.own(x)
             self._memo[v] = found
         return self._memo[v]
 
-    def _behind(self, v: Value) -> tuple[Value, ...]:
+    def behind(self, v: Value) -> tuple[Value, ...]:
         """What a value flows from, and the condition that chooses it."""
         owner = self._owner.get(v)
         chosen = owner.operands[:1] if owner is not None and owner.kind is control.if_ else ()
@@ -380,7 +385,7 @@ class Dependence:
 
     def is_one_of_many(self, v: Value) -> bool:
         """Whether agents that run one op have different values there: replicas, CTAs of a cluster."""
-        behind = closure([v], self._behind)
+        behind = closure([v], self.behind)
         return any(x in self.made and self.made[x].kind in _RANKS for x in behind)
 
     def inputs(self, v: Value) -> Iterator[Op]:

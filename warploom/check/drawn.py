@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from warploom.check.cases import Case
-from warploom.check.dependence import COMPARISONS, Condition
+from warploom.check.dependence import COMPARISONS, Condition, Source
 from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
-from warploom.ir.analysis import closure, defined, loops
+from warploom.ir.analysis import closure, defined
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import arith, cluster, control, tile
+from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Scalar
 
 SAMPLES = 4096
 LARGEST, SMALLEST = 1 << 14, 64  # constants for which samples say something
+FEWEST = SAMPLES // 64  # of them that must be valid to say something
+
+
+@dataclass
+class Inputs:
+    """Many inputs.  given: what the values of a function that hang on them are; numbers: of the variables;
+    ids: of the programs, along an axis; valid: where the iterations that were drawn are reached."""
+
+    given: dict[Value, Any]
+    numbers: dict[int, Any]
+    ids: dict[int, Any]
+    valid: Any
+
+    @property
+    def sizes(self) -> Any:
+        """How large the numbers are, all together."""
+        every = (*self.numbers.values(), *self.ids.values())
+        return sum((np.log2(x + 1.0) for x in every), np.zeros(SAMPLES))
+
+    def wish(self, n: int) -> Wish:
+        """One of them."""
+        return Wish(*({i: int(x[n]) for i, x in part.items()} for part in (self.numbers, self.ids)))
 
 
 class Drawn:
@@ -27,41 +52,36 @@ class Drawn:
     def __init__(self, values: Values, sums: Sums) -> None:
         self.values, self.sums = values, sums
         self.dependence, self.steering, self.func = values.dependence, values.steering, values.func
-        self._ranks: dict[Value, int] = {}
 
     @cached_property
-    def _carried(self) -> set[Value]:
-        """What loops carry from one iteration to the next."""
+    def _carried(self) -> dict[Value, Op]:
+        """What loops carry from one iteration to the next, with the loop."""
         every = (o for o in self.func.body.all_ops if o.kind in (control.for_, control.while_))
-        return {p for o in every for r in o.regions for p in r.params} - set(self.values.loop_of)
-
-    @cached_property
-    def _around(self) -> dict[Op, tuple[Op, ...]]:
-        return loops(self.func.body)
+        found = {v: o for o in every for v in (*o.regions[0].params, *o.results)}
+        return {v: o for v, o in found.items() if len(self.dependence.flow.get(v, ())) == 2}
 
     def longest(self, loop: Op, trips: int, case: Case) -> tuple[Wish, int]:
         """Of many inputs at random one at which a loop runs for longest, and how often."""
-        found, numbers, ids = self._trips(loop, case)
+        inputs, _ = self._draw_in_loops(loop.operands[:3], loop, case)
+        found = self._count(loop, inputs, case)
         if found is None:
             return Wish({}, {}), -1
+        found = np.where(inputs.valid, found, 0)
         most = min(trips, int(found.max()))
-        size = sum((np.log2(x + 1.0) for x in (*numbers.values(), *ids.values())), np.zeros(1))
-        best = int(np.where(found >= most, np.broadcast_to(size, found.shape), np.inf).argmin())
-        chosen = ({i: int(x[best]) for i, x in part.items()} for part in (numbers, ids))
-        return Wish(*chosen), most
+        return inputs.wish(int(np.where(found >= most, inputs.sizes, np.inf).argmin())), most
 
     def most_found(self, loop: Op, case: Case) -> int | None:
         """The most iterations of a loop at many inputs, told without a run; None where they can't be told or
         where they are counted by several words of one array, which all are the same number here."""
-        if self._counts_by_words(loop):
+        inputs, is_told = self._draw_in_loops(loop.operands[:3], loop, case)
+        found = self._count(loop, inputs, case)
+        if found is None or not is_told or inputs.valid.sum() < FEWEST:
             return None
-        found, _, _ = self._trips(loop, case)
-        return None if found is None else int(found.max())
+        return None if self._counts_by_words(loop) else int(found[inputs.valid].max())
 
     def _counts_by_words(self, loop: Op) -> bool:
         """Is a loop counted by several words of one array?"""
-        behind = closure(loop.operands[:3], self.dependence.flow_of)
-        made = (self.dependence.made.get(v) for v in behind)
+        made = map(self.dependence.made.get, closure(loop.operands[:3], self._flow_of))
         loads = [o for o in made if o is not None and o.kind is tile.load]
         arrays = [array for o in loads for array in self.dependence.arrays(o.operands[0])]
         return len(set(arrays)) < len(arrays)
@@ -72,24 +92,21 @@ class Drawn:
         """The same where a condition comes to an outcome; None also where that is so at few inputs."""
         if loop.kind is not control.for_ or self._counts_by_words(loop):
             return None
-        bounds = loop.operands[:3]
-        given, _, _ = self._draw([condition.value, *bounds], case)
-        found = self.values(condition.value, case, given)
-        trips = self._counted(loop, case, given)
-        if found is None or trips is None:
+        values = [condition.value, *loop.operands[:3]]
+        inputs, is_told = self._draw_in_loops(values, loop, case)
+        holds = self.values(condition.value, case, inputs.given)
+        trips = self._count(loop, inputs, case)
+        if holds is None or trips is None or not is_told:
             return None
-        those = trips[np.broadcast_to(found, (SAMPLES,)) == outcome]
-        return int(those.max()) if those.size >= SAMPLES // 64 else None
+        those = trips[inputs.valid & (np.broadcast_to(holds, (SAMPLES,)) == outcome)]
+        return int(those.max()) if those.size >= FEWEST else None
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
         """What a comparison comes to at all of many inputs, told without a run; None where it turns, and
         where that says little: for equality, remainders by constants, large constants."""
         if condition.op.kind in (arith.eq, arith.ne) or condition.op.kind not in COMPARISONS:
             return None
-        behind = closure([condition.value], self.dependence.flow_of)
-        if any(self.dependence.own(x) for x in behind & self._carried):
-            return None  # only what it comes to in the first iteration is told
-        for x in behind:
+        for x in closure([condition.value], self.dependence.flow_of):
             o = self.dependence.made.get(x)
             if o is not None and o.kind is arith.const and abs(o.attrs["value"]) > LARGEST:
                 return None
@@ -101,84 +118,142 @@ class Drawn:
                     return None
         begins = [
             o.regions[0].yielded[0]
-            for o in self._around.get(condition.op, ())
+            for o in self.dependence.loops.get(condition.op, ())
             if o.kind is control.while_
         ]
-        given, _, _ = self._draw([condition.value, *begins], case)
-        valid = np.ones(SAMPLES, np.bool_)
-        for turn in sorted(behind & set(self.values.loop_of), key=self._order):
-            lo, hi, by = (
-                self.values(v, case, given) for v in self.values.loop_of[turn].operands[:3]
-            )
-            if lo is None or hi is None or by is None:
-                return None
-            rng = np.random.default_rng(self._order(turn))
-            given[turn] = lo + by * (np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) - 1)
-            valid &= given[turn] < hi
-        for v in begins:  # in no other input is it asked at all
-            goes_on = self.values(v, case, given)
-            valid &= goes_on if goes_on is not None else True
-        found = self.values(condition.value, case, given)
-        if found is None or valid.sum() < SAMPLES // 64:
+        inputs, is_told = self._draw_in_loops([condition.value, *begins], condition.op, case)
+        if not is_told:
             return None
-        seen = np.broadcast_to(found, (SAMPLES,))[valid]
+        for v in begins:  # no other input reaches the condition
+            goes_on = self.values(v, case, inputs.given)
+            inputs.valid &= goes_on if goes_on is not None else True
+        found = self.values(condition.value, case, inputs.given)
+        if found is None or inputs.valid.sum() < FEWEST:
+            return None
+        seen = np.broadcast_to(found, (SAMPLES,))[inputs.valid]
         return bool(seen[0]) if (seen == seen[0]).all() else None
 
-    def _draw(
-        self, values: Sequence[Value], case: Case
-    ) -> tuple[dict[Value, Any], dict[int, Any], dict[int, Any]]:
-        """Many inputs: what values hang on, the numbers of variables, and of programs."""
-        rng, given = np.random.default_rng(0), dict[Value, Any]()
-        numbers, ids = dict[int, Any](), dict[int, Any]()
+    def trips_at_many(self, loops: Sequence[Op], case: Case) -> tuple[dict[Op, Any], Inputs]:
+        """How often loops run at the same many inputs in the first iteration of the loops around them, where
+        that can be told, and these inputs."""
+        inputs = self._draw([v for o in loops for v in o.operands[:3]], case)
+        told = ((o, self._count(o, inputs, case)) for o in loops)
+        return {o: n for o, n in told if n is not None}, inputs
+
+    def _count(self, loop: Op, inputs: Inputs, case: Case) -> Any:
+        lo, hi, by = (self.values(v, case, inputs.given) for v in loop.operands[:3])
+        if lo is None or hi is None or by is None:
+            return None
+        n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
+        return np.broadcast_to(n, (SAMPLES,)).clip(0)
+
+    def _flow_of(self, v: Value) -> tuple[Value, ...]:
+        """What a value is computed from; of a loop's variable its bounds, too."""
+        loop = self.values.loop_of.get(v)
+        bounds = () if loop is None else loop.operands[:3]
+        return (*self.dependence.behind(v), *bounds)
+
+    def _draw(self, values: Sequence[Value], case: Case) -> Inputs:
+        """Many inputs: the numbers of variables, and of programs, that values hang on."""
+        rng, out = np.random.default_rng(0), Inputs({}, {}, {}, np.ones(SAMPLES, np.bool_))
+        given, numbers, ids = out.given, out.numbers, out.ids
 
         def some(most: int) -> Any:
             return np.exp2(rng.uniform(0, most, SAMPLES)).astype(np.int64) - 1
 
-        for v in sorted(closure(values, self.dependence.flow_of), key=self._order):
+        for v in sorted(closure(values, self._flow_of), key=self._order):
             o = self.dependence.made.get(v)
             if v in self.values.index and self.values.index[v] in self.steering.free:
                 i = self.values.index[v]
                 given[v] = numbers[i] = some(17) * self.steering.divisor(i)
             elif o is not None and o.kind is tile.program_id:
                 axis = o.attrs["axis"]
-                given[v] = ids[axis] = ids.get(axis, some(8))
+                given[v] = ids[axis] = ids.get(axis, some(16))
             elif o is not None and o.kind is tile.num_programs:
                 if o.attrs["axis"] == 0 and not self.steering.has_own_grid:
                     grid = self.steering.grid
-                    given[v] = numbers[grid] = numbers.get(grid, some(8) + 1)
+                    given[v] = numbers[grid] = numbers.get(grid, some(16) + 1)
             elif o is not None and o.kind is tile.load:
                 for array in self.dependence.arrays(o.operands[0]):
                     if array.hint in self.steering.arrays:
                         i = self.steering.array(array.hint)
-                        given[v] = numbers[i] = numbers.get(i, some(10))
+                        given[v] = numbers[i] = numbers.get(i, some(17))
+            elif o is not None and o.kind is tile.atomic:
+                given[v] = some(17)
         if self.steering.grid in numbers and 0 in ids:
             ids[0] %= numbers[self.steering.grid]
-        return given, numbers, ids
+        return out
 
-    def _trips(self, loop: Op, case: Case) -> tuple[Any, dict[int, Any], dict[int, Any]]:
-        """How often a loop runs at many inputs."""
-        counts, numbers, ids = self.trips_at_many([loop], case)
-        return counts.get(loop), numbers, ids
+    def _draw_in_loops(self, values: Sequence[Value], at: Op, case: Case) -> tuple[Inputs, bool]:
+        """Many inputs, with replicas and CTAs of a cluster and iterations of the loops that values at an op
+        hang on; whether that is all these hang on."""
+        inputs, is_all = self._draw(values, case), True
+        behind = closure(values, self._flow_of)
+        for v in sorted(behind & self._ranks.keys(), key=self._order):
+            rng = np.random.default_rng(self._order(v))
+            inputs.given[v] = rng.integers(self._ranks[v], size=SAMPLES, dtype=np.int32)
+        for v in sorted(
+            behind & (self._carried.keys() | self.values.loop_of.keys()), key=self._order
+        ):
+            if v in self.values.loop_of:
+                is_all &= self._draw_iteration(self.values.loop_of[v], at, inputs, case)
+            elif self.dependence.own(v) or self.dependence.sources(v) & Source.TURN:
+                is_all = False  # only its first value can be told
+            elif self.dependence.sources(v) & Source.SHARED_WORD:
+                is_all &= self._draw_carried(v, at, inputs, case)
+        return inputs, is_all
 
-    def trips_at_many(
-        self, loops: Sequence[Op], case: Case
-    ) -> tuple[dict[Op, Any], dict[int, Any], dict[int, Any]]:
-        """How often loops run at the same many inputs, where that can be told, and these inputs: the numbers
-        of variables, and of programs."""
-        bounds = [v for o in loops for v in o.operands[:3]]
-        given, numbers, ids = self._draw(bounds, case)
-        counts = {o: n for o in loops if (n := self._counted(o, case, given)) is not None}
-        return counts, numbers, ids
+    def _draw_iteration(self, loop: Op, at: Op, inputs: Inputs, case: Case) -> bool:
+        """A loop's variable: near its begin and near its end, in each at all distances."""
+        v, trips = loop.regions[0].params[0], self._count(loop, inputs, case)
+        lo, by = (self.values(loop.operands[i], case, inputs.given) for i in (0, 2))
+        if trips is None:
+            return False
+        rng = np.random.default_rng(self._order(v))
+        near = np.exp2(rng.uniform(0, np.log2(np.maximum(trips, 1)))).astype(np.int64) - 1
+        inputs.given[v] = lo + by * np.where(rng.random(SAMPLES) < 0.5, near, trips - 1 - near)
+        if loop in self.dependence.loops[at]:
+            inputs.valid &= trips > 0
+        return True
 
-    def _counted(self, loop: Op, case: Case, given: dict[Value, Any]) -> Any:
-        lo, hi, by = (self.values(v, case, given) for v in loop.operands[:3])
-        if lo is None or hi is None or by is None:
-            return None
-        n = -(-(np.int64(hi) - lo) // np.maximum(by, 1))
-        return np.broadcast_to(n, (SAMPLES,)).clip(0)
+    def _draw_carried(self, v: Value, at: Op, inputs: Inputs, case: Case) -> bool:
+        """What a loop carries of words that other programs change: its first value, or one made of others
+        than those that this iteration reads, as all that the loop carries is."""
+        loop = self._carried[v]
+        turn = loop.regions[0].params[0]
+        rng = np.random.default_rng(self._order(turn))
+        is_first = rng.random(SAMPLES) < 0.5
+        if loop.kind is control.for_:
+            if not self._draw_iteration(loop, at, inputs, case):
+                return False
+            lo, hi = (self.values(x, case, inputs.given) for x in loop.operands[:2])
+            is_first = lo >= hi if v in loop.results else inputs.given[turn] == lo
+        words = [o for o in self.func.body.all_ops if o.kind is tile.atomic]
+        drawn = {o.result: np.exp2(rng.uniform(0, 17, SAMPLES)).astype(np.int64) for o in words}
+        first, then = self.dependence.flow[v]
+        one = self.values(first, case, inputs.given)
+        other = self.values(then, case, {**inputs.given, **drawn})
+        if one is None or other is None:
+            return False
+        inputs.given[v] = np.where(is_first, one, other)
+        return True
+
+    @cached_property
+    def _ranks(self) -> dict[Value, int]:
+        """The numbers of replicas and of CTAs, with how many there are."""
+        sizes = cluster_of(self.func)
+        found = dict(self.sums.replicas)
+        for o in self.func.body.all_ops:
+            if o.kind is cluster.cta_rank:
+                found[o.result] = math.prod(sizes)
+            elif o.kind is cluster.cta_id:
+                found[o.result] = sizes[o.attrs["axis"]]
+        return found
 
     def _order(self, v: Value) -> int:
         """A fixed order of values, so that the same is drawn each time."""
-        if not self._ranks:
-            self._ranks.update((x, i) for i, x in enumerate(defined(self.func.body)))
-        return self._ranks[v]
+        return self._orders[v]
+
+    @cached_property
+    def _orders(self) -> dict[Value, int]:
+        return {v: i for i, v in enumerate(defined(self.func.body))}

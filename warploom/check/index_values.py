@@ -157,12 +157,13 @@ class Values:
 
     def _signless(self, p: Poly) -> bool:
         """Is it a sum of what is never negative?  (Shifts and masks of negative numbers are left alone.)"""
-        return all(c >= 0 for c in p.terms.values()) and all(
-            a.kind in _SIGNLESS
-            or (a.kind in ("quotient", "remainder") and all(map(self._signless, a.args)))
-            for m in p.terms
-            for a in m
-        )
+        return all(c >= 0 for c in p.terms.values()) and all(map(self._is_signless, p.atoms()))
+
+    def _is_signless(self, a: object) -> bool:
+        assert isinstance(a, Atom)
+        if a.kind in ("quotient", "remainder"):
+            return all(map(self._signless, a.args))
+        return a.kind in _SIGNLESS
 
     def _compare(self, name: str, x: Poly, y: Poly) -> Poly:
         d = (y - x).constant

@@ -15,7 +15,6 @@ from typing import Any
 from warploom.check.dependence import Dependence, Source
 from warploom.check.sums import Sums, added
 from warploom.ir.analysis import closure
-from warploom.ir.analysis import loops as loops_around
 from warploom.ir.core import Op, Region, Value
 from warploom.ir.ops import arith, control
 
@@ -58,9 +57,8 @@ class Passing:
 
 def passings(dependence: Dependence, sums: Sums) -> dict[Op, Passing]:
     """Those of all `for` loops that have any."""
-    around = loops_around(dependence.func.body)
     switches: dict[Op, list[Switch]] = {}
-    for o, loops in around.items():
+    for o, loops in dependence.loops.items():
         if o.kind is control.if_ and loops and loops[-1].kind is control.for_:
             switch = _switch(dependence, sums, o, loops)
             if switch is not None:

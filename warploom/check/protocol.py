@@ -196,7 +196,7 @@ class _Checker:
                     rank, _ = self._longest[loop]
                     if self.report.failures or self.recurrences.period(loop) is not None:
                         break
-                    self.run(steering.case(case.values, {i: factor * case.values[i]}))
+                    self.run(steering.changed(case, {i: factor * case.values[i]}))
                     if self._longest[loop][0] == rank:
                         break  # something else steers it
 

@@ -43,11 +43,14 @@ class Recurrences:
     ) -> None:
         self.depth, self.courses, self.passings = depth, courses or {}, passings or {}
         self.trips: dict[Op, int] = {}
+        self._added: dict[int, SimReport] = {}  # by their id
         self._turns: dict[Op, list[list[Turn]]] = {}  # of each run of a loop, without its ends
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
+        # Where conditions change along the way: of each run, iterations in a row that do the same.
+        self._stretches: dict[Op, list[list[list[Turn]]]] = {}
+        self._found: dict[Op, int | None] = {}
         self._busy: set[Op] = set()  # loops in which something shared is touched
         self._periods: dict[Op, int] = {}
-        self._added: dict[int, SimReport] = {}
 
     def enough(self, loop: Op) -> int:
         """So many iterations show whether a loop's state recurs."""
@@ -56,10 +59,10 @@ class Recurrences:
         return ends + max(2 * self.depth + 1, 2 * course.period + 1)
 
     def add(self, result: SimReport) -> None:
-        """A tracked run; that of programs which do the same counts once."""
+        """A tracked run, which may be that of several programs."""
         if id(result) in self._added:
             return
-        self._added[id(result)] = result  # kept, and so its number
+        self._added[id(result)] = result
         for loop, counts in result.trips.items():
             self.trips[loop] = max(self.trips.get(loop, 0), *counts)
         for loop, turns in _by_iteration(result.steps):
@@ -71,6 +74,9 @@ class Recurrences:
             if len(middle) > 1:
                 kept = self._turns if _is_uniform(loop, middle) else self._mixed
                 kept.setdefault(loop, []).append(middle)
+                self._found.pop(loop, None)
+                if not course.is_known:
+                    self._stretches.setdefault(loop, []).append(_stretches(middle, loop))
 
     def period(self, loop: Op) -> int | None:
         """After how many iterations the state recurs; None: that was not seen, in a long run in which the
@@ -78,32 +84,36 @@ class Recurrences:
         that do the same is looked at by itself, and one of each kind is long."""
         if loop not in self._busy:
             return 1
-        runs, course = self._turns.get(loop, []), self.courses.get(loop, Course())
-        mixed = self._mixed.get(loop, [])
-        if not runs:
-            return _period_of_longest(mixed)
-        if course.is_known:
+        if loop not in self._found:
+            self._found[loop] = self._period(loop, self.courses.get(loop, Course()))
+        return self._found[loop]
+
+    def _period(self, loop: Op, course: Course) -> int | None:
+        runs, mixed = self._turns.get(loop, []), self._mixed.get(loop, [])
+        if not course.is_known:
+            stretches = self._stretches.get(loop, [])
+            few, whole = self._few(loop, stretches), runs + mixed
+            runs = [same for of_run in stretches for same in of_run]
+            kinds: dict[Kind, int] = {}
+            for same in runs:
+                kinds[_kind(same[0])] = max(len(same), kinds.get(_kind(same[0]), 0))
+            longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
+            if longest <= 2 * self.depth:
+                # Some take turns: a run in which all of these do shows it.
+                short = {k for k, n in kinds.items() if n <= 2 * self.depth} - few
+                these = (r for r in whole if short <= set(map(_kind, r)))
+                return next((p for r in these if (p := _period_of_longest([r])) is not None), None)
+        elif runs:
             done = [frozenset(s.op for turn in run for s in turn) for run in runs]
             everything = frozenset().union(*done)
             full = [len(run) for run, ops in zip(runs, done, strict=True) if ops == everything]
             longest = max(full, default=0)
         else:
-            few, whole = self._few(loop, runs), runs + mixed
-            runs = [stretch for run in runs for stretch in _stretches(run)]
-            kinds: dict[Kind, int] = {}
-            for run in runs:
-                kinds[_kind(run[0])] = max(len(run), kinds.get(_kind(run[0]), 0))
-            longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
-            if (
-                longest <= 2 * self.depth
-            ):  # some take turns: a run in which all of these do shows it
-                short = {k for k, n in kinds.items() if n <= 2 * self.depth} - few
-                return _period_of_longest([r for r in whole if short <= set(map(_kind, r))])
+            return _period_of_longest(mixed)
         if longest <= 2 * self.depth:
             return None
-        start = self._periods.get(
-            loop, course.period
-        )  # runs are only added: shorter ones stay refuted
+        # Runs are only added: shorter periods stay refuted.
+        start = self._periods.get(loop, course.period)
         found = (
             p for p in range(start, longest, course.period) if all(_recurs(r, p) for r in runs)
         )
@@ -112,12 +122,12 @@ class Recurrences:
             self._periods[loop] = period
         return period
 
-    def _few(self, loop: Op, runs: Sequence[list[Turn]]) -> set[Kind]:
+    def _few(self, loop: Op, stretches: Sequence[list[list[Turn]]]) -> set[Kind]:
         """The kinds of iterations between two others that are few, however long the loop is."""
         if loop not in self.passings:
             return set()
-        known = {s.op for run in runs for turn in run for s in turn}
-        between = {_kind(same[0]) for run in runs for same in _stretches(run)[1:-1]}
+        known = {s.op for run in stretches for same in run for turn in same for s in turn}
+        between = {_kind(same[0]) for run in stretches for same in run[1:-1]}
         return {kind for kind in between if self.passings[loop].holds(set(kind), known)}
 
 
@@ -133,22 +143,23 @@ def _kind(turn: Turn) -> Kind:
     return tuple(dict.fromkeys(s.op for s in turn))
 
 
-def _stretches(turns: list[Turn]) -> list[list[Turn]]:
-    """Iterations that follow each other and do the same."""
-    return [list(same) for _, same in itertools.groupby(turns, _kind)]
+def _inner(turn: Turn, loop: Op) -> set[tuple[tuple[Op, int], ...]]:
+    """The iterations of the loops inside that an iteration of a loop comes by."""
+    return {s.loops[[o for o, _ in s.loops].index(loop) + 1 :] for s in turn}
+
+
+def _stretches(turns: list[Turn], loop: Op) -> list[list[Turn]]:
+    """Iterations that follow each other and do the same, the loops inside as often."""
+
+    def key(turn: Turn) -> tuple[Kind, set[tuple[tuple[Op, int], ...]]]:
+        return _kind(turn), _inner(turn, loop)
+
+    return [list(same) for _, same in itertools.groupby(turns, key)]
 
 
 def _is_uniform(loop: Op, turns: list[Turn]) -> bool:
     """Whether the loops inside run alike in all iterations: otherwise the run shows itself, and no more."""
-
-    def inner(turn: Turn) -> set[tuple[tuple[Op, int], ...]]:
-        out = set()
-        for s in turn:
-            at = next(i for i, (o, _) in enumerate(s.loops) if o is loop)
-            out.add(s.loops[at + 1 :])
-        return out
-
-    first, *others = [inner(turn) for turn in turns if turn] or [set()]
+    first, *others = [_inner(turn, loop) for turn in turns if turn] or [set()]
     return all(other == first for other in others)
 
 

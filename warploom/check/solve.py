@@ -89,7 +89,7 @@ class Solver:
                 yield from itertools.islice(self._making(x, outcome, case, wish), FEW)
         else:
             atom = Condition(v, o, sources, o)
-            base = self.steering.case(case.values, wish.numbers)
+            base = self.steering.changed(case, wish.numbers)
             for more in itertools.islice(self.turning(atom, base), MOST_OF_AN_ATOM):
                 both = wish.and_(more)
                 if Source.TURN in sources or self._comes_to(v, wanted, case, both):
@@ -97,7 +97,7 @@ class Solver:
 
     def _comes_to(self, v: Value, wanted: bool, case: Case, wish: Wish) -> bool:
         """Whether an i1 is so at an input with what is wished for; yes where that can't be told."""
-        found = self.values(v, self.steering.case(case.values, wish.numbers), self._ids(wish))
+        found = self.values(v, self.steering.changed(case, wish.numbers), self._ids(wish))
         return found is None or bool(found) is wanted
 
     def outcome(self, condition: Condition, case: Case, wish: Wish) -> bool | None:
@@ -125,7 +125,7 @@ class Solver:
             ]
             for condition in broken:
                 for wish in self.turning(condition, base):
-                    case = self.steering.case(base.values, wish.numbers)
+                    case = self.steering.changed(base, wish.numbers)
                     if self.values(condition.value, case):
                         base = case
                         break
@@ -239,7 +239,7 @@ class Solver:
         is wished for already: the inputs by their index, and arrays."""
         behind = closure(values, self.dependence.flow_of)
         numbers, begun = _NUMBERS, at or Wish({}, {})
-        case = self.steering.case(case.values, begun.numbers)
+        case = self.steering.changed(case, begun.numbers)
         ids = self._ids(begun)
 
         def told(given: dict[Value, Any]) -> tuple[Any, ...] | None:

@@ -23,7 +23,7 @@ class Sums:
 
     def __init__(self, dependence: Dependence) -> None:
         self.dependence = dependence
-        self._replicas = {
+        self.replicas = {
             o.result: int(tasks.attrs["replicas"][i])
             for tasks in dependence.func.body.all_ops
             if tasks.kind is task.tasks
@@ -63,18 +63,30 @@ class Sums:
         stride = self.constant(step)
         if stride is None or stride <= 0:
             return None
-        pairs = itertools.product(self._bounds(hi, False), self._bounds(lo, True))
-        known = [span for above, below in pairs if (span := self._span(above, below)) is not None]
+        above = self._bounds(hi, False)
+        spans = (self._most_span(above, below) for below in self._bounds(lo, True))
+        known = [span for span in spans if span is not None]
         return max(0, -(-min(known) // stride)) if known else None
 
-    def _span(self, above: Bound, below: Bound) -> int | None:
-        """How much there is at most between the largest of some sums and the smallest of others."""
+    def _most_span(self, above: Iterable[Bound], below: Bound) -> int | None:
+        """How much there is at most between the smallest of some sums, and what several bounds each end."""
         most: list[int] = []
-        for one, other in itertools.product(above, below):
-            span = added(one, other, -1)
-            for term in set(span) & set(self._replicas):
+        for low in below:
+            spans = (self._span(bound, low) for bound in above)
+            known = [span for span in spans if span is not None]
+            if not known:
+                return None
+            most.append(min(known))
+        return max(most)
+
+    def _span(self, above: Bound, low: Sum) -> int | None:
+        """How much there is at most between a sum and the largest of others."""
+        most: list[int] = []
+        for high in above:
+            span = added(high, low, -1)
+            for term in set(span) & set(self.replicas):
                 factor = span.pop(term)
-                span[1] = span.get(1, 0) + max(0, factor * (self._replicas[term] - 1))
+                span[1] = span.get(1, 0) + max(0, factor * (self.replicas[term] - 1))
             if set(span) - {1}:
                 return None
             most.append(span.get(1, 0))

@@ -18,10 +18,9 @@ import numpy as np
 
 from warploom.check.cases import Case
 from warploom.check.dependence import Dependence, Source
-from warploom.check.drawn import SAMPLES, Drawn
+from warploom.check.drawn import Drawn
 from warploom.check.values import Wish
-from warploom.ir.analysis import loops as loops_around
-from warploom.ir.core import Op, walk
+from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, task
 
 MOST_DIFFERENCES = 4  # inputs that are run of two loops
@@ -40,55 +39,62 @@ class Parting:
 def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parting]:
     """The pairs of loops that part, where each is without a partner in the other's task."""
     tasks = [o for o in walk(dependence.func.body) if o.kind is task.tasks]
-    around = loops_around(dependence.func.body)
     for tasks_op in tasks:
-        loops = [_deciding(dependence, list(r.all_ops)) for r in tasks_op.regions]
-        everything = [loop for own in loops for loop in own]
+        loops = [list(_rows(dependence, r)) for r in tasks_op.regions]
+        everything = [loop for rows in loops for row in rows for loop in row]
         if not everything:
             continue
-        counts, numbers, ids = drawn.trips_at_many(everything, case)
+        counts, inputs = drawn.trips_at_many(everything, case)
         for o in [o for o in everything if o in counts]:  # none where a loop around it has none
-            for outer in around.get(o, ()):
+            for outer in dependence.loops.get(o, ()):
                 counts[o] = np.where(counts.get(outer, 1) == 0, 0, counts[o])
-        size = sum(
-            (np.log2(x + 1.0) for x in (*numbers.values(), *ids.values())), np.zeros(SAMPLES)
-        )
         for mine, theirs in itertools.combinations(loops, 2):
             for one, other in itertools.product(
                 _unmatched(mine, theirs, counts), _unmatched(theirs, mine, counts)
             ):
                 differ = counts[one] - counts[other]
-                firsts = _smallest_of_each(differ, size)
+                firsts = _smallest_of_each(differ, inputs.sizes)
                 if len(firsts) > 1:
-                    wishes = (
-                        Wish(*({i: int(x[n]) for i, x in part.items()} for part in (numbers, ids)))
-                        for n in firsts[: MOST_DIFFERENCES + 1]
-                    )
+                    wishes = map(inputs.wish, firsts[: MOST_DIFFERENCES + 1])
                     yield Parting(one, other, tuple(wishes))
 
 
-def _deciding(dependence: Dependence, ops: list[Op]) -> list[Op]:
-    """The loops among ops that decide events, for a number of iterations that an input says."""
-    return [
+def _rows(dependence: Dependence, region: Region) -> Iterator[list[Op]]:
+    """The loops that decide events, for a number of iterations that an input says: of each region those that
+    follow each other."""
+    yield [
         o
-        for o in ops
+        for o in region.ops
         if o.kind is control.for_
         and o in dependence.deciding
         and any(dependence.sources(v) & ~Source.TURN for v in o.operands[:3])
     ]
+    for o in region.ops:
+        for inner in o.regions:
+            yield from _rows(dependence, inner)
 
 
-def _unmatched(mine: list[Op], theirs: list[Op], counts: dict[Op, Any]) -> list[Op]:
-    """Those of my loops whose counts can be told and that none of theirs has, nor is made of the same
-    loop."""
-    told = [o for o in theirs if o in counts]
-    return [
+def _unmatched(mine: list[list[Op]], theirs: list[list[Op]], counts: dict[Op, Any]) -> list[Op]:
+    """Those of my loops whose counts can be told and that none of theirs has, nor is made of the same loop.
+    A loop may be cut in two, one after the other, which make up its iterations together."""
+    matched = {
         o
-        for o in mine
-        if o in counts
-        and not any(np.array_equal(counts[o], counts[x]) for x in told)
-        and not (o.id and any(o.id == x.id for x in theirs))
+        for one, other in itertools.product(_windows(mine, counts), _windows(theirs, counts))
+        if np.array_equal(sum(counts[o] for o in one), sum(counts[o] for o in other))
+        for o in one
+    }
+    ids = {o.id for o in itertools.chain(*theirs)} - {""}
+    return [
+        o for o in itertools.chain(*mine) if o in counts and o not in matched and o.id not in ids
     ]
+
+
+def _windows(rows: list[list[Op]], counts: dict[Op, Any]) -> Iterator[list[Op]]:
+    """The loops of each row that follow each other, one or several."""
+    for row in rows:
+        told = [o for o in row if o in counts]
+        for i, j in itertools.combinations(range(len(told) + 1), 2):
+            yield told[i:j]
 
 
 def _smallest_of_each(differ: Any, size: Any) -> list[int]:

@@ -20,6 +20,7 @@ from warploom.sim.memory import Buffer, GlobalMemory
 PATTERNS = ("always", "first", "rest", "odd", "even", "late")
 RISING = "rising"
 LATE = 12  # elements before those that are late
+IN_TURN = 8  # elements: half of them, then the other half
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Fill:
                 is_other = element % 2 == 0
             case "late":
                 is_other = element >= LATE
+            case "in turn":
+                is_other = element % IN_TURN >= IN_TURN // 2
             case "rising":
                 return self.base + element * self.other
             case _:
@@ -58,7 +61,11 @@ class Fill:
             return f"{self.base} everywhere{drift}"
         if self.pattern == RISING:
             return f"{self.base}, {self.other} more in each element{drift}"
-        where = {"late": f"from element {LATE}"}.get(self.pattern, f"in {self.pattern}")
+        words = {
+            "late": f"from element {LATE}",
+            "in turn": f"{IN_TURN // 2} by {IN_TURN // 2} in turn",
+        }
+        where = words.get(self.pattern, f"in {self.pattern}")
         return f"{self.base}, {self.other} {where}{drift}"
 
 

@@ -159,6 +159,10 @@ class Product(Script):
                                 skipped = 1
                     if skipped == 0:
                         self.mbarrier.arrive(empty[slot], by="warp")
+                elif case == "arrival hangs on two words in a row":
+                    word = self.load(flag_ptr + at // 64)
+                    if (word == 0) | (self.load(flag_ptr + at // 64 + 2) != 0):
+                        self.mbarrier.arrive(empty[slot], by="warp")
                 elif case == "arrival hangs on memory":
                     if self.load(flag_ptr) == 0:
                         self.mbarrier.arrive(empty[slot], by="warp")

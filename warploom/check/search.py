@@ -1,0 +1,132 @@
+"""Searching for inputs: candidates are made of an input and what is wished for beside it, and run, within a
+number of steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from warploom.check.cases import MOST_PROGRAMS, Case, Runs, Steering
+from warploom.check.dependence import Dependence
+from warploom.check.recurrence import Recurrences
+from warploom.check.report import CheckReport
+from warploom.check.solve import Solver
+from warploom.check.values import Wish
+from warploom.ir.core import Op
+from warploom.sim.chosen import PATTERNS, Fill
+
+MOST_STEPS = 20_000  # of inputs that are to turn conditions; as many of those that lengthen a loop
+
+
+class Checker(Protocol):
+    """What runs inputs: protocol.py."""
+
+    report: CheckReport
+    recurrences: Recurrences
+    runs: Runs
+    rich: Case | None
+    busy: Case | None
+    whole: set[Op]
+
+    def run(self, case: Case, programs: tuple[int, ...] = ()) -> None: ...
+    def longest(self, loop: Op) -> Case: ...
+
+
+class Search:
+    """The inputs that were found for a checker, and more of them.  solver: finds wishes."""
+
+    def __init__(
+        self, checker: Checker, dependence: Dependence, steering: Steering, cases: list[Case]
+    ) -> None:
+        self.checker, self.dependence, self.steering = checker, dependence, steering
+        self.runs, self.report, self.cases = checker.runs, checker.report, cases
+        self.solver = Solver(dependence, steering)
+        self.is_cut = False  # did the steps not suffice?
+        self._end = 0  # the steps after which it is over
+
+    @property
+    def longest(self) -> Case:
+        """Of the inputs that were found the one with the longest loops."""
+        return max(self.cases, key=self.runs.length)
+
+    def begin(self, steps: int = MOST_STEPS) -> None:
+        self._end = self.runs.taken + steps
+
+    def is_over(self) -> bool:
+        """Has a search taken as many steps as it may?"""
+        is_over = self.runs.taken > self._end
+        self.is_cut |= is_over
+        return is_over
+
+    def run(self, base: Case, wish: Wish) -> None:
+        """Runs an input with what is wished for, also with other numbers in parts of an array."""
+        case, programs = self.made(base, wish)
+        if case is None:
+            return
+        if self.is_over():
+            return
+        self.checker.run(case, programs)
+        for i in wish.numbers:
+            if i > self.steering.grid and not self.report.failures:
+                at = i - self.steering.grid - 1
+                name, fill = case.memory[at]
+                was = base.memory[at][1].base
+                for pattern in PATTERNS[1:]:
+                    memory = list(case.memory)
+                    memory[at] = name, Fill(was, fill.base, pattern)
+                    self.checker.run(Case(case.args, case.grid, tuple(memory)), programs)
+
+    def made(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
+        """The input, and the programs of it to be run (none: all)."""
+        case = self.steering.changed(base, wish.numbers)
+        if wish.ids:
+            wanted = [wish.ids.get(axis, 0) for axis in range(3)]
+            grown = self.steering.with_grid(case, [n + 1 for n in wanted])
+            if grown is None:
+                return None, ()
+            case = grown
+            x, y, _ = (*case.grid, 1, 1)[:3]
+            at = wanted[0] + x * (wanted[1] + y * wanted[2])
+            programs = math.prod(case.grid)
+            case = self._with_work(case, at, base, wish)
+            if programs > MOST_PROGRAMS:
+                return case, tuple(sorted({0, at, programs - 1}))
+        elif not self.steering.has_own_grid:
+            case = self._with_work(case, 0, base, wish)
+        return case, ()
+
+    def _with_work(self, case: Case, at: int, base: Case, wish: Wish) -> Case:
+        """The same, or larger numbers with which a program runs its loops as often as the first one does in
+        the base: in a launch with more programs than tiles the last ones do nothing, and a number that turns
+        a condition may leave little to do."""
+
+        def trips(case: Case, program: int) -> dict[Op, int]:
+            path, most = self.runs.path(case, program), dict[Op, int]()
+            for loop, n in sorted(path.trips, key=lambda x: x[1]) if path is not None else ():
+                most[loop] = n
+            return most
+
+        wanted = trips(base, 0)
+
+        def lacking(case: Case) -> list[int]:
+            """By how much loops are too short."""
+            found = trips(case, at)
+            return [
+                -(-n // max(found.get(o, 0), 1)) for o, n in wanted.items() if found.get(o, 0) < n
+            ]
+
+        missing = lacking(case)
+        programs = math.prod(case.grid) if wish.ids else 1
+        for i in self.steering.variables if missing else ():
+            if i >= self.steering.grid or i in wish.numbers:
+                continue
+            for n in sorted({case.args[i], *self.steering.units(i)}):
+                for factor in sorted({programs, *missing}):
+                    args = self.steering.changed(case, {i: n * factor}).args
+                    larger = Case(args, case.grid, case.memory)
+                    still = lacking(larger)
+                    if (len(still), sum(still)) < (len(missing), sum(missing)):
+                        case, missing = larger, still
+                    if not missing:
+                        return case
+        return case
