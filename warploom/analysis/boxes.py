@@ -1,0 +1,237 @@
+"""The box of a view that an access by pointers is, or the reason why it is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from warploom.analysis.affine_tiles import AffineTiles, Bound
+from warploom.ir.core import Op, Value
+from warploom.ir.ops import arith, control, tile
+from warploom.ir.poly import Monomial, Poly
+from warploom.ir.types import shape_of
+
+MAX_RANK = 5  # of a view, and of TMA's tensors
+
+
+class NoBoxError(Exception):
+    """Why an access is no box."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Per axis start, extent (None: unbounded) and stride, from `base` plus `shift` elements.  The
+    tile's axes come last, after those of offsets that belong to none of them."""
+
+    base: Value
+    shift: Poly
+    starts: tuple[Poly, ...]
+    extents: tuple[Poly | None, ...]
+    strides: tuple[Poly, ...]
+
+
+def find_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
+    """The box of an access; NoBoxError with the reason where there is none."""
+    pointer = o.operands[0]
+    a = an.of(pointer)
+    if a is None or a.base is None:
+        raise NoBoxError("its addresses are not base + Σ index·stride")
+    if a.base not in an.func.params:
+        raise NoBoxError("its base pointer is read from memory")
+    shape = shape_of(pointer.type)
+
+    def invariant(m: Monomial) -> bool:
+        return all(x in an.invariant for x in m)
+
+    for d, (n, c) in enumerate(zip(shape, a.coefs, strict=True)):
+        if n > 1 and not c:
+            raise NoBoxError(f"every element along axis {d} has the same address")
+        if not all(invariant(m) for m in c.terms):
+            raise NoBoxError(f"the stride of axis {d} is not known at launch")
+    # an axis of one element needs no stride: one that satisfies every alignment rule
+    strides = tuple(c if c else Poly.const(16) for c in a.coefs)
+    bounds = _bounds(an, mask)
+    for w in a.wraps:
+        bound = Bound(w.axis, w.start, w.modulus)
+        if o.kind is not tile.load or not _only_used_below(an, o.result, bound):
+            raise NoBoxError(f"it wraps around along axis {w.axis}, and what wraps may be used")
+        bounds.setdefault(w.axis, []).append(bound)
+    starts: list[Poly] = [Poly()] * len(shape)
+    extents: list[Poly | None] = [None if c else Poly.const(1) for c in a.coefs]
+    rest = a.start
+    guarded = set()
+    for d, along in bounds.items():
+        for b in along:
+            if b.extent is None:
+                guarded.add((d, b.start))
+                continue
+            fixed, moving = b.extent.split(invariant)
+            start = b.start - moving
+            if extents[d] not in (None, fixed) or (extents[d] is not None and starts[d] != start):
+                raise NoBoxError(f"axis {d} has two different upper bounds")
+            starts[d], extents[d] = start, fixed
+        if extents[d] is not None:
+            rest = rest - starts[d] * strides[d]
+    # what no mask explains goes to the axis whose stride divides it, the rarer strides first
+    free = [d for d in range(len(shape)) if extents[d] is None]
+    for d in sorted(free, key=lambda d: _rarity(strides[d])):
+        # a constant stride divides whatever it likes, also offsets by strides of other axes
+        takes_all = strides[d].constant is None
+        moving_part, fixed_part = rest.split(
+            lambda m, takes_all=takes_all: (  # type: ignore[misc]
+                not invariant(m) and (takes_all or not any(x in an.invariant for x in m))
+            )
+        )
+        quotient, left = moving_part.divide(strides[d])
+        starts[d] = starts[d] + quotient
+        rest = left + fixed_part
+    extra, rest = extra_axes(an, rest)
+    if len(extra) + len(shape) > MAX_RANK:
+        raise NoBoxError(f"it takes {len(extra) + len(shape)} axes, a view has at most {MAX_RANK}")
+    if not all(an.nonnegative(start) for _, start in extra):
+        raise NoBoxError("an offset that belongs to no axis may be negative")
+    for d, start in enumerate(starts):
+        lower = (d, start) in guarded
+        if not lower and not an.nonnegative(start):
+            raise NoBoxError(f"the start of axis {d} may be negative")
+    for d, start in guarded:
+        if start != starts[d] and not an.nonnegative(start):
+            raise NoBoxError(f"axis {d} has a lower bound other than the array's")
+    if any(d not in {e for e, x in enumerate(extents) if x is not None} for d, _ in guarded):
+        raise NoBoxError("a lower bound without an upper one")
+    for d in _flat_axes(an, strides, [stride for _, stride in extra]):
+        end = extents[d]
+        if an.fits(starts[d]) or (end is not None and an.fits(end)):
+            continue
+        if any(d == e for e, _ in guarded):
+            raise NoBoxError(f"axis {d} has a lower bound, and its start has 64 bits")
+        rest = rest + starts[d] * strides[d]
+        extents[d] = None if end is None else end - starts[d]
+        starts[d] = Poly()
+    return Box(
+        a.base,
+        rest,
+        (*(start for _, start in extra), *starts),
+        (*(None for _ in extra), *extents),
+        (*(stride for stride, _ in extra), *strides),
+    )
+
+
+def _flat_axes(an: AffineTiles, strides: Sequence[Poly], others: Sequence[Poly]) -> list[int]:
+    """The axes that may be longer than a coordinate counts: their strides are constants, and no stride (of
+    another axis, or of none of the tile's) that a launch gives in 32 bits bounds them."""
+    if any(p.constant is None and an.fits(p) for p in (*strides, *others)):
+        return []
+    return [d for d, p in enumerate(strides) if p.constant is not None]
+
+
+def local_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
+    """The box of an access as one of a view that begins at its corner, or as many iterations of the loops
+    around in front of it as surely aren't negative; NoBoxError where there is none."""
+    pointer = o.operands[0]
+    a = an.of(pointer)
+    shape = shape_of(pointer.type)
+    if a is None or a.base is None or a.wraps:
+        raise NoBoxError("its addresses are not base + Σ index·stride")
+    if not all(a.coefs) or all(c.constant != 1 for c in a.coefs):
+        raise NoBoxError("no axis has a stride of one element")
+    extents: list[Poly | None] = [None] * len(shape)
+    for d, along in _bounds(an, mask).items():
+        if len(along) > 1 or along[0].extent is None:
+            raise NoBoxError(f"axis {d} has several bounds")
+        extents[d] = along[0].extent - along[0].start
+    starts: list[Poly] = [Poly()] * len(shape)
+    rest = a.start
+    for d in sorted(range(len(shape)), key=lambda d: _rarity(a.coefs[d])):
+        if extents[d] is None:
+            turning, fixed = rest.split(lambda m: any(x in an.loops for x in m))
+            start, left = turning.divide(a.coefs[d])
+            if an.fits(start) and an.nonnegative(start):
+                starts[d], rest = start, left + fixed
+    return Box(a.base, rest, tuple(starts), tuple(extents), a.coefs)
+
+
+def extra_axes(an: AffineTiles, offset: Poly) -> tuple[list[tuple[Poly, Poly]], Poly]:
+    """([(stride, start)] of the axes that explain what varies in `offset`, the invariant rest).
+
+    Each term is what is known at launch (the stride) times what varies (the start): a batch's index,
+    an attention head's."""
+    found: dict[Monomial, dict[Monomial, int]] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in offset.terms.items():
+        moving = tuple(x for x in m if x not in an.invariant)
+        if moving:
+            found.setdefault(tuple(x for x in m if x in an.invariant), {})[moving] = c
+        else:
+            rest[m] = c
+    axes = []
+    for m, starts in found.items():
+        unit = math.gcd(*starts.values())
+        start = Poly({s: c // unit for s, c in starts.items()})
+        axes.append((Poly({m: unit}), start))
+    return axes, Poly(rest)
+
+
+def _only_used_below(an: AffineTiles, loaded: Value, bound: Bound) -> bool:
+    """Whether what a tile holds at and above `bound` can reach memory: every way from it to a store
+    keeps the axis, and the store is masked by the same bound."""
+    work = [(loaded, bound.axis)]
+    seen = set(work)
+    while work:
+        value, axis = work.pop()
+        for o, i in an.uses.get(value, ()):
+            if o.kind is tile.store:
+                here = replace(bound, axis=axis)
+                masks = an.masks.get(o.operands[2], ()) if len(o.operands) > 2 else ()
+                if i != 1 or here not in masks:
+                    return False
+                continue
+            reached = _next_uses(an, o, i, axis)
+            if reached is None:
+                return False
+            work += [r for r in reached if r not in seen]
+            seen.update(reached)
+    return True
+
+
+def _next_uses(an: AffineTiles, o: Op, i: int, axis: int) -> list[tuple[Value, int]] | None:
+    """Where an axis of operand i of o goes: (value, axis) pairs; None where it is mixed or escapes."""
+    if o.kind in arith.ELEMENTWISE and o.kind is not arith.addptr:
+        return [(o.result, axis)]
+    if o.kind is tile.broadcast:
+        return [(o.result, axis)]
+    if o.kind is tile.expand_dims:
+        return [(o.result, axis + (axis >= o.attrs["axis"]))]
+    if o.kind is tile.transpose:
+        return [(o.result, o.attrs["perm"].index(axis))]
+    if o.kind is tile.reduce and axis != o.attrs["axis"]:
+        return [(o.result, axis - (axis > o.attrs["axis"]))]
+    if o.kind is tile.dot and (i, axis) in ((0, 0), (1, 1), (2, 0), (2, 1)):
+        return [(o.result, axis)]
+    if o.kind is control.for_ and i >= 3:
+        return [(o.regions[0].params[i - 2], axis), (o.results[i - 3], axis)]
+    if o.kind is control.yield_:
+        parent = an.parents[o]
+        out = [(parent.results[i], axis)] if parent.kind in (control.for_, control.if_) else None
+        if out and parent.kind is control.for_:
+            out.append((parent.regions[0].params[i + 1], axis))
+        return out
+    return None
+
+
+def _rarity(stride: Poly) -> tuple[bool, int]:
+    """Symbolic strides before constants, larger constants before smaller ones."""
+    return stride.constant is not None, -abs(stride.constant or 0)
+
+
+def _bounds(an: AffineTiles, mask: Value | None) -> dict[int, list[Bound]]:
+    if mask is None:
+        return {}
+    found = an.masks.get(mask)
+    if found is None:
+        raise NoBoxError("its mask is no conjunction of bounds along axes")
+    out: dict[int, list[Bound]] = {}
+    for b in found:
+        out.setdefault(b.axis, []).append(b)
+    return out
