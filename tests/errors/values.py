@@ -17,6 +17,12 @@ def add_of_shapes(p, A: tl.constexpr, B: tl.constexpr):
 
 
 @bad("*f16")
+def gather_by_floats(p):
+    x = tl.arange(0, 64)
+    y = tl.gather(x, x.to(tl.float32), 0)  # error[gather-index]: gather by tile<64xf32>
+
+
+@bad("*f16")
 def dot_inner_size(p):
     a = tl.zeros((128, 64), tl.bfloat16)
     b = tl.zeros((32, 256), tl.bfloat16)

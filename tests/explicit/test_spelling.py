@@ -47,7 +47,7 @@ class Numbers(Script):
             + self.cbrt(v)
         )
         w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
-        w = self.div_rn(w, v)
+        w = self.gather(self.div_rn(w, v), self.arange(0, 32), dim=0)
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tests.unit.codegen_kernels import placed
+from warploom.analysis.occupancy import open_occupancy
 from warploom.codegen.emit import emit
 from warploom.errors import LaunchError
+from warploom.runtime.build import best_occupancy
 from warploom.runtime.launch import LoadedKernel, driver
-from warploom.runtime.nvrtc import compile_cuda
+from warploom.runtime.nvrtc import Build, compile_cuda
 from warploom.runtime.signature import plan_of
 from warploom.target import SM_90A
 
@@ -35,6 +37,13 @@ def run(text: str, *args: Any, grid: tuple[int, int, int] = (1, 1, 1)) -> list[A
     func = placed(text)
     emitted = emit(func, SM_90A)
     build = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
+    if (asked := open_occupancy(func, SM_90A)) is not None:
+
+        def again(ctas: int) -> Build:
+            told = func.with_(attrs={**func.attrs, "ctas_per_sm": ctas})
+            return compile_cuda(emit(told, SM_90A).source, name=emitted.name, target=SM_90A)
+
+        _, build = best_occupancy(build, asked, SM_90A, again)
     assert build.problems() == ()
     gpu = driver()
     kernel = LoadedKernel(gpu, build.cubin, plan_of(emitted, func, 1))

@@ -110,7 +110,7 @@ def test_a_thread_without_context_gets_one() -> None:
     driver = FakeDriver()
     prepared = loaded(driver).prepare(3, (1, 1, 1), ARGS)
     driver.results = [201, 0]
-    prepared()
+    prepared(0)
     assert len(driver.launches) == 2 and driver.current == [3]
 
 

@@ -166,6 +166,7 @@ class Lengthening:
 
         n, best, idle = max(1, base.values[i]), None, 0
         least = most = found(n) or 0
+        now: int | None = most
         while n < LARGEST and idle < MOST_IDLE and most < trips:
             n *= 2
             now = found(n)

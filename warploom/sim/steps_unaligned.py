@@ -29,7 +29,12 @@ def _load_unaligned_ahead(
     kind, axis, by = o.results[0].type, o.attrs["axis"], o.attrs["by"]
     assert isinstance(kind, Tile)
     if by * view.strides[axis] * kind.dtype.bytes % unaligned.UNIT_BYTES:
-        raise a.error("units", "the next box begins elsewhere in its units", o)
+        raise a.error(
+            "units",
+            "the next box begins elsewhere in its units",
+            o,
+            help="only boxes that move by whole units from one iteration to the next can keep them",
+        )
     at, memory = a.numbers(offsets), a.cta.memory
     further = _further(at, axis, by)
     here = memory.load_box(kind.dtype, view, at, kind.shape, o.loc) if units is None else units
