@@ -52,6 +52,7 @@ def _attention(d: int, mean: float, by_hand: tuple[Bar, ...]) -> Group:
     bars: tuple[Bar, ...] = (
         Bar(ours, "the kernel by hand", (explicit,), each=0.97),
         Bar(ours, "the best peer", (), mean),
+        Bar(ours, "FlashAttention-3", ("FlashAttention-3",), 1),
         Bar(ours, "Triton's best", triton, each=1.25),
     )
     cases = CASES[f"attention{d}"]
