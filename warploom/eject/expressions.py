@@ -464,7 +464,7 @@ def _by_name(x: Expressions, o: Op) -> Expr:
     parts = [x.tight(v).text for v in o.operands]
     for name in attributes(o.kind):
         value = o.attrs.get(name)
-        if value not in (None, False):
+        if value is not None and value is not False:  # axis 0 is neither
             said = f'"{value}"' if isinstance(value, str) else value
             parts.append(f"{'dim' if name == 'axis' else name}={said}")
     return Expr(f"self.{o.kind.name}({', '.join(parts)})", ATOM, shape_of(o.result.type))
