@@ -130,7 +130,7 @@ def test_a_wrong_guess_is_noticed() -> None:
         case = Case((n, np.zeros(16, np.float32)), (1,))
         (_, counts), *_ = runs(case, 0).trips.items()
         assert counts == {n}
-    assert runs.told(case, 0) is None
+    assert runs.predicted(case, 0) is None
 
 
 def test_what_can_not_go_on_is_not_told() -> None:

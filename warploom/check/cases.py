@@ -132,8 +132,8 @@ class Runs:
         if isinstance(found, Exception):
             raise found
         trips = self._most_trips.setdefault(case.key, {})
-        for loop, counts in found.trips.items():
-            trips[loop] = max(*counts, trips.get(loop, 0))
+        for loop, n in found.most_trips.items():
+            trips[loop] = max(n, trips.get(loop, 0))
         return found
 
     def programs(self, case: Case) -> Sequence[int]:
@@ -146,16 +146,28 @@ class Runs:
 
     def path(self, case: Case, program: int) -> Path | None:
         """What a program does, where that can be told without a run."""
-        found = self.told(case, program)
+        found = self.predicted(case, program)
         return None if found is None or found.is_guess else found
 
-    def told(self, case: Case, program: int) -> Path | None:
+    def predicted(self, case: Case, program: int) -> Path | None:
         """The same, or a guess."""
+        if self._is_misled:
+            return None
         key = *case.key, program
-        if key not in self._path_of and not self._is_misled:
+        if key not in self._path_of:
             found = self._paths(case.args, case.grid, program, case.fills)
             self._path_of[key] = case, found
-        return None if self._is_misled else self._path_of[key][1]
+        return self._path_of[key][1]
+
+    def most_trips(self, case: Case, program: int, most: int) -> Mapping[Op, int]:
+        """How often a program runs each loop at most, as predicted, else as run.  Raises what its run does;
+        TripLimit where a loop runs more often than `most`, but for a path that is no guess."""
+        path = self.predicted(case, program)
+        if path is None:
+            return self(case, program, most).most_trips
+        if path.is_guess:
+            _limit_trips(path, most)
+        return path.most_trips
 
     def reaching(self, op: Op) -> tuple[Case, int] | None:
         """The longest input and program, by the iterations of its loops, that came to a condition."""
@@ -167,17 +179,17 @@ class Runs:
         case: Case,
         program: int,
         outcomes: Mapping[tuple[Op, bool], int],
-        trips: Mapping[Op, Collection[int]],
+        trips: Mapping[Op, int],
     ) -> None:
         """Keeps the outcomes of watched conditions: the last iteration of each, the loops' trip counts."""
-        length = sum(max(counts) for counts in trips.values())
+        length = sum(trips.values())
         for key, turn in outcomes.items():
             self.outcomes[key] = max(turn, self.outcomes.get(key, 0))
             if length > self._reaching.get(key[0], (-1,))[0]:
                 self._reaching[key[0]] = length, case, program
             known = self.trips_with.setdefault(key, {})
-            for loop, counts in trips.items():
-                known[loop] = max(*counts, known.get(loop, 0))
+            for loop, n in trips.items():
+                known[loop] = max(n, known.get(loop, 0))
 
     def length(self, case: Case, loop: Op | None = None) -> int:
         """The iterations of a loop, or of the longest one, that were run at an input."""
@@ -186,21 +198,20 @@ class Runs:
 
     def _first_like(self, case: Case, program: int, most: int | None) -> SimReport:
         """The run of the first program that did the same, or this one's."""
-        path = self.told(case, program)
+        path = self.predicted(case, program)
         if path is None:
             return self._run(case, program, True, most)
-        if path.is_guess and most is not None and any(n > most for _, n in path.trips):
-            raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
-        if path not in self._by_path:
+        if path.is_guess:
+            _limit_trips(path, most)
+        found = self._by_path.get(path)
+        if found is None:
             found = self._run(case, program, True)
             if path.is_guess and not found.is_in_turn:
                 self._is_misled = True
                 return found
             self._by_path[path] = found
-        found = self._by_path[path]
-        self._note(
-            case, program, path.outcomes, found.trips
-        )  # after the run: a run that is left out proves nothing
+        # After the run: a run that is left out proves nothing.
+        self._note(case, program, path.outcomes, found.most_trips)
         return found
 
     def _run(self, case: Case, program: int, confluent: bool, most: int | None = None) -> SimReport:
@@ -216,7 +227,7 @@ class Runs:
         except StepLimit:
             self.taken += MAX_STEPS // 4
             raise
-        self._note(case, program, found.outcomes, found.trips)
+        self._note(case, program, found.outcomes, found.most_trips)
         self.taken += len(found.steps)
         return found
 
@@ -229,6 +240,12 @@ class Runs:
             if e.code not in NOT_CONFLUENT:
                 raise
         return self._run(case, program, False, most)
+
+
+def _limit_trips(path: Path, most: int | None) -> None:
+    """Raises what the run of a path would where a loop runs more often than `most`."""
+    if most is not None and max(path.most_trips.values(), default=0) > most:
+        raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
 
 
 def find_cases(
@@ -329,12 +346,7 @@ class Steering:
         self._own_grid: tuple[Any, ...] = func.attrs.get("grid", ())
         roots: list[Value] = []
         for o in walk(func.body):
-            if o.kind is control.for_:
-                roots += o.operands[:3]
-            elif o.kind in (control.if_, control.assume):
-                roots.append(o.operands[0])
-            elif o.kind is control.while_:
-                roots.append(o.regions[0].yielded[0])
+            roots += o.operands[:1] if o.kind is control.assume else control.deciding(o)
         self._constants = {
             o.result: o.attrs["value"]
             for o in walk(func.body)
@@ -517,8 +529,8 @@ def _trips(runs: Runs, case: Case, most: int | None = None) -> set[tuple[Op, int
     found: set[tuple[Op, int]] = set()
     for program in sorted({0, programs - 1}) if programs else ():
         path = runs.path(case, program)
-        if path is not None and most is not None and any(n > most for _, n in path.trips):
-            raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
+        if path is not None:
+            _limit_trips(path, most)
         try:
             result = runs.trips(case, program, most)
         except TripLimit:

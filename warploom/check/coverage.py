@@ -14,13 +14,14 @@ import math
 from collections.abc import Iterable, Iterator
 
 from warploom.analysis.facts import facts_of
-from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs, Steering
+from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
 from warploom.check.course import Courses
-from warploom.check.dependence import Condition, Dependence, Source, in_words
+from warploom.check.dependence import Condition, Source, in_words
 from warploom.check.lengthen import Lengthening
 from warploom.check.recurrence import loop_name
 from warploom.check.report import Unproved
 from warploom.check.search import MOST_STEPS, Checker, Search
+from warploom.check.solve import Solver
 from warploom.check.trips import Parting, partings
 from warploom.check.values import Wish
 from warploom.errors import Loc
@@ -53,19 +54,18 @@ class Coverage:
     """Completes the runs of a checker, and says what stays open."""
 
     def __init__(
-        self, checker: Checker, dependence: Dependence, steering: Steering, cases: list[Case]
+        self, checker: Checker, solver: Solver, courses: Courses, cases: list[Case]
     ) -> None:
-        self.search = Search(checker, dependence, steering, cases)
+        self.search = Search(checker, solver, cases)
         self.loops = Lengthening(self.search)
-        self.checker, self.dependence, self.steering = checker, dependence, steering
+        self.checker, self.solver, self.courses = checker, solver, courses
+        self.dependence, self.steering = solver.dependence, solver.steering
         self.runs, self.report = checker.runs, checker.report
-        self.solver = self.search.solver
-        self.courses = Courses(self.solver.values, self.solver.sums)
         self.parted: list[Parting] = []
         self.cases = cases
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool] = {}
-        self.facts = facts_of(dependence.func)
+        self.facts = facts_of(solver.func)
         self._free: dict[int, bool] = {}  # by the class of conditions
         # Loops that were run for long with one outcome alone: why, and where.
         self._brief: list[tuple[str, Loc | None]] = []
@@ -154,15 +154,15 @@ class Coverage:
         def is_long() -> bool:
             return self.runs.trips_with[condition.op, outcome].get(loop, 0) >= enough
 
-        for wish in itertools.islice(self._wishes(condition, base), 0 if is_long() else FEW_WISHES):
+        if is_long():
+            return
+        for wish in itertools.islice(self._wishes(condition, base), FEW_WISHES):
             self.search.run(base, wish)
             if is_long() or self.report.failures:
                 return
         trips = self.runs.trips_with[condition.op, outcome].get(loop, 0)
         where = f"where the condition at {condition.loc} is {str(outcome).lower()}"
-        most = self.solver.drawn.most_found_with(condition, outcome, loop, base)
-        if is_long():
-            return
+        most = self.solver.drawn.most_found(loop, base, (condition, outcome))
         if most is not None and most <= trips:
             self.report.runs_at_most.setdefault(f"{loop_name(loop)}, {where}", most)
         elif not self._is_right_with(condition, lambda turn: outcome, [base]):
@@ -267,7 +267,7 @@ class Coverage:
         for at, (name, fill) in enumerate(base.memory):
             if not self.steering.is_written(name):
                 for pattern, other in itertools.product(PATTERNS[1:], (0, fill.base + 1)):
-                    self._run_filled(base, at, Fill(fill.base, other, pattern))
+                    self.search.run_filled(base, at, Fill(fill.base, other, pattern))
         by_turn = Source.MEMORY | Source.TURN
         conditions = [c for c in self.dependence.conditions if by_turn in c.sources]
         inside = [loop for c in conditions for loop in self.dependence.loops.get(c.op, ())]
@@ -281,14 +281,8 @@ class Coverage:
                     for at, (name, fill) in enumerate(case.memory if case is not None else ()):
                         if case is not None and not self.steering.is_written(name):
                             number = fill.base or 1
-                            self._run_filled(case, at, Fill(number, 0, pattern))
-                            self._run_filled(case, at, Fill(0, number, pattern))
-
-    def _run_filled(self, case: Case, at: int, fill: Fill) -> None:
-        """The input with other numbers in one of its arrays."""
-        memory = list(case.memory)
-        memory[at] = memory[at][0], fill
-        self.checker.run(Case(case.args, case.grid, tuple(memory)))
+                            self.search.run_filled(case, at, Fill(number, 0, pattern))
+                            self.search.run_filled(case, at, Fill(0, number, pattern))
 
     def _wishes(self, condition: Condition, base: Case) -> Iterator[Wish]:
         """What may turn a condition; where that can be told, what does."""

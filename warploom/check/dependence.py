@@ -192,9 +192,7 @@ class Dependence:
         def decide(o: Op, event: Op) -> None:
             if o not in deciding:
                 deciding[o] = event
-                at = o.regions[0].yielded[:1] if o.kind is control.while_ else o.operands
-                count = {control.for_: 3, control.if_: 1}.get(o.kind, 1)
-                pending.extend((v, event) for v in at[:count])
+                pending.extend((v, event) for v in control.deciding(o))
 
         for event in self.events:
             pending += [(v, event) for v in _asked(event)]

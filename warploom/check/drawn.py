@@ -70,14 +70,26 @@ class Drawn:
         most = min(trips, int(found.max()))
         return inputs.wish(int(np.where(found >= most, inputs.sizes, np.inf).argmin())), most
 
-    def most_found(self, loop: Op, case: Case) -> int | None:
-        """The most iterations of a loop at many inputs, told without a run; None where they can't be told or
-        where they are counted by several words of one array, which all are the same number here."""
-        inputs, is_told = self._draw_in_loops(loop.operands[:3], loop, case)
-        found = self._count(loop, inputs, case)
-        if found is None or not is_told or inputs.valid.sum() < FEWEST:
+    def most_found(
+        self, loop: Op, case: Case, where: tuple[Condition, bool] | None = None
+    ) -> int | None:
+        """The most iterations of a loop at many inputs, told without a run; None where they can't be told,
+        where that is so at few inputs, and where they are counted by several words of one array, which all
+        are the same number here.  where: at inputs at which a condition comes to an outcome."""
+        if loop.kind is not control.for_ or self._counts_by_words(loop):
             return None
-        return None if self._counts_by_words(loop) else int(found[inputs.valid].max())
+        asked = [] if where is None else [where[0].value]
+        inputs, is_told = self._draw_in_loops([*asked, *loop.operands[:3]], loop, case)
+        found = self._count(loop, inputs, case)
+        if found is None or not is_told:
+            return None
+        those = inputs.valid
+        if where is not None:
+            outcomes = self.values(where[0].value, case, inputs.given)
+            if outcomes is None:
+                return None
+            those = those & (np.broadcast_to(outcomes, (SAMPLES,)) == where[1])
+        return int(found[those].max()) if those.sum() >= FEWEST else None
 
     def _counts_by_words(self, loop: Op) -> bool:
         """Is a loop counted by several words of one array?"""
@@ -85,21 +97,6 @@ class Drawn:
         loads = [o for o in made if o is not None and o.kind is tile.load]
         arrays = [array for o in loads for array in self.dependence.arrays(o.operands[0])]
         return len(set(arrays)) < len(arrays)
-
-    def most_found_with(
-        self, condition: Condition, outcome: bool, loop: Op, case: Case
-    ) -> int | None:
-        """The same where a condition comes to an outcome; None also where that is so at few inputs."""
-        if loop.kind is not control.for_ or self._counts_by_words(loop):
-            return None
-        values = [condition.value, *loop.operands[:3]]
-        inputs, is_told = self._draw_in_loops(values, loop, case)
-        holds = self.values(condition.value, case, inputs.given)
-        trips = self._count(loop, inputs, case)
-        if holds is None or trips is None or not is_told:
-            return None
-        those = trips[inputs.valid & (np.broadcast_to(holds, (SAMPLES,)) == outcome)]
-        return int(those.max()) if those.size >= FEWEST else None
 
     def constant(self, condition: Condition, case: Case) -> bool | None:
         """What a comparison comes to at all of many inputs, told without a run; None where it turns, and

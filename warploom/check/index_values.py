@@ -26,7 +26,7 @@ Coords = tuple[Poly, ...]
 COMPARISONS = {
     arith.lt: "lt", arith.le: "le", arith.gt: "gt", arith.ge: "ge", arith.eq: "eq", arith.ne: "ne",
 }  # fmt: skip
-_SIGNLESS = frozenset(
+_NONNEGATIVE = frozenset(
     {"program", "programs", "argument", "cta", "replica", "trip", "coordinate", "drawn"}
 )
 _VARYING = frozenset({"trip", "free", "drawn", "one_of"})  # from iteration to iteration
@@ -149,21 +149,23 @@ class Values:
             return None
         if kind is arith.shl and n < 63:
             return args[0] * Poly.const(1 << n)
-        if kind is arith.shr and n < 63 and self._signless(args[0]):
+        if kind is arith.shr and n < 63 and self._is_nonnegative(args[0]):
             return t.div(args[0], Poly.const(1 << n), loc=o.loc)
-        if kind is arith.and_ and n & (n + 1) == 0 and n > 1 and self._signless(args[0]):
+        if kind is arith.and_ and n & (n + 1) == 0 and n > 1 and self._is_nonnegative(args[0]):
             return t.rem(args[0], Poly.const(n + 1), loc=o.loc)
         return None
 
-    def _signless(self, p: Poly) -> bool:
+    def _is_nonnegative(self, p: Poly) -> bool:
         """Is it a sum of what is never negative?  (Shifts and masks of negative numbers are left alone.)"""
-        return all(c >= 0 for c in p.terms.values()) and all(map(self._is_signless, p.atoms()))
+        return all(c >= 0 for c in p.terms.values()) and all(
+            map(self._is_nonnegative_atom, p.atoms())
+        )
 
-    def _is_signless(self, a: object) -> bool:
+    def _is_nonnegative_atom(self, a: object) -> bool:
         assert isinstance(a, Atom)
         if a.kind in ("quotient", "remainder"):
-            return all(map(self._signless, a.args))
-        return a.kind in _SIGNLESS
+            return all(map(self._is_nonnegative, a.args))
+        return a.kind in _NONNEGATIVE
 
     def _compare(self, name: str, x: Poly, y: Poly) -> Poly:
         d = (y - x).constant

@@ -58,7 +58,7 @@ class Lengthening:
             for base in dict.fromkeys((self._alone(rich), rich, least, self.search.longest)):
                 for i in () if self._is_done(loop) else self._lengthening(loop, base):
                     self._run_longer(loop, base, i)
-            if Source.MEMORY in self._decided_by(loop):
+            if any(Source.MEMORY in self.dependence.sources(v) for v in control.deciding(loop)):
                 self._rise(loop)
 
     def _run_longer(self, loop: Op, base: Case, i: int | None) -> None:
@@ -78,7 +78,7 @@ class Lengthening:
         def length(i: int) -> float:
             case = self.steering.changed(base, {i: 2 * max(1, base.values[i])})
             try:
-                return sum(self._all_trips(case, 0, most).values())
+                return sum(self.runs.most_trips(case, 0, most).values())
             except (SimError, NeedsData, StepLimit):
                 return math.inf
 
@@ -116,15 +116,6 @@ class Lengthening:
         is_told = not self.dependence.sources(goes_on) & ~(Source.ARGUMENT | Source.TURN)
         grown = list(self._grown.get(loop, {}).values())
         return grown[0][0] if is_told and len(grown) == 1 and grown[0][1] else None
-
-    def _decided_by(self, loop: Op) -> Source:
-        """Where the number of a loop's iterations comes from."""
-        is_for = loop.kind is control.for_
-        values = loop.operands[:3] if is_for else loop.regions[0].yielded[:1]
-        found = Source.NOTHING
-        for v in values:
-            found |= self.dependence.sources(v)
-        return found
 
     def _rise(self, loop: Op) -> None:
         """Runs a loop whose bounds are differences of words: offsets, each larger than the one before; in a
@@ -193,23 +184,11 @@ class Lengthening:
         """How often a program runs a loop, one more than `most` where its run takes more of some
         loop; None where it can't be run."""
         try:
-            return self._all_trips(case, program, most).get(loop, 0)
+            return self.runs.most_trips(case, program, most).get(loop, 0)
         except TripLimit:
             return most + 1
         except (SimError, NeedsData, StepLimit):
             return None
-
-    def _all_trips(self, case: Case, program: int, most: int) -> dict[Op, int]:
-        """How often a program runs each loop at most; raises what its run does."""
-        path = self.runs.told(case, program)
-        if path is not None and path.is_guess and any(n > most for _, n in path.trips):
-            raise TripLimit("trip-limit", f"a loop runs for more than {most} iterations")
-        if path is None:
-            return {o: max(n) for o, n in self.runs(case, program, most).trips.items()}
-        found: dict[Op, int] = {}
-        for o, n in path.trips:
-            found[o] = max(n, found.get(o, 0))
-        return found
 
     def is_long(self, loop: Op) -> bool:
         """Was it run for as long as it takes, or as often as it ever is?"""

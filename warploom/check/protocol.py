@@ -92,8 +92,9 @@ def check(
     runs = Runs(func, watched)
     steering = Steering(func, [(r.array.hint, r.is_written) for r in dependence.readings])
     solver = Solver(dependence, steering)
-    courses = Courses(solver.values, solver.sums).of_loops()
-    recurrences = Recurrences(ring_depth(func), courses, passings(dependence, solver.sums))
+    courses = Courses(solver.values, solver.sums)
+    few = passings(dependence, solver.sums)
+    recurrences = Recurrences(ring_depth(func), courses.of_loops(), few)
     checker = _Checker(func, runs, exhaustive, max_states, recurrences)
     given, found = None, []
     if cases is not None:
@@ -103,7 +104,7 @@ def check(
         checker.is_searched = True
         checker.joint_states_left //= JOINT_SEARCHED
         checker.joint_steps_left //= JOINT_SEARCHED
-        coverage = Coverage(checker, dependence, steering, found)
+        coverage = Coverage(checker, solver, courses, found)
         for case in found:
             checker.run(case)
         coverage.complete()

@@ -4,10 +4,10 @@ number of steps."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Protocol
 
-from warploom.check.cases import MOST_PROGRAMS, Case, Runs, Steering
-from warploom.check.dependence import Dependence
+from warploom.check.cases import MOST_PROGRAMS, Case, Runs
 from warploom.check.recurrence import Recurrences
 from warploom.check.report import CheckReport
 from warploom.check.solve import Solver
@@ -35,12 +35,10 @@ class Checker(Protocol):
 class Search:
     """The inputs that were found for a checker, and more of them.  solver: finds wishes."""
 
-    def __init__(
-        self, checker: Checker, dependence: Dependence, steering: Steering, cases: list[Case]
-    ) -> None:
-        self.checker, self.dependence, self.steering = checker, dependence, steering
+    def __init__(self, checker: Checker, solver: Solver, cases: list[Case]) -> None:
+        self.checker, self.solver = checker, solver
+        self.dependence, self.steering = solver.dependence, solver.steering
         self.runs, self.report, self.cases = checker.runs, checker.report, cases
-        self.solver = Solver(dependence, steering)
         self.is_cut = False  # did the steps not suffice?
         self._end = 0  # the steps after which it is over
 
@@ -69,12 +67,15 @@ class Search:
         for i in wish.numbers:
             if i > self.steering.grid and not self.report.failures:
                 at = i - self.steering.grid - 1
-                name, fill = case.memory[at]
-                was = base.memory[at][1].base
+                was, now = base.memory[at][1].base, case.memory[at][1].base
                 for pattern in PATTERNS[1:]:
-                    memory = list(case.memory)
-                    memory[at] = name, Fill(was, fill.base, pattern)
-                    self.checker.run(Case(case.args, case.grid, tuple(memory)), programs)
+                    self.run_filled(case, at, Fill(was, now, pattern), programs)
+
+    def run_filled(self, case: Case, at: int, fill: Fill, programs: tuple[int, ...] = ()) -> None:
+        """Runs an input with other numbers in one of its arrays."""
+        memory = list(case.memory)
+        memory[at] = memory[at][0], fill
+        self.checker.run(Case(case.args, case.grid, tuple(memory)), programs)
 
     def made(self, base: Case, wish: Wish) -> tuple[Case | None, tuple[int, ...]]:
         """The input, and the programs of it to be run (none: all)."""
@@ -91,20 +92,20 @@ class Search:
             case = self._with_work(case, at, base, wish)
             if programs > MOST_PROGRAMS:
                 return case, tuple(sorted({0, at, programs - 1}))
-        elif not self.steering.has_own_grid:
+        else:
             case = self._with_work(case, 0, base, wish)
         return case, ()
 
     def _with_work(self, case: Case, at: int, base: Case, wish: Wish) -> Case:
         """The same, or larger numbers with which a program runs its loops as often as the first one does in
         the base: in a launch with more programs than tiles the last ones do nothing, and a number that turns
-        a condition may leave little to do."""
+        a condition may leave little to do.  A kernel that chooses its grid gives each program work."""
+        if self.steering.has_own_grid:
+            return case
 
-        def trips(case: Case, program: int) -> dict[Op, int]:
-            path, most = self.runs.path(case, program), dict[Op, int]()
-            for loop, n in sorted(path.trips, key=lambda x: x[1]) if path is not None else ():
-                most[loop] = n
-            return most
+        def trips(case: Case, program: int) -> Mapping[Op, int]:
+            path = self.runs.path(case, program)
+            return {} if path is None else path.most_trips
 
         wanted = trips(base, 0)
 
@@ -122,8 +123,7 @@ class Search:
                 continue
             for n in sorted({case.args[i], *self.steering.units(i)}):
                 for factor in sorted({programs, *missing}):
-                    args = self.steering.changed(case, {i: n * factor}).args
-                    larger = Case(args, case.grid, case.memory)
+                    larger = self.steering.changed(case, {i: n * factor})
                     still = lacking(larger)
                     if (len(still), sum(still)) < (len(missing), sum(missing)):
                         case, missing = larger, still

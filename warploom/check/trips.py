@@ -77,24 +77,22 @@ def _rows(dependence: Dependence, region: Region) -> Iterator[list[Op]]:
 def _unmatched(mine: list[list[Op]], theirs: list[list[Op]], counts: dict[Op, Any]) -> list[Op]:
     """Those of my loops whose counts can be told and that none of theirs has, nor is made of the same loop.
     A loop may be cut in two, one after the other, which make up its iterations together."""
-    matched = {
-        o
-        for one, other in itertools.product(_windows(mine, counts), _windows(theirs, counts))
-        if np.array_equal(sum(counts[o] for o in one), sum(counts[o] for o in other))
-        for o in one
-    }
+    theirs_in_all = {total for _, total in _windows(theirs, counts)}
+    matched = {o for one, total in _windows(mine, counts) if total in theirs_in_all for o in one}
     ids = {o.id for o in itertools.chain(*theirs)} - {""}
     return [
         o for o in itertools.chain(*mine) if o in counts and o not in matched and o.id not in ids
     ]
 
 
-def _windows(rows: list[list[Op]], counts: dict[Op, Any]) -> Iterator[list[Op]]:
-    """The loops of each row that follow each other, one or several."""
+def _windows(rows: list[list[Op]], counts: dict[Op, Any]) -> Iterator[tuple[list[Op], bytes]]:
+    """The loops of each row that follow each other, one or several, and their iterations in all, as bytes."""
     for row in rows:
-        told = [o for o in row if o in counts]
-        for i, j in itertools.combinations(range(len(told) + 1), 2):
-            yield told[i:j]
+        known = [o for o in row if o in counts]
+        for i in range(len(known)):
+            totals = itertools.accumulate(counts[o] for o in known[i:])
+            for j, total in enumerate(totals, i + 1):
+                yield known[i:j], total.astype(np.int64).tobytes()
 
 
 def _smallest_of_each(differ: Any, size: Any) -> list[int]:

@@ -294,6 +294,11 @@ class Path:
     outcomes: Mapping[tuple[Op, bool], int] = field(default_factory=dict, compare=False)
     is_guess: bool = False
 
+    @cached_property
+    def most_trips(self) -> Mapping[Op, int]:
+        """The most iterations of each loop, in any agent."""
+        return dict(sorted(self.trips, key=lambda loop: loop[1]))
+
 
 class Paths:
     """The paths of a function's programs."""

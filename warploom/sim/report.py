@@ -6,7 +6,9 @@ party, one line of help.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,6 +137,11 @@ class SimReport:
 
     def __str__(self) -> str:
         return f"{self.cycles:,.0f} cycles, {self.programs} programs, {len(self.events)} events"
+
+    @cached_property
+    def most_trips(self) -> Mapping[Op, int]:
+        """The most iterations of each loop, in any agent, once the simulation is over."""
+        return {loop: max(counts) for loop, counts in self.trips.items()}
 
     @property
     def shares_words(self) -> bool:
