@@ -6,7 +6,7 @@ from typing import Any
 
 from warploom.explicit.clusters import at_rank, each_cta, mask_of, rank_of
 from warploom.explicit.handles import Barrier, BarrierList
-from warploom.explicit.operands import barrier_of, index_of, program, whole_group
+from warploom.explicit.operands import barrier_of, index_of, ordering, program, whole_group
 from warploom.frontend.coerce import Operand, current, static_int, static_ints
 from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
@@ -28,8 +28,7 @@ class Mbarrier:
         p, emitter = program(), current()
         many = static_ints(counts if count is None else count, "an arrival count")
         for n in many:
-            if not 1 <= n < 1 << 20:
-                refuse("arrival-count", f"a barrier for {n} arrivals", "give 1 to 2**20 - 1")
+            _check_count(n, f"a barrier for {n} arrivals")
         name = p.target or "barrier"
 
         def made(n: int, count: int) -> Value:
@@ -54,7 +53,7 @@ class Mbarrier:
         sem: 'relaxed' is enough where only TMA and wgmma follow (which is what rings of these want); what the
         group loads and stores itself needs 'acquire'.  scope: with 'cluster' also what threads of other
         CTAs wrote by ordinary stores before they arrived."""
-        how = _sem(sem, "acquire")
+        how = ordering(sem, "acquire")
         if _scope(scope) == "cluster":
             how["scope"] = "cluster"
         b = barrier_of(barrier)
@@ -145,19 +144,16 @@ class Mbarrier:
 
 
 def _arrive(b: Barrier, by: str, sem: str, count: Any, *mask: Value) -> None:
-    how, n = _sem(sem, "release"), static_int(count, "an arrival count")
-    if not 1 <= n < 1 << 20:
-        refuse("arrival-count", f"an arrival that counts {n} times", "give 1 to 2**20 - 1")
+    how, n = ordering(sem, "release"), static_int(count, "an arrival count")
+    _check_count(n, f"an arrival that counts {n} times")
     if n > 1:
         how["count"] = n
     current().emit(mbarrier.mbarrier_arrive, b.array, index_of(b.index), *mask, by=by, **how)
 
 
-def _sem(sem: Any, usual: str) -> dict[str, Any]:
-    """The attribute for an ordering that is not the usual one."""
-    if sem not in (usual, "relaxed"):
-        refuse("sem", f"sem={sem!r}", f"use {usual!r} or 'relaxed'")
-    return {"sem": "relaxed"} if sem == "relaxed" else {}
+def _check_count(n: int, what: str) -> None:
+    if not 1 <= n < 1 << 20:
+        refuse("arrival-count", what, "give 1 to 2**20 - 1")
 
 
 def _expect(b: Barrier, transaction_bytes: Any, sem: str) -> None:
@@ -169,7 +165,7 @@ def _expect(b: Barrier, transaction_bytes: Any, sem: str) -> None:
             "put it under `with self.single_thread():`",
         )
     n = static_int(transaction_bytes, "the number of bytes")
-    how = _sem(sem, "release")
+    how = ordering(sem, "release")
     current().emit(mbarrier.mbarrier_expect, b.array, index_of(b.index), bytes=n, **how)
 
 

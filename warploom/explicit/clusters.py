@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from warploom.explicit.handles import Barrier, Dim3, Evaluated
-from warploom.explicit.operands import index_of, known_int, program, whole_group
+from warploom.explicit.operands import index_of, known_int, ordering, program, whole_group
 from warploom.frontend.coerce import Operand, current, describe, static_int
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
@@ -40,10 +40,7 @@ class Cluster:
         """Arrives at the cluster's barrier without waiting.  'relaxed' orders the initialisation of
         mbarriers, but no ordinary accesses."""
         whole_group("cluster.arrive")
-        if sem not in ("release", "relaxed"):
-            refuse("sem", f"an arrival with sem={sem!r}", "use 'release' or 'relaxed'")
-        relaxed = {"sem": sem} if sem == "relaxed" else {}
-        current().emit(cluster.cluster_arrive, **relaxed)
+        current().emit(cluster.cluster_arrive, **ordering(sem, "release"))
 
     @builtin
     def wait(self) -> None:

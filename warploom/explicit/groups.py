@@ -7,7 +7,7 @@ from typing import Any
 
 from warploom.explicit.assignments import Assignments
 from warploom.explicit.handles import Enter
-from warploom.explicit.objects import is_register
+from warploom.explicit.operands import is_register
 from warploom.explicit.program import Group, Threads
 from warploom.frontend.coerce import Const, describe
 from warploom.frontend.refuse import refuse

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from typing import Any
 
 from warploom.explicit.clusters import block_index, grid_size
@@ -17,7 +18,7 @@ from warploom.explicit.handles import (
     Instance,
     Surface,
 )
-from warploom.explicit.operands import shared_block, shared_transpose
+from warploom.explicit.operands import is_register, shared_block, shared_transpose
 from warploom.explicit.products import Wait
 from warploom.explicit.program import SETTLED
 from warploom.explicit.script import Class
@@ -31,7 +32,7 @@ from warploom.frontend.scope import Binding, admit
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Value
 from warploom.ir.ops import mma
-from warploom.ir.types import InFlight, Shared, Tile
+from warploom.ir.types import InFlight, Shared
 from warploom.layout import Layout
 
 # Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
@@ -94,10 +95,7 @@ class Objects(Subscripts):
     def _shared_attribute(self, x: Value, t: Shared, name: str) -> Any:
         match name:
             case "nbytes":
-                slots = 1
-                for n in t.lead:
-                    slots *= n
-                return slots * t.tile_bytes
+                return math.prod(t.lead) * t.tile_bytes
             case "shape":
                 return (*t.lead, *t.shape)
             case "dtype":
@@ -148,11 +146,11 @@ class Objects(Subscripts):
         if getattr(fn, "__module__", "").startswith("warploom.layout"):
             args = [self.expr(a) for a in node.args]
             return fn(*(known(a) if isinstance(a, Const) else a for a in args))
-        if not isinstance(fn, Bound) and not (inspect.isclass(fn) and issubclass(fn, Class)):
+        if inspect.isclass(fn) and issubclass(fn, Class):
+            return self._construct(node, fn, *self.arguments(node))
+        if not isinstance(fn, Bound):
             return self._finish(node, super().call_of(node, fn))
         args, kwargs = self.arguments(node)
-        if not isinstance(fn, Bound):
-            return self._construct(node, fn, args, kwargs)
         if isinstance(fn.receiver, Instance) and not getattr(fn.fn, "__warploom_builtin__", False):
             return self._method(node, fn.fn, fn.receiver, args, kwargs)
         own = not isinstance(fn.receiver, Value) and _takes_self(fn.fn)
@@ -230,10 +228,6 @@ class Objects(Subscripts):
             elif key.startswith("&") and key[1:] in self.scope:
                 self.scope[key[1:]] = binding
         return out
-
-
-def is_register(x: Any) -> bool:
-    return isinstance(x, Value) and isinstance(x.type, Tile | InFlight)
 
 
 def _takes_self(fn: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from warploom.explicit.handles import Barrier, GlobalView
 from warploom.explicit.program import Program, ScriptEmitter, Threads
@@ -13,7 +13,7 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.build import elect
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import smem, tma
-from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, i32
+from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, i32
 
 
 def program() -> Program:
@@ -69,6 +69,11 @@ def need_tma(view: GlobalView) -> None:
         )
 
 
+def is_register(x: object) -> TypeGuard[Value]:
+    """A register tensor, or an accumulator in flight."""
+    return isinstance(x, Value) and isinstance(x.type, Tile | InFlight)
+
+
 def tile_value(x: Operand, what: str) -> Value:
     """A register tensor's value; refuses accumulators in flight (`in-flight`) and what is no tile."""
     if isinstance(x, Value) and isinstance(x.type, InFlight):
@@ -88,6 +93,13 @@ def not_yet(what: str, needs: str) -> NoReturn:
 def policy_of(cache_policy: Any) -> dict[str, Any]:
     """The attributes of an access with such a hint."""
     return {} if cache_policy is None else {"cache_policy": cache_policy}
+
+
+def ordering(sem: Any, usual: str) -> dict[str, Any]:
+    """The attribute for an ordering that is not the usual one."""
+    if sem not in (usual, "relaxed"):
+        refuse("sem", f"sem={sem!r}", f"use {usual!r} or 'relaxed'")
+    return {"sem": "relaxed"} if sem == "relaxed" else {}
 
 
 def known_int(x: Any) -> Any:

@@ -15,6 +15,7 @@ from warploom.explicit.handles import Enter, GlobalView
 from warploom.explicit.operands import (
     box_offsets,
     index_of,
+    is_register,
     one_thread,
     policy_of,
     program,
@@ -29,7 +30,6 @@ from warploom.frontend.coerce import (
     current,
     describe,
     known,
-    static_bool,
     static_dtype,
     static_int,
     static_ints,
@@ -43,7 +43,7 @@ from warploom.frontend.refuse import refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, regs, smem, task, tile
-from warploom.ir.types import InFlight, Scalar, Shared, Tile, i1, i32
+from warploom.ir.types import Scalar, Shared, Tile, i1, i32
 
 
 class Instructions(Tensors, Namespaces):
@@ -114,7 +114,7 @@ class Instructions(Tensors, Namespaces):
         """Registers into a slot (or part of one), by ordinary stores; a number into a slot of one element, by
         one thread."""
         s = shared_of(dst)
-        if _is_number(s) and not _is_tile(src):
+        if _is_number(s) and not is_register(src):
             number = current().cast(src, cast(Shared, s.type).dtype)
             one_thread(lambda: current().emit(smem.shared_put, s, number))
             return
@@ -206,7 +206,7 @@ class Instructions(Tensors, Namespaces):
         waits up: a wgmma.wait_group that stands in the middle of a softmax, to hide a product behind the
         half before it, ends up in front of it all, unless it is held behind what that half computed."""
         emitter = current()
-        held = [tile_value(v, "hold") if _is_tile(v) else emitter.value(v) for v in values]
+        held = [tile_value(v, "hold") if is_register(v) else emitter.value(v) for v in values]
         emitter.emit(regs.hold, *held)
 
     @builtin
@@ -302,17 +302,12 @@ class Instructions(Tensors, Namespaces):
     @builtin
     def reduce(self, x: Operand, dim: Any, fn: str) -> Any:
         """Elements along an axis combined by fn (add, mul, max, min, and, or, xor), in their own dtype."""
-        v = tile_value(x, "reduce")
-        axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
-        return current().emit(tile.reduce, v, axis=axis, fn=fn)
+        return linear.reduced(tile_value(x, "reduce"), dim, False, fn)
 
     @builtin
     def scan(self, x: Operand, dim: Any, fn: str, reverse: Any = False) -> Any:
         """Each element combined, by fn as reduce, with all before it along an axis; reverse: behind it."""
-        v = tile_value(x, "scan")
-        axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
-        back = static_bool(reverse, "reverse")
-        return current().emit(tile.scan, v, axis=axis, fn=fn, reverse=back)
+        return linear.scanned(tile_value(x, "scan"), dim, reverse, fn)
 
     @builtin
     def gather(self, x: Operand, index: Operand, dim: Any) -> Any:
@@ -445,18 +440,12 @@ def _is_number(s: Value) -> bool:
 def _truths(x: Operand, dim: Any, fn: str) -> Any:
     """Truth values of x combined along an axis."""
     emitter = current()
-    v = tile_value(x, "any or all")
-    axis = shapes.axis_of(dim, len(cast(Tile, v.type).shape))
-    numbers = emitter.cast(emitter.cast(v, i1), i32)
-    return emitter.cast(emitter.emit(tile.reduce, numbers, axis=axis, fn=fn), i1)
+    numbers = emitter.cast(emitter.cast(tile_value(x, "any or all"), i1), i32)
+    return emitter.cast(linear.reduced(numbers, dim, False, fn), i1)
 
 
 def _printable(x: Operand) -> Value:
-    return tile_value(x, "printf") if _is_tile(x) else current().value(x)
-
-
-def _is_tile(x: Any) -> bool:
-    return isinstance(x, Value) and isinstance(x.type, Tile | InFlight)
+    return tile_value(x, "printf") if is_register(x) else current().value(x)
 
 
 def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]:

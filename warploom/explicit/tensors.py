@@ -9,14 +9,12 @@ from warploom.analysis.access import alignments, tma_fault
 from warploom.analysis.facts import Facts
 from warploom.analysis.scalar_rules import anything
 from warploom.explicit.handles import Changed, GlobalView
-from warploom.explicit.operands import program, tile_value, whole_group
+from warploom.explicit.operands import known_int, program, tile_value, whole_group
 from warploom.explicit.program import SETTLED, SharedChoice, Workspace, shared_shape
 from warploom.frontend.coerce import (
-    Const,
     Operand,
     current,
     describe,
-    is_literal,
     known,
     static_dtype,
     static_int,
@@ -74,7 +72,7 @@ class Tensors:
             divisible=(base, *known_divisors),
             hint=f"{ptr.hint.removesuffix('_ptr')}_view",
         )
-        units = [a for a, s in enumerate(steps) if _known(s) == 1]
+        units = [a for a, s in enumerate(steps) if known_int(s) == 1]
         fault: str | None = "no axis has a stride of exactly one element"
         if units:
             fault = tma_fault(base, known_divisors, 0, units[-1], d)
@@ -161,15 +159,11 @@ class Tensors:
         return annotate(x, layout, inner, swizzle)
 
 
-def _known(x: Any) -> Any:
-    return known(x) if isinstance(x, Const) or is_literal(x) else None
-
-
 def _row_major(extents: tuple[Any, ...]) -> tuple[Any, ...]:
     emitter = current()
     steps: list[Any] = [1]
     for n in reversed(extents[1:]):
-        steps.insert(0, n if _known(steps[0]) == 1 else emitter.binary("*", n, steps[0]))
+        steps.insert(0, n if known_int(steps[0]) == 1 else emitter.binary("*", n, steps[0]))
     return tuple(steps)
 
 

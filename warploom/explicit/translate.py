@@ -18,7 +18,7 @@ from typing import Any
 from warploom.explicit.assemble import assemble
 from warploom.explicit.groups import Groups
 from warploom.explicit.handles import Instance
-from warploom.explicit.objects import is_register
+from warploom.explicit.operands import is_register
 from warploom.explicit.program import SETTLED, Again, Program, ScriptEmitter, SharedChoice
 from warploom.explicit.script import ScriptBase
 from warploom.frontend.branches import FLAG, RESULT, Arm, Outcome
@@ -166,7 +166,7 @@ class ScriptStatements(Groups):
         told = [n for n in (FLAG, RESULT) if n in names]
         names = sorted({*names, *changed} - {*told})
         for name in names:  # parts of shared memory can't be carried out of an if
-            if any(n in s and _is_static(s[n].value) for s in (then, other) for n in (name,)):
+            if any(name in s and _is_static(s[name].value) for s in (then, other)):
                 if name in then and name in other and then[name].value is other[name].value:
                     continue
                 for s in (then, other):

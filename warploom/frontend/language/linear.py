@@ -135,8 +135,8 @@ def _low_bits(x: Operand) -> Value:
     return emitter.select(emitter.binary("==", low, low), low, 0.0)
 
 
-def _reduce(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
-    """Along one axis, or along all of them."""
+def reduced(x: Value, axis: Any, keep_dims: Any, fn: str) -> Value:
+    """Elements combined by fn along one axis, or (axis None) along all of them."""
     emitter = current()
     rank = len(emitter.shape(x))
     axes = [axis_of(axis, rank)] if axis is not None else list(range(rank))
@@ -159,7 +159,7 @@ def sum(
         d = static_dtype(dtype, "sum's dtype")
     elif d.is_int and d.bits < 32:
         d = i32 if d.kind == "int" else u32
-    return _reduce(emitter.cast(x, d), axis, keep_dims, "add")
+    return reduced(emitter.cast(x, d), axis, keep_dims, "add")
 
 
 @method
@@ -168,7 +168,7 @@ def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) ->
     x = tile_of(input, "xor_sum")
     if not current().number(x).is_int:
         refuse("bitwise-float", f"xor_sum of {describe(x)}", "bitwise operators take integers")
-    return _reduce(x, axis, keep_dims, "xor")
+    return reduced(x, axis, keep_dims, "xor")
 
 
 @method
@@ -187,7 +187,7 @@ def cumsum(
         d = f32
     elif d.is_int and d.bits < 32:
         d = i32 if d.kind == "int" else u32
-    return _scan(emitter.cast(x, d), axis, reverse, "add")
+    return scanned(emitter.cast(x, d), axis, reverse, "add")
 
 
 @method
@@ -198,7 +198,7 @@ def cumprod(input: Operand, axis: int = 0, reverse: bool = False) -> Tensor:
     emitter = current()
     x = tile_of(input, "cumprod")
     d = emitter.number(x)
-    return _scan(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
+    return scanned(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
 
 
 @method
@@ -211,7 +211,7 @@ def associative_scan(
     smaller one (of integers also &, | and ^)."""
     x = tile_of(input, "associative_scan")
     fn = _combination(combine_fn, current().number(x), "associative_scan")
-    return _scan(x, axis, reverse, fn)
+    return scanned(x, axis, reverse, fn)
 
 
 @method
@@ -221,7 +221,7 @@ def reduce(
     """The elements along an axis (all axes without one) combined; combine_fn as of associative_scan."""
     x = tile_of(input, "reduce")
     fn = _combination(combine_fn, current().number(x), "reduce")
-    return _reduce(x, axis, keep_dims, fn)
+    return reduced(x, axis, keep_dims, fn)
 
 
 _COMBINATIONS = {
@@ -273,7 +273,8 @@ def gather(src: Operand, index: Operand, axis: int) -> Tensor:
     return emitter.cast(found, i1) if d == i1 else found
 
 
-def _scan(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
+def scanned(x: Value, axis: Any, reverse: Any, fn: str) -> Value:
+    """Each element combined by fn with all before it along an axis; reverse: behind it."""
     emitter = current()
     a = axis_of(axis, len(emitter.shape(x)))
     back = static_bool(reverse, "reverse")
@@ -292,7 +293,7 @@ def _extreme(
         return _extreme_with_index(value, axis, keep_dims, fn, tie_break_left)
     if d.bits < 32:
         x = emitter.cast(x, f32 if d.is_float else i32)
-    return _reduce(x, axis, keep_dims, fn)
+    return reduced(x, axis, keep_dims, fn)
 
 
 def _extreme_with_index(
@@ -304,15 +305,15 @@ def _extreme_with_index(
     if axis is None:
         refuse("axis", f"{fn} with indices over all axes", "say which axis, as in axis=0")
     a = axis_of(axis, len(shape))
-    best = _reduce(x, a, True, fn)
+    best = reduced(x, a, True, fn)
     others = tuple(i for i in range(len(shape)) if i != a)
     index: Value = arange(0, shape[a])
     if others:
         index = expand_dims(index, others)
     is_best = emitter.binary("==", x, best)
     masked = emitter.select(is_best, index, shape[a] if static_bool(left, "tie_break_left") else -1)
-    found = _reduce(masked, a, keep_dims, "min" if static_bool(left, "tie_break_left") else "max")
-    return (best if static_bool(keep_dims, "keep_dims") else _reduce(x, a, False, fn)), found
+    found = reduced(masked, a, keep_dims, "min" if static_bool(left, "tie_break_left") else "max")
+    return (best if static_bool(keep_dims, "keep_dims") else reduced(x, a, False, fn)), found
 
 
 @method

@@ -159,23 +159,18 @@ def cdiv(x: Operand, div: Operand) -> Tensor:
     return emitter.binary("//", emitter.binary("+", x, less), div)
 
 
-def _unary(kind: OpKind, x: Operand) -> Value:
-    emitter = current()
-    d = emitter.number(x)
-    if d not in (f32, f64):
-        refuse(
-            "math-dtype",
-            f"{kind.name} computes in f32 or f64, found {describe(x)}",
-            "cast the operand first, as in x.to(tl.float32)",
-        )
-    return cast(Value, emitter.emit(kind, emitter.value(x)))
-
-
 def _function(kind: OpKind, register: Callable[[Function], Function] = method) -> Function:
     """The language's function of an op on one floating-point number."""
 
     def function(x: Operand) -> Tensor:
-        return _unary(kind, x)
+        emitter = current()
+        if emitter.number(x) not in (f32, f64):
+            refuse(
+                "math-dtype",
+                f"{kind.name} computes in f32 or f64, found {describe(x)}",
+                "cast the operand first, as in x.to(tl.float32)",
+            )
+        return emitter.emit(kind, emitter.value(x))
 
     function.__name__ = function.__qualname__ = kind.name
     function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
