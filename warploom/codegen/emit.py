@@ -24,8 +24,8 @@ from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
 from warploom.errors import CompileError, InternalError
-from warploom.ir.core import Effect, Func, Level, Op, Region, walk
-from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tile, tma
+from warploom.ir.core import Func, Level, Op, Region, walk
+from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tma
 from warploom.ir.registers import at_entry
 from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
 from warploom.target import Target
@@ -63,9 +63,6 @@ def emit(func: Func, target: Target) -> Emitted:
             help="kernels for it can be lowered, simulated and checked",
         )
     return _Kernel(func, target).run()
-
-
-GLOBAL_WRITES = frozenset({tile.store, tile.store_box, tile.atomic})
 
 
 # Programs of a multiprocessor, the last it gets, that let the next grid in.
@@ -270,7 +267,7 @@ class _Kernel(Emitter):
         """Do the task's threads access, by ordinary instructions, what other tasks access too?  Then a warp's
         arrival must come after all its lanes (__syncwarp)."""
         ordinary = {smem.shared_load, smem.shared_store, smem.cp_async}
-        if any(o.kind.effect & Effect.WRITE and o.kind in GLOBAL_WRITES for o in walk(region)):
+        if any(o.accesses and not o.loads for o in walk(region)):
             return True
         if any(o.kind in ordinary and is_peer(o.operands[0]) for o in walk(region)):
             return True
@@ -437,7 +434,7 @@ def _ends_together(phase: Op) -> bool:
 
 
 def _is_pure(o: Op) -> bool:
-    return not any(i.kind.effect for i in (o, *(i for r in o.regions for i in walk(r))))
+    return not any(i.kind.effect for i in o.all_ops)
 
 
 def _declaration(p: host.Param, func: Func) -> str:

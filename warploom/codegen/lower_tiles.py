@@ -235,7 +235,7 @@ def _across_warps(
     combine: Callable[[str, str], str],
 ) -> None:
     bits = [b for b, v in enumerate(layout.warp) if v[axis]]
-    elements = int(np.prod(result.shape)) if result.shape else 1
+    elements = math.prod(result.shape)
     size = elem.bytes
     parts = 1 << len(bits)
     warps = np.arange(layout.warps)
@@ -438,7 +438,7 @@ def _warps_in_front(
 ) -> list[list[str]]:
     """Adds to `before` what the warps, and the repetitions, in front come to.  totals: of each warp."""
     result = layout.drop(axis)
-    elements = int(np.prod(result.shape)) if result.shape else 1
+    elements = math.prod(result.shape)
     size, parts, copies = elem.bytes, 1 << len(form.warps), len(totals[0])
     shape = (layout.warps, 32, result.registers)
     flat = np.zeros(shape, np.int64)

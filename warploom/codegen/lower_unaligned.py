@@ -182,7 +182,7 @@ def _prefetch_box(e: Emitter, o: Op) -> None:
     axis, by = o.attrs["axis"], o.attrs["by"]
     box = box_of(e, v, offsets)
     t = Tile(o.attrs["shape"], box.elem, o.attrs["layout"])
-    tests = [e.scalar(on) if e.const(on) is None else "", Rows(box, t).inside(axis, by) or ""]
+    tests = ["" if e.const(on) else e.scalar(on), Rows(box, t).inside(axis, by) or ""]
     goes_on = e.name("goes_on")
     e.line(f"const bool {goes_on} = {all_of(tests) or 'true'};")
     pieces = _pieces(e, box, t)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from warploom.codegen.storage import VIEWS
-from warploom.ir.core import Effect, Func, Op, Region, Value, walk
+from warploom.ir.core import Effect, Func, Op, Region, Value
 from warploom.ir.ops import control, smem, tile, tma, unaligned
 from warploom.ir.types import Tile, dtype_of
 from warploom.layout.choose import conversion
@@ -40,11 +40,8 @@ def needed_ops(func: Func, debug: bool) -> set[Op]:
             if o.kind is control.yield_:
                 wanted.update(o.operands if keep_yield else ())
                 continue
-            if o.kind is control.assume or (o.kind is control.device_assert and not debug):
-                continue
-            inside = any(_has_effect(i, debug) for sub in o.regions for i in walk(sub))
-            keep = _has_effect(o, debug) or inside or any(v in wanted for v in o.results)
-            if not keep:
+            has_effect = any(_has_effect(i, debug) for i in o.all_ops)
+            if not has_effect and not any(v in wanted for v in o.results):
                 continue
             needed.add(o)
             if o.kind is not tma.tensor_map:

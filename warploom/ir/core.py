@@ -109,7 +109,7 @@ class Region:
     @cached_property
     def all_ops(self) -> tuple[Op, ...]:
         """Its ops and those inside them, in the order of `walk`."""
-        return tuple(i for o in self.ops for i in (o, *(n for r in o.regions for n in r.all_ops)))
+        return tuple(i for o in self.ops for i in o.all_ops)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +127,11 @@ class Op:
     def result(self) -> Value:
         (value,) = self.results
         return value
+
+    @property
+    def all_ops(self) -> tuple[Op, ...]:
+        """It and those inside it, in the order of `walk`."""
+        return (self, *(i for r in self.regions for i in r.all_ops))
 
     @property
     def accesses(self) -> bool:

@@ -117,7 +117,7 @@ class _Maker:
 
     def _works(self, o: Op) -> None:
         for work in self.open:
-            work += [o, *(i for r in o.regions for i in walk(r))]
+            work += o.all_ops
 
     def _mark(self, b: Builder, role: str, o: Op | None) -> None:
         work: list[Op] = []
@@ -141,10 +141,7 @@ def _only_arrives(o: Op) -> bool:
 
 
 def _has_sites(o: Op) -> bool:
-    return any(
-        i.kind.family in SITES or i.kind in PRODUCTS
-        for i in (o, *(i for r in o.regions for i in walk(r)))
-    )
+    return any(i.kind.family in SITES or i.kind in PRODUCTS for i in o.all_ops)
 
 
 def _index(o: Op | None) -> tuple[Value, ...]:
