@@ -398,7 +398,7 @@ def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
     return found
 
 
-_PARTS = frozenset((smem.shared_slot, smem.shared_slice, smem.shared_transpose, cluster.peer))
+_PARTS = smem.PARTS | {cluster.peer}
 
 
 def _regions(placed: Func) -> Iterator[tuple[str, Region]]:

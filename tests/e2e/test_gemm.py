@@ -165,7 +165,7 @@ def test_fp8_in_other_orders_is_turned_on_its_way(case: Gemm, orders: str) -> No
         landed, turned = rings[f"{name}_landed"], rings[name]
         assert landed.via == ("tma",) and landed.consumers == ("transposer",)
         assert turned.via == ("registers",) and turned.producer == "transposer"
-    told = [r for r in compiled.schedule.reasons if r.decision == "turned by a transposer"]
+    told = [r for r in compiled.schedule.reasons if r.decision == "transposed by a transposer"]
     assert {r.subject for r in told} == set(compiled.schedule.relays)
     assert all("wgmma reads it with axis" in r.because for r in told)
     assert "ldmatrix4_trans" in compiled.cuda and "stmatrix4" in compiled.cuda

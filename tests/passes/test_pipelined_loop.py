@@ -92,7 +92,7 @@ def test_it_computes_the_same(late: frozenset[str], lo: int, span: int, step: in
     assert result(after, lo, lo + span, step) == result(BEFORE, lo, lo + span, step)
 
 
-def test_a_turn_does_both_stages() -> None:
+def test_an_iteration_does_both_stages() -> None:
     """One loop, between stage 0 of the first iteration and stage 1 of the last, where there is one."""
     (guard,) = [o for o in walk(pipelined(frozenset("z")).body) if o.kind is control.if_]
     names = ["loop" if o.kind is control.for_ else o.id for o in guard.regions[0].ops]

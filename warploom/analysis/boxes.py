@@ -145,8 +145,8 @@ def local_box(an: AffineTiles, o: Op, mask: Value | None) -> Box:
     rest = a.start
     for d in sorted(range(len(shape)), key=lambda d: _rarity(a.coefs[d])):
         if extents[d] is None:
-            turning, fixed = rest.split(lambda m: any(x in an.loops for x in m))
-            start, left = turning.divide(a.coefs[d])
+            varying, fixed = rest.split(lambda m: any(x in an.loops for x in m))
+            start, left = varying.divide(a.coefs[d])
             if an.fits(start) and an.nonnegative(start):
                 starts[d], rest = start, left + fixed
     return Box(a.base, rest, tuple(starts), tuple(extents), a.coefs)

@@ -103,7 +103,7 @@ class _Search:
         found: dict[object, list[Op]] = {}
         for dots in sharing.values():
             for o in dots if len(dots) > 1 else ():
-                turns, load = self.source(o.operands[1])
+                transposes, load = self.source(o.operands[1])
                 way = self.way(load) if load is not None else None
                 chain = () if build.is_zero(o.operands[2], self.structure.maker) else self.chain(o)
                 if load is None or way is None:
@@ -114,7 +114,7 @@ class _Search:
                     self.refuse([o], _APART)
                 else:
                     self.refuse([o], "no other dot's right operand and sum come as its own do")
-                    right = self.structure.block[load], way, turns, o.operands[1].type
+                    right = self.structure.block[load], way, transposes, o.operands[1].type
                     sums = o.attrs.get("max_imprecise"), chain and (len(chain), chain.index(o))
                     key = self.structure.block[o], o.operands[0], right, sums
                     found.setdefault(key, []).append(o)
@@ -123,11 +123,11 @@ class _Search:
     # ---- right operands
 
     def source(self, v: Value) -> tuple[int, Op | None]:
-        """(how often it is turned, the load) of a dot's right operand."""
-        turns, o = 0, self.structure.maker(v)
+        """(how often it is transposed, the load) of a dot's right operand."""
+        transposes, o = 0, self.structure.maker(v)
         while o is not None and o.kind is tile.transpose:
-            turns, o = turns + 1, self.structure.maker(o.operands[0])
-        return turns, o
+            transposes, o = transposes + 1, self.structure.maker(o.operands[0])
+        return transposes, o
 
     def read_otherwise(self, v: Value) -> bool:
         """Has v, or what it views, more than one reader?"""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.loop_overlap import turning_point
+from warploom.analysis.loop_overlap import split_point
 from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of, bare
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import is_pure, moved, must_run
@@ -77,11 +77,7 @@ def dropping(
 
 def _check_effects(loop: Op, mine: Callable[[Op], bool]) -> None:
     for o in walk(loop.regions[0]):
-        if (
-            mine(o)
-            and o.kind.family is not Family.PROMISE
-            and any(map(must_run, walk(Region((), (o,)))))
-        ):
+        if mine(o) and o.kind.family is not Family.PROMISE and any(map(must_run, o.all_ops)):
             raise UsedError(f"{o.id} is in it")
 
 
@@ -196,9 +192,9 @@ class _Step:
     def ops(self, region: Region) -> None:
         for o in region.ops[:-1]:
             if o is self.branch:
-                point = turning_point(self.body, o)
+                point = split_point(self.body, o)
                 if point is None:
-                    raise UsedError(f"{o.id} does not turn once")
+                    raise UsedError(f"{o.id} does not change its way once")
                 arm = o.regions[1 - point.before]
                 if self.select not in arm.ops:
                     raise UsedError(f"{o.id} masks what comes first")

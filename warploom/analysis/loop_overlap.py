@@ -62,7 +62,7 @@ def _why_not(
     stays: Callable[[Op], bool],
     in_place: Callable[[Value], bool],
 ) -> str:
-    if any(o.kind is tile.dot for x in body.ops for r in x.regions for o in walk(r)):
+    if any(o.kind is tile.dot for x in body.ops for r in x.regions for o in r.all_ops):
         return "some of its dots stand deeper than the loop's own block"
     for o in (*early, *late):
         if o.attrs.get("max_imprecise"):
@@ -71,7 +71,7 @@ def _why_not(
             return f"{o.id}'s right operand goes through shared memory that the consumer writes"
     for o in body.ops:
         if stays(o) and o.kind not in (tile.dot, control.yield_):
-            if any(x.kind is control.while_ for r in o.regions for x in walk(r)):
+            if any(x.kind is control.while_ for x in o.all_ops):
                 return f"{o.id} is a loop that may not end"
             if effects(o) & (Effect.WRITE | Effect.SYNC):
                 return f"{o.id} writes memory or orders accesses to it"
@@ -121,7 +121,7 @@ class _Dependences:
 
 
 @dataclass(frozen=True)
-class TurningPoint:
+class SplitPoint:
     """A condition on the loop's index i: as long as i + offset < limit (where `inclusive`, ≤) the `if` takes
     the arm `before` (0: then), from there on the other.  offset: None for 0."""
 
@@ -131,7 +131,7 @@ class TurningPoint:
     inclusive: bool
 
 
-def turning_point(body: Region, o: Op) -> TurningPoint | None:
+def split_point(body: Region, o: Op) -> SplitPoint | None:
     """Where `o`, an `if` of a loop's body on a comparison of the index with what the loop does not change,
     turns from one arm to the other; None for any other `if`."""
     made = {v: x for x in body.ops for v in x.results}
@@ -152,7 +152,7 @@ def turning_point(body: Region, o: Op) -> TurningPoint | None:
             offset = next((v for v in maker.operands if v is not index), None)
         if (moving is index or (offset is not None and invariant(offset))) and invariant(limit):
             rises = kind in (arith.gt, arith.ge)  # false first
-            return TurningPoint(int(rises), offset, limit, kind in (arith.gt, arith.le))
+            return SplitPoint(int(rises), offset, limit, kind in (arith.gt, arith.le))
     return None
 
 
@@ -160,11 +160,11 @@ _COMPARED = {arith.lt: arith.gt, arith.gt: arith.lt, arith.le: arith.ge, arith.g
 
 
 def split_of(loop: Op) -> Op | None:
-    """The `if` of a loop at whose turning point it is worth cutting: it changes tiles."""
+    """The `if` of a loop at whose split point it is worth cutting: it changes tiles."""
     (body,) = loop.regions
     for o in body.ops:
         changes = any(isinstance(v.type, Tile) for v in o.results)
-        if o.kind is control.if_ and changes and turning_point(body, o) is not None:
+        if o.kind is control.if_ and changes and split_point(body, o) is not None:
             return o
     return None
 

@@ -137,7 +137,7 @@ class Bounds:
 
         def tell(most: Extreme, least: Extreme, strict: bool) -> Stretch:
             if most.moves == least.moves:
-                raise UnknownError("a comparison that does not turn as the loop goes on")
+                raise UnknownError("a comparison that does not change its way as the loop goes on")
             # x < index + y from index = x - y + 1 on, index + x < y up to index = y - x
             rises = least.moves
             ends = (most, least) if rises else (least, most)
@@ -180,7 +180,7 @@ class Bounds:
         return arith.add(self.b, found, self.const(1, i64)) if one else found
 
     def sides(self, o: Op, least_first: bool) -> tuple[Extreme, Extreme, bool]:
-        """Of x < y or x ≤ y (turned round where it is the other way): the least of x, the greatest of y (or
+        """Of x < y or x ≤ y (reversed where it is the other way): the least of x, the greatest of y (or
         the greatest of x, the least of y), and whether it is <."""
         known = arith.ordered(o)
         if known is None or dtype_of(o.operands[0].type).kind != "int":

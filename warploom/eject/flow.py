@@ -26,7 +26,7 @@ MOST_NODES = 8  # ops in one expression
 _ALWAYS = frozenset(
     {
         arith.const, tile.program_id, tile.num_programs, tile.splat, tile.broadcast, tile.expand_dims,
-        smem.shared_slot, smem.shared_slice, smem.shared_transpose, tma.tensor_map,
+        *smem.PARTS, tma.tensor_map,
         cluster.peer, cluster.cta_rank, cluster.cta_id,
     }
 )  # fmt: skip

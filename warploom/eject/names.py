@@ -212,7 +212,7 @@ def _filled_from(flow: Flow, o: Op) -> Iterator[str]:
     pending = [o.result]
     for v in pending:
         for u in flow.users.get(v, ()):
-            if u.kind in (smem.shared_slot, smem.shared_slice, smem.shared_transpose):
+            if u.kind in smem.PARTS:
                 pending.append(u.result)
             source = None
             if u.kind is tma.tma_load and u.operands[1] is v:

@@ -97,8 +97,7 @@ def streams(region: Region) -> bool:
 
 def waits(o: Op) -> bool:
     """Do threads wait for each other, or for memory time and again, in op o?"""
-    inside = (x for r in o.regions for x in r.all_ops)
-    return any(x.kind.family is Family.COMBINE or x.kind in control.LOOPS for x in (o, *inside))
+    return any(x.kind.family is Family.COMBINE or x.kind in control.LOOPS for x in o.all_ops)
 
 
 def free_values(region: Region) -> tuple[Value, ...]:

@@ -93,12 +93,12 @@ class ConsumerPartition:
 
     # ---- tiles in turn
 
-    def deal(self) -> str:
+    def choose_ping_pong(self) -> str:
         """The loop whose iterations the consumer groups take in turn; empty where they share tiles."""
         if self.context.knobs.ping_pong != "tiles":
             return ""
         loop = ping_pong.loop_of(self.context.structure, self.context.dots)
-        why = self.why_not_dealt(loop)
+        why = self.why_not_ping_pong(loop)
         if why or loop is None:
             self.context.unmet(
                 loop or self.context.dots[0], "groups share a tile, against ping_pong='tiles'", why
@@ -106,19 +106,19 @@ class ConsumerPartition:
             return ""
         self.context.because(
             loop.id,
-            f"{self.groups_in_turn()} groups take its iterations in turn, each a tile of its own",
+            f"{self.ping_pong_groups()} groups take its iterations in turn, each a tile of its own",
             "its iterations need nothing of each other: one group's epilogue runs under another's dots",
         )
         return loop.id
 
-    def why_not_dealt(self, loop: Op | None) -> str:
+    def why_not_ping_pong(self, loop: Op | None) -> str:
         if not self.roles.specialized:
             return "the kernel is uniform"
         if not self.target.sync.named_barriers:
             return "the target has no named barriers"
         if loop is None:
             return "its dots stand in no loop over tiles"
-        if self.groups_in_turn() < 2:
+        if self.ping_pong_groups() < 2:
             return "there is one group"
         if self.context.knobs.num_ctas > 1:
             return "not yet in clusters, whose CTAs release each other's slots"
@@ -129,12 +129,12 @@ class ConsumerPartition:
             return why
         ways = self.ways()
         for self.reserve, self.alone in ways:
-            why = self.try_split(0, 1, self.groups_in_turn())
+            why = self.try_split(0, 1, self.ping_pong_groups())
             if why is None:
                 return ""
         return str(why)
 
-    def groups_in_turn(self) -> int:
+    def ping_pong_groups(self) -> int:
         """Consumer groups where each takes tiles of its own."""
         return self.context.knobs.num_consumer_groups or self.asked_groups() or 2
 
@@ -239,14 +239,14 @@ class ConsumerPartition:
             tiles = Peak(registers(worst), (worst,))
         else:
             tiles = peak(self.context.structure, mine, items, registers)
-        why = self.why_cramped(tiles, groups or count, in_turn=groups > 0)
+        why = self.why_cramped(tiles, groups or count, whole_tiles=groups > 0)
         if why is not None:
             self.cut, self.cramped = before, self.cramped or why
         return why
 
-    def why_cramped(self, tiles: Peak, count: int, in_turn: bool) -> str | None:
+    def why_cramped(self, tiles: Peak, count: int, whole_tiles: bool) -> str | None:
         """None where the registers of `count` groups hold what the dots keep there, else why not.
-        in_turn: each has tiles of its own."""
+        whole_tiles: each has tiles of its own."""
         specialized = self.roles.specialized
         groups = self.roles.warp_groups(count)
         turner = self.roles.transposer_registers(self.context.headroom, self.target)
@@ -266,7 +266,9 @@ class ConsumerPartition:
                     f"result and {r.instruction_reserve} more, {groups} warp groups are launched with {entry}"
                 )
         reserve = (
-            self.reserve + self.context.headroom.consumer + (r.reserve_of_turns if in_turn else 0)
+            self.reserve
+            + self.context.headroom.consumer
+            + (r.reserve_of_turns if whole_tiles else 0)
         )
         work = self.work(self.roles.loads)
         if not specialized and work in ("holds", "loads") and self.reserve == r.reserve:
@@ -332,9 +334,9 @@ def partition_consumer(context: Context, roles: Roles) -> ConsumerPartition:
 
     Raises CompileError for dots that no split makes legal."""
     found = ConsumerPartition(context, roles)
-    found.ping_pong_loop = found.deal()
+    found.ping_pong_loop = found.choose_ping_pong()
     if found.ping_pong_loop:
-        found.replicas = found.groups_in_turn()
+        found.replicas = found.ping_pong_groups()
     else:
         found.axis, found.replicas = found.split()
     return found

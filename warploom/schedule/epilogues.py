@@ -1,7 +1,7 @@
 """Epilogues of a consumer's tiles, and whether groups stagger them: finish one after the other.
 
 In a persistent kernel the groups of a tile leave its main loop together; what follows (activations, scales,
-stores) then runs while the tensor cores idle.  With turns the second group waits for the first, once: from
+stores) then runs while the tensor cores idle.  Staggered, the second group waits for the first, once: from
 then on it is that much behind, and the end of one group's tile runs under the other's products.  The ring has
 to span the lag, so it should be deep, and a short end is not worth it.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from warploom.analysis import loop_overlap
 from warploom.analysis.cost import computes_tile, elementwise
-from warploom.ir.core import Op, Value, walk
+from warploom.ir.core import Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
 from warploom.schedule.context import Context
@@ -43,16 +43,16 @@ def find(context: Context, mine: Callable[[Op], bool], groups: int) -> list[Epil
     for each other, groups take turns in the main loop, if at all."""
     found = []
     for o in context.ops if groups > 1 else ():
-        if o.kind not in (control.for_, control.while_) or not mine(o):
+        if o.kind not in control.LOOPS or not mine(o):
             continue
         body = o.regions[-1]
-        main = [x for x in body.ops if any(y.kind is tile.dot for r in x.regions for y in walk(r))]
+        main = [x for x in body.ops if x.regions and any(y.kind is tile.dot for y in x.all_ops)]
         if main and _is_main_loop(main[-1], mine) and all(x.kind is not tile.dot for x in body.ops):
             rest = body.ops[body.ops.index(main[-1]) + 1 :]
-            ops = [y for x in rest for y in (x, *(z for r in x.regions for z in walk(r)))]
+            ops = [y for x in rest for y in x.all_ops]
             computed = (y for y in ops if mine(y) and computes_tile(y))
             cycles = sum(elementwise(context.target.cost, y)[1] for y in computed)
-            stores = tuple(y for y in ops if y.kind in (tile.store, tile.store_box))
+            stores = tuple(y for y in ops if y.stores)
             found.append(Epilogue(main[-1], cycles / groups, stores))
     return found
 

@@ -81,13 +81,10 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     items = {i for c in schedule.channels for i in c.all_items}
     loaded = sum(rings.slot_bytes(o.result) for o in walk(body) if o.id in items)
     main = schedule.tasks[0].name
-    own = any(
-        o.kind in (tile.load, tile.load_box) and o.id not in items and main in schedule.assign[o.id]
-        for o in walk(body)
-    )
+    own = any(o.loads and o.id not in items and main in schedule.assign[o.id] for o in walk(body))
     stored = 0
     for o in structure.ops:
-        if o.kind in (tile.store, tile.store_box) and isinstance(o.operands[1].type, Tile):
+        if o.stores and isinstance(o.operands[1].type, Tile):
             stored += o.operands[1].type.size * dtype_of(o.operands[1].type).bytes
     lo, by = (accesses.facts.constant(v) for v in (loop.operands[0], loop.operands[2]))
     hi = accesses.facts.interval(loop.operands[1]).high
@@ -128,8 +125,7 @@ def _units(body: Region, cost: CostTable) -> dict[str, float]:
 def form_of(accesses: Accesses, schedule: Schedule, work: Work, need: int, target: Target) -> Form:
     """The form of a schedule whose computing threads need so many registers."""
     structure = accesses.structure
-    slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.results
-             and o.kind in (tile.load, tile.load_box)}  # fmt: skip
+    slots = {o.id: rings.slot_bytes(o.result) for o in structure.ops if o.id and o.loads}
     barriers = 16  # bytes a slot, two of them
     shared = sum(
         c.depth * (barriers + sum(slots.get(i, 0) for i in c.items)) for c in schedule.channels

@@ -15,7 +15,6 @@ from dataclasses import replace
 from warploom.analysis import single_trip
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op
-from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import consumer, epilogues, forms, overlap, prefetch, rings, roles
@@ -39,7 +38,7 @@ from warploom.target import MatrixUnit, Target
 
 # Slots of the rings that a step with a transposer waits for, before more staging: with two, a step lasts as
 # long as an item's way (docs/log/2026-11-21-tf32-and-int8.md).
-TURNED_DEPTH = 3
+TRANSPOSER_DEPTH = 3
 
 
 def tile_hash(func: Func) -> str:
@@ -188,15 +187,16 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     ):
         sharing = rings.Sharing(context.accesses, vias, context.hints.stages, who.mine)
     who = replace(who, loads=[o for o in who.loads if o in kept])
-    shared = specialized and not partition.ping_pong_loop
-    shared = shared and context.target.sync.named_barriers > 0
+    alone = bool(partition.ping_pong_loop)
+    shared = specialized and not alone and context.target.sync.named_barriers > 0
+    overlapping = overlap.candidates(context, who) if specialized and not alone else []
     ends = epilogues.find(context, who.mine, replicas) if shared else []
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:
-        wanted = max(wanted, TURNED_DEPTH)
+        wanted = max(wanted, TRANSPOSER_DEPTH)
     for o in who.relays:  # a transposer runs the control flow around what it transposes
         for outer in context.structure.enclosing(o):
-            who.demand.run(outer, "turn")
+            who.demand.run(outer, "transpose")
     numbers = number_channels(context, who)
     storing = Stores(context, who, partition)
 
@@ -205,7 +205,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     stores = storing.handed_over(stores, bool(numbers))
     context.tell_hints(specialized, channels, stores)
     lean = ""
-    if shared and overlap.expected(context, who):
+    if shared and overlap.expected(context, overlapping):
         # 3 to 5 % of attention (docs/log/2026-11-21-automatic-attention-first.md)
         lean = "overlaps iterations"
     elif any(s.by_task for s in stores):
@@ -213,8 +213,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     tasks = plan_tasks(context, who, partition, lean)
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks, context.target.warp_group)
-    alone = bool(partition.ping_pong_loop)
-    overlaps = overlap.plans(context, who, alone, tasks[0], channels)
+    overlaps = overlap.plans(context, who, overlapping, alone, tasks[0], channels)
     deferred = consumer.deferred(context, overlaps)
     idle = consumer.idles(context, who, partition) if shared else ()
     entry = context.target.entry_registers(
@@ -276,9 +275,7 @@ def _plain(context: Context) -> Schedule:
         assign={o.id: ("main",) for o in context.ops if o.id},
         split=SplitPlan(None, 1),
         channels=(),
-        stores=tuple(
-            StorePlan(o.id, "direct") for o in context.ops if o.kind in (tile.store, tile.store_box)
-        ),
+        stores=tuple(StorePlan(o.id, "direct") for o in context.ops if o.stores),
         wgmma_in_flight=0,
         reasons=tuple(context.reasons),
         pipelines=running,

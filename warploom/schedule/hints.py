@@ -24,8 +24,6 @@ from warploom.schedule.model import ChannelPlan, Reason
 from warploom.schedule.rings import VIEWS
 
 _USER = "user"  # prefix of the tasks that tl.async_task names (frontend/translate.py)
-_LOADS = (tile.load, tile.load_box)
-_STORES = (tile.store, tile.store_box)
 Ids = frozenset[str]
 
 
@@ -83,12 +81,12 @@ class Hints:
 
     def wants_producer(self, o: Op) -> bool:
         """Does a tl.async_task give load o to another task than the dots'?"""
-        return o.kind in _LOADS and bool(ids(o)) and o in self.tasked and not ids(o) & self.main
+        return o.loads and bool(ids(o)) and o in self.tasked and not ids(o) & self.main
 
     def wants_store_task(self, o: Op) -> bool:
         """Does a tl.async_task give store o to a task that is neither the dots' nor the loads'?"""
         others = self.main | self.side
-        return o in self.tasked and o.kind in _STORES and bool(ids(o)) and not ids(o) & others
+        return o in self.tasked and o.stores and bool(ids(o)) and not ids(o) & others
 
     def keeps(self, o: Op) -> str | None:
         """Why load o has to stay with the task that uses it; None where nothing was said."""
@@ -175,7 +173,7 @@ class Hints:
                     continue
                 why = f"one producer issues all loads, those of {spelled(self.side)} too"
                 decision = f"issued by the producer, not by a task of its own as {asked} asks"
-            elif o.kind in _LOADS or o.id in handed:
+            elif o.loads or o.id in handed:
                 continue  # told where it was decided
             elif _anchor(o):
                 why = "whatever is computed or written is so by the consumers"
@@ -211,4 +209,4 @@ def spelled(tasks: Ids) -> str:
 
 def _anchor(o: Op) -> bool:
     """Is it an op that a task can be asked for: a load, a dot, a write?"""
-    return o.kind in _LOADS or o.kind is tile.dot or Effect.WRITE in o.kind.effect
+    return o.loads or o.kind is tile.dot or Effect.WRITE in o.kind.effect

@@ -25,7 +25,7 @@ from warploom.schedule.roles import TRANSPOSER, Roles
 from warploom.schedule.stores import BUFFERS, WHOLE, Stores
 
 MAX_DEPTH = 8  # slots beyond which a ring hides nothing more
-LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is turned
+LANDING_DEPTH = 2  # slots before a transposer: one lands, the other is transposed
 ENOUGH_SLOTS = 3  # of a ring in a loop: with fewer, rings that can are shared widely
 VECTOR_DEPTH = 2  # slots of vectors between loops: the next ones come before these are read
 
@@ -39,7 +39,7 @@ def fillings(context: Context, roles: Roles, partition: ConsumerPartition) -> di
         if o in roles.relays:
             why = rings.misplaced(context.accesses, o, partition.parts)
             assert why is not None
-            context.because(o.id, "turned by a transposer", why)
+            context.because(o.id, "transposed by a transposer", why)
         found[o] = via
     return found
 
@@ -260,10 +260,7 @@ class Memory:
         total = 0
         for o in self.context.dots:
             v = o.operands[1]
-            at = v
-            while (m := self.context.structure.maker(at)) is not None and m.kind in rings.VIEWS:
-                at = m.operands[0]
-            if at not in items:
+            if rings.viewed(self.context.structure, v) not in items:
                 total += rings.slot_bytes(v) * (
                     self.partition.replicas // self.partition.parts(o)[1]
                 )
@@ -309,11 +306,11 @@ def plan_memory(
             return e
 
     def depth(plans: Plans | CompileError) -> int:
-        """Of the shallowest ring that turns in a loop."""
+        """Of the shallowest ring in a loop."""
         if isinstance(plans, CompileError):
             return 0
-        turning = {o.id for g in memory.groups for o in g if memory.innermost(g[0])}
-        return min((c.depth for c in plans[0] if c.items[0] in turning), default=ENOUGH_SLOTS)
+        looped = {o.id for g in memory.groups for o in g if memory.innermost(g[0])}
+        return min((c.depth for c in plans[0] if c.items[0] in looped), default=ENOUGH_SLOTS)
 
     first = tried(sharing)
     if depth(first) < ENOUGH_SLOTS:

@@ -211,7 +211,7 @@ class ChannelPlan:
 
     @property
     def sites(self) -> tuple[tuple[str, ...], ...]:
-        """The items of each loop that turns the ring, in order."""
+        """The items of each loop that steps the ring, in order."""
         return (self.items, *self.also)
 
     @property
@@ -295,8 +295,8 @@ class IdlePlan:
     stores: (id, axis) of those that write all that becomes of the loop, which is of no use to a group whose
     part of each lies, along the axis, behind the end of what the store writes to.  Empty: not looked at.
     mask: a `select` that makes an iteration one without effect where its condition is false everywhere;
-    branch: the `if` that it stands in, which turns once; positive: parameters that have to be positive for
-    it.  Empty: none."""
+    branch: the `if` that it stands in, which changes its way once; positive: parameters that have to be
+    positive for it.  Empty: none."""
 
     loop: str
     stores: tuple[tuple[str, int], ...] = ()

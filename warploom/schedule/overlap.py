@@ -5,7 +5,7 @@ the wait for the late dots stands, and whether groups take turns at issuing dots
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from warploom.analysis.loop_overlap import Overlap, find, mask_of, phase_cycles, split_of
 from warploom.ir.core import Op, Value
@@ -30,34 +30,34 @@ _RESERVE = 24  # registers a thread beside what is in flight
 
 
 def candidates(context: Context, roles: Roles) -> list[Overlap]:
-    """The loops of the consumer in which dots wait for each other."""
+    """The loops of a specialized kernel's consumer in which dots wait for each other."""
     in_place = _in_place(context, roles.loads)
     loops = (o for o in context.ops if o.kind is control.for_ and roles.mine(o))
     return [found for o in loops if (found := find(o, roles.mine, in_place)) is not None]
 
 
-def expected(context: Context, roles: Roles) -> bool:
-    """Are iterations of some loop of the consumer to overlap, if there are registers?"""
+def expected(context: Context, found: Sequence[Overlap]) -> bool:
+    """Are iterations of some of the candidates to overlap, if there are registers?"""
     if context.knobs.consumer_stages == 1 or context.knobs.num_ctas > 1:
         return False
-    return any(not found.why_not for found in candidates(context, roles))
+    return any(not x.why_not for x in found)
 
 
 def plans(
     context: Context,
     roles: Roles,
+    found: Sequence[Overlap],
     alone: bool,
     consumer: TaskPlan,
     channels: tuple[ChannelPlan, ...],
 ) -> tuple[PipelinePlan, ...]:
-    """Loops of the consumer whose iterations overlap.  alone: has each group tiles of its own?"""
-    why, found = "", []
+    """Loops of the consumer whose iterations overlap, of the candidates `found`.  alone: has each group tiles
+    of its own?"""
     if not roles.specialized:
         why = "the kernel is uniform"
     elif alone:
         why = "each group has tiles of its own"
     else:
-        found = candidates(context, roles)
         why = "no loop has a dot that waits for another one of the same iteration"
     asked = (context.knobs.consumer_stages or 0) > 1 or context.knobs.ping_pong is True
     if asked and not found:
@@ -86,7 +86,7 @@ def _plan(context: Context, groups: int, found: Overlap) -> PipelinePlan:
     context.because(o.id, f"{late} waited for after {eighths}/8 of the special functions", why)
     cut = split_of(o) or mask_of(context.structure, o)
     if cut is not None and cut.kind is control.if_:
-        context.because(cut.id, "its loop is cut in two without it", "it turns once")
+        context.because(cut.id, "its loop is cut in two without it", "it changes its way once")
     elif cut is not None:
         why = "its mask lets all through in the middle, or up to an end"
         context.because(cut.id, "its loop is cut around iterations without it", why)
@@ -145,12 +145,4 @@ def _ping_pong(context: Context, groups: int, loop: Op) -> bool:
 def _in_place(context: Context, loads: Collection[Op]) -> Callable[[Value], bool]:
     """Does wgmma read a right operand where a load put it?"""
     items = {o.result for o in loads}
-
-    def in_place(v: Value) -> bool:
-        maker = context.structure.maker(v)
-        while v not in items and maker is not None and maker.kind in rings.VIEWS:
-            v = maker.operands[0]
-            maker = context.structure.maker(v)
-        return v in items
-
-    return in_place
+    return lambda v: rings.viewed(context.structure, v) in items

@@ -77,7 +77,7 @@ def _asked(context: Context, loop: Op) -> tuple[int, int]:
 def _only_loads(loop: Op) -> bool:
     """Is there nothing in the loop that a load must not pass, and no loop?"""
     ops = loop.regions[0].all_ops
-    return not any(o.kind in (control.for_, control.while_) or _orders(o) for o in ops)
+    return not any(o.kind in control.LOOPS or _orders(o) for o in ops)
 
 
 def _orders(o: Op) -> bool:
@@ -125,7 +125,7 @@ def _early(context: Context, block: Region) -> list[Op]:
                 first, room = o, HELD
                 late.update(o.results)
             continue
-        if any(map(_orders, (o, *(x for r in o.regions for x in r.all_ops)))):
+        if any(map(_orders, o.all_ops)):
             break
         known = not o.regions and late.isdisjoint(o.operands)
         movable = known and _passes(context, o)

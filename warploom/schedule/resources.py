@@ -21,7 +21,7 @@ WORK = (
 
 def transposer_registers(item_bytes: int, target: Target) -> int:
     """Registers a thread of a transposer that holds items of so many bytes, one at a time (NVRTC 13.5: up to
-    48 words are turned with 32 registers beside them, 64 need more, and none gets on with less than 56)."""
+    48 words are transposed with 32 registers beside them, 64 need more, none gets on with less than 56)."""
     words = item_bytes // (4 * target.group_threads)
     return max(56, -(-(words + (32 if words <= 48 else 40)) // 8) * 8)
 

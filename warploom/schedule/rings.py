@@ -25,6 +25,12 @@ def real_users(structure: Structure, v: Value) -> Iterable[tuple[Op, Value]]:
             yield o, v
 
 
+def viewed(structure: Structure, v: Value) -> Value:
+    """The value, perhaps an item, of which v is a view."""
+    o = structure.maker(v)
+    return viewed(structure, o.operands[0]) if o is not None and o.kind in VIEWS else v
+
+
 def _where_it_is(o: Op) -> Op:
     return o
 

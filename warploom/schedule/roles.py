@@ -3,7 +3,7 @@ there are tasks at all.
 
     loads that feed dots ─▶ producer        dots, stores, other effects ─▶ consumer
     address arithmetic, loop control ─▶ whoever needs it (analysis/structure.py)
-    items that wgmma needs turned ─▶ producer, then transposer
+    items that wgmma needs transposed ─▶ producer, then transposer
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Roles:
     @property
     def names(self) -> dict[str, str]:
         """The tasks, by the words that `demand` has for them."""
-        return {"use": self.main, "load": self.side, "turn": TRANSPOSER}
+        return {"use": self.main, "load": self.side, "transpose": TRANSPOSER}
 
     def mine(self, o: Op) -> bool:
         """Does the task of the dots run op o?"""

@@ -46,7 +46,7 @@ class Stores:
             shape = list(shape_of(o.operands[1].type))
             cut = self.partition.cut[0].get(
                 o.operands[1]
-            )  # of a turned product M lies along axis 1
+            )  # of a transposed product M lies along axis 1
             if cut is not None:
                 shape[cut] //= self.partition.replicas
             m, n = shape
@@ -98,7 +98,7 @@ class Stores:
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged()}
         plans = []
         for o in self.context.ops:
-            if o.kind not in (tile.store, tile.store_box):
+            if not o.stores:
                 continue
             if o in staged and buffers:
                 chunk, shape = staged[o]

@@ -13,7 +13,7 @@ from warploom.sim.report import MemoryFault, ProtocolError
 from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
-_PARTS = (smem.shared_slot, smem.shared_slice, smem.shared_transpose, peer)
+_PARTS = smem.PARTS | {peer}
 
 
 def read(

@@ -84,6 +84,9 @@ def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
     return replace(s, shape=shape, inner=perm.index(s.inner), box=box)
 
 
+PARTS = frozenset((shared_slot, shared_slice, shared_transpose))  # views of shared memory
+
+
 @op(Family.SHARED, levels=HARDWARE, effect=Effect.READ)
 def shared_load(s: Shared, *, layout: object = None) -> Tile:
     """A slot (or part) into registers, by ordinary loads (or ldmatrix)."""

@@ -145,7 +145,7 @@ class _Inserter:
         return self.func.with_(body=b.region(body.params), level=Level.CHANNEL)
 
     def inside(self, o: Op) -> list[Value]:
-        """The channels that turn inside an op's regions."""
+        """The channels that step inside an op's regions."""
         found = (r.channel for r in self.rings if o in self.structure.enclosing(r.loads[0]))
         return list(dict.fromkeys(found))
 
@@ -274,13 +274,13 @@ class _Inserter:
         operands += _flat(cursors, inside) if loops else ()
         regions = []
         for r in o.regions:
-            turned = {channel: _cursor() for channel in inside if loops}
-            own = {**cursors, **turned}
+            inner_cursors = {channel: _cursor() for channel in inside if loops}
+            own = {**cursors, **inner_cursors}
             inner = b.nested()
             self.ops(r, inner, own)
             values = (*self.end(r, inner, own), *_flat(own, inside))
             inner.append(r.ops[-1].with_(operands=values))
-            regions.append(inner.region((*r.params, *_flat(turned, list(turned)))))
+            regions.append(inner.region((*r.params, *_flat(inner_cursors, list(inner_cursors)))))
         new = {channel: _cursor() for channel in inside}
         results = (*o.results, *_flat(new, inside))
         b.append(o.with_(operands=operands, results=results, regions=tuple(regions)))

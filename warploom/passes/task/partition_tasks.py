@@ -40,7 +40,7 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
             if o.id in schedule.relays:
                 ops.append(_relay(o, schedule))
                 instead[o.result] = ops[-1].result
-        return Region(r.params, _turned_first(ops, schedule))
+        return Region(r.params, _relayed_first(ops, schedule))
 
     def op(o: Op, around: frozenset[str]) -> Op:
         operands = tuple(instead.get(v, v) for v in o.operands)
@@ -57,16 +57,16 @@ def partition_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     return func.with_(body=region(func.body, names), level=Level.TASK, attrs=attrs)
 
 
-def _turned_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
+def _relayed_first(ops: list[Op], schedule: Schedule) -> tuple[Op, ...]:
     """Loads whose items have the longest way come first: a producer issues in order, and what waits for a
-    slot that the consumers still read would keep what a transposer has yet to turn."""
+    slot that the consumers still read would keep what a transposer has yet to transpose."""
     loads = [o for o in ops if o.id in schedule.relays]
     last = max((ops.index(o) for o in loads), default=0)
     items = {i for c in schedule.channels for i in c.items}
     late: list[Op] = []
     out: list[Op] = []
     for i, o in enumerate(ops):
-        read = {v for x in (o, *(n for r in o.regions for n in r.all_ops)) for v in x.operands}
+        read = {v for x in o.all_ops for v in x.operands}
         if i < last and o.id in items and o not in loads:
             late.append(o)
             continue

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from warploom.ir.analysis import free_values, is_pure
-from warploom.ir.core import Effect, Func, Op, Region, Value, walk
+from warploom.ir.core import Effect, Func, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
 from warploom.schedule.model import Schedule
@@ -60,23 +60,19 @@ def _may_pass(o: Op, before: Op) -> bool:
     """May o come before the op that stands in front of it?"""
     if set(o.operands) & set(before.results):
         return False
-    return all(_is_apart(x) for x in _inside(before) if x.tasks & o.tasks)
-
-
-def _inside(o: Op) -> tuple[Op, ...]:
-    return (o, *(x for r in o.regions for x in walk(r)))
+    return all(_is_apart(x) for x in before.all_ops if x.tasks & o.tasks)
 
 
 def _is_apart(o: Op) -> bool:
     """Is o no access to memory, or one that only loads a tile?  No op on numbers writes what tiles are of."""
-    loads_tile = o.kind in (tile.load, tile.load_box) and isinstance(o.result.type, Tile)
+    loads_tile = o.loads and isinstance(o.result.type, Tile)
     return o.kind.effect is Effect.NONE or loads_tile
 
 
 def _behind_loads(ops: list[Op], crossing: set[str], items: set[str]) -> list[Op]:
     """Arithmetic on numbers that cross stands behind the last op that fills a ring, or where it is needed
     before."""
-    filling = [i for i, o in enumerate(ops) if any(x.id in items for x in _inside(o))]
+    filling = [i for i, o in enumerate(ops) if any(x.id in items for x in o.all_ops)]
     last = max(filling, default=-1)
     if last < 0:
         return ops

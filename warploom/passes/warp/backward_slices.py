@@ -18,7 +18,7 @@ Values = tuple[Value, ...]
 @dataclass(eq=False)
 class Slice:
     """Copies what computes the needed values (closed under ir.analysis.backward_slice).  A loop that only
-    turns rings becomes arithmetic.  env: what stands for values now."""
+    steps rings becomes arithmetic.  env: what stands for values now."""
 
     needed: set[Value]
     env: Env = field(default_factory=dict)
@@ -48,25 +48,25 @@ class Slice:
         kept = [i for i, v in enumerate(o.results) if v in self.needed]
         bare = control.keeping(o, kept)
         bare = bare.with_(regions=tuple(map(self.region, bare.regions)))
-        ends = _turned(b, bare) if o.kind is control.for_ else None
+        ends = _closed_form(b, bare) if o.kind is control.for_ else None
         if ends is None:
             b.append(bare)
         else:
             self.env.update(zip(bare.results, ends, strict=True))
 
 
-def _turned(b: Builder, o: Op) -> Values | None:
-    """What a loop that does nothing but turn rings comes to; None where it does something else."""
+def _closed_form(b: Builder, o: Op) -> Values | None:
+    """What a loop that does nothing but step rings comes to; None where it does something else."""
     (body,) = o.regions
-    turns = body.ops[:-1]
+    steps = body.ops[:-1]
     after = dict(zip(body.params[1:], body.yielded, strict=True))
     cursors = {
         v: r
-        for x in turns
+        for x in steps
         if x.kind is task.ring_next
         for v, r in zip(x.operands, x.results, strict=True)
     }
-    if any(x.kind is not task.ring_next for x in turns) or cursors != after:
+    if any(x.kind is not task.ring_next for x in steps) or cursors != after:
         return None
     lo, hi, step = o.operands[:3]
     assert isinstance(lo.type, Scalar)
@@ -77,7 +77,7 @@ def _turned(b: Builder, o: Op) -> Values | None:
     n = n if dtype is i32 else arith.cast(b, n, dtype=i32)
     initial = dict(zip(body.params[1:], o.operands[3:], strict=True))
     ends: dict[Value, Value] = {}
-    for x in turns:
+    for x in steps:
         slot, phase = x.operands
         depth = build.const(b, x.attrs["depth"])
         total = arith.add(b, initial[slot], n)

@@ -17,7 +17,7 @@ before (in a loop):                        after:
                                              yield(%n);  behind the loop: reduce(%sum) {axis=1, fn="add"}
 
 One after the other, so that sums keep pace with what they add up: of a tree the assembler computes the leaves
-first, and nothing stays behind the wait that is to stand amid them (wait_place).
+first, and nothing stays behind the wait that is to stand amid them (mma_wait).
 """
 
 from __future__ import annotations

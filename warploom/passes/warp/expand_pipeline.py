@@ -1,4 +1,4 @@
-"""Expands the loops that the schedule pipelines: ops of different iterations run in one turn of a new loop.
+"""Expands the loops that the schedule pipelines: one iteration of the new loop runs ops of several old ones.
 
 Order: after delay_row_reduction; before what looks at the consumer's loops in their final form.
 Changes: 35 families: products of all kinds, attention forward and backward, softmax, layer norm.
@@ -27,7 +27,7 @@ from warploom.ir.rewrite import rewrite
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.warp.in_flight_dots import Dots
 from warploom.passes.warp.overlapped_dots import ConsumerLoop
-from warploom.passes.warp.ping_pong import ISSUE, Turns
+from warploom.passes.warp.ping_pong import ISSUE, OrderBarrier
 from warploom.passes.warp.pipelined_loop import PipelinedLoop
 from warploom.passes.warp.prefetched_loads import PrefetchedLoop
 from warploom.passes.warp.ring_loop import ProducerLoop
@@ -68,12 +68,12 @@ class _Task:
         self.kernel, self.old = kernel, region
         self.plans = {p.loop: p for p in kernel.schedule.pipelines}
         self.consumes = any(x.kind is mma.wgmma for x in region.all_ops)
-        self.turns = Turns.of(region, replicas, ISSUE)
-        # what is left of a loop with turns -> where the loop began
+        self.order = OrderBarrier.of(region, replicas, ISSUE)
+        # what is left of a ping-pong loop -> where the loop began
         self.left: dict[str, Value] = {}
 
     def region(self) -> Region:
-        return self.turns.begin(self.rewritten(self.old))
+        return self.order.begin(self.rewritten(self.old))
 
     def rewritten(self, r: Region) -> Region:
         b = Builder()
@@ -100,8 +100,8 @@ class _Task:
         if self.consumes:
             if plan.ping_pong:
                 self.left[f"{o.id}{REST}"] = o.operands[0]
-            turns = self.turns if plan.ping_pong else None
-            loop = ConsumerLoop(o, plan, turns, self.kernel.dots.made, behind)
+            order = self.order if plan.ping_pong else None
+            loop = ConsumerLoop(o, plan, order, self.kernel.dots.made, behind)
             late[o.id] = loop.late_rings()
             return loop
         if o.id in late:
@@ -110,13 +110,13 @@ class _Task:
         return PrefetchedLoop(o, plan)
 
     def passing(self, o: Op) -> Op:
-        """What is left of a loop, with its turns: one an iteration but the first."""
+        """What is left of a loop, which passes its turns on: one an iteration but the first."""
         (body,) = o.regions
         b = Builder(o.loc, o.tasks)
 
-        def turn(inner: Builder) -> None:
-            self.turns.take(inner)
-            self.turns.pass_on(inner)
+        def skip(inner: Builder) -> None:
+            self.order.wait(inner)
+            self.order.arrive(inner)
 
-        build.if_(b, arith.gt(b, body.params[0], self.left[o.id]), turn)
+        build.if_(b, arith.gt(b, body.params[0], self.left[o.id]), skip)
         return o.with_(regions=(Region(body.params, (*b.ops, *body.ops)),))

@@ -180,10 +180,10 @@ def _partner(o: Op, ops: Sequence[Op]) -> Op | None:
 def _ahead(loop: Op) -> int:
     """By how many iterations the loads of this loop may run ahead: not at all where a loop inside it
     loads as well (that one does) or where it gets numbers from memory, else one less than the shallowest
-    ring that turns in it."""
+    ring that steps in it."""
     (body,) = loop.regions
-    nested = [o for o in walk(body) if o.kind in (control.for_, control.while_)]
-    if any(o.kind is task.ring_next for x in nested for r in x.regions for o in walk(r)):
+    nested = [o for o in body.all_ops if o.kind in control.LOOPS]
+    if any(o.kind is task.ring_next for x in nested for o in x.all_ops):
         return 0
     if any(o.kind is tile.atomic or o.attrs.get("volatile") for o in walk(body)):
         return 0  # once an iteration, by both

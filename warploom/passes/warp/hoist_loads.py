@@ -17,7 +17,6 @@ from collections.abc import Collection
 
 from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Func, Region, Value
-from warploom.ir.ops import tile
 from warploom.ir.rewrite import substitute, substitute_operands
 from warploom.schedule.model import Schedule
 from warploom.schedule.prefetch import same_load
@@ -44,7 +43,7 @@ def _region(r: Region, wanted: Collection[str]) -> Region:
     first = [o for o in ops[at:] if o in moved]
     rest = [o for o in ops[at:] if o not in moved]
     env: dict[Value, Value] = {}
-    seen = {same_load(o): o for o in ops[:at] if o.kind in (tile.load, tile.load_box)}
+    seen = {same_load(o): o for o in ops[:at] if o.loads}
     kept = []
     for o in first:
         o = substitute_operands(o, env)

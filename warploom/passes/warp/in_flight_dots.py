@@ -33,8 +33,6 @@ from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
 from warploom.ir.types import InFlight, Tile, dtype_of, i1
 from warploom.passes.warp.pipelined_loop import Copy, PipelinedLoop
 
-_PARTS = frozenset({smem.shared_slot, smem.shared_slice, smem.shared_transpose})
-
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
@@ -103,7 +101,7 @@ class InFlightLoop(PipelinedLoop):
     def hints(self) -> list[str]:
         return [*(p.hint for p in self.params), *("previous" for _ in self.delayed)]
 
-    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
+    def interleave(self, b: Builder, new: Copy, old: Copy) -> None:
         at = self.ops.index(self.wait)
         new.write(o for o in self.ops[:at] if self.stage[o] == 0)
         old.write([self.wait])
@@ -127,7 +125,7 @@ class InFlightLoop(PipelinedLoop):
                 else mma.in_flight(b, start[c.index], hint="acc_init")
             )
         none = [build.const(b, 0, dtype_of(v.type)) for v in self.delayed]
-        self.iterations(b, (lo, hi, step), (*init, *none))
+        self.new_loop(b, (lo, hi, step), (*init, *none))
         results = list(o.results)
         for c in self.chains:
             results[c.index] = Value(init[c.index].type, start[c.index].hint)
@@ -217,7 +215,7 @@ class Dots:
         """The allocation that shared memory v is a part of, and the index of its slot."""
         slot = None
         o = self.made.get(v)
-        while o is not None and o.kind in _PARTS:
+        while o is not None and o.kind in smem.PARTS:
             slot = o.operands[1] if o.kind is smem.shared_slot else slot
             v = o.operands[0]
             o = self.made.get(v)

@@ -147,7 +147,7 @@ def _declare(
         pieces.append(0)
         if via == "tma":
             if inner != memory_inner:
-                raise InternalError(f"TMA can't turn item {n} of channel {plan.name}")
+                raise InternalError(f"TMA can't transpose item {n} of channel {plan.name}")
             box = _part(t.shape, multicast[n], ctas)
             for u in fills:
                 view, walks = u.operands[2], _walks_rows(accesses, u, t, inner)
@@ -449,12 +449,11 @@ def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
     """A transpose, slice_block or concat of an item, as a view of its slot."""
     t = o.result.type
     assert isinstance(t, Tile)
+    part: Value = place
     if o.kind is tile.transpose:
-        turned: Value = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
-        return turned
-    if o.kind is tile.concat:  # each part stands for the whole already
-        return place
-    if o.kind is not task.slice_block:
+        part = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
+    elif o.kind is task.slice_block:
+        part = smem.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
+    elif o.kind is not tile.concat:  # each part of which stands for the whole already
         raise InternalError(f"{o.kind.name} is no view")
-    part: Value = smem.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
     return part

@@ -10,13 +10,13 @@ before (in a loop):                    after:
   acc = acc·α + p·v;  wgmma_wait 0       wgmma_wait 0 → acc;  release v
   release v                              the rest of p;  acc = acc·α
 
-Where the plan names a branch that turns once (`split`), there are two such loops, one for each arm; where it
-names a select, the loop is cut around the iterations in which its mask is true everywhere.  The producer's
-loop is pipelined in the same way: k of iteration i is asked for before v of iteration i - 1, as it is waited
-for.
+Where the plan names a branch that changes its way once (`split`), there are two such loops, one for each arm;
+where it names a select, the loop is cut around the iterations in which its mask is true everywhere.  The
+producer's loop is pipelined in the same way: k of iteration i is asked for before v of iteration i - 1, as it
+is waited for.
 
 - A ring's slot is waited for in the stage that reads it first and released in the one that reads it last; a
-  slot that stage 1 reads, too, is carried to the next turn.
+  slot that stage 1 reads, too, is carried to the next iteration.
 - What the late dots read from registers stays untouched until their wait, so its next value is made behind
   it.
 - The place of the wait (`eighths`) counts columns of the largest tile that goes through the special function
@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warploom.analysis.loop_overlap import TurningPoint, turning_point
+from warploom.analysis.loop_overlap import SplitPoint, split_point
 from warploom.analysis.mask_ranges import Bounds, UnknownError, bare, clamped
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -42,7 +42,7 @@ from warploom.ir.rewrite import Env, clone_op
 from warploom.ir.types import Scalar, Tile
 from warploom.passes.warp.loop_tail import Tail
 from warploom.passes.warp.mma_wait import place_wait
-from warploom.passes.warp.ping_pong import Turns
+from warploom.passes.warp.ping_pong import OrderBarrier
 from warploom.passes.warp.pipelined_loop import Copy, Values
 from warploom.passes.warp.ring_loop import RingLoop
 from warploom.passes.warp.skip_idle import following
@@ -65,17 +65,17 @@ class _Ring:
 
 class ConsumerLoop(RingLoop):
     """A loop of a consumer.  outer: definitions around it; behind: the rest of its block, of which `tail`
-    moves in; turns: that its groups take to issue dots."""
+    moves in; order: in which its groups issue dots."""
 
     def __init__(
         self,
         o: Op,
         plan: PipelinePlan,
-        turns: Turns | None,
+        order: OrderBarrier | None,
         outer: Mapping[Value, Op],
         behind: Sequence[Op],
     ) -> None:
-        self.plan, self.turns = plan, turns
+        self.plan, self.order = plan, order
         self.arms: Arms = {}  # of the loop that is being written
         super().__init__(o, outer)
         done = {i for o in self.in_stage(1) for i in self.slots(o)}
@@ -176,8 +176,8 @@ class ConsumerLoop(RingLoop):
         return closure(roots, self.before)
 
     def sections(self) -> tuple[list[Op], ...]:
-        """One turn: what issues the early dots, what issues the late ones, what runs under them, their end,
-        and what has to stand behind it."""
+        """One iteration: what issues the early dots, what issues the late ones, what runs under them, their
+        end, and what has to stand behind it."""
         dots = [o for o in self.ops if o.kind is mma.wgmma]
         by_stage = [self.in_stage(0), self.in_stage(1)]
         first = self.closure(o for o in dots if self.stage[o] == 0)
@@ -198,7 +198,7 @@ class ConsumerLoop(RingLoop):
             [o for o in by_stage[0] if o not in first and o in behind],
         )
 
-    def finish(self, last: Copy, env: Env) -> None:
+    def epilogue(self, last: Copy, env: Env) -> None:
         """The tail runs under the last dots."""
         late = self.in_stage(1)
         wait = next(i for i, o in enumerate(late) if o.kind is mma.wgmma_wait)
@@ -210,18 +210,18 @@ class ConsumerLoop(RingLoop):
             regs.hold(last.b, *held)
         last.write(late[wait:])
 
-    def steady(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
+    def steady_state(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
         _, hi, step = self.loop.operands[:3]
         for end, arms in self.cuts(first):
             self.arms = arms
-            state = self.iterations(b, (second, end, step), state)
+            state = self.new_loop(b, (second, end, step), state)
             if end is not hi:
                 second = following(b, second, end, step)
         self.arms = {}
         return state
 
     def cuts(self, first: Copy) -> Cuts:
-        """Where the loop is cut, at turning points of stage 0.  first: the first iteration's copy, behind
+        """Where the loop is cut, at split points of stage 0.  first: the first iteration's copy, behind
         which scalars of the loop's own are known."""
         named = (o for o in self.ops if self.plan.split and o.id == self.plan.split)
         o = next((o for o in named if self.stage[o] == 0), None)
@@ -230,7 +230,7 @@ class ConsumerLoop(RingLoop):
         return self.cuts_at_branch(o, first) if o.regions else self.cuts_at_mask(o, first.b)
 
     def cuts_at_branch(self, o: Op, first: Copy) -> Cuts:
-        point = turning_point(self.old, o)
+        point = split_point(self.old, o)
         lo, hi = self.loop.operands[:2]
         if point is None:
             return [(hi, {})]
@@ -260,9 +260,9 @@ class ConsumerLoop(RingLoop):
             cuts.insert(0, (clamped(b, found.begin, lo, hi), {}))
         return cuts
 
-    def inside(self, point: TurningPoint) -> bool:
-        """Does the branch surely turn before the loop's end?  One does that compares the end itself with what
-        lies ahead of the index (nothing wraps: the end is behind a start that is not negative)."""
+    def inside(self, point: SplitPoint) -> bool:
+        """Does the branch surely change its way before the loop's end?  One does that compares the end itself
+        with what lies ahead of the index (nothing wraps: the end is behind a start that is not negative)."""
         lo, hi = self.loop.operands[:2]
         start, ahead = (
             build.constant_of(self.outer.get(v)) if v is not None else None
@@ -270,16 +270,16 @@ class ConsumerLoop(RingLoop):
         )
         return point.limit is hi and start is not None and start >= 0 and (ahead or 0) >= 1
 
-    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
+    def interleave(self, b: Builder, new: Copy, old: Copy) -> None:
         assert isinstance(new, _Copy) and isinstance(old, _Copy)
         issue_early, issue_late, under, end, behind = self.sections()
         new.flights = old.flights = []
-        new.turns = self.turns
+        new.order = self.order
         new.write(issue_early)
-        new.turns = None
+        new.order = None
         old.write(issue_late)
-        if self.turns:
-            self.turns.pass_on(b)
+        if self.order:
+            self.order.arrive(b)
         start = len(b.ops)
         new.write(under)
         split = len(b.ops)
@@ -293,10 +293,10 @@ class ConsumerLoop(RingLoop):
 
 class _Copy(Copy):
     """A copy with wgmmas and `arms` of the loop.  flights: those in flight, in order; None: each is waited
-    for.  turns: to be taken before the next one."""
+    for.  order: to be waited for before the next one."""
 
     flights: list[Value] | None = None
-    turns: Turns | None = None
+    order: OrderBarrier | None = None
 
     def __init__(self, loop: ConsumerLoop, b: Builder, env: Env) -> None:
         super().__init__(loop, b, env)
@@ -311,9 +311,9 @@ class _Copy(Copy):
         elif o in self.arms:
             self.env[o.result] = self.get(o.operands[1 + self.arms[o]])
         elif o.kind is mma.wgmma:
-            if self.turns is not None:
-                self.turns.take(self.b)
-                self.turns = None
+            if self.order is not None:
+                self.order.wait(self.b)
+                self.order = None
             mma.wgmma_fence(self.b)
             self.b.append(clone_op(o, self.env))
             mma.wgmma_commit(self.b)
@@ -330,9 +330,9 @@ class _Copy(Copy):
             super().op(o)
 
 
-def _bound(first: Copy, point: TurningPoint, between: tuple[Value, Value] | None) -> Value:
-    """The first index at which the branch has turned, at least and at most as `between` says: the limit is
-    brought there before anything is taken from it, as it may be the least or the greatest number."""
+def _bound(first: Copy, point: SplitPoint, between: tuple[Value, Value] | None) -> Value:
+    """The first index at which the branch has changed its way, at least and at most as `between` says: the
+    limit is brought there before anything is taken from it, as it may be the least or the greatest number."""
     b, at = first.b, first.get(point.limit)
     assert isinstance(at.type, Scalar)
     offset = None if point.offset is None else first.get(point.offset)

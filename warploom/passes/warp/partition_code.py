@@ -249,7 +249,7 @@ class _Writer:
             self.alone = True
             self.control(o, b)
             self.alone = False
-        elif kind in (control.for_, control.while_, control.if_):
+        elif kind in control.LEAD:
             self.control(o, b)
         elif kind is task.replica_id:
             self.env[o.result] = self.replica_id(b)
@@ -344,7 +344,7 @@ class _Writer:
             return
         ring = self.shared.rings[acquire.operands[0]]
         sources = [lower_channels.Source()] * len(ring.items)
-        made = {o.result: o for o in unit if o.kind in (tile.load, tile.load_box, task.relay)}
+        made = {o.result: o for o in unit if o.loads or o.kind is task.relay}
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])

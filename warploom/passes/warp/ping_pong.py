@@ -23,7 +23,7 @@ _GROUP = 128  # threads
 
 
 @dataclass(eq=False)
-class Turns:
+class OrderBarrier:
     """replica: the id of the group that executes.  first: of the named barriers."""
 
     replica: Value
@@ -32,17 +32,17 @@ class Turns:
     used: bool = False
 
     @staticmethod
-    def of(region: Region, groups: int, first: int) -> Turns:
+    def of(region: Region, groups: int, first: int) -> OrderBarrier:
         """For the region of a task of so many groups."""
         own = [o.result for o in region.ops if o.kind is task.replica_id]
-        return Turns(own[0] if own else Value(Scalar(i32), "replica"), groups, first)
+        return OrderBarrier(own[0] if own else Value(Scalar(i32), "replica"), groups, first)
 
-    def take(self, b: Builder) -> None:
+    def wait(self, b: Builder) -> None:
         """Waits for the turn."""
         self.used = True
         self._barrier(b, self.replica, arrive=False)
 
-    def pass_on(self, b: Builder) -> None:
+    def arrive(self, b: Builder) -> None:
         one = build.const(b, 1)
         if self.groups == 2:
             following = arith.sub(b, one, self.replica)
@@ -59,7 +59,7 @@ class Turns:
         b = Builder()
         b.append(Op(task.replica_id, results=(self.replica,)))
         last = build.const(b, self.groups - 1)
-        build.if_(b, arith.eq(b, self.replica, last), self.pass_on)
+        build.if_(b, arith.eq(b, self.replica, last), self.arrive)
         rest = [o for o in region.ops if o.kind is not task.replica_id]
         return Region(region.params, (*b.ops, *rest))
 

@@ -17,7 +17,7 @@ independent.
 
 The producer still fills the rings for all iterations in their order, so between two iterations of its own
 a group moves its cursors on by what the others use: a copy of the body that computes nothing else, and
-where a loop only turns rings, what it comes to.
+where a loop only steps rings, what it comes to.
 
 The turn is held from the first wait for a slot to the last.  That is for speed (one group's dots, then the
 next one's) and for correctness: a parity wait tells only neighbouring phases apart (PTX ISA,
@@ -31,12 +31,12 @@ from collections.abc import Callable
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, free_values, sources
-from warploom.ir.core import Builder, Func, Op, Region, Value, walk
+from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, task
 from warploom.ir.rewrite import inline
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.backward_slices import Slice, Values
-from warploom.passes.warp.ping_pong import ISSUE, Turns
+from warploom.passes.warp.ping_pong import ISSUE, OrderBarrier
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -55,24 +55,24 @@ def ping_pong_tiles(func: Func, schedule: Schedule, target: Target) -> Func:
 def _tasks(o: Op, loop: str, consumer: str) -> Op:
     at = o.attrs["names"].index(consumer)
     regions = list(o.regions)
-    turns = Turns.of(regions[at], o.attrs["replicas"][at], ISSUE)
+    order = OrderBarrier.of(regions[at], o.attrs["replicas"][at], ISSUE)
     ops: list[Op] = []
     for x in regions[at].ops:
         if x.kind is control.for_ and x.id == loop:
             b = Builder(x.loc, x.tasks)
-            _deal(b, x, turns)
+            _alternate(b, x, order)
             ops += b.ops
         else:
             ops.append(x)
-    if not turns.used:
+    if not order.used:
         raise InternalError(
             f"ping_pong_tiles: the consumer has no loop {loop} that waits for slots"
         )
-    regions[at] = turns.begin(Region((), tuple(ops)))
+    regions[at] = order.begin(Region((), tuple(ops)))
     return o.with_(regions=tuple(regions))
 
 
-def _deal(b: Builder, o: Op, turns: Turns) -> None:
+def _alternate(b: Builder, o: Op, order: OrderBarrier) -> None:
     lo, hi, step, *init = o.operands
     (body,) = o.regions
     assert isinstance(step.type, Scalar)
@@ -85,7 +85,7 @@ def _deal(b: Builder, o: Op, turns: Turns) -> None:
         distance: Value = arith.mul(b, many, step)
         return distance
 
-    first = arith.add(b, lo, ahead(b, turns.replica), hint=body.params[0].hint)
+    first = arith.add(b, lo, ahead(b, order.replica), hint=body.params[0].hint)
     zero, one = build.const(b, 0), build.const(b, 1)
 
     def others(inner: Builder, n: Value, state: Values) -> Values:
@@ -93,24 +93,24 @@ def _deal(b: Builder, o: Op, turns: Turns) -> None:
 
     hints = tuple(v.hint for v in body.params[1:])
     start = build.for_(
-        b, (zero, turns.replica, one), init, others, iv="skipped", hints=hints, unroll=1
+        b, (zero, order.replica, one), init, others, iv="skipped", hints=hints, unroll=1
     )
-    stride = ahead(b, build.const(b, turns.groups))
+    stride = ahead(b, build.const(b, order.groups))
 
     waits = [
         i
         for i, x in enumerate(body.ops)
-        if any(y.kind is mbarrier.mbarrier_wait for y in walk(Region((), (x,))))
+        if any(y.kind is mbarrier.mbarrier_wait for y in x.all_ops)
     ]
     inner = b.nested()
     for i, x in enumerate(body.ops[:-1]):
         if waits and i == waits[0]:
-            turns.take(inner)
+            order.wait(inner)
         inner.append(x)
         if waits and i == waits[-1]:
-            turns.pass_on(inner)
+            order.arrive(inner)
     state = body.yielded
-    for n in range(1, turns.groups):
+    for n in range(1, order.groups):
         state = move_on(
             inner, arith.add(inner, body.params[0], ahead(inner, build.const(inner, n))), state
         )

@@ -1,25 +1,25 @@
 """The expansion of one software-pipelined loop (part of expand_pipeline).
 
 Each op of the body has a stage, 0 or 1: the vocabulary of modulo scheduling, with an initiation interval of
-one iteration.  One turn of the new loop does stage 0 of an iteration and stage 1 of the iteration `distance`
-before it, in the order in which `mixed` writes them:
+one iteration.  One iteration of the new loop does stage 0 of an iteration and stage 1 of the iteration
+`distance` before it, in the order in which `interleave` writes them:
 
     before:  for i in lo … hi:      after:  if lo < hi:
                a(i)                           a(lo)                                 prologue
                b(i)                           for i in lo + step … hi:              steady state
-                                                a(i) and b(i - step), mixed
+                                                a(i) and b(i - step), interleaved
                                               b(last)                               epilogue
 
 That is what `write` does; a subclass may guard the prologue instead of peeling it, or repeat stage 0 of the
-last iteration instead of an epilogue.  What stage 1 reads of stage 0 is carried to its turn; where the
-distance is more than one turn, each iteration on its way keeps to registers of its own, and a turn is
-unrolled as often (`unroll`: modulo variable expansion).
+last iteration instead of an epilogue.  What stage 1 reads of stage 0 is carried to it; where the
+distance is more than one, each iteration in flight keeps to registers of its own, and the body is unrolled
+as often (`unroll`: modulo variable expansion).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -35,11 +35,11 @@ Values = tuple[Value, ...]
 
 class PipelinedLoop(ABC):
     """One loop.  ops: those that stand in a stage, all but kinds in `remade` (made again where they are
-    read) and `implied` (written with others).  outer: definitions around the loop.
+    read) and `implied` (written with others).
 
     kept, carried_late: the old loop's carried values that stage 0 advances, and those that stage 1 does
-    and reads; delayed: values of stage 0 that stage 1 reads `distance` turns later.  The new loop carries
-    these, delayed ones for each iteration on its way.
+    and reads; delayed: values of stage 0 that stage 1 reads `distance` iterations later.  The new loop
+    carries these, delayed ones for each iteration in flight.
 
     tail: what stands behind the loop and runs in its epilogue."""
 
@@ -49,9 +49,8 @@ class PipelinedLoop(ABC):
     unroll = 1
     tail = Tail()
 
-    def __init__(self, o: Op, outer: Mapping[Value, Op] | None = None) -> None:
+    def __init__(self, o: Op) -> None:
         self.loop = o
-        self.outer = outer or {}
         (self.old,) = o.regions
         self.index, *self.params = self.old.params
         self.made = definitions(Region((), self.old.ops))
@@ -72,8 +71,8 @@ class PipelinedLoop(ABC):
     def stages(self) -> dict[Op, int]:
         """The stage of each of `ops`."""
 
-    def mixed(self, b: Builder, new: Copy, old: Copy) -> None:
-        """Writes one turn: stage 0 through `new`, stage 1 through `old`."""
+    def interleave(self, b: Builder, new: Copy, old: Copy) -> None:
+        """Writes one iteration: stage 0 through `new`, stage 1 through `old`."""
         new.write(self.in_stage(0))
         old.write(self.in_stage(1))
 
@@ -108,10 +107,10 @@ class PipelinedLoop(ABC):
         """Appends the pipelined loop, and what of the tail runs in it."""
         lo, hi = self.loop.operands[:2]
         runs = arith.lt(b, lo, hi, hint="runs")
-        build.if_(b, runs, self.some, self.none)
+        build.if_(b, runs, self.with_iterations, self.without_iterations)
         b.ops[-1] = b.ops[-1].with_(results=(*self.loop.results, *self.tail.gives))
 
-    def none(self, b: Builder) -> Values:
+    def without_iterations(self, b: Builder) -> Values:
         """No iteration."""
         init = self.loop.operands[3:]
         env = dict(zip(self.loop.results, init, strict=True))
@@ -119,45 +118,45 @@ class PipelinedLoop(ABC):
         self.tail.run(b, env)
         return (*init, *(env[v] for v in self.tail.gives))
 
-    def some(self, b: Builder) -> Values:
+    def with_iterations(self, b: Builder) -> Values:
         """At least one iteration."""
         lo, _, step, *init = self.loop.operands
-        first = self.begun(b, lo, init)
+        first = self.prologue(b, lo, init)
         state = (
             *(first.get(self.ends[p]) for p in self.kept),
             *(first.env[p] for p in self.carried_late),
             *(first.get(v) for v in self.delayed),
         )
         second = arith.add(b, lo, step, hint="second")
-        state = self.steady(b, first, second, state)
+        state = self.steady_state(b, first, second, state)
         # a slot that both stages read is kept, moved on, and delayed as it was
         finals = dict(zip(self.kept, state, strict=False))
         owed = (*self.carried_late, *self.delayed)
         last = self.copy(b, dict(zip(owed, state[len(finals) :], strict=True)))
         results = dict(zip(self.params, self.loop.results, strict=True))
         env = {results[p]: finals[p] for p in self.kept}
-        self.finish(last, env)
+        self.epilogue(last, env)
         ends = (last.get(self.ends[p]) if p in self.late_params else finals[p] for p in self.params)
         return (*ends, *(env[v] for v in self.tail.gives))
 
-    def begun(self, b: Builder, index: Value, init: Sequence[Value]) -> Copy:
+    def prologue(self, b: Builder, index: Value, init: Sequence[Value]) -> Copy:
         """Writes stage 0 of an iteration in front of the loop."""
         copy = self.copy(b, dict(zip(self.old.params, (index, *init), strict=True)))
         copy.write(self.in_stage(0))
         return copy
 
-    def steady(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
+    def steady_state(self, b: Builder, first: Copy, second: Value, state: Values) -> Values:
         """The loop from its second index on.  first: the copy of the first iteration."""
         _, hi, step = self.loop.operands[:3]
-        return self.iterations(b, (second, hi, step), state)
+        return self.new_loop(b, (second, hi, step), state)
 
-    def finish(self, last: Copy, env: Env) -> None:
+    def epilogue(self, last: Copy, env: Env) -> None:
         """Writes stage 1 of the last iteration, and the tail (env: its values)."""
         last.write(self.in_stage(1))
 
-    def iterations(self, b: Builder, bounds: Bounds, state: Values) -> Values:
+    def new_loop(self, b: Builder, bounds: Bounds, state: Values) -> Values:
         """The new loop.  state: what it carries; gives the same behind it."""
-        results = build.for_(b, bounds, state, self.turn, iv=self.index.hint, hints=self.hints)
+        results = build.for_(b, bounds, state, self.body, iv=self.index.hint, hints=self.hints)
         loop = b.ops[-1]
         b.ops[-1] = loop.with_(id=self.loop.id, attrs=dict(self.loop.attrs))
         return results
@@ -167,16 +166,16 @@ class PipelinedLoop(ABC):
         """Names of what the new loop carries."""
         return [v.hint for v in (*self.kept, *self.carried_late, *self.delayed * self.unroll)]
 
-    def turn(self, b: Builder, i: Value, state: Values) -> Values:
+    def body(self, b: Builder, i: Value, state: Values) -> Values:
         kept, late = len(self.kept), len(self.carried_late)
-        own, rows = state[: kept + late], self.rows(state)
+        own, rows = state[: kept + late], self.in_flight(state)
         for k in range(self.unroll):
             now, past = self.indices(b, i, k)
             now.update(zip(self.kept, own, strict=False))
             past.update(zip(self.carried_late, own[kept:], strict=True))
             past.update(zip(self.delayed, rows[k], strict=True))
             new, old = self.copy(b, now), self.copy(b, past)
-            self.mixed(b, new, old)
+            self.interleave(b, new, old)
             new.env |= {p: old.get(self.ends[p]) for p in self.late_params}
             own = (
                 *(new.get(self.ends[p]) for p in self.kept),
@@ -185,14 +184,14 @@ class PipelinedLoop(ABC):
             rows[(k + self.distance) % self.unroll] = tuple(new.get(v) for v in self.delayed)
         return (*own, *(v for row in rows for v in row))
 
-    def rows(self, state: Values) -> list[Values]:
-        """The delayed values of each iteration on its way."""
+    def in_flight(self, state: Values) -> list[Values]:
+        """The delayed values of each iteration in flight."""
         at, n = len(self.kept) + len(self.carried_late), len(self.delayed)
         return [state[at + k * n : at + (k + 1) * n] for k in range(self.unroll)]
 
     def indices(self, b: Builder, i: Value, k: int) -> tuple[Env, Env]:
-        """The old loop's index in stage 0 and, where it is not carried there, in stage 1, in the turn's part
-        `k` of `unroll`.  i: the new loop's."""
+        """The old loop's index in stage 0 and, where it is not carried there, in stage 1, in copy `k`
+        of `unroll`.  i: the new loop's."""
         return {self.index: i}, {}
 
 

@@ -57,21 +57,23 @@ class PrefetchedLoop(PipelinedLoop):
     def in_stage(self, n: int) -> list[Op]:
         return super().in_stage(1) if n else [*self.place, *self.loads]
 
-    def some(self, b: Builder) -> Values:
+    def with_iterations(self, b: Builder) -> Values:
         lo, hi, step, *init = self.loop.operands
         self.steps = [self.times(b, step, k) for k in range(self.unroll + 1)]
         rows = [self.row(b, lo, init)]
         for k in range(1, self.distance):
             rows.append(self.row(b, self.ahead(b, lo, self.steps[k]), init))
         if self.unroll == 1:
-            state = self.iterations(b, (lo, hi, step), (*init, *rows[0]))
+            state = self.new_loop(b, (lo, hi, step), (*init, *rows[0]))
             return state[: len(init)]
-        end = arith.sub(b, hi, self.steps[self.distance])  # where no whole turn is left
+        end = arith.sub(
+            b, hi, self.steps[self.distance]
+        )  # where no whole unrolled iteration is left
         rest = following(b, lo, end, self.steps[-1])
         rows.append(tuple(_zeros(b, x.result) for x in self.loads))
         state = (*init, *(v for row in rows for v in row))
-        state = self.iterations(b, (lo, end, self.steps[-1]), state)
-        own, rows = state[: len(init)], self.rows(state)
+        state = self.new_loop(b, (lo, end, self.steps[-1]), state)
+        own, rows = state[: len(init)], self.in_flight(state)
         for k in range(self.distance):
             at = arith.add(b, rest, self.steps[k], hint=self.index.hint) if k else rest
 
@@ -87,7 +89,7 @@ class PrefetchedLoop(PipelinedLoop):
 
     def row(self, b: Builder, index: Value, init: Sequence[Value]) -> Values:
         """What the loads give for an iteration in front of the loop."""
-        first = self.begun(b, index, init)
+        first = self.prologue(b, index, init)
         return tuple(map(first.get, self.delayed))
 
     def indices(self, b: Builder, i: Value, k: int) -> tuple[Env, Env]:

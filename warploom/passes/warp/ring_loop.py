@@ -9,10 +9,10 @@ What the consumer waits for in stage 1 is asked for in stage 1: in the order in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from warploom.ir.analysis import effects, reads
-from warploom.ir.core import Effect, Op, Value, walk
+from warploom.ir.core import Effect, Op, Value
 from warploom.ir.ops import arith, mma, smem, task, tile
 from warploom.ir.types import Shared
 from warploom.passes.warp.pipelined_loop import PipelinedLoop
@@ -20,12 +20,18 @@ from warploom.passes.warp.pipelined_loop import PipelinedLoop
 
 class RingLoop(PipelinedLoop):
     """A loop that fills or reads rings.  What is made again takes no instruction, or no register that another
-    place could spare; a wgmma stands for its fence and commit as well."""
+    place could spare; a wgmma stands for its fence and commit as well.
 
-    remade = frozenset(
-        (arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, mma.no_acc)
-    ) | frozenset((smem.shared_slot, smem.shared_slice, smem.shared_transpose))
+    outer: definitions around the loop."""
+
+    remade = smem.PARTS | {
+        arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, mma.no_acc,
+    }  # fmt: skip
     implied = frozenset((mma.wgmma_fence, mma.wgmma_commit))
+
+    def __init__(self, o: Op, outer: Mapping[Value, Op]) -> None:
+        self.outer = outer
+        super().__init__(o)
 
     def slots(self, o: Op) -> Iterable[Value]:
         """Indices of the slots whose memory o accesses."""
@@ -47,7 +53,7 @@ class RingLoop(PipelinedLoop):
 
 class ProducerLoop(RingLoop):
     """The producer's side of a consumer's loop.  What the consumer waits for in stage 1 (`late`: the full
-    barriers) is asked for a turn later.
+    barriers) is asked for an iteration later.
 
     tangled: an op fills slots for both stages, or the slot of a late one is not the loop's own: the loop has
     to stay as it is."""
@@ -55,7 +61,7 @@ class ProducerLoop(RingLoop):
     def __init__(self, o: Op, late: set[Value]) -> None:
         self.late = late
         self.tangled = False
-        super().__init__(o)
+        super().__init__(o, {})
 
     def stages(self) -> dict[Op, int]:
         late = self.late_slots()
@@ -82,7 +88,7 @@ class ProducerLoop(RingLoop):
 
     def late_slots(self) -> set[Value]:
         """Slots that are filled for stage 1."""
-        inside = [x for o in self.ops for x in (o, *(y for r in o.regions for y in walk(r)))]
+        inside = [x for o in self.ops for x in o.all_ops]
         return {
             x.operands[i + 1] for x in inside for i, v in enumerate(x.operands) if v in self.late
         }

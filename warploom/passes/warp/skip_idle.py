@@ -54,9 +54,9 @@ def end_for(
         own = tell.false_from(named[plan.mask].operands[0])
         if plan.branch:
             stretch = tell.always(named[plan.branch].operands[0])
-            turned = stretch.begin or stretch.end
-            assert turned is not None  # it turns once
-            own = arith.maximum(b, own, turned)
+            split = stretch.begin or stretch.end
+            assert split is not None  # the branch changes its way once
+            own = arith.maximum(b, own, split)
         own = clamped(b, own, *bounds)
         for i in plan.positive:
             number = scalars.get(structure.root.params[i])
@@ -100,8 +100,8 @@ def skip_idle(b: Builder, loop: Op, end: Value) -> None:
     kept = [o for o in body.ops[:-1] if o in protocol or not needed.isdisjoint(o.results)]
     if any(o.regions for o in kept):
         raise InternalError(f"{loop.id}: what a slot is depends on what is computed")
-    turned = {v for o in protocol for v in o.results}
-    cursors = [i for i, v in enumerate(body.yielded) if v in turned]
+    advanced = {v for o in protocol for v in o.results}
+    cursors = [i for i, v in enumerate(body.yielded) if v in advanced]
     results = list(loop.results)
     for i in cursors:
         results[i] = Value(loop.results[i].type, loop.results[i].hint)

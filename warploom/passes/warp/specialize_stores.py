@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, sources
-from warploom.ir.core import Builder, Func, Op, Region, Value, walk
+from warploom.ir.core import Builder, Func, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, smem, task, tma
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import Scalar, Shared, i32
@@ -69,8 +69,8 @@ class _Store:
         """The phase of a chunk's buffer, from that of the tile's first chunk."""
         if chunk // self.buffers % 2 == 0:
             return phase
-        turned: Value = arith.xor(b, phase, build.const(b, 1))
-        return turned
+        flipped: Value = arith.xor(b, phase, build.const(b, 1))
+        return flipped
 
 
 def _tasks(o: Op, places: list[Value], schedule: Schedule, top: Builder) -> Op:
@@ -100,7 +100,7 @@ def _spans(body: Region, place: Value) -> range | None:
     at = [
         i
         for i, x in enumerate(body.ops)
-        if any(v in mine for y in walk(Region((), (x,))) for v in (*y.operands, *y.results))
+        if any(v in mine for y in x.all_ops for v in (*y.operands, *y.results))
     ]
     return range(at[0], at[-1] + 1) if at else None
 
@@ -109,9 +109,7 @@ def _declare(body: Region, place: Value, warps: int, names: set[str], top: Build
     span = _spans(body, place)
     if span is None or not isinstance(place.type, Shared):
         raise InternalError("specialize_stores: a store outside of the loop over tiles")
-    chunks = tuple(
-        x for i in span for x in walk(Region((), (body.ops[i],))) if x.kind is tma.tma_store
-    )
+    chunks = tuple(x for i in span for x in body.ops[i].all_ops if x.kind is tma.tma_store)
     n = place.type.lead[0] * place.type.lead[1]
     base = place.hint.removesuffix("_smem")  # two stores may have it from one array's kind
     filled, free = (

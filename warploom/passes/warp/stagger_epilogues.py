@@ -22,7 +22,7 @@ from __future__ import annotations
 from warploom.ir.core import Builder, Func, Op, Region, walk
 from warploom.ir.ops import mma
 from warploom.ir.types import Tile
-from warploom.passes.warp.ping_pong import END, Turns
+from warploom.passes.warp.ping_pong import END, OrderBarrier
 from warploom.passes.warp.skip_idle import REST
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -42,27 +42,26 @@ def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
 
 
 def _region(region: Region, groups: int, loops: tuple[str, ...]) -> Region:
-    turns = Turns.of(region, groups, END)
-    return turns.begin(_rewritten(region, turns, loops))
+    order = OrderBarrier.of(region, groups, END)
+    return order.begin(_rewritten(region, order, loops))
 
 
-def _rewritten(r: Region, turns: Turns, loops: tuple[str, ...]) -> Region:
+def _rewritten(r: Region, order: OrderBarrier, loops: tuple[str, ...]) -> Region:
     b = Builder()
     last = None
     for i, o in enumerate(r.ops):
-        b.append(o.with_(regions=tuple(_rewritten(x, turns, loops) for x in o.regions)))
+        b.append(o.with_(regions=tuple(_rewritten(x, order, loops) for x in o.regions)))
         if o.id in loops and o.regions:
             with b.at(o):
-                turns.take(b)
+                order.wait(b)
             behind = range(i + 1, len(r.ops) - 1)  # up to the yield
             last = max((n for n in behind if _handles_tiles(r.ops[n])), default=i)
         if i == last:
             with b.at(o):
-                turns.pass_on(b)
+                order.arrive(b)
     return b.region(r.params)
 
 
 def _handles_tiles(o: Op) -> bool:
     """Does o compute or store tiles?"""
-    inside = (x for r in o.regions for x in walk(r))
-    return any(isinstance(v.type, Tile) for x in (o, *inside) for v in (*x.operands, *x.results))
+    return any(isinstance(v.type, Tile) for x in o.all_ops for v in (*x.operands, *x.results))

@@ -36,7 +36,7 @@ from warploom.passes.tile.canonicalize.cleanup import (
     until_stable,
 )
 from warploom.passes.tile.canonicalize.simplify import Simplifier
-from warploom.passes.tile.canonicalize.transpose_dots import carry_turned, turn_dots
+from warploom.passes.tile.canonicalize.transpose_dots import carry_transposed, transpose_dots
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -45,14 +45,14 @@ def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """The canonical form of `func`, at any level; ids stay.  Running it twice changes nothing more."""
     steps = (
         _simplify,
-        carry_turned,
+        carry_transposed,
         carry_numbers,
         merge_equal,
         hoist_invariant,
         hoist_views,
         drop_dead,
     )
-    return describe_views(until_stable(turn_dots(specialize(func), target), steps))
+    return describe_views(until_stable(transpose_dots(specialize(func), target), steps))
 
 
 def _simplify(func: Func) -> Func:

@@ -1,4 +1,4 @@
-"""Dots with few rows, turned so that their columns are the rows of the instruction.
+"""Dots with few rows, transposed so that their columns are the rows of the instruction.
 
 wgmma multiplies 64 rows at a time by 8, 16 … 256 columns (PTX ISA, "Asynchronous warpgroup level matrix
 shape"), so C = A·B of 16 rows and 128 columns is Cᵀ = Bᵀ·Aᵀ of 128 rows and 16 columns.  Which axis of an
@@ -8,8 +8,8 @@ before:  %c = dot(%a, %b, %acc)                  16x64 · 64x128
 after:   %t = dot(transpose(%b), transpose(%a), transpose(%acc))
          %c = transpose(%t)
 
-A loop that carries such a sum carries it turned (`carry_turned`): a dot that accumulates in the tile of the
-one before it needs no wait for that one.
+A loop that carries such a sum carries it transposed (`carry_transposed`): a dot that accumulates in the tile
+of the one before it needs no wait for that one.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from warploom.target import Target
 TURN = (1, 0)
 
 
-def turn_dots(func: Func, target: Target) -> Func:
-    """At TILE, the dots that can be done only so are turned."""
-    return rewrite(func, partial(_turn, target)) if func.level is Level.TILE else func
+def transpose_dots(func: Func, target: Target) -> Func:
+    """At TILE, the dots that can be done only so are transposed."""
+    return rewrite(func, partial(_transpose, target)) if func.level is Level.TILE else func
 
 
-def turns(dot: Op, target: Target) -> bool:
+def needs_transpose(dot: Op, target: Target) -> bool:
     """Whether a dot can be done only as its transpose."""
     (rows, columns), unit = shape_of(dot.result.type), unit_of(dot, target)
     return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
 
 
-def carry_turned(func: Func) -> Func:
+def carry_transposed(func: Func) -> Func:
     """At TILE, loops carry transposes of the tiles of which their bodies use nothing else."""
     return rewrite(func, _carry) if func.level is Level.TILE else func
 
 
-def _turn(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
-    if o.kind is not tile.dot or not turns(o, target):
+def _transpose(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
+    if o.kind is not tile.dot or not needs_transpose(o, target):
         return None
     x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands)
-    turned = tile.dot(b, y, x, acc, hint=o.result.hint, **{**o.attrs, "turned": True})
-    return (tile.transpose(b, turned, perm=TURN, hint=o.result.hint),)
+    transposed = tile.dot(b, y, x, acc, hint=o.result.hint, **{**o.attrs, "turned": True})
+    return (tile.transpose(b, transposed, perm=TURN, hint=o.result.hint),)
 
 
 def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
@@ -62,7 +62,7 @@ def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
     which = [
         i
         for i, (param, value) in carried
-        if _is_turn(made.get(value)) and all(map(_is_turn, used.get(param, ())))
+        if _is_transpose(made.get(value)) and all(map(_is_transpose, used.get(param, ())))
     ]
     if not which:
         return None
@@ -89,5 +89,5 @@ def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
     return results
 
 
-def _is_turn(o: Op | None) -> bool:
+def _is_transpose(o: Op | None) -> bool:
     return o is not None and o.kind is tile.transpose and o.attrs["perm"] == TURN

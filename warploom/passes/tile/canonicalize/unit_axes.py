@@ -123,8 +123,8 @@ def _transpose(o: Op, b: Builder, made: Made) -> Replacement:
     at = iter(range(len(shape_of(x.type))))
     axes = [next(at) if n != 1 else None for n in shape_of(o.operands[0].type)]
     perm = tuple(a for p in o.attrs["perm"] if (a := axes[p]) is not None)
-    turned = tile.transpose(b, x, perm=perm, hint=o.result.hint)
-    return (tile.reshape(b, turned, shape=shape_of(o.result.type), hint=o.result.hint),)
+    transposed = tile.transpose(b, x, perm=perm, hint=o.result.hint)
+    return (tile.reshape(b, transposed, shape=shape_of(o.result.type), hint=o.result.hint),)
 
 
 def _elementwise(o: Op, b: Builder, made: Made) -> Replacement:
