@@ -258,10 +258,10 @@ def test_maxnreg_limits_kernels_with_launch_bounds() -> None:
     assert build.compile_text(source, plan, request, 40, want_ptx=False).registers <= 40
 
 
-def test_importing_warploom_loads_no_cuda_and_no_torch() -> None:
+def test_importing_warploom_loads_no_cuda_no_torch_and_no_compiler() -> None:
     code = (
-        "import sys, warploom; bad = {'torch', 'cuda', 'cuda.bindings', 'matplotlib'}"
-        " & set(sys.modules); assert not bad, bad"
+        "import sys, warploom; bad = {'torch', 'cuda', 'cuda.bindings', 'matplotlib', 'numpy', 'ml_dtypes', "
+        "'warploom.ir.ops', 'warploom.compile'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from warploom.analysis.occupancy import OpenOccupancy, open_occupancy
 from warploom.codegen.resources import Advisory, Resources
 from warploom.errors import CompileError
 from warploom.runtime import nvrtc
@@ -22,6 +21,7 @@ from warploom.schedule.model import Schedule
 from warploom.target import Target
 
 if TYPE_CHECKING:
+    from warploom.analysis.occupancy import OpenOccupancy
     from warploom.compile import Lowered
 
 # Seconds of a processor after which no further schedule is tried for a kernel whose builds all spill.
@@ -156,6 +156,7 @@ class _Text:
 
 
 def _text(request: Request, lowered: Lowered) -> _Text:
+    from warploom.analysis.occupancy import open_occupancy
     from warploom.codegen.emit import emit
     from warploom.runtime.signature import plan_of, short_of
 
@@ -172,7 +173,7 @@ def _text(request: Request, lowered: Lowered) -> _Text:
 def build(request: Request, lowered: Lowered, disk: DiskCache, text: _Text | None = None) -> Built:
     """Emitted (unless `text` is that) and compiled, or from the cache's back part."""
     text = text or _text(request, lowered)
-    found = _parts_of_entry(disk.load("back", text.back))
+    found = load_back(disk, text.back)
     if found is None:
         try:
             source, build = _least_spills(request, lowered, text)
@@ -316,8 +317,9 @@ def resources_from(built: Mapping[str, Any], head: Mapping[str, Any]) -> Resourc
     )
 
 
-def _parts_of_entry(back: Mapping[str, bytes] | None) -> tuple[str, bytes, dict[str, Any]] | None:
-    """(source, cubin, resources) of a back entry; None where there is none of this shape."""
+def load_back(disk: DiskCache, key: str) -> tuple[str, bytes, dict[str, Any]] | None:
+    """(source, cubin, resources) of a build in the cache; None where there is none of this shape."""
+    back = disk.load("back", key)
     if back is None:
         return None
     try:

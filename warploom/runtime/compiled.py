@@ -15,7 +15,7 @@ from warploom.codegen.resources import Resources
 from warploom.errors import CompileError, LaunchError, format_message, whole_number
 from warploom.frontend.reads import Reads
 from warploom.ir.core import walk
-from warploom.runtime.build import best_build, resources_from
+from warploom.runtime.build import best_build, load_back, resources_from
 from warploom.runtime.cache import DiskCache, default_cache
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import grid_sizes
@@ -192,15 +192,16 @@ def _load(request: Request, reads: Reads, disk: DiskCache) -> CompiledKernel | N
         return None
     try:
         head = json.loads(front["head"])
-        back = disk.load("back", head["back"])
+        back = load_back(disk, head["back"])
         if back is None:
             return None
+        source, cubin, built = back
         return CompiledKernel(
             replace(request, headroom=Headroom(**head["headroom"])),
-            back["cuda"].decode(),
-            back["cubin"],
+            source,
+            cubin,
             LaunchPlan.from_json(front["plan"].decode()),
-            resources_from(json.loads(back["resources"]), head),
+            resources_from(built, head),
             tuple(head["warnings"]),
             reads=reads,
         )

@@ -272,9 +272,9 @@ class JITFunction(Callee):
             self._known.clear()
         device, target = self.device_of(call), named(taken[0][1].request.target)
         self._targets[device] = target
+        waves = waves_of(sizes, target)
         for changes, kernel in taken:
-            key = waves_of(sizes, target), changes, made[0]
-            self._known[key] = _Known(kernel, item_bytes)
+            self._known[waves, changes, made[0]] = _Known(kernel, item_bytes)
 
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 class Kernel:
-    """One compiled variant of a kernel; its users have a `CompiledKernel`.
-
-    cuda: the emitted source.  cubin, plan: what a launch uses.  warnings: what was not done as asked.
-    reads: what its translation read outside of the kernel; while that is as it was, the kernel is current.
-    What the cache doesn't hold (IR, schedule, PTX) is made again when it is first looked at.
-    """
+    """What was compiled, and how it is launched; `CompiledKernel`, which users have, says what each is."""
 
     def __init__(
         self,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from warploom.sim.report import Event, SimReport
 from warploom.timeline.render import save
-from warploom.timeline.rows import WAIT, Box, Drawn, Row
+from warploom.timeline.rows import WAIT, Box, Row, TimelineRows
 
 
 @dataclass(frozen=True)
-class Timeline(Drawn):
+class Timeline(TimelineRows):
     """One program, simulated or measured."""
 
     def __str__(self) -> str:

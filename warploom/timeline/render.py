@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.analysis.cost import UNITS
-from warploom.timeline.rows import WAIT, Drawn
+from warploom.timeline.rows import WAIT, TimelineRows
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito's palette); dark text reads on each.
 _PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#0072B2")
@@ -16,7 +16,7 @@ _MAX_LABELLED = 400  # boxes with text; more of them would only be a smudge
 _ROW_INCHES, _WIDTH_INCHES, _LABEL_POINTS = 0.42, 9.0, 6.5
 
 
-def save(timelines: Sequence[Drawn], path: Path) -> None:
+def save(timelines: Sequence[TimelineRows], path: Path) -> None:
     """`draw` or `write_trace`, as the suffix says.  Raises ValueError on any but .svg, .png and .json."""
     if path.suffix == ".json":
         write_trace(timelines, path)
@@ -26,7 +26,7 @@ def save(timelines: Sequence[Drawn], path: Path) -> None:
         raise ValueError(f"a timeline is saved as .svg, .png or .json, not '{path.name}'")
 
 
-def draw(timelines: Sequence[Drawn], path: Path, *, stacked: bool = False) -> None:
+def draw(timelines: Sequence[TimelineRows], path: Path, *, stacked: bool = False) -> None:
     """Writes the timelines on one scale, side by side or one below the other, as `path`'s suffix says (.svg
     or .png).
 
@@ -61,7 +61,7 @@ def draw(timelines: Sequence[Drawn], path: Path, *, stacked: bool = False) -> No
     figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _draw_one(axis: Any, timeline: Drawn, colours: dict[str, str], span: float) -> None:
+def _draw_one(axis: Any, timeline: TimelineRows, colours: dict[str, str], span: float) -> None:
     for i, row in enumerate(timeline.rows):
         work = [b for b in row.boxes if b.unit != WAIT]
         waits = [b for b in row.boxes if b.unit == WAIT]
@@ -100,19 +100,19 @@ def _draw_one(axis: Any, timeline: Drawn, colours: dict[str, str], span: float) 
     axis.tick_params(axis="y", length=0)
 
 
-def told(timeline: Drawn) -> str:
+def told(timeline: TimelineRows) -> str:
     """What a figure says above a timeline: its length, and how busy the tensor cores are."""
     busy = timeline.utilisation("tensor")
     share = f", tensor cores busy {busy:.0%}" if busy else ""
     return f"{timeline.title}: {timeline.cycles:,.0f} cycles{share}"
 
 
-def _units(timelines: Sequence[Drawn]) -> list[str]:
+def _units(timelines: Sequence[TimelineRows]) -> list[str]:
     boxes = (box for timeline in timelines for row in timeline.rows for box in row.boxes)
     return list(dict.fromkeys(box.unit for box in boxes if box.unit != WAIT))
 
 
-def trace(timelines: Sequence[Drawn]) -> dict[str, Any]:
+def trace(timelines: Sequence[TimelineRows]) -> dict[str, Any]:
     """The timelines in Chrome's trace format, which Perfetto and chrome://tracing open.
 
     A process a timeline, a thread a row.  The format counts time, not cycles: one cycle is written as
@@ -147,7 +147,7 @@ def _name(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def write_trace(timelines: Sequence[Drawn], path: Path) -> None:
+def write_trace(timelines: Sequence[TimelineRows], path: Path) -> None:
     """Writes `trace` as JSON.  The folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(trace(timelines)) + "\n")

@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class TimelineRows:
     """What a picture shows of a program.  `cycles`: until its last agent ends, as the report has it; of one
     program among several, until its last event."""
 
