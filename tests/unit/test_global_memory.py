@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import ml_dtypes
@@ -15,12 +16,16 @@ import warploom as wl
 import warploom.language as tl
 from tests.e2e.test_attention import compiled as attention_of
 from tests.eject.test_round_trip import aligned as aligned_signature
+from tests.mutants.programs import program
 from warploom import Script
 from warploom.check import Case, Verdict, check
 from warploom.check.global_memory import GlobalMemory, check_global
 from warploom.check.launches import at_launch
+from warploom.check.samples import Sample
+from warploom.check.terms import Terms
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
+from warploom.ir.poly import Poly
 from warploom.language import float32, int32
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -627,3 +632,52 @@ def test_who_comes_last_by_a_counter(name: str) -> None:
     func = last_adds_up.compile_for(*args, grid=(2, 3), **meta).placed
     found = at_launch(func, Case(tuple(args), (2, 3)))
     assert found.verdict == verdict, (found.unproved, found.broken)
+
+
+def test_arithmetic_by_ranges_is_that_of_the_numbers() -> None:
+    """Quotients, remainders, minima and comparisons that ranges decide come to what the numbers do."""
+    rng, decided = random.Random(3), 0
+    for _ in range(400):
+        terms = Terms()
+        leaves = [
+            terms.atom("coordinate", (Poly.const(rng.choice((2, 5, 64))),), i) for i in range(2)
+        ]
+        leaves += [
+            terms.atom("program", (Poly.const(rng.choice((1, 7))),), 0),
+            terms.atom("argument", (), "n"),
+        ]
+        sample, found = Sample(rng.randrange(1000)), list(leaves)
+        for _ in range(6):
+            x, y = rng.choice(found), rng.choice(found)
+            n, kind = (
+                rng.choice((1, 3, 5, 64, 128)),
+                rng.choice(("div", "rem", "min", "max", "sum")),
+            )
+            a, b = sample(x), sample(y)
+            before = len(terms._atoms)
+            match kind:
+                case "div":
+                    p, value = terms.div(x, Poly.const(n)), (abs(a) // n) * (1 if a >= 0 else -1)
+                case "rem":
+                    p, value = terms.rem(x, Poly.const(n)), (abs(a) % n) * (1 if a >= 0 else -1)
+                case "min" | "max":
+                    p, value = terms.least(kind, x, y), (min if kind == "min" else max)(a, b)
+                case _:
+                    c = rng.choice((-5, -1, 1, 64))
+                    p, value = x * Poly.const(n) + y * Poly.const(c), a * n + b * c
+            decided += kind != "sum" and len(terms._atoms) == before
+            low, high = terms.range_of(p)
+            assert sample(p) == value
+            assert low <= value <= high
+            found.append(p)
+    assert decided > 100
+
+
+@pytest.mark.parametrize("name", ["attention, causal", "attention, four groups"])
+def test_ragged_tiles_from_a_counter_keep_apart_in_a_launch(name: str) -> None:
+    """The last heads are fewer than a section, and the next tile is carried beside its number."""
+    p = program(name)
+    for case in p.far:
+        found = check_global(p.func, case, has_contents=True)
+        assert found.verdict == "proved", found.unproved
+        assert "counter_ptr holds no negative number at first" in found.conditions

@@ -157,7 +157,7 @@ class _Solver:
             if facts.given != s.given:
                 assumptions += facts.assumed
                 facts = Facts(self.terms, s.given, like=facts)
-            is_impossible = any((g.constant or 0) < 0 for g in s.given)
+            is_impossible = any(facts.is_plain(-g - ONE) for g in s.given)
             if (
                 is_impossible
                 or not all(s.clashes)

@@ -168,11 +168,15 @@ class Values:
         return a.kind in _NONNEGATIVE
 
     def _compare(self, name: str, x: Poly, y: Poly) -> Poly:
-        d = (y - x).constant
-        if d is None:
-            return self.terms.atom(name, (x, y))
-        holds = {"lt": d > 0, "le": d >= 0, "gt": d < 0, "ge": d <= 0, "eq": d == 0, "ne": d != 0}
-        return Poly.const(int(holds[name]))
+        low, high = self.terms.range_of(y - x)
+        holds = {
+            "lt": low > 0, "le": low >= 0, "gt": high < 0, "ge": high <= 0,
+            "eq": low == high == 0, "ne": low > 0 or high < 0,
+        }  # fmt: skip
+        fails = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+        if holds[name] or holds[fails[name]]:
+            return Poly.const(int(holds[name]))
+        return self.terms.atom(name, (x, y))
 
     def less(self, x: Poly, y: Poly) -> Poly:
         """x < y, as 0 or 1."""

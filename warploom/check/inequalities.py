@@ -130,6 +130,10 @@ class Facts:
         """Is q not negative in all the samples?"""
         return all(sample(q) >= 0 for sample in self._samples)
 
+    def is_plain(self, q: Poly) -> bool:
+        """Is q never negative at sight, by its terms or their ranges?"""
+        return not self._bad(q) or self.terms.range_of(q)[0] >= 0
+
     def by_itself(self, q: Poly) -> bool:
         """The same without the given facts."""
         return self._found(q, ())
@@ -137,7 +141,9 @@ class Facts:
     def _found(self, q: Poly, given: Iterable[Poly]) -> bool:
         proved = self._proved if given else self._proved_alone
         if q not in proved:
-            proved[q] = self.may_hold(q) and self._deeper(q, self._collect(q, given))
+            proved[q] = self.is_plain(q) or (
+                self.may_hold(q) and self._deeper(q, self._collect(q, given))
+            )
         return proved[q]
 
     def positive(self, q: Poly) -> bool:

@@ -11,6 +11,8 @@ may have been other than in.  As everywhere where pointers are computed, integer
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 from warploom.errors import Loc
 from warploom.ir.poly import Monomial, Poly
 
+Range = tuple[float, float]  # with ends that may be infinite
 LAUNCH = frozenset({"argument", "programs"})  # the same in all of a launch
 OWN = frozenset({"program", "cta", "replica", "trip", "coordinate", "free", "drawn", "one_of"})
 
@@ -67,6 +70,7 @@ class Terms:
         self.most_steps, self.most_replaced = patience * MOST_STEPS, patience * MOST_REPLACED
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._others: dict[Poly, Poly] = {}
+        self._ranges: dict[Atom, Range] = {}
         self.carriers: dict[
             Hashable, Hashable
         ] = {}  # of what begins with one value, then has another
@@ -99,7 +103,7 @@ class Terms:
             if (c := x.constant) is not None:
                 return Poly.const(abs(c) // abs(n) * (1 if (c < 0) == (n < 0) else -1))
         whole, rest = x.divide(d) if d else (x, d)
-        if not rest:
+        if not rest or self._is_digit(whole, rest, d):
             return whole
         return self.atom("quotient", (x, d), loc=loc, name=_of("//", x, d))
 
@@ -110,13 +114,16 @@ class Terms:
                 return Poly()
             if (c := x.constant) is not None:
                 return Poly.const(abs(c) % abs(n) * (1 if c >= 0 else -1))
+            whole, rest = x.divide(d)
+            if self._is_digit(whole, rest, d):
+                return rest
         return self.atom("remainder", (x, d), loc=loc, name=_of("%", x, d))
 
     def least(self, kind: str, x: Poly, y: Poly) -> Poly:
         """min or max of two."""
-        difference = (x - y).constant
-        if difference is not None:
-            return x if (difference <= 0) == (kind == "min") else y
+        low, high = self.range_of(x - y)
+        if low >= 0 or high <= 0:
+            return x if (high <= 0) == (kind == "min") else y
         return self.atom(kind, (x, y))
 
     def select(self, c: Poly, x: Poly, y: Poly, loc: Loc | None = None) -> Poly:
@@ -124,6 +131,58 @@ class Terms:
         if c.constant is not None:
             return x if c.constant else y
         return x if x == y else self.atom("select", (c, x, y), loc=loc)
+
+    # ---- ranges
+
+    def range_of(self, p: Poly) -> Range:
+        """The smallest and the largest number that p may be, as far as the kinds of its atoms tell."""
+        low: float = 0
+        high: float = 0
+        for m, c in p.terms.items():
+            factors = [self._range(a) for a in m]  # type: ignore[arg-type]
+            ends = [_product(c, *corner) for corner in itertools.product(*factors)]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _range(self, a: Atom) -> Range:
+        if a not in self._ranges:
+            low, high = self._range_by_kind(a)
+            self._ranges[a] = low, high
+        return self._ranges[a]
+
+    def _range_by_kind(self, a: Atom) -> Range:
+        args = [self.range_of(x) for x in a.args]
+        match a.kind:
+            case "program" | "replica" | "cta" | "coordinate":
+                return 0, args[0][1] - 1
+            case "argument" | "trip":
+                return 0, math.inf
+            case "programs":
+                return 1, math.inf
+            case "lt" | "le" | "gt" | "ge" | "eq" | "ne" | "not" | "and" | "or":
+                return 0, 1
+            case "min" | "max":
+                which = min if a.kind == "min" else max
+                return which(low for low, _ in args), which(high for _, high in args)
+            case "select" | "one_of":
+                args = args[1:] if a.kind == "select" else args
+                return min(low for low, _ in args), max(high for _, high in args)
+            case "quotient" | "remainder":
+                (low, high), (least, most) = args
+                if least < 1:
+                    return -math.inf, math.inf
+                if a.kind == "quotient":
+                    return low / least if low < 0 else 0, high / least if high > 0 else 0
+                return max(low, 1 - most) if low < 0 else 0, min(high, most - 1) if high > 0 else 0
+        return -math.inf, math.inf
+
+    def _is_digit(self, whole: Poly, rest: Poly, d: Poly) -> bool:
+        """Are these the quotient and the remainder of d·whole + rest by a number d?"""
+        n = d.constant
+        if n is None or n < 1:
+            return False
+        low, high = self.range_of(rest)
+        return low >= 0 and high < n and self.range_of(whole)[0] >= 0
 
     def rebuilt(self, a: Atom, args: tuple[Poly, ...]) -> Poly:
         """The same function of other arguments."""
@@ -195,6 +254,11 @@ class Terms:
             return self.atom(a.kind, args, a.about, a.side + 2, a.loc, a.name)
 
         return self.replace(p, rule)
+
+
+def _product(*factors: float) -> float:
+    """Of ends of ranges: nothing times something without end is nothing."""
+    return 0 if 0 in factors else math.prod(factors)
 
 
 def atoms_of(polys: Iterable[Poly]) -> dict[Atom, None]:
