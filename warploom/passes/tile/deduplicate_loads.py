@@ -2,6 +2,8 @@
 
 Order: after recover_boxes and apply_alignment_hints (what is a box, or moves in runs, is none of this);
 before a schedule is chosen.
+Changes: group norm (270 instructions an iteration become 90: docs/log/2026-11-21-corpus-plain.md), scales of
+grouped weights.
 
 before:  %c = idiv(%at, splat(%pixels)) : tile<1024xi32>         where 16 divides %pixels, as %at's first
          %x = load(addptr(splat(%w), %c), %mask) : tile<1024xf32>

@@ -9,15 +9,16 @@ Changes: 14 families, all uniform kernels with dots.
                                                      use(k)
                                                      if k + depth-1 in range: loads(k + depth-1)
 
-Both regions are copies of one program, so their loops and ifs correspond by id.  Only innermost loops of
-loads are run ahead; around them the two copies are merged block by block, loads before uses.  The loads
+Both regions are copies of one program, so their loops and ifs correspond by id.  Innermost loops of loads
+are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as the
+ring has slots but one.  Around them the two copies are merged block by block, loads before uses.  The loads
 keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
 A ring of one slot can't run ahead: loads come before uses in the same iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
@@ -25,8 +26,9 @@ from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.rewrite import clone_op, inline, substitute_operands
-from warploom.ir.types import Scalar
+from warploom.ir.rewrite import clone_op, substitute, substitute_operands
+from warploom.ir.types import dtype_of
+from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -102,65 +104,32 @@ class _Fuser:
         self.copy(o, b)
 
     def both(self, main: Op, loads: Op, b: Builder) -> None:
-        if main.kind is control.for_:
-            ahead = _ahead(loads)
-            if ahead:
-                self.run_ahead(main, loads, ahead, b)
-                return
+        """The two copies of a loop or an if as one."""
+        ahead = _ahead(loads) if main.kind is control.for_ else 0
         n = len(loads.results)
+        init = self.get(loads.operands[control.LEAD[main.kind] :])
+        early: tuple[Op, ...] = ()
         regions = []
         for r, s in zip(main.regions, loads.regions, strict=True):
             inner = b.nested()
             if main.kind is control.for_:
                 self.env[s.params[0]] = r.params[0]
-            self.block(r.ops[:-1], s.ops[:-1], inner)
+            if ahead:
+                early = substitute(s, self.env).ops[:-1]
+                inner.ops += [*early, *r.ops[:-1]]
+            else:
+                self.block(r.ops[:-1], s.ops[:-1], inner)
             control.yield_(inner, *r.yielded, *self.get(s.yielded[len(s.yielded) - n :]))
             regions.append(inner.region((*r.params, *s.params[len(s.params) - n :])))
-        init = self.get(loads.operands[control.LEAD[main.kind] :])
-        b.append(
-            main.with_(
-                operands=(*main.operands, *init),
-                results=(*main.results, *loads.results),
-                regions=tuple(regions),
-            )
+        fused = main.with_(
+            operands=(*main.operands, *init),
+            results=(*main.results, *loads.results),
+            regions=tuple(regions),
         )
-
-    # ---- running ahead
-
-    def run_ahead(self, main: Op, loads: Op, ahead: int, b: Builder) -> None:
-        """The prologue, and the loop whose loads are `ahead` iterations before its uses."""
-        lo, hi, step = main.operands[:3]
-        (use,), (load,) = main.regions, loads.regions
-        dtype = lo.type.dtype if isinstance(lo.type, Scalar) else None
-        assert dtype is not None
-        distance = arith.mul(b, step, build.const(b, ahead, dtype))
-        stop = arith.minimum(b, hi, arith.add(b, lo, distance))
-        init = self.get(loads.operands[3:])
-
-        def prologue(inner: Builder, iv: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-            return inline(inner, load, (iv, *carried), self.env)
-
-        hints = tuple(p.hint for p in load.params[1:])
-        state = build.for_(b, (lo, stop, step), init, prologue, iv="early", hints=hints)
-        carried = tuple(Value(v.type, v.hint) for v in state)
-        inner = b.nested()
-        inner.ops.extend(use.ops[:-1])
-        early = arith.add(inner, use.params[0], distance, hint="early")
-        more = arith.lt(inner, early, hi, hint="more")
-        next_state = build.if_(
-            inner,
-            more,
-            lambda then: inline(then, load, (early, *carried), self.env),
-            lambda other: carried,
-        )
-        control.yield_(inner, *use.yielded, *next_state)
-        b.append(
-            main.with_(
-                operands=(*main.operands, *state),
-                results=(*main.results, *loads.results),
-                regions=(inner.region((*use.params, *carried)),),
-            )
-        )
+        if ahead:
+            _LoadsAhead(fused, early, n, ahead).write(b)
+        else:
+            b.append(fused)
 
     def copy(self, o: Op, b: Builder) -> None:
         """An op of the loads that stands once, as it is but for replaced operands."""
@@ -168,6 +137,51 @@ class _Fuser:
 
     def get(self, values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(self.env.get(v, v) for v in values)
+
+
+class _LoadsAhead(PipelinedLoop):
+    """A loop whose `loads` are stage 0, some iterations ahead of its uses.  kept: what the loads carry, the
+    last of its values.  The prologue is a loop, as there may be fewer iterations, and the steady state runs
+    stage 0 where there is such an iteration."""
+
+    def __init__(self, o: Op, loads: Collection[Op], kept: int, distance: int) -> None:
+        self.loads, self.distance = loads, distance
+        super().__init__(o)
+        uses = len(self.params) - kept
+        self.carried_late, self.kept = self.params[:uses], self.params[uses:]
+
+    def stages(self) -> dict[Op, int]:
+        return {o: int(o not in self.loads) for o in self.ops}
+
+    @property
+    def hints(self) -> list[str]:
+        return [p.hint for p in self.params]
+
+    def write(self, b: Builder) -> None:
+        lo, hi, step, *init = self.loop.operands
+        distance = build.const(b, self.distance, dtype_of(lo.type))
+        self.lead = arith.mul(b, step, distance)
+        stop = arith.minimum(b, hi, arith.add(b, lo, self.lead))
+        uses, hints = len(self.carried_late), [p.hint for p in self.kept]
+        early = build.for_(b, (lo, stop, step), init[uses:], self.load, iv="early", hints=hints)
+        self.new_loop(b, (lo, hi, step), (*init[:uses], *early))
+        b.ops[-1] = b.ops[-1].with_(results=self.loop.results)
+
+    def load(self, b: Builder, index: Value, carried: Values) -> Values:
+        """Stage 0 of an iteration."""
+        new = self.copy(b, dict(zip((self.index, *self.kept), (index, *carried), strict=True)))
+        new.write(self.in_stage(0))
+        return tuple(new.get(self.ends[p]) for p in self.kept)
+
+    def body(self, b: Builder, i: Value, state: Values) -> Values:
+        uses = len(self.carried_late)
+        old = self.copy(b, dict(zip((self.index, *self.carried_late), (i, *state), strict=False)))
+        old.write(self.in_stage(1))
+        index = arith.add(b, i, self.lead, hint="early")
+        more = arith.lt(b, index, self.loop.operands[1], hint="more")
+        carried = state[uses:]
+        ahead = build.if_(b, more, lambda b: self.load(b, index, carried), lambda b: carried)
+        return (*(old.get(self.ends[p]) for p in self.carried_late), *ahead)
 
 
 def _partner(o: Op, ops: Sequence[Op]) -> Op | None:
