@@ -221,10 +221,8 @@ class Accesses:
                 continue
             if o.attrs.get("sem", "relaxed") in ("relaxed", "acquire"):
                 continue
-            around = {p for p in self.structure.enclosing(o) if p.kind is not control.if_}
-            if any(
-                place[s] < place[o] or around & set(self.structure.enclosing(s)) for s in stores
-            ):
+            around = set(self.structure.loops(o))
+            if any(place[s] < place[o] or around & set(self.structure.loops(s)) for s in stores):
                 found.add(o)
         return found
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from warploom.analysis.affine_tiles import AffineTiles, Bound
-from warploom.ir.core import Op, Value
+from warploom.analysis.data_split import result_axis
+from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.types import shape_of
@@ -197,27 +198,16 @@ def _only_used_below(an: AffineTiles, loaded: Value, bound: Bound) -> bool:
 
 def _next_uses(an: AffineTiles, o: Op, i: int, axis: int) -> list[tuple[Value, int]] | None:
     """Where an axis of operand i of o goes: (value, axis) pairs; None where it is mixed or escapes."""
-    if o.kind in arith.ELEMENTWISE and o.kind is not arith.addptr:
-        return [(o.result, axis)]
-    if o.kind is tile.broadcast:
-        return [(o.result, axis)]
-    if o.kind is tile.expand_dims:
-        return [(o.result, axis + (axis >= o.attrs["axis"]))]
-    if o.kind is tile.transpose:
-        return [(o.result, o.attrs["perm"].index(axis))]
-    if o.kind is tile.reduce and axis != o.attrs["axis"]:
-        return [(o.result, axis - (axis > o.attrs["axis"]))]
-    if o.kind is tile.dot and (i, axis) in ((0, 0), (1, 1), (2, 0), (2, 1)):
-        return [(o.result, axis)]
-    if o.kind is control.for_ and i >= 3:
-        return [(o.regions[0].params[i - 2], axis), (o.results[i - 3], axis)]
-    if o.kind is control.yield_:
-        parent = an.parents[o]
-        out = [(parent.results[i], axis)] if parent.kind in (control.for_, control.if_) else None
-        if out and parent.kind is control.for_:
-            out.append((parent.regions[0].params[i + 1], axis))
-        return out
-    return None
+    value = o.operands[i]
+    outer = an.parents[o] if o.kind is control.yield_ else o
+    if outer.kind in (control.for_, control.if_):
+        carried = (c for c in control.carried(outer) if value in (*c.init, *c.yielded))
+        return [(v, axis) for c in carried for v in (*c.params, c.result)]
+    keeps = o.kind.family in (Family.POINTWISE, Family.MOVE) or o.kind in (tile.reduce, tile.dot)
+    at = result_axis(o, i, axis) if keeps and o.kind is not arith.addptr else None
+    if at is None or shape_of(o.result.type)[at] != shape_of(value.type)[axis]:
+        return None
+    return [(o.result, at)]
 
 
 def _rarity(stride: Poly) -> tuple[bool, int]:

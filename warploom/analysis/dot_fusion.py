@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from warploom.analysis.structure import Structure
 from warploom.ir import build
-from warploom.ir.analysis import effects
+from warploom.ir.analysis import effects, only_user, reads
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
 
@@ -178,9 +178,7 @@ class _Search:
             dots.append(user)
 
     def only_user(self, v: Value) -> Op | None:
-        users = self.structure.users.get(v, [])
-        once = len(users) == 1 and sum(x is v for x in users[0].operands) == 1
-        return users[0] if once else None
+        return only_user(self.structure.users, v)
 
 
 def between(block: Region, dots: Iterable[Op]) -> list[Op]:
@@ -192,19 +190,10 @@ def between(block: Region, dots: Iterable[Op]) -> list[Op]:
     for o in block.ops:
         if not wanted:
             break
-        if known & reads(o):
+        if not known.isdisjoint(reads(o)):
             late.append(o)
             known.update(o.results)
         if o in wanted:
             wanted.remove(o)
             known.update(o.results)
     return late
-
-
-def reads(o: Op) -> set[Value]:
-    """Values that o or what is in it reads."""
-    found = set(o.operands)
-    for r in o.regions:
-        for x in r.ops:
-            found |= reads(x)
-    return found

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from warploom.analysis.cost import computes_tile, elementwise
 from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import effects, free_values
+from warploom.ir.analysis import effects, reads
 from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
@@ -100,7 +100,7 @@ class _Dependences:
         self._params: dict[Op, frozenset[Value]] = {}
         params = frozenset(body.params)
         for o in body.ops:
-            needs = list(o.operands) + [v for r in o.regions for v in free_values(r)]
+            needs = reads(o)
             makers = {self.made[v] for v in needs if v in self.made}
             self._ops[o] = frozenset(makers).union(*(self._ops[m] for m in makers))
             own = params & set(needs)
@@ -137,7 +137,7 @@ def split_point(body: Region, o: Op) -> SplitPoint | None:
     made = {v: x for x in body.ops for v in x.results}
     index = body.params[0]
     test = made.get(o.operands[0])
-    if test is None or test.kind not in _COMPARED:
+    if test is None or arith.ordered(test) is None:
         return None
 
     def invariant(v: Value) -> bool:
@@ -145,7 +145,7 @@ def split_point(body: Region, o: Op) -> SplitPoint | None:
         return v not in body.params and (maker is None or maker.kind is arith.const)
 
     left, right = test.operands
-    for moving, limit, kind in ((left, right, test.kind), (right, left, _COMPARED[test.kind])):
+    for moving, limit, kind in ((left, right, test.kind), (right, left, arith.MIRRORED[test.kind])):
         maker = made.get(moving)
         offset: Value | None = None
         if maker is not None and maker.kind is arith.add and index in maker.operands:
@@ -154,9 +154,6 @@ def split_point(body: Region, o: Op) -> SplitPoint | None:
             rises = kind in (arith.gt, arith.ge)  # false first
             return SplitPoint(int(rises), offset, limit, kind in (arith.gt, arith.le))
     return None
-
-
-_COMPARED = {arith.lt: arith.gt, arith.gt: arith.lt, arith.le: arith.ge, arith.ge: arith.le}
 
 
 def split_of(loop: Op) -> Op | None:

@@ -9,7 +9,7 @@ value crosses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from warploom.ir.core import Op, Region, Value
@@ -83,6 +83,10 @@ class Structure:
             yield at
             at = self.parent[at]
 
+    def loops(self, o: Op) -> list[Op]:
+        """The loops around o, inner first."""
+        return [p for p in self.enclosing(o) if p.kind in control.LOOPS]
+
     def within(self, o: Op, block: Region) -> Op | None:
         """The op of `block` that is o or contains it."""
         at: Op | None = o
@@ -102,6 +106,16 @@ class Demand:
     live: set[tuple[Value, str]] = field(default_factory=set)
     crossings: dict[Value, set[str]] = field(default_factory=dict)
     _work: list[tuple[Op | Value, str]] = field(default_factory=list)
+
+    @staticmethod
+    def assigned(structure: Structure, runs: Callable[[Op], Iterable[str]]) -> Demand:
+        """Of ops that say which tasks run them.  runs: those that must do an op, whoever needs it."""
+        plain = [o for o in structure.ops if not o.regions and o.kind is not control.yield_]
+        demand = Demand(structure, {o: o.tasks for o in plain})
+        for o in plain:
+            for t in sorted(runs(o)):
+                demand.run(o, t)
+        return demand
 
     def run(self, o: Op, task: str) -> None:
         """`task` must execute o, hence all that o needs."""

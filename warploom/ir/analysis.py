@@ -5,7 +5,7 @@ They know control flow (`for`, `while`, `if`) and nothing else about particular 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Family, Op, Region, Value, walk
@@ -140,6 +140,13 @@ def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
 def reads(o: Op) -> tuple[Value, ...]:
     """What o takes from outside: its operands, and what stands in its regions."""
     return (*o.operands, *(v for r in o.regions for v in free_values(r)))
+
+
+def only_user(users: Mapping[Value, Sequence[Op]], v: Value) -> Op | None:
+    """The op that takes v, once, where no other does."""
+    found = users.get(v, ())
+    once = len(found) == 1 and found[0].operands.count(v) == 1
+    return found[0] if once else None
 
 
 def passed_on(o: Op) -> dict[Value, tuple[Value, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
 from warploom.ir.core import Builder, Func, Op, Region, Value
+from warploom.ir.ops import task
 
 Env = dict[Value, Value]
 Rule = Callable[[Op, Builder], Sequence[Value] | None]
@@ -38,20 +39,31 @@ def _rewrite(region: Region, rule: Rule, env: Env) -> Region:
     b = Builder()
     for old in region.ops:
         o = substitute_operands(old, env)
-        regions = tuple(_rewrite(r, rule, env) for r in o.regions)
-        if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
-            o = o.with_(regions=regions)
+        o = with_regions(o, lambda r: _rewrite(r, rule, env))
         with b.at(o):
             values = rule(o, b)
         if values is None:
             b.append(o)
         else:
             env.update(zip(o.results, values, strict=True))
-    if len(b.ops) == len(region.ops) and all(
-        n is o for n, o in zip(b.ops, region.ops, strict=True)
-    ):
-        return region
-    return b.region(region.params)
+    return with_ops(region, b.ops)
+
+
+def with_ops(region: Region, ops: Sequence[Op]) -> Region:
+    """The region with other ops; itself where these are its own."""
+    return region if tuple(ops) == region.ops else Region(region.params, tuple(ops))
+
+
+def with_regions(o: Op, change: Callable[[Region], Region]) -> Op:
+    """The op with each of its regions changed; itself where none is."""
+    regions = tuple(map(change, o.regions))
+    return o if regions == o.regions else o.with_(regions=regions)
+
+
+def rewrite_tasks(func: Func, change: Callable[[Op], Op]) -> Func:
+    """The function with each of its `tasks` ops changed."""
+    ops = [change(o) if o.kind is task.tasks else o for o in func.body.ops]
+    return func.with_(body=with_ops(func.body, ops))
 
 
 def substitute_operands(o: Op, env: Mapping[Value, Value]) -> Op:

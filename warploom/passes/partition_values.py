@@ -34,11 +34,7 @@ class Cutter:
 
     def __post_init__(self) -> None:
         structure = self.split.structure
-        plain = [o for o in structure.ops if not o.regions and o.kind is not control.yield_]
-        demand = Demand(structure, {o: o.tasks for o in plain})
-        for o in plain:
-            for t in sorted(o.tasks - self.tasks):
-                demand.run(o, t)
+        demand = Demand.assigned(structure, lambda o: o.tasks - self.tasks)
         self.elsewhere = {v for v, _ in demand.live}
         for o in structure.ops:  # a loop's result is held where the value that it carries is
             for c in control.carried(o):

@@ -101,7 +101,7 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         stored,
         steps,
         at_launch=all(accesses.invariant(v) for v in loop.operands[:3]),
-        walks=any(p.kind is not control.if_ for p in structure.enclosing(loop)),
+        walks=bool(structure.loops(loop)),
         cost=accesses.target.cost,
     )
 

@@ -13,7 +13,6 @@ from math import prod
 from warploom.analysis.scalars import NUMBER_DEPTH, SLOT_BYTES
 from warploom.errors import CompileError, Loc
 from warploom.ir.core import Op
-from warploom.ir.ops import control
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Tile, dtype_of, shape_of
 from warploom.schedule import clusters, rings
@@ -202,17 +201,8 @@ class Memory:
 
     def innermost(self, o: Op) -> bool:
         """Does o stand in a loop that holds no further loop with a channel?"""
-        loops = [p for p in self.context.structure.enclosing(o) if p.kind is not control.if_]
-        if not loops:
-            return False
-        mine = loops[0]
-        for g in self.groups:
-            around = [
-                p for p in self.context.structure.enclosing(g[0]) if p.kind is not control.if_
-            ]
-            if mine in around[1:]:
-                return False
-        return True
+        loops = self.context.structure.loops
+        return bool(loops(o)) and all(loops(o)[0] not in loops(g[0])[1:] for g in self.groups)
 
     def multicast(self, g: tuple[Op, ...]) -> tuple[int | None, ...]:
         """Of each load of a ring the axis of which the cluster's CTAs load a part each, for all."""

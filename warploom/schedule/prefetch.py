@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from warploom.ir.analysis import waits
+from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Effect, Family, Op, Region, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile, dtype_of, shape_of
@@ -149,20 +149,13 @@ def place_of(body: Region, values: Sequence[Value]) -> tuple[Op, ...] | None:
     """The ops of a loop's body that compute some values, in order, where these follow from its index and
     from what stands outside of it by pure ops; None where not."""
     made = {v: o for o in body.ops for v in o.results}
-    carried = set(body.params[1:])
-    needed: set[Op] = set()
-    work = list(values)
-    while work:
-        v = work.pop()
-        if v in carried:
-            return None
-        o = made.get(v)
-        if o is None or o in needed:
-            continue
-        if o.regions or o.kind.effect is not Effect.NONE:
-            return None
-        needed.add(o)
-        work.extend(o.operands)
+    first = [made[v] for v in values if v in made]
+    needed = closure(first, lambda o: [made[v] for v in o.operands if v in made])
+    read = {*values, *(v for o in needed for v in o.operands)}
+    if not read.isdisjoint(body.params[1:]):
+        return None
+    if any(o.regions or o.kind.effect is not Effect.NONE for o in needed):
+        return None
     return tuple(o for o in body.ops if o in needed)
 
 

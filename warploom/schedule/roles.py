@@ -180,7 +180,7 @@ class _Assigner:
         return (
             o.kind is tile.load_box
             and rings.is_vector(o)
-            and any(p.kind is not control.if_ for p in self.context.structure.enclosing(o))
+            and bool(self.context.structure.loops(o))
             and self.why_not_ahead(o) is None
             and self.context.hints.keeps(o) is None
             and self.context.accesses.why_not_tma(o, shape_of(o.result.type)) is None
@@ -306,11 +306,7 @@ class _Assigner:
             return False
         free = [o for o in loads if not self.context.hints.keeps(o)]
         asked = [o for o in free if self.context.hints.wants_producer(o)]
-        looped = [
-            o
-            for o in free
-            if any(p.kind is not control.if_ for p in self.context.structure.enclosing(o))
-        ]
+        looped = [o for o in free if self.context.structure.loops(o)]
         if looped or asked:
             why = (
                 f"{named(looped)} feed dots in a loop: a producer runs ahead"

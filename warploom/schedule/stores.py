@@ -85,8 +85,7 @@ class Stores:
         found = [
             o
             for o, _, _ in self.staged()
-            if place(o) > last
-            and all(p.kind is control.if_ for p in self.context.structure.enclosing(o))
+            if place(o) > last and not self.context.structure.loops(o)
         ]
         return found[0] if found else None
 

@@ -23,7 +23,7 @@ from warploom.analysis.dot_fusion import between
 from warploom.errors import InternalError
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import control, tile
-from warploom.ir.rewrite import rewrite
+from warploom.ir.rewrite import rewrite, with_regions
 from warploom.ir.types import shape_of
 from warploom.passes.tile.canonicalize.cleanup import drop_dead
 from warploom.schedule.model import Schedule
@@ -45,7 +45,7 @@ def _join(r: Region, dots: Sequence[Op]) -> Region:
     b = Builder()
     if dots[0] not in r.ops:
         for o in r.ops:
-            b.append(o.with_(regions=tuple(_join(x, dots) for x in o.regions)) if o.regions else o)
+            b.append(with_regions(o, lambda x: _join(x, dots)))
         return b.region(r.params)
     late = set(between(r, dots))
     for i, o in enumerate(r.ops):

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from warploom.ir.analysis import free_values, is_pure
 from warploom.ir.core import Effect, Func, Op, Region, Value
 from warploom.ir.ops import control, tile
+from warploom.ir.rewrite import with_regions
 from warploom.ir.types import Tile
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -37,10 +38,7 @@ def pipeline_scalars(func: Func, schedule: Schedule, target: Target) -> Func:
 
 
 def _ordered(region: Region, crossing: set[str], items: set[str]) -> Region:
-    ops = []
-    for o in region.ops:
-        regions = tuple(_ordered(r, crossing, items) for r in o.regions)
-        ops.append(o.with_(regions=regions) if regions else o)
+    ops = [with_regions(o, lambda r: _ordered(r, crossing, items)) for o in region.ops]
     if any(o.id in crossing for o in ops):
         ops = _behind_loads(_early(ops, crossing), crossing, items)
     return Region(region.params, tuple(ops))

@@ -47,6 +47,7 @@ from warploom.analysis.lattice import power_of_two
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
+from warploom.ir.rewrite import with_regions
 from warploom.ir.types import DType, Pointer, Tile, elem_of, i32, i64, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -87,7 +88,7 @@ class _Rewriter:
             o = o.with_(operands=(view, *o.operands[1:lead], *offsets, *o.operands[lead:]))
         if o.regions:
             self.loops += o.kind is not control.if_
-            o = o.with_(regions=tuple(self.region(r) for r in o.regions))
+            o = with_regions(o, self.region)
             self.loops -= o.kind is not control.if_
         b.append(o)
 

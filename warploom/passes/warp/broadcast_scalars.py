@@ -21,6 +21,7 @@ from warploom.analysis.scalars import is_on_numbers
 from warploom.ir import build
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, smem, task, tile
+from warploom.ir.rewrite import with_regions
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.lower_scalars import get_number, put_number, slots_of
 from warploom.schedule.model import Schedule
@@ -71,7 +72,7 @@ class _Sharer:
                 with b.at(o):
                     self.share(o, b)
             else:
-                b.append(o.with_(regions=tuple(map(self.rewritten, o.regions))))
+                b.append(with_regions(o, self.rewritten))
         return Region(r.params, tuple(b.ops))
 
     def is_shared(self, o: Op) -> bool:

@@ -22,8 +22,8 @@ from functools import partial
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mma, task
-from warploom.ir.rewrite import rewrite
+from warploom.ir.ops import arith, control, mma
+from warploom.ir.rewrite import rewrite, rewrite_tasks, with_regions
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.warp.in_flight_dots import Dots
 from warploom.passes.warp.overlapped_dots import ConsumerLoop
@@ -39,15 +39,14 @@ from warploom.target import Target
 def expand_pipeline(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     kernel = _Kernel(schedule, Dots(definitions(func.body), uses(func.body)))
-    ops = []
-    for o in func.body.ops:
-        if o.kind is task.tasks:
-            tasks = list(map(partial(_Task, kernel), o.regions, o.attrs["replicas"]))
-            # consumers first: what they wait for late their producer asks for late
-            regions = {t: t.region() for t in sorted(tasks, key=lambda t: not t.consumes)}
-            o = o.with_(regions=tuple(regions[t] for t in tasks))
-        ops.append(o)
-    func = func.with_(body=Region(func.body.params, tuple(ops)))
+
+    def expanded(o: Op) -> Op:
+        tasks = list(map(partial(_Task, kernel), o.regions, o.attrs["replicas"]))
+        # consumers first: what they wait for late their producer asks for late
+        regions = {t: t.region() for t in sorted(tasks, key=lambda t: not t.consumes)}
+        return o.with_(regions=tuple(regions[t] for t in tasks))
+
+    func = rewrite_tasks(func, expanded)
     # arms without an iteration hold what is known now: sums of zeros
     return rewrite(func, Simplifier()) if kernel.late else func
 
@@ -80,8 +79,7 @@ class _Task:
         ops = deque(r.ops)
         while ops:
             o = ops.popleft()
-            if o.regions:
-                o = o.with_(regions=tuple(map(self.rewritten, o.regions)))
+            o = with_regions(o, self.rewritten)
             loop = self.pipelined(o, tuple(ops)) if o.kind is control.for_ else None
             if loop is None:
                 b.append(self.passing(o) if o.id in self.left else o)

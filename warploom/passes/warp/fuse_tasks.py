@@ -26,7 +26,7 @@ from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.rewrite import clone_op, substitute, substitute_operands
+from warploom.ir.rewrite import clone_op, rewrite_tasks, substitute, substitute_operands
 from warploom.ir.types import dtype_of
 from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
 from warploom.schedule.model import Schedule
@@ -35,14 +35,14 @@ from warploom.target import Target
 
 def fuse_tasks(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    *before, tasks, end = func.body.ops
-    if len(tasks.regions) != 2:
+    return rewrite_tasks(func, _tasks)
+
+
+def _tasks(o: Op) -> Op:
+    if len(o.regions) != 2:
         raise InternalError("a uniform kernel has one task and the loads fused into it")
-    main, loads = tasks.regions
-    fused = _merge(main, loads)
-    attrs = {k: v[:1] if isinstance(v, tuple) else v for k, v in tasks.attrs.items()}
-    new = tasks.with_(attrs=attrs, regions=(fused,))
-    return func.with_(body=Region(func.body.params, (*before, new, end)))
+    attrs = {k: v[:1] if isinstance(v, tuple) else v for k, v in o.attrs.items()}
+    return o.with_(attrs=attrs, regions=(_merge(*o.regions),))
 
 
 def _merge(main: Region, loads: Region) -> Region:

@@ -18,7 +18,7 @@ from collections.abc import Collection
 
 from warploom.ir.analysis import closure, waits
 from warploom.ir.core import Func, Region, Value
-from warploom.ir.rewrite import substitute, substitute_operands
+from warploom.ir.rewrite import substitute, substitute_operands, with_regions
 from warploom.schedule.model import Schedule
 from warploom.schedule.prefetch import same_load
 from warploom.target import Target
@@ -31,10 +31,7 @@ def hoist_loads(func: Func, schedule: Schedule, target: Target) -> Func:
 
 
 def _region(r: Region, wanted: Collection[str]) -> Region:
-    ops = [
-        o.with_(regions=tuple(_region(x, wanted) for x in o.regions)) if o.regions else o
-        for o in r.ops
-    ]
+    ops = [with_regions(o, lambda x: _region(x, wanted)) for o in r.ops]
     loads = [o for o in ops if o.id in wanted]
     at = next((i for i, o in enumerate(ops) if waits(o)), None)
     if not loads or at is None:  # what waited may have been code that no task needs

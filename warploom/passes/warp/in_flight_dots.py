@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warploom.ir import build
+from warploom.ir.analysis import only_user
 from warploom.ir.core import Builder, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
 from warploom.ir.types import InFlight, Tile, dtype_of, i1
@@ -36,11 +37,11 @@ from warploom.passes.warp.pipelined_loop import Copy, PipelinedLoop
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """wgmmas of one iteration that accumulate into carried value `index`, in order.  zero: does it start as
+    """Products of one iteration that accumulate into carried value `index`, in order.  zero: does it start as
     a constant zero?"""
 
     index: int
-    wgmmas: tuple[Op, ...]
+    products: tuple[Op, ...]
     dropped: tuple[Op, ...]  # the in_flight before each, the wait after each
     zero: bool
 
@@ -61,15 +62,15 @@ class InFlightLoop(PipelinedLoop):
         params, ends = list(old.params), list(old.yielded)
         acc: dict[Op, tuple[Value, bool]] = {}  # wgmma -> accumulator, ignored at first
         for c in self.chains:
-            tiles = c.wgmmas[0].result.type
+            tiles = c.products[0].result.type
             assert isinstance(tiles, InFlight)
             at = params[1 + c.index] = Value(tiles, params[1 + c.index].hint)
-            for n, w in enumerate(c.wgmmas):
+            for n, w in enumerate(c.products):
                 acc[w] = at, c.zero and n == 0
                 at = w.result
             ends[c.index] = at
         dropped = {x for c in self.chains for x in c.dropped}
-        flags = {dots.made[c.wgmmas[0].operands[3]]: c.wgmmas[0] for c in self.chains if c.zero}
+        flags = {dots.made[c.products[0].operands[3]]: c.products[0] for c in self.chains if c.zero}
         dropped |= {x for x, w in flags.items() if dots.only_user(x.result) is w}
         commits = [x for x in old.ops if x.kind is mma.wgmma_commit]
         fence = next(x for x in old.ops if x.kind is mma.wgmma_fence)
@@ -160,7 +161,7 @@ class Dots:
         inside = [x for x in body.all_ops if x.kind is mma.wgmma]
         found = (self.chain(i, o.operands[3 + i], body) for i in range(len(o.results)))
         chains = tuple(c for c in found if c is not None)
-        if not inside or set(inside) != {w for c in chains for w in c.wgmmas}:
+        if not inside or set(inside) != {w for c in chains for w in c.products}:
             return None
         if any(isinstance(w.operands[0].type, Tile) for w in inside):
             return None
@@ -181,35 +182,33 @@ class Dots:
         """The wgmmas through which a carried tile passes and nothing else."""
         here = set(body.ops)
         at = body.params[1 + index]
-        wgmmas: list[Op] = []
+        products: list[Op] = []
         dropped: list[Op] = []
         while True:
             start = self.only_user(at)
             if start is None or start not in here:
                 return None
             if start is body.ops[-1]:
-                ok = bool(wgmmas) and start.operands[index] is at
+                ok = bool(products) and start.operands[index] is at
                 if not ok:
                     return None
                 return _Chain(
-                    index, tuple(wgmmas), tuple(dropped), build.is_zero(init, self.made.get)
+                    index, tuple(products), tuple(dropped), build.is_zero(init, self.made.get)
                 )
             if start.kind is not mma.in_flight:
                 return None
-            wgmma = self.only_user(start.result)
-            if wgmma is None or wgmma.kind is not mma.wgmma or wgmma not in here:
+            product = self.only_user(start.result)
+            if product is None or product.kind is not mma.wgmma or product not in here:
                 return None
-            wait = self.only_user(wgmma.result)
+            wait = self.only_user(product.result)
             if wait is None or wait.kind is not mma.wgmma_wait or len(wait.operands) != 1:
                 return None
-            wgmmas.append(wgmma)
+            products.append(product)
             dropped += [start, wait]
             at = wait.result
 
     def only_user(self, v: Value) -> Op | None:
-        users = self.uses.get(v, [])
-        once = len(users) == 1 and sum(x is v for x in users[0].operands) == 1
-        return users[0] if once else None
+        return only_user(self.uses, v)
 
     def origin(self, v: Value) -> tuple[Value, Value | None]:
         """The allocation that shared memory v is a part of, and the index of its slot."""

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 from warploom.ir.analysis import closure, effects, is_pure, reads
 from warploom.ir.core import Builder, Effect, Op, Value
-from warploom.ir.ops import control, mbarrier, smem, task, tma
+from warploom.ir.ops import control, mbarrier, smem
 from warploom.ir.rewrite import Env, clone_op
+from warploom.passes.warp.select_instructions import waits_for_stores
 from warploom.passes.warp.skip_idle import REST
 
 
@@ -74,7 +75,7 @@ class Tail:
                 roots.append(o)
             elif _is_release(o, held) and in_order and is_done(o.operands[1]):
                 releases.append(o)
-            elif in_order and (_waits_for_stores(o) or (_is_sync(o) and _waits_for_stores(last))):
+            elif in_order and (waits_for_stores(o) or (_is_sync(o) and waits_for_stores(last))):
                 roots.append(o)
                 last = o
             elif is_pure(o) and not o.regions and waits.isdisjoint(o.operands):
@@ -118,13 +119,6 @@ def _numbers(behind: Sequence[Op]) -> set[Op]:
 
 def _is_release(o: Op, held: set[Value]) -> bool:
     return o.kind is mbarrier.mbarrier_arrive and o.operands[1] not in held
-
-
-def _waits_for_stores(o: Op | None) -> bool:
-    """Is o the wait for staging buffers that stores still read?"""
-    if o is None or o.kind is not task.elect:
-        return False
-    return all(x.kind is tma.tma_store_wait for x in o.regions[0].ops[:-1])
 
 
 def _is_sync(o: Op) -> bool:

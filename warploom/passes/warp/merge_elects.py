@@ -18,6 +18,7 @@ from __future__ import annotations
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Func, Op, Region
 from warploom.ir.ops import task
+from warploom.ir.rewrite import with_regions
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -29,12 +30,10 @@ def merge_elects(func: Func, schedule: Schedule | None, target: Target) -> Func:
 
 def _merged(region: Region) -> Region:
     ops: list[Op] = []
-    open_at: int | None = (
-        None  # where in ops the last elect stands, with nothing but pure ops after it
-    )
+    # where in ops the last elect stands, with nothing but pure ops after it
+    open_at: int | None = None
     for o in region.ops:
-        if o.regions:
-            o = o.with_(regions=tuple(_merged(r) for r in o.regions))
+        o = with_regions(o, _merged)
         if o.kind is task.elect:
             if open_at is not None:
                 before = ops.pop(open_at)

@@ -55,12 +55,10 @@ class _Partition:
         self.accesses = Accesses(self.func, self.structure, self.target)
         self.aliased = self.accesses.aliased()
         self.announcing = self.accesses.announcing()
-        plain = [o for o in self.structure.ops if not o.regions and o.kind is not control.yield_]
-        self.demand = Demand(self.structure, {o: o.tasks for o in plain})
-        for o in plain:
-            if must_run(o) and o.kind is not task.channel:
-                for t in sorted(o.tasks):
-                    self.demand.run(o, t)
+        self.demand = Demand.assigned(
+            self.structure,
+            lambda o: o.tasks if must_run(o) and o.kind is not task.channel else (),
+        )
         if self.demand.crossings:
             names = ", ".join(v.hint or "a value" for v in self.demand.crossings)
             raise InternalError(f"{names} crosses tasks without a channel")

@@ -30,6 +30,7 @@ from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import smem, task
+from warploom.ir.rewrite import rewrite_tasks
 from warploom.ir.types import Shared, Tile
 from warploom.passes.partition_values import Cutter
 from warploom.schedule.model import Schedule
@@ -41,10 +42,12 @@ _PLACE = {smem.cp_async: 1, smem.shared_store: 0}  # which operand says where a 
 def partition_copies(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     count = schedule.tasks[0].replicas
-    *before, tasks, end = func.body.ops
-    main, loads = tasks.regions
-    new = tasks.with_(regions=(main, _Copies(_split(func, loads, count)).whole(loads)))
-    return func.with_(body=Region(func.body.params, (*before, new, end)))
+
+    def tasks(o: Op) -> Op:
+        main, loads = o.regions
+        return o.with_(regions=(main, _Copies(_split(func, loads, count)).whole(loads)))
+
+    return rewrite_tasks(func, tasks)
 
 
 def _split(func: Func, loads: Region, count: int) -> Split:

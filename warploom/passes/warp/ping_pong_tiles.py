@@ -33,8 +33,8 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import backward_slice, free_values, sources
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mbarrier, task
-from warploom.ir.rewrite import inline
+from warploom.ir.ops import arith, control, mbarrier
+from warploom.ir.rewrite import inline, rewrite_tasks
 from warploom.ir.types import Scalar, i32
 from warploom.passes.warp.backward_slices import Slice, Values
 from warploom.passes.warp.ping_pong import ISSUE, OrderBarrier
@@ -46,11 +46,8 @@ Moved = Callable[[Builder, Value, Values], Values]
 
 def ping_pong_tiles(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
-    ops = tuple(
-        _tasks(o, schedule.ping_pong_loop, schedule.tasks[0].name) if o.kind is task.tasks else o
-        for o in func.body.ops
-    )
-    return func.with_(body=Region(func.body.params, ops))
+    loop, consumer = schedule.ping_pong_loop, schedule.tasks[0].name
+    return rewrite_tasks(func, lambda o: _tasks(o, loop, consumer))
 
 
 def _tasks(o: Op, loop: str, consumer: str) -> Op:

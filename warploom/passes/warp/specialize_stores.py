@@ -32,6 +32,7 @@ from warploom.ir.ops import arith, control, mbarrier, smem, task, tma
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import Scalar, Shared, i32
 from warploom.passes.warp.backward_slices import Slice
+from warploom.passes.warp.select_instructions import waits_for_stores
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -138,14 +139,9 @@ def _filling(region: Region, loop: Op, stores: list[_Store]) -> Region:
             with b.at(x):
                 phases = [build.const(b, 0) for _ in stores]
                 _fill_loop(b, x, stores, phases, replica)
-        elif not _only_waits(x):  # the stores' task waits for them
+        elif not waits_for_stores(x):  # the stores' task waits for them
             b.append(x)
     return b.region()
-
-
-def _only_waits(o: Op) -> bool:
-    ops = o.regions[0].ops[:-1] if o.kind is task.elect else ()
-    return bool(ops) and all(x.kind is tma.tma_store_wait for x in ops)
 
 
 def _fill_loop(

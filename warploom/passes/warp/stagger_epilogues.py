@@ -20,8 +20,8 @@ A group that has left the main loop (skip_idle.py) takes it when it has given ba
 
 from __future__ import annotations
 
-from warploom.ir.core import Builder, Func, Op, Region, walk
-from warploom.ir.ops import mma
+from warploom.ir.core import Builder, Func, Op, Region
+from warploom.ir.rewrite import rewrite_tasks, with_regions
 from warploom.ir.types import Tile
 from warploom.passes.warp.ping_pong import END, OrderBarrier
 from warploom.passes.warp.skip_idle import REST
@@ -33,25 +33,25 @@ def stagger_epilogues(func: Func, schedule: Schedule, target: Target) -> Func:
     """See the module's docstring."""
     left = {p.loop for p in schedule.idle}
     loops = tuple(f"{x}{REST}" if x in left else x for x in schedule.staggered_loops)
-    *before, tasks, end = func.body.ops
-    regions = []
-    for region, groups in zip(tasks.regions, tasks.attrs["replicas"], strict=True):
-        consumes = groups > 1 and any(o.kind is mma.wgmma for o in walk(region))
-        regions.append(_region(region, groups, loops) if consumes else region)
-    ops = (*before, tasks.with_(regions=tuple(regions)), end)
-    return func.with_(body=Region(func.body.params, ops))
 
+    def region(r: Region, groups: int) -> Region:
+        if groups == 1:
+            return r
+        order = OrderBarrier.of(r, groups, END)
+        return order.begin(_rewritten(r, order, loops))
 
-def _region(region: Region, groups: int, loops: tuple[str, ...]) -> Region:
-    order = OrderBarrier.of(region, groups, END)
-    return order.begin(_rewritten(region, order, loops))
+    def tasks(o: Op) -> Op:
+        regions = map(region, o.regions, o.attrs["replicas"])
+        return o.with_(regions=tuple(regions))
+
+    return rewrite_tasks(func, tasks)
 
 
 def _rewritten(r: Region, order: OrderBarrier, loops: tuple[str, ...]) -> Region:
     b = Builder()
     last = None
     for i, o in enumerate(r.ops):
-        b.append(o.with_(regions=tuple(_rewritten(x, order, loops) for x in o.regions)))
+        b.append(with_regions(o, lambda x: _rewritten(x, order, loops)))
         if o.id in loops and o.regions:
             with b.at(o):
                 order.wait(b)

@@ -13,7 +13,7 @@ from warploom.ir.analysis import backward_slice, effects, is_pure, must_run
 from warploom.ir.core import Func, Op, Region, Type, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.printer import print_attrs
-from warploom.ir.rewrite import Env, substitute_operands
+from warploom.ir.rewrite import Env, substitute_operands, with_ops, with_regions
 from warploom.ir.types import Barriers, InFlight, Pointer, Shared, TensorMap, Tile, View
 from warploom.ir.types import Scalar as ScalarType
 
@@ -54,9 +54,7 @@ def _merge(region: Region, seen: dict[_Key, Op], env: Env, order: dict[Value, in
     kept: list[Op] = []
     for old in region.ops:
         o = substitute_operands(old, env)
-        regions = tuple(_merge(r, {**seen}, env, order) for r in o.regions)
-        if any(new is not r for new, r in zip(regions, o.regions, strict=True)):
-            o = o.with_(regions=regions)
+        o = with_regions(o, lambda r: _merge(r, {**seen}, env, order))
         for v in o.results:
             order[v] = len(order)
         if o.results and not o.regions and _may_merge(o):
@@ -75,17 +73,11 @@ def _merge(region: Region, seen: dict[_Key, Op], env: Env, order: dict[Value, in
                 env.update(zip(o.results, first.results, strict=True))
                 continue
         kept.append(o)
-    return _with_ops(region, kept)
+    return with_ops(region, kept)
 
 
 def _may_merge(o: Op) -> bool:
     return is_pure(o) and not any(isinstance(v.type, InFlight) for v in o.results)
-
-
-def _with_ops(region: Region, ops: list[Op]) -> Region:
-    if len(ops) == len(region.ops) and all(n is o for n, o in zip(ops, region.ops, strict=True)):
-        return region
-    return Region(region.params, tuple(ops))
 
 
 # ---- dead code
@@ -118,17 +110,14 @@ def _live(region: Region, needed: set[Value]) -> Region:
             o = _live_regions(o, [set(r.yielded) for r in o.regions], needed)
         needed.update(o.operands)
         kept.append(o)
-    return _with_ops(region, [*reversed(kept), region.ops[-1]])
+    return with_ops(region, [*reversed(kept), region.ops[-1]])
 
 
 def _live_regions(o: Op, wanted: list[set[Value]], needed: set[Value]) -> Op:
-    regions = []
-    for r, inner in zip(o.regions, wanted, strict=True):
-        regions.append(_live(r, inner))
-        needed |= inner
-    if all(new is old for new, old in zip(regions, o.regions, strict=True)):
-        return o
-    return o.with_(regions=tuple(regions))
+    left = iter(wanted)
+    o = with_regions(o, lambda r: _live(r, next(left)))
+    needed.update(*wanted)
+    return o
 
 
 def _live_carried(o: Op, needed: set[Value]) -> Op:
@@ -163,21 +152,16 @@ def hoist_invariant(func: Func) -> Func:
 def _hoist(region: Region) -> Region:
     ops: list[Op] = []
     for o in region.ops:
-        if o.regions:
-            regions = tuple(_hoist(r) for r in o.regions)
-            if o.kind in control.LOOPS:
-                parts = [_split_invariant(r) for r in regions]
-                ops.extend(i for moved, _ in parts for i in moved)
-                regions = tuple(rest for _, rest in parts)
-            if any(new is not old for new, old in zip(regions, o.regions, strict=True)):
-                o = o.with_(regions=regions)
+        o = with_regions(o, _hoist)
+        if o.kind in control.LOOPS:
+            o = with_regions(o, lambda r: _varying(r, ops))
         ops.append(o)
-    return _with_ops(region, ops)
+    return with_ops(region, ops)
 
 
-def _split_invariant(region: Region) -> tuple[list[Op], Region]:
+def _varying(region: Region, moved: list[Op]) -> Region:
+    """A loop's region without what goes in front of the loop, to `moved`."""
     inside: set[Value] = set(region.params)
-    moved: list[Op] = []
     kept: list[Op] = []
     for o in region.ops:
         if _may_hoist(o) and not any(v in inside for v in o.operands):
@@ -185,7 +169,7 @@ def _split_invariant(region: Region) -> tuple[list[Op], Region]:
         else:
             inside.update(o.results)
             kept.append(o)
-    return moved, _with_ops(region, kept)
+    return with_ops(region, kept)
 
 
 def _may_hoist(o: Op) -> bool:
@@ -209,7 +193,7 @@ def hoist_views(func: Func) -> Func:
         for i in (*moved, o):
             if is_host(i) and known.issuperset(i.operands):
                 known.update(i.results)
-    body = _with_ops(func.body, ops)
+    body = with_ops(func.body, ops)
     return func if body is func.body else func.with_(body=body)
 
 
@@ -235,13 +219,9 @@ def _launch_views(o: Op, known: set[Value]) -> list[Op]:
 def _without(o: Op, gone: set[Op]) -> Op:
     if not gone or not o.regions:
         return o
-    regions = []
-    for r in o.regions:
-        ops = [_without(i, gone) for i in r.ops if i not in gone]
-        regions.append(_with_ops(r, ops))
-    if all(new is old for new, old in zip(regions, o.regions, strict=True)):
-        return o
-    return o.with_(regions=tuple(regions))
+    return with_regions(
+        o, lambda r: with_ops(r, [_without(i, gone) for i in r.ops if i not in gone])
+    )
 
 
 def _types(values: Iterable[Value]) -> Iterable[Type]:
