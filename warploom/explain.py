@@ -6,15 +6,17 @@ function at PLACED (what was built) and, where the kernel was compiled, its reso
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warploom.codegen.resources import Resources
 from warploom.errors import Loc, source_line
 from warploom.ir.analysis import definitions
-from warploom.ir.core import Func, Level, Op, Region, Value, walk
+from warploom.ir.core import HARDWARE, Family, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
+from warploom.ir.rules import Rules
 from warploom.ir.types import Shared, Tile
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
@@ -102,8 +104,9 @@ def _heading(
         yield f"  {plan.name}: {groups}{plan.warps} warps{registers}{needed}"
     if schedule.split.count > 1:
         yield f"  the tile is split along {schedule.split.axis} among {schedule.split.count} groups"
-    shared = max((end for _, end in _extents(placed)), default=0)
     if placed.level is Level.PLACED:
+        ends = ((o.attrs.get("offset") or 0) + n for o in walk(placed.body) if (n := _bytes(o)))
+        shared = max(ends, default=0)
         yield f"  shared memory: {shared:,} of {target.shared_bytes:,} bytes"
     if resources is not None:
         spills = (
@@ -169,8 +172,8 @@ def _lines(func: Func, schedule: Schedule, placed: Func) -> Iterator[Line]:
         for reason in reasons.get(o.id, ()):
             entry.notes[f"{reason.decision}: {reason.because}"] = None
     for o in walk(placed.body):
-        for note in _built_notes(o, placed.target):
-            at(o.loc).notes[note] = None
+        if (tell := BUILT[o.kind].notes) is not None:
+            at(o.loc).notes.update(dict.fromkeys(tell(o, placed.target)))
     if not found:
         return
     first = min([*found, func.loc.line] if func.loc else found)
@@ -192,12 +195,8 @@ def _root(loc: Loc) -> Loc:
 
 
 def _op_notes(o: Op, schedule: Schedule, made: dict[Value, Op]) -> Iterator[str]:
-    if o.kind is tile.load_box:
-        yield f"a box of {_shape(o.result)} at {_offsets(o, made)} of {_view(o.operands[0], made)}"
-    elif o.kind is tile.store_box:
-        yield f"a box of {_shape(o.operands[1])} at {_offsets(o, made)} of {_view(o.operands[0], made)}"
-    elif o.kind is tile.load and isinstance(o.result.type, Tile):
-        yield f"{_shape(o.result)} elements by their addresses"
+    if (asked := ASKED[o.kind]) is not None:
+        yield from asked(o, made)
     channel = next((c for c in schedule.channels if o.id and o.id in c.all_items), None)
     if channel is not None:
         yield _filled(o, channel)
@@ -217,39 +216,99 @@ def _filled(o: Op, channel: ChannelPlan) -> str:
     return f"{how} into ring {channel.name} of {channel.depth} slots: {channel.producer} → {to}"
 
 
-def _built_notes(o: Op, target: Target) -> Iterator[str]:
-    if o.kind is mma.wgmma:
-        a, b = (v.type for v in o.operands[:2])
-        assert isinstance(b, Shared) and isinstance(a, (Shared, Tile))
-        (m, k), n = a.shape, b.shape[1]
-        unit = target.unit_of("wgmma") or target.matrix_unit()
-        step = unit.k_step(b.dtype.bits)
-        source = "shared memory" if isinstance(a, Shared) else "registers"
-        count = m // unit.m * (k // step)
-        yield f"{count} × {unit.instruction} m{unit.m}n{n}k{step} a group and step, A from {source}"
-    elif o.kind is tile.convert_layout:
-        yield "elements change hands between threads (convert_layout)"
-    elif o.kind is unaligned.load_unaligned:
-        yield "its rows begin anywhere in 16 bytes: aligned units are read and shifted"
-    elif o.kind is unaligned.load_unaligned_ahead:
-        yield "its rows begin anywhere in 16 bytes: aligned units are read an iteration early, and shifted"
-    elif o.kind is unaligned.prefetch_box:
-        yield f"the L2 is asked for what lies {o.attrs['by']} further along axis {o.attrs['axis']}"
-    if o.kind in (mma.wgmma_wait, smem.shared_load, tile.load):
-        for v in o.results:
-            if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:
-                registers = getattr(v.type.layout, "registers", None)
-                yield f"{_shape(v)} {v.type.elem} in registers, {registers} elements a thread"
+def _box(o: Op, made: dict[Value, Op]) -> Iterator[str]:
+    view, *values = o.operands
+    moved = o.result if o.results else values[0]
+    at = ", ".join(_name(v, made) for v in o.operands[o.kind.fixed :])
+    yield f"a box of {_shape(moved)} at ({at}) of {_view(view, made)}"
+
+
+def _gathered(o: Op, made: dict[Value, Op]) -> Iterator[str]:
+    if isinstance(o.result.type, Tile):
+        yield f"{_shape(o.result)} elements by their addresses"
+
+
+def _product(o: Op, target: Target) -> Iterator[str]:
+    a, b = (v.type for v in o.operands[:2])
+    assert isinstance(b, Shared) and isinstance(a, (Shared, Tile))
+    (m, k), n = a.shape, b.shape[1]
+    unit = target.unit_of("wgmma") or target.matrix_unit()
+    step = unit.k_step(b.dtype.bits)
+    source = "shared memory" if isinstance(a, Shared) else "registers"
+    count = m // unit.m * (k // step)
+    yield f"{count} × {unit.instruction} m{unit.m}n{n}k{step} a group and step, A from {source}"
+
+
+def _in_registers(o: Op, target: Target) -> Iterator[str]:
+    for v in o.results:
+        if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:
+            registers = getattr(v.type.layout, "registers", None)
+            yield f"{_shape(v)} {v.type.elem} in registers, {registers} elements a thread"
+
+
+def _said(text: str) -> Callable[[Op, Target], Iterable[str]]:
+    """The same of each op, but for attributes that the text names."""
+    return lambda o, target: (text.format(**o.attrs),)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What is told of an op that was built.
+
+    notes: at its line.  shared: what it does to shared memory among its operands ("fill", "read").
+    engine: who does it, where that are not the task's threads."""
+
+    notes: Callable[[Op, Target], Iterable[str]] | None = None
+    shared: str = ""
+    engine: str = ""
+
+
+_QUIET = Built()
+_PURE = (Family.NUMBER, Family.POINTWISE, Family.FILL, Family.MOVE, Family.COMBINE, Family.PLACE)
+_ORDER = (Family.CONTROL, Family.WAIT, Family.SIGNAL, Family.FENCE)
+_OTHERS = (Family.PROMISE, Family.OUTPUT, Family.ACCUMULATOR, Family.REGISTERS)
+
+ASKED: Rules[Callable[[Op, dict[Value, Op]], Iterable[str]] | None] = Rules(
+    "what does its line ask for",
+    {
+        **dict.fromkeys((*_PURE, *_ORDER, *_OTHERS, Family.SHARED, Family.ISSUE), None),
+        **dict.fromkeys((tile.load_box, tile.store_box), _box),
+        tile.load: _gathered,
+        **dict.fromkeys((tile.store, tile.atomic), None),
+    },
+    frozenset({Level.TILE, Level.WARP}),
+)
+_UNALIGNED = "its rows begin anywhere in 16 bytes: aligned units are read "
+BUILT: Rules[Built] = Rules(
+    "what was built for it",
+    {
+        **dict.fromkeys((*_PURE, *_ORDER, *_OTHERS), _QUIET),
+        tile.convert_layout: Built(_said("elements change hands between threads (convert_layout)")),
+        tile.load: Built(_in_registers),
+        **dict.fromkeys((tile.store, tile.atomic, tile.load_box, tile.store_box), _QUIET),
+        unaligned.load_unaligned: Built(_said(_UNALIGNED + "and shifted")),
+        unaligned.load_unaligned_ahead: Built(
+            _said(_UNALIGNED + "an iteration early, and shifted")
+        ),
+        unaligned.prefetch_box: Built(
+            _said("the L2 is asked for what lies {by} further along axis {axis}")
+        ),
+        smem.shared_load: Built(_in_registers, "read"),
+        smem.shared_get: Built(shared="read"),
+        **dict.fromkeys((smem.shared_store, smem.shared_put), Built(shared="fill")),
+        smem.cp_async: Built(shared="fill", engine=" (cp.async)"),
+        tma.tma_load: Built(shared="fill", engine=" (TMA)"),
+        tma.tma_store: Built(shared="read", engine=" (TMA)"),
+        mma.wgmma: Built(_product, "read"),
+        mma.wgmma_wait: Built(_in_registers),
+    },
+    HARDWARE,
+)
 
 
 def _shape(v: Value) -> str:
     assert isinstance(v.type, Tile)
     return "×".join(map(str, v.type.shape))
-
-
-def _offsets(o: Op, made: dict[Value, Op]) -> str:
-    first = 1 if o.kind is tile.load_box else 2
-    return "(" + ", ".join(_name(v, made) for v in o.operands[first:]) + ")"
 
 
 def _view(v: Value, made: dict[Value, Op]) -> str:
@@ -298,31 +357,13 @@ _SIGNS = {
 # ---- buffers and barriers
 
 
-def _extents(placed: Func) -> Iterator[tuple[Op, int]]:
-    """Shared-memory declarations with the byte after their last one."""
-    for o in walk(placed.body):
-        if o.kind is smem.shared_alloc:
-            yield o, (o.attrs.get("offset") or 0) + _bytes(o)
-        elif o.kind is mbarrier.mbarrier_alloc:
-            yield o, (o.attrs.get("offset") or 0) + 8 * o.attrs["n"]
-
-
 def _bytes(o: Op) -> int:
-    return _slot_bytes(o) * _slots(o)
-
-
-def _slots(o: Op) -> int:
-    slots = 1
-    for n in o.attrs["lead"]:
-        slots *= n
-    return slots
-
-
-def _slot_bytes(o: Op) -> int:
-    size: int = o.attrs["dtype"].bytes
-    for n in o.attrs["shape"]:
-        size *= n
-    return size
+    """Bytes of an allocation of shared memory, 0 of other ops."""
+    if o.kind is mbarrier.mbarrier_alloc:
+        return 8 * int(o.attrs["n"])
+    if o.kind is not smem.shared_alloc:
+        return 0
+    return int(math.prod((*o.attrs["lead"], *o.attrs["shape"])) * o.attrs["dtype"].bytes)
 
 
 def _buffers(placed: Func) -> Iterator[str]:
@@ -335,8 +376,9 @@ def _buffers(placed: Func) -> Iterator[str]:
         reuse = f", in the bytes of {o.attrs['alias']}" if o.attrs.get("alias") else ""
         at = "" if o.attrs.get("offset") is None else f", at byte {o.attrs['offset']:,}"
         swizzle = f", {o.attrs['swizzle']}-byte swizzle" if o.attrs["swizzle"] else ""
+        slots = math.prod(o.attrs["lead"])
         yield (
-            f"{o.attrs['name']}: {_slots(o)} × {shape} {o.attrs['dtype']} = {_bytes(o):,} bytes"
+            f"{o.attrs['name']}: {slots} × {shape} {o.attrs['dtype']} = {_bytes(o):,} bytes"
             f"{at}{reuse}{swizzle}"
         )
         yield f"  filled by {_list(by.get('fill'))}; read by {_list(by.get('read'))}"
@@ -361,21 +403,15 @@ def _barriers(placed: Func) -> Iterator[str]:
         )
 
 
-_ROLES = {
-    tma.tma_load: {1: "fill", 2: "signal"},
-    smem.cp_async: {1: "fill"},
-    mbarrier.cp_async_arrive: {0: "signal"},
-    smem.shared_store: {0: "fill"},
-    smem.shared_put: {0: "fill"},
-    smem.shared_get: {0: "read"},
-    smem.shared_load: {0: "read"},
-    mma.wgmma: {0: "read", 1: "read"},
-    tma.tma_store: {1: "read"},
-    mbarrier.mbarrier_wait: {0: "wait"},
-    mbarrier.mbarrier_arrive: {0: "signal"},
-    mbarrier.mbarrier_expect: {0: "signal"},
-}
-_BY_ENGINE = {tma.tma_load: " (TMA)", tma.tma_store: " (TMA)", smem.cp_async: " (cp.async)"}
+def _roles(o: Op) -> Iterator[tuple[Value, str, str]]:
+    """(shared memory or barriers, what the op does there, by which engine) of its operands."""
+    built = BUILT[o.kind]
+    if built.shared:
+        yield from (
+            (v, built.shared, built.engine) for v in o.operands if isinstance(v.type, Shared)
+        )
+    if found := mbarrier.barrier_of(o):
+        yield found[0], "wait" if o.kind.family is Family.WAIT else "signal", ""
 
 
 def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
@@ -390,11 +426,10 @@ def _touching(placed: Func) -> dict[Value, dict[str, list[str]]]:
     found: dict[Value, dict[str, list[str]]] = {}
     for name, region in _regions(placed):
         for o in walk(region):
-            for i, role in _ROLES.get(o.kind, {}).items():
-                who = name + (_BY_ENGINE.get(o.kind, "") if role != "signal" else "")
-                tasks = found.setdefault(origin(o.operands[i]), {}).setdefault(role, [])
-                if who not in tasks:
-                    tasks.append(who)
+            for v, role, engine in _roles(o):
+                tasks = found.setdefault(origin(v), {}).setdefault(role, [])
+                if name + engine not in tasks:
+                    tasks.append(name + engine)
     return found
 
 

@@ -2,7 +2,7 @@
 through layouts, verifier, simulator, checker, CUDA and stamps.
 
 The engine fills a slot of shared memory with a number, and completes the slot's bytes on an mbarrier.  It is
-declared and entered in three tables; everything else follows from its family.
+declared and entered in four tables; everything else follows from its family.
 """
 
 from __future__ import annotations
@@ -18,17 +18,23 @@ from warploom.codegen.context import Emitter
 from warploom.codegen.emit import emit
 from warploom.codegen.lower import LOWER
 from warploom.codegen.lower_hopper import barrier
+from warploom.eject import eject
+from warploom.eject.expressions import call
+from warploom.eject.spelling import SPELLINGS, Spelling
+from warploom.eject.statements import Statements
 from warploom.errors import CompileError, InternalError
-from warploom.ir import verify as rules_of_verify
-from warploom.ir.core import HARDWARE, KINDS, Effect, Family, Func, Op, op, require
+from warploom.explain import BUILT, Built, explain
+from warploom.ir.core import HARDWARE, KINDS, Effect, Family, Func, Op, Runs, op, require
 from warploom.ir.ops.mbarrier import check_barrier
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
+from warploom.ir.rules import Rules
 from warploom.ir.types import Barriers, Scalar, Shared, dtype_of
 from warploom.ir.verify import verify
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.instrument import instrument
+from warploom.schedule.model import Schedule, SplitPlan
 from warploom.sim.accesses import write
 from warploom.sim.machine import simulate
 from warploom.sim.outline import STEPS
@@ -83,6 +89,11 @@ def _spelled(e: Emitter, o: Op) -> None:
     e.line(f"fill_async({e.shared(o.operands[0])}, {barrier(e, o, 1)}, {e.scalar(o.operands[3])});")
 
 
+def _written(s: Statements, o: Op) -> str:
+    dst, array, index, value = o.operands
+    return call("fill.start", s.text(dst), s.barrier(array, index), s.text(value))
+
+
 def _step(a: Any, o: Op, dst: Any, barriers: Any, index: Any, value: Any) -> Iterator[None]:
     """As a copy by TMA, but for where the data come from."""
     cta, b, party = a.cta, a.barrier(o, barriers, index), a.party(o)
@@ -109,9 +120,9 @@ def _step(a: Any, o: Op, dst: Any, barriers: Any, index: Any, value: Any) -> Ite
 
 @pytest.fixture(autouse=True)
 def fill_async(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The declaration, and the three tables."""
+    """The declaration, and the tables."""
 
-    @op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.WRITE)
+    @op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.WRITE, runs=Runs.ONE)
     def fill_async(dst: Shared, b: Barriers, index: Scalar, value: Scalar) -> None:
         """Fills a slot with a number, asynchronously; its bytes complete on barrier b[index]."""
         check_barrier(b, index)
@@ -119,8 +130,8 @@ def fill_async(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setitem(LOWER, fill_async, _spelled)
     monkeypatch.setitem(STEPS, fill_async, _step)
-    one_thread = rules_of_verify._ONE_THREAD | {fill_async}
-    monkeypatch.setattr(rules_of_verify, "_ONE_THREAD", one_thread)
+    monkeypatch.setitem(BUILT, fill_async, Built(shared="fill", engine=" (filler)"))
+    monkeypatch.setitem(SPELLINGS, fill_async, Spelling(_written, frozenset(), is_value=False))
     yield fill_async
     del KINDS["fill_async"]
 
@@ -174,6 +185,27 @@ def test_it_is_spelled_and_stamped() -> None:
     assert [s.role for s in sites if s.op is not None and s.op.kind.name == "fill_async"] == [
         "issue"
     ]
+
+
+def test_it_is_ejected() -> None:
+    text = eject(parse_func(PROGRAM), {}, [])
+    assert "self.fill.start(s[slot], full[slot], i.to(float32))" in text
+    assert "self.depth = 2" in text  # its slots and barriers are seen to be a ring
+
+
+def test_it_is_explained() -> None:
+    func = placed()
+    told = explain(func, Schedule("", True, (), {}, SplitPlan(None, 1), (), (), 0), func)
+    assert any("filled by filler (filler); read by reader" in line for line in told.buffers)
+    assert any(
+        "full" in b and "signalled by filler; waited for by reader" in b for b in told.barriers
+    )
+
+
+@pytest.mark.parametrize("table", [SPELLINGS, BUILT], ids=lambda t: t.question)
+def test_its_rows_are_asked_for(table: Rules[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(table, KINDS["fill_async"])
+    assert KINDS["fill_async"] in table.incomplete()
 
 
 def test_what_is_not_entered_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from warploom.errors import Loc
-from warploom.explain import Line, explain
-from warploom.ir.core import Builder, Func, Level, Op, Region, Value
+from warploom.explain import ASKED, BUILT, Line, explain
+from warploom.ir.core import KINDS, Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.parser import parse_func
+from warploom.ir.rules import Rules
 from warploom.ir.types import Tile, View, bf16, i32
 from warploom.schedule.model import (
     ChannelPlan,
@@ -65,6 +68,14 @@ def kernel(file: Path) -> Func:
     b.append(Op(tile.store_box, (view, loaded, zero, zero), loc=Loc(str(file), 4), id="store0"))
     control.yield_(b)
     return Func("f", Region((view,), tuple(b.ops)), Level.TILE, loc=Loc(str(file), 1))
+
+
+@pytest.mark.parametrize("table", [ASKED, BUILT], ids=lambda t: t.question)
+def test_every_kind_is_explained(table: Rules[object]) -> None:
+    """What is silent is so by its own row, or by its family's."""
+    for kind in KINDS.values():
+        if kind.levels & table.levels:
+            table[kind]
 
 
 def test_buffers_and_barriers_of_the_hand_written_gemm(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from warploom.ir.rules import TABLES, Rules
 from warploom.ir.types import Pointer, Scalar, Tile, View, f16, f32, i1, i32
 
 for _module in pkgutil.walk_packages(warploom.__path__, "warploom."):
-    if ".analysis." in _module.name or ".passes." in _module.name:
+    if _module.name.split(".")[1] in ("analysis", "passes", "eject", "explain"):
         importlib.import_module(_module.name)
 
 

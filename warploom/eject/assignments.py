@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from warploom.eject.expressions import Expressions, unspelled
-from warploom.eject.flow import Copy, Flow
+from warploom.eject.expressions import Expressions, call
+from warploom.eject.flow import Copy
+from warploom.eject.spelling import unspelled
 from warploom.eject.text import Line, Node
 from warploom.errors import Loc
 from warploom.ir.core import Op, Value
-from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import InFlight, Scalar
 
 
 @dataclass
-class Assignments:
-    """Writes assignments.  names: leader of a variable's class -> name.  depths: allocation or leader of a
-    cursor -> the attribute with the depth of its ring."""
+class Assignments(Expressions):
+    """Writes assignments.  depths: allocation or leader of a cursor -> the attribute with the depth of its
+    ring."""
 
-    flow: Flow
-    names: dict[Value, str]
     depths: dict[Op | Value, str]
-    used: set[str] = field(default_factory=set)  # names of warploom.language
-
-    def __post_init__(self) -> None:
-        self.in_clusters = cluster_of(self.flow.func) != (1, 1, 1)
-        self.x = Expressions(self)
-
-    # ---- what expressions ask
-
-    def name_of(self, v: Value) -> str | None:
-        return None if v in self.flow.folded else self.names.get(self.flow.find(v))
-
-    def maker(self, v: Value) -> Op | None:
-        return self.flow.made.get(v)
-
-    def use(self, name: str) -> str:
-        self.used.add(name)
-        return name
-
-    # ---- assignments of control flow
 
     def assign(self, copies: Sequence[Copy], loc: Loc | None, first: bool = False) -> list[Node]:
         """Parallel assignments, one after the other where an order allows it.  first: before a loop, where
@@ -78,20 +57,20 @@ class Assignments:
         )
 
     def _targets(self, c: Copy, nested: bool) -> str:
-        text = ", ".join(self.names[self.flow.find(t)] for t in c.targets)
+        text = ", ".join(self.name(t) for t in c.targets)
         return f"({text})" if nested and len(c.targets) > 1 else text
 
     def _source(self, c: Copy) -> str:
-        return self.next_slot(c.late) if c.late is not None else self.x.full(c.sources[0])
+        return self.next_slot(c.late) if c.late is not None else self.full(c.sources[0])
 
     def _declaration(self, c: Copy, loc: Loc | None) -> Line:
         (target,), (source,) = c.targets, c.sources
-        name, e = self.names[self.flow.find(target)], self.x.tight(source)
+        name, e = self.name(target), self.tight(source)
         self._check_copy(c)
         if not e.literal:
             return Line(f"{name} = {e.text}", loc)
         assert isinstance(target.type, Scalar)
-        return Line(f"{name}: {self.x.dtype(target.type.dtype)} = {e.text}", loc)
+        return Line(f"{name}: {self.dtype(target.type.dtype)} = {e.text}", loc)
 
     def _check_copy(self, c: Copy) -> None:
         """Two variables of one register tensor: an instruction that changes it would change both."""
@@ -103,6 +82,5 @@ class Assignments:
                 raise unspelled(self.flow.made.get(c.sources[0]), "a copy of an accumulator")
 
     def next_slot(self, o: Op) -> str:
-        slot, phase = (self.x.text(v) for v in o.operands)
         depth = self.depths.get(self.flow.find(o.operands[0]), str(o.attrs["depth"]))
-        return f"self.ring_next({slot}, {phase}, {depth})"
+        return call("ring_next", *map(self.text, o.operands), depth)

@@ -14,29 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from warploom.eject.spelling import SPELLINGS
 from warploom.errors import CompileError
 from warploom.ir.analysis import defined, definitions, effects, is_pure, parents
 from warploom.ir.core import Effect, Func, Op, Region, Type, Value, walk
-from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tile, tma
+from warploom.ir.ops import arith, control, mma, task, tile
 from warploom.ir.types import InFlight, Tile
 
 MOST_NODES = 8  # ops in one expression
 
-# Written at each use, however many there are: shorter than any name for them.
-_ALWAYS = frozenset(
-    {
-        arith.const, tile.program_id, tile.num_programs, tile.splat, tile.broadcast, tile.expand_dims,
-        *smem.PARTS, tma.tensor_map,
-        cluster.peer, cluster.cta_rank, cluster.cta_id,
-    }
-)  # fmt: skip
-# Declarations, and what changes a variable in place: statements of their own.
-_NEVER = frozenset(
-    {
-        tile.make_view, smem.shared_alloc, mbarrier.mbarrier_alloc, mma.no_acc, mma.in_flight,
-        task.ring_next, task.replica_id, tile.convert_layout,
-    }
-)  # fmt: skip
 IN_PLACE = frozenset({mma.in_flight, mma.wgmma, mma.wgmma_wait, tile.convert_layout})
 
 
@@ -99,7 +85,7 @@ class Flow:
                 if self._is_late(o):
                     self.late.add(o)
                 continue
-            if o.kind in _NEVER or len(o.results) != 1:
+            if len(o.results) != 1 or not SPELLINGS[o.kind].is_value:
                 continue
             if self._folds(o, anchors, loads):
                 self.folded.add(o.result)
@@ -117,7 +103,7 @@ class Flow:
 
     def _folds(self, o: Op, anchors: list[Op], loads: set[Op]) -> bool:
         v = o.result
-        if o.kind in _ALWAYS:
+        if SPELLINGS[o.kind].always:
             return True
         if v in self.kept or isinstance(v.type, InFlight):
             return False
@@ -147,8 +133,7 @@ class Flow:
             return 0
         if v not in self._sizes:
             inner = sum(self.size(x) for x in o.operands if x in self.folded or x is v)
-            mine = 0 if o.kind in _ALWAYS else 1
-            self._sizes[v] = mine + inner
+            self._sizes[v] = inner + (not SPELLINGS[o.kind].always)
         return self._sizes[v]
 
     def _in_condition(self, o: Op) -> bool:
@@ -451,4 +436,4 @@ def analyse(func: Func) -> Flow:
 def _reads_tile(flow: Flow, v: Value, clash: _Clash) -> bool:
     o = flow.made[v]
     same = {*flow.class_of(clash.a), *flow.class_of(clash.b)}
-    return o.kind not in _ALWAYS and any(x in same for x in o.operands)
+    return not SPELLINGS[o.kind].always and any(x in same for x in o.operands)

@@ -132,12 +132,9 @@ class Namer:
 
     def _offset(self, u: Op, at: int) -> str | None:
         """The name of a number that is operand `at` of `u` and says where a box starts."""
-        first = {
-            tile.load_box: 1, tile.store_box: 2, smem.cp_async: 2, tma.tma_load: 4, tma.tma_store: 2,
-        }.get(u.kind)  # fmt: skip
-        if first is None or at < first or isinstance(u.operands[0].type, Tile):
+        view, first = u.operands[0], u.kind.fixed
+        if at < first or not isinstance(view.type, View | TensorMap):
             return None
-        view = u.operands[0]
         while not isinstance(view.type, View):
             view = self.flow.made[view].operands[0]
         base = view_name(self.flow, self.flow.made[view])

@@ -101,7 +101,7 @@ class _Printer:
         """What the numbers of __init__ are."""
         out = ["grid: CTAs of a launch."]
         for i, ring in enumerate(self.rings):
-            named = [self.s.names[self.flow.find(o.result)] for o in ring.allocations]
+            named = [self.s.name(o.result) for o in ring.allocations]
             out.append(f"{self.depth_names[i]}: slots of {named[0] if named else 'a ring'}.")
         return "  ".join(out)
 
@@ -111,7 +111,7 @@ class _Printer:
             mark = "~" if isinstance(p.type, Pointer) else ""
             assert isinstance(p.type, Pointer | Scalar)
             dtype = self.s.use(DTYPE_NAMES[p.type.dtype.name])
-            out.append(f"{self.s.names[self.flow.find(p)]}: {mark}{dtype}")
+            out.append(f"{self.s.name(p)}: {mark}{dtype}")
         return out
 
     def _entry(self) -> list[Node]:
@@ -127,7 +127,7 @@ class _Printer:
             out.append(Line(f"self.attrs.ctas_per_sm = {n}"))
         facts: tuple[Fact, ...] = self.func.attrs.get("facts", ())
         fixed = [
-            (self.s.names[self.flow.find(p)], fact.value)
+            (self.s.name(p), fact.value)
             for p, fact in zip(self.func.params, facts, strict=False)
             if fact.value is not None
         ]
@@ -171,7 +171,7 @@ class _Printer:
         size = self.func.target.warp_size
         many = f", replicas={n}" if n > 1 else ""
         index = next((i.result for i in walk(region) if i.kind is task.replica_id), None)
-        known = f" as {self.s.names[self.flow.find(index)]}" if index is not None else ""
+        known = f" as {self.s.name(index)}" if index is not None else ""
         head = (
             f'with self.thread_group({size * first}, {size * warps}{many}, name="{name}"){known}:'
         )

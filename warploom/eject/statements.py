@@ -7,42 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import Facts, parameters
 from warploom.eject.assignments import Assignments
-from warploom.eject.expressions import (
-    EXPRESSIONS,
-    SAID,
-    barrier,
-    check_attributes,
-    hint,
-    quoted,
-    sizes,
-    slot_bytes,
-    unspelled,
-)
+from warploom.eject.expressions import call, keywords, quoted, sizes
+from warploom.eject.spelling import enter, spelling_of, unspelled
 from warploom.eject.text import Block, Line, Node
 from warploom.explicit.program import SharedChoice, shared_shape
 from warploom.ir.core import Op, OpKind, Region, Value
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
-from warploom.ir.types import InFlight, Scalar, TensorMap, Tile, i32
-
-Writer = Callable[["Statements", Op], list[Node]]
-STATEMENTS: dict[OpKind, Writer] = {}
-
-
-def writes(*kinds: OpKind, says: str = "") -> Callable[[Writer], Writer]:
-    """As of expressions."""
-
-    def register(fn: Writer) -> Writer:
-        STATEMENTS.update(dict.fromkeys(kinds, fn))
-        SAID.update(dict.fromkeys(kinds, frozenset(says.split())))
-        return fn
-
-    return register
+from warploom.ir.types import InFlight, Scalar, Shared, TensorMap, Tile, i32
 
 
 class Statements(Assignments):
     """Writes blocks."""
-
-    # ---- blocks
 
     def block(self, region: Region, ending: Iterable[Node] = ()) -> list[Node]:
         """The statements of a region, then those of `ending`; `pass` where there are none."""
@@ -50,53 +25,72 @@ class Statements(Assignments):
         found += ending
         return found or [Line("pass")]
 
-    def statement(self, o: Op) -> list[Node]:
+    def statement(self, o: Op) -> Sequence[Node]:
         if o in self.flow.late or (len(o.results) == 1 and o.result in self.flow.folded):
             return []
-        check_attributes(o)
-        write = STATEMENTS.get(o.kind)
-        if write is not None:
-            return write(self, o)
-        if o.kind not in EXPRESSIONS:
-            raise unspelled(o, o.kind.name)
-        text = EXPRESSIONS[o.kind](self.x, o).text
+        row = spelling_of(o)
+        if not row.is_value:
+            found: str | Sequence[Node] = row.write(self, o)
+            return [Line(found, o.loc)] if isinstance(found, str) else found
+        text = self.expression(row, o).text
         if o.result not in self.flow.users:
             return [Line(text, o.loc)]
         if isinstance(o.result.type, Scalar) and _is_literal(text):  # a bare number has no dtype
-            text = self.x.full(o.result)
-        return [Line(f"{self.names[self.flow.find(o.result)]} = {text}", o.loc)]
+            text = self.full(o.result)
+        return [Line(f"{self.name(o.result)} = {text}", o.loc)]
 
 
 def _is_literal(text: str) -> bool:
     return text.lstrip("-").replace(".", "").isdigit()
 
 
+# ---- the table's rows.  A text is a line.
+
+Writer = Callable[[Statements, Op], str | Sequence[Node]]
+
+
+def statement(*kinds: OpKind, says: str = "") -> Callable[[Writer], Writer]:
+    """Enters the spelling of kinds that are statements; says: see Spelling."""
+
+    def register(write: Writer) -> Writer:
+        enter(kinds, write, says, is_value=False)
+        return write
+
+    return register
+
+
+@statement(control.yield_)
+@statement(task.tasks, says="names warps replicas registers")
+def _framed(s: Statements, o: Op) -> str:
+    """Groups, and the assignments that end a block: the printer's."""
+    raise unspelled(o, f"{o.kind.name} inside a block")
+
+
 # ---- declarations
 
 
-@writes(tile.make_view, says="divisible")
-def _view(s: Statements, o: Op) -> list[Node]:
-    x, (base, *numbers) = s.x, o.operands
+@statement(tile.make_view, says="divisible")
+def _view(s: Statements, o: Op) -> str:
+    base, *numbers = o.operands
     rank = len(numbers) // 2
     extents, strides = numbers[:rank], numbers[rank:]
-    dtype = x.dtype(o.result.type.dtype)  # type: ignore[attr-defined]
-    parts = [x.text(base), f"dtype={dtype}", f"shape=[{', '.join(_size(s, v) for v in extents)}]"]
+    dtype = s.dtype(o.result.type.dtype)  # type: ignore[attr-defined]
+    parts = [s.text(base), f"dtype={dtype}", f"shape=[{', '.join(_size(s, v) for v in extents)}]"]
     if not _is_row_major(s, extents, strides):
         parts.append(f"strides=[{', '.join(_size(s, v) for v in strides)}]")
     divisible = o.attrs.get("divisible", ())
     known = alignments(Facts(s.flow.made.get, parameters(s.flow.func)), base, strides)
     if divisible and divisible != known:
         parts.append(f"divisible={divisible!r}")
-    name = s.names[s.flow.find(o.result)]
-    return [Line(f"{name} = self.global_view({', '.join(parts)})", o.loc)]
+    return f"{s.name(o.result)} = {call('global_view', *parts)}"
 
 
 def _size(s: Statements, v: Value) -> str:
     """An extent or stride: global_view casts to int64 by itself."""
     o = s.flow.made.get(v)
     if v in s.flow.folded and o is not None and o.kind is arith.cast:
-        return s.x.full(o.operands[0])
-    return s.x.text(v)
+        return s.full(o.operands[0])
+    return s.text(v)
 
 
 def _is_row_major(s: Statements, extents: Sequence[Value], strides: Sequence[Value]) -> bool:
@@ -107,20 +101,20 @@ def _is_row_major(s: Statements, extents: Sequence[Value], strides: Sequence[Val
     return len(extents) == 1 or strides[0] is extents[1]
 
 
-@writes(smem.shared_alloc, says="name lead shape dtype inner swizzle alias")
+@statement(smem.shared_alloc, says="name lead shape dtype inner swizzle alias")
 def _shared(s: Statements, o: Op) -> list[Node]:
-    a, name = o.attrs, s.names[s.flow.find(o.result)]
+    a, name = o.attrs, s.name(o.result)
     lead = [s.depths[o]] if o in s.depths else list(map(str, a["lead"]))
     shape = ", ".join([*lead, *map(str, a["shape"])])
-    parts = [f"dtype={s.x.dtype(a['dtype'])}", f"shape=[{shape}]"]
+    parts = [f"dtype={s.dtype(a['dtype'])}", f"shape=[{shape}]"]
     if a.get("alias") is not None:
         other = next(
             d.result
             for d in s.flow.func.body.ops
             if d.kind is smem.shared_alloc and d.attrs["name"] == a["alias"]
         )
-        parts.append(f"alias={s.names[s.flow.find(other)]}")
-    out: list[Node] = [Line(f"{name} = self.shared_tensor({', '.join(parts)})", o.loc)]
+        parts.append(f"alias={s.name(other)}")
+    out: list[Node] = [Line(f"{name} = {call('shared_tensor', *parts)}", o.loc)]
     choice = SharedChoice(len(a["lead"]), _inner_by_use(s, o))
     _, _, inner, swizzle = shared_shape((*a["lead"], *a["shape"]), a["dtype"], choice)
     fixed = [f"inner={a['inner']}"] if a["inner"] != inner else []
@@ -130,7 +124,7 @@ def _shared(s: Statements, o: Op) -> list[Node]:
     if a["swizzle"] != swizzle:
         fixed.append(f"swizzle={a['swizzle']}")
     if fixed:
-        out.append(Line(f"self.annotate_layout({name}, {', '.join(fixed)})", o.loc))
+        out.append(Line(call("annotate_layout", name, *fixed), o.loc))
     return out
 
 
@@ -151,42 +145,34 @@ def _inner_by_use(s: Statements, o: Op) -> int | None:
     return found
 
 
-@writes(mbarrier.mbarrier_alloc, says="name n count")
-def _barriers(s: Statements, o: Op) -> list[Node]:
+@statement(mbarrier.mbarrier_alloc, says="name n count")
+def _barriers(s: Statements, o: Op) -> str:
     n, count = o.attrs["n"], o.attrs["count"]
     many = s.depths.get(o, str(n))
     counts = str(count) if n == 1 and o not in s.depths else f"[{count}] * {many}"
-    name = s.names[s.flow.find(o.result)]
-    return [Line(f"{name} = self.mbarrier.alloc({counts})", o.loc)]
+    return f"{s.name(o.result)} = {call('mbarrier.alloc', counts)}"
 
 
-@writes(task.ring_next, says="depth")
-def _next(s: Statements, o: Op) -> list[Node]:
-    targets = ", ".join(s.names[s.flow.find(v)] for v in o.results)
-    return [Line(f"{targets} = {s.next_slot(o)}", o.loc)]
+@statement(task.ring_next, says="depth")
+def _next(s: Statements, o: Op) -> str:
+    return f"{', '.join(map(s.name, o.results))} = {s.next_slot(o)}"
 
 
-@writes(task.replica_id)
+@statement(task.replica_id)
 def _index(s: Statements, o: Op) -> list[Node]:
     """Said at the group: `with … as i`."""
-    return []
-
-
-@writes(tma.tensor_map, says="box inner swizzle promote thin")
-def _map(s: Statements, o: Op) -> list[Node]:
-    """Said by the copies that use it."""
     return []
 
 
 # ---- control flow
 
 
-@writes(control.for_, says="unroll")
+@statement(control.for_, says="unroll")
 def _for(s: Statements, o: Op) -> list[Node]:
     (body,) = o.regions
     index, *params = body.params
     out = s.assign(s.flow.copies(params, o.operands[3:]), o.loc, first=True)
-    name = s.names[s.flow.find(index)]
+    name = s.name(index)
     bounds = _bounds(s, o)
     unroll = o.attrs.get("unroll")
     space = f"range({bounds})" if unroll is None else f"self.range({bounds}, unroll={unroll})"
@@ -196,17 +182,17 @@ def _for(s: Statements, o: Op) -> list[Node]:
 
 
 def _bounds(s: Statements, o: Op) -> str:
-    lo, hi, step = (s.x.tight(v) for v in o.operands[:3])
+    lo, hi, step = (s.tight(v) for v in o.operands[:3])
     known = lo.literal and hi.literal and step.literal
     texts = [lo.text, hi.text, step.text]
     if known and o.operands[0].type != Scalar(i32):
-        texts = [s.x.full(v) for v in o.operands[:3]]
+        texts = [s.full(v) for v in o.operands[:3]]
     if texts[2] != "1":
         return ", ".join(texts)
     return ", ".join(texts[:2]) if texts[0] != "0" else texts[1]
 
 
-@writes(control.while_)
+@statement(control.while_)
 def _while(s: Statements, o: Op) -> list[Node]:
     condition, body = o.regions
     if condition.yielded[1:] != condition.params:
@@ -215,23 +201,23 @@ def _while(s: Statements, o: Op) -> list[Node]:
         raise unspelled(o, "a while whose condition does more than compute")
     out = s.assign(s.flow.copies(condition.params, o.operands), o.loc, first=True)
     ending = s.assign(s.flow.copies(body.params, body.yielded), body.ops[-1].loc)
-    head = Line(f"while {s.x.text(condition.yielded[0])}:", o.loc)
+    head = Line(f"while {s.text(condition.yielded[0])}:", o.loc)
     out.append(Block(head, s.block(body, ending)))
     return out
 
 
-@writes(control.if_)
+@statement(control.if_)
 def _if(s: Statements, o: Op) -> list[Node]:
     then, other = (
         s.block(r, s.assign(s.flow.copies(o.results, r.yielded), r.ops[-1].loc)) for r in o.regions
     )
-    out: list[Node] = [Block(Line(f"if {s.x.text(o.operands[0])}:", o.loc), then)]
+    out: list[Node] = [Block(Line(f"if {s.text(o.operands[0])}:", o.loc), then)]
     if other != [Line("pass")]:
         out.append(Block(Line("else:"), other))
     return out
 
 
-@writes(task.elect)
+@statement(task.elect)
 def _elect(s: Statements, o: Op) -> list[Node]:
     """One block, or two where waiting for stores follows their commit: neighbours are one again."""
     head = Line("with self.single_thread():", o.loc)
@@ -242,92 +228,78 @@ def _elect(s: Statements, o: Op) -> list[Node]:
     return [Block(head, body)]
 
 
-@writes(control.assume)
-def _assume(s: Statements, o: Op) -> list[Node]:
-    return [Line(f"self.assume({s.x.text(o.operands[0])})", o.loc)]
+@statement(control.assume)
+def _assume(s: Statements, o: Op) -> str:
+    return call("assume", s.text(o.operands[0]))
 
 
-@writes(control.device_assert, says="message")
-def _assert(s: Statements, o: Op) -> list[Node]:
-    message = quoted(o.attrs["message"])
-    return [Line(f"self.device_assert({s.x.text(o.operands[0])}, {message})", o.loc)]
+@statement(control.device_assert, says="message")
+def _assert(s: Statements, o: Op) -> str:
+    return call("device_assert", s.text(o.operands[0]), quoted(o.attrs["message"]))
 
 
-@writes(control.device_print, says="prefix")
-def _print(s: Statements, o: Op) -> list[Node]:
-    parts = [quoted(o.attrs["prefix"]), *(s.x.full(v) for v in o.operands)]
-    return [Line(f"self.device_print({', '.join(parts)})", o.loc)]
+@statement(control.device_print, says="prefix")
+def _print(s: Statements, o: Op) -> str:
+    return call("device_print", quoted(o.attrs["prefix"]), *map(s.full, o.operands))
 
 
-@writes(control.printf, says="format")
-def _printf(s: Statements, o: Op) -> list[Node]:
-    parts = [quoted(o.attrs["format"]), *(s.x.full(v) for v in o.operands)]
-    return [Line(f"self.printf({', '.join(parts)})", o.loc)]
+@statement(control.printf, says="format")
+def _printf(s: Statements, o: Op) -> str:
+    return call("printf", quoted(o.attrs["format"]), *map(s.full, o.operands))
 
 
 # ---- memory
 
 
-@writes(tile.store, says="cache_policy")
-def _store(s: Statements, o: Op) -> list[Node]:
-    p, value, *mask = o.operands
-    parts = [s.x.tight(p).text, s.x.loose(value).text, *(f"mask={s.x.loose(m).text}" for m in mask)]
-    parts += hint(o, "eviction_policy")
-    return [Line(f"self.store({', '.join(parts)})", o.loc)]
+@statement(tile.store, says="cache_policy")
+def _store(s: Statements, o: Op) -> str:
+    p, given, *mask = o.operands
+    parts = [s.text(p), s.loose(given).text, *(f"mask={s.loose(m).text}" for m in mask)]
+    return call("store", *parts, *keywords(o, "cache_policy=eviction_policy"))
 
 
-@writes(tile.store_box, says="cache_policy")
-def _store_box(s: Statements, o: Op) -> list[Node]:
-    view, value, *offsets = o.operands
-    parts = [s.x.text(view), s.x.full(value), f"offsets=[{s.x.items(offsets)}]", *hint(o)]
-    return [Line(f"self.store_global({', '.join(parts)})", o.loc)]
+@statement(tile.store_box, says="cache_policy")
+def _store_box(s: Statements, o: Op) -> str:
+    view, given, *offsets = o.operands
+    where = f"offsets={s.items(offsets)}"
+    return call("store_global", s.text(view), s.full(given), where, *keywords(o, "cache_policy"))
 
 
-@writes(smem.shared_store, smem.shared_put)
-def _shared_store(s: Statements, o: Op) -> list[Node]:
-    to, value = o.operands
-    return [Line(f"self.store_shared({s.x.text(to)}, {s.x.full(value)})", o.loc)]
+@statement(smem.shared_store, smem.shared_put)
+def _shared_store(s: Statements, o: Op) -> str:
+    to, given = o.operands
+    return call("store_shared", s.text(to), s.full(given))
 
 
 # ---- barriers
 
 
-@writes(smem.fence_async, says="space")
-def _fence(s: Statements, o: Op) -> list[Node]:
-    space = 'space="global"' if o.attrs.get("space") == "global" else ""
-    return [Line(f"self.fence.proxy_async({space})", o.loc)]
+@statement(smem.fence_async, says="space")
+def _fence(s: Statements, o: Op) -> str:
+    return call("fence.proxy_async", *keywords(o, "space"))
 
 
-@writes(smem.group_sync, says="scope")
-def _sync(s: Statements, o: Op) -> list[Node]:
+@statement(smem.group_sync, says="scope")
+def _sync(s: Statements, o: Op) -> str:
     scope = o.attrs["scope"]
     if scope == "cta":
         raise unspelled(o, "a barrier of the CTA inside a group")
-    return [Line("self.sync()" if scope == "replica" else 'self.sync("task")', o.loc)]
+    return call("sync", *(['"task"'] if scope == "task" else []))
 
 
-@writes(smem.named_barrier, says="id threads arrive n")
-def _named(s: Statements, o: Op) -> list[Node]:
+@statement(smem.named_barrier, says="id threads arrive n")
+def _named(s: Statements, o: Op) -> str:
     a = o.attrs
-    parts = [str(a["id"]), str(a["threads"])]
-    if o.operands:
-        parts += [f"index={s.x.text(o.operands[0])}", f"n={a.get('n', 1)}"]
+    index = [f"index={s.text(v)}, n={a.get('n', 1)}" for v in o.operands]
     what = "arrive" if a["arrive"] else "sync"
-    return [Line(f"self.named_barrier.{what}({', '.join(parts)})", o.loc)]
+    return call(f"named_barrier.{what}", str(a["id"]), str(a["threads"]), *index)
 
 
-@writes(mbarrier.mbarrier_wait, says="scope sem")
-def _wait(s: Statements, o: Op) -> list[Node]:
+@statement(mbarrier.mbarrier_wait, says="scope sem")
+def _wait(s: Statements, o: Op) -> str:
     array, index, phase = o.operands
-    scope, how = o.attrs.get("scope", "cta"), _sem(o)
-    how += "" if scope == "cta" else f', scope="{scope}"'
-    return [
-        Line(f"self.mbarrier.wait({barrier(s.x, array, index)}, {s.x.text(phase)}{how})", o.loc)
-    ]
-
-
-def _sem(o: Op) -> str:
-    return ', sem="relaxed"' if o.attrs.get("sem") == "relaxed" else ""
+    how = keywords(o, "sem", "scope")
+    return call("mbarrier.wait", s.barrier(array, index), s.text(phase), *how)
 
 
 def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
@@ -336,32 +308,27 @@ def _remote(s: Statements, array: Value) -> tuple[Value, Value | None]:
     return o.operands if o is not None and o.kind is cluster.peer else (array, None)  # type: ignore[return-value]
 
 
-@writes(mbarrier.mbarrier_arrive, says="by sem count")
-def _arrive(s: Statements, o: Op) -> list[Node]:
+@statement(mbarrier.mbarrier_arrive, says="by sem count")
+def _arrive(s: Statements, o: Op) -> str:
     array, rank = _remote(s, o.operands[0])
-    by, how = o.attrs.get("by", "warp"), _sem(o)
-    how += "" if by == "thread" else f', by="{by}"'
-    if (count := o.attrs.get("count", 1)) > 1:
-        how += f", count={count}"
-    at = barrier(s.x, array, o.operands[1])
+    by = o.attrs.get("by", "warp")  # scripts take 'thread' by themselves
+    how = [*keywords(o, "sem"), *([f'by="{by}"'] if by != "thread" else []), *keywords(o, "count")]
+    at = s.barrier(array, o.operands[1])
     if len(o.operands) > 2:
-        mask = s.x.text(o.operands[2])
-        return [Line(f"self.mbarrier.arrive_multicast({at}, {mask}{how})", o.loc)]
+        return call("mbarrier.arrive_multicast", at, s.text(o.operands[2]), *how)
     if rank is None:
-        return [Line(f"self.mbarrier.arrive({at}{how})", o.loc)]
-    return [Line(f"self.mbarrier.arrive_remote({at}, {s.x.text(rank)}{how})", o.loc)]
+        return call("mbarrier.arrive", at, *how)
+    return call("mbarrier.arrive_remote", at, s.text(rank), *how)
 
 
-@writes(mbarrier.mbarrier_expect, says="bytes sem")
-def _expect(s: Statements, o: Op) -> list[Node]:
+@statement(mbarrier.mbarrier_expect, says="bytes sem")
+def _expect(s: Statements, o: Op) -> str:
     array, rank = _remote(s, o.operands[0])
-    at = barrier(s.x, array, o.operands[1])
+    at, how = s.barrier(array, o.operands[1]), keywords(o, "sem")
     n = " + ".join(_expected(s, o)) or str(o.attrs["bytes"])
     if rank is None:
-        parts = f"{at}, transaction_bytes={n}{_sem(o)}"
-        return [Line(f"self.mbarrier.arrive_and_expect_tx({parts})", o.loc)]
-    parts = f"{at}, {n}, {s.x.text(rank)}{_sem(o)}"
-    return [Line(f"self.mbarrier.arrive_and_expect_tx_remote({parts})", o.loc)]
+        return call("mbarrier.arrive_and_expect_tx", at, f"transaction_bytes={n}", *how)
+    return call("mbarrier.arrive_and_expect_tx_remote", at, n, s.text(rank), *how)
 
 
 def _expected(s: Statements, o: Op) -> list[str]:
@@ -373,162 +340,135 @@ def _expected(s: Statements, o: Op) -> list[str]:
         if left <= 0 or u.kind is mbarrier.mbarrier_expect:
             break
         if u.kind is tma.tma_load and u.operands[2:4] == o.operands:
-            found.append(f"{s.x.text(u.operands[1])}.nbytes")
-            left -= slot_bytes(u.operands[1])
+            slot = u.operands[1]
+            assert isinstance(slot.type, Shared)
+            found.append(f"{s.text(slot)}.nbytes")
+            left -= slot.type.tile_bytes
     return found if left == 0 else []
 
 
 # ---- TMA and cp.async
 
 
-def _options(s: Statements, o: Op, m: Value) -> str:
+def _options(s: Statements, o: Op) -> list[str]:
     """Keyword arguments of a copy: which axes of the view are the slot's, what the L2 fetches and keeps."""
-    t, maker = m.type, s.flow.made[m]
+    m = o.operands[0]
+    t = m.type
     assert isinstance(t, TensorMap)
     leading = t.thin == tuple(range(len(t.thin)))
-    text = "" if leading else f", dims={list(t.axes)}"
-    if maker.attrs.get("promote", 256) != 256:
-        text += f", promote={maker.attrs['promote']}"
-    return "".join([text, *(f", {h}" for h in hint(o))])
+    dims = [] if leading else [f"dims={list(t.axes)}"]
+    return [*dims, *keywords(s.flow.made[m], "promote"), *keywords(o, "cache_policy")]
 
 
-def _viewed(s: Statements, m: Value) -> str:
-    return s.x.text(s.flow.made[m].operands[0])
-
-
-@writes(tma.tma_load, says="multicast cache_policy")
-def _tma_load(s: Statements, o: Op) -> list[Node]:
+@statement(tma.tma_load, says="multicast cache_policy")
+def _tma_load(s: Statements, o: Op) -> str:
     m, slot, array, index, *offsets = o.operands
-    many = ""
-    if o.attrs.get("multicast"):
-        many = f", multicast_mask={s.x.text(offsets.pop())}"
-    parts = (
-        f"{_viewed(s, m)}, {s.x.text(slot)}, [{s.x.items(offsets)}], {barrier(s.x, array, index)}"
-    )
-    return [Line(f"self.tma.global_to_shared({parts}{many}{_options(s, o, m)})", o.loc)]
+    many = [f"multicast_mask={s.text(offsets.pop())}"] if o.attrs.get("multicast") else []
+    parts = s.text(m), s.text(slot), s.items(offsets), s.barrier(array, index)
+    return call("tma.global_to_shared", *parts, *many, *_options(s, o))
 
 
-@writes(tma.tma_store, says="reduce cache_policy")
-def _tma_store(s: Statements, o: Op) -> list[Node]:
+@statement(tma.tma_store, says="reduce cache_policy")
+def _tma_store(s: Statements, o: Op) -> str:
     m, slot, *offsets = o.operands
-    parts = f"{s.x.text(slot)}, {_viewed(s, m)}, [{s.x.items(offsets)}]"
-    fn = o.attrs.get("reduce")
-    how = f', reduce="{fn}"' if fn else ""
-    return [Line(f"self.tma.shared_to_global({parts}{how}{_options(s, o, m)})", o.loc)]
+    how = [*keywords(o, "reduce"), *_options(s, o)]
+    return call("tma.shared_to_global", s.text(slot), s.text(m), s.items(offsets), *how)
 
 
-@writes(tma.tma_store_commit)
-def _tma_commit(s: Statements, o: Op) -> list[Node]:
-    return [Line("self.tma.commit_group()", o.loc)]
+@statement(tma.tma_store_commit)
+def _tma_commit(s: Statements, o: Op) -> str:
+    return call("tma.commit_group")
 
 
-@writes(tma.tma_store_wait, says="pending read")
-def _tma_wait(s: Statements, o: Op) -> list[Node]:
-    read = ", read=True" if o.attrs.get("read", True) else ""
-    return [Line(f"self.tma.wait_group({o.attrs['pending']}{read})", o.loc)]
+@statement(tma.tma_store_wait, says="pending read")
+def _tma_wait(s: Statements, o: Op) -> str:
+    read = ["read=True"] if o.attrs.get("read", True) else []
+    return call("tma.wait_group", str(o.attrs["pending"]), *read)
 
 
-@writes(smem.cp_async, says="bytes")
-def _cp_async(s: Statements, o: Op) -> list[Node]:
+@statement(smem.cp_async, says="bytes")
+def _cp_async(s: Statements, o: Op) -> str:
     source, to, *rest = o.operands
-    size = f"bytes={o.attrs['bytes']}"
-    if isinstance(source.type, Tile):
-        masks = [f"mask={s.x.tight(m).text}" for m in rest]
-        parts = ", ".join((s.x.tight(source).text, s.x.text(to), *masks, size))
-    else:
-        parts = f"{s.x.text(source)}, {s.x.text(to)}, [{s.x.items(rest)}], {size}"
-    return [Line(f"self.cp_async.load({parts})", o.loc)]
+    by_pointers = isinstance(source.type, Tile)
+    where = [f"mask={s.text(m)}" for m in rest] if by_pointers else [s.items(rest)]
+    return call("cp_async.load", s.text(source), s.text(to), *where, f"bytes={o.attrs['bytes']}")
 
 
-@writes(mbarrier.cp_async_arrive)
-def _cp_arrive(s: Statements, o: Op) -> list[Node]:
-    return [Line(f"self.cp_async.arrive({barrier(s.x, *o.operands)})", o.loc)]
+@statement(mbarrier.cp_async_arrive)
+def _cp_arrive(s: Statements, o: Op) -> str:
+    return call("cp_async.arrive", s.barrier(*o.operands))
 
 
 # ---- clusters
 
 
-@writes(cluster.cluster_arrive, says="sem")
-def _cluster_arrive(s: Statements, o: Op) -> list[Node]:
+@statement(cluster.cluster_arrive, says="sem")
+def _cluster_arrive(s: Statements, o: Op) -> str:
     block, at = s.flow.place[o]
-    if o.attrs.get("sem", "release") != "release":
-        return [Line(f'self.cluster.arrive(sem="{o.attrs["sem"]}")', o.loc)]
-    both = block.ops[at + 1].kind is cluster.cluster_wait
-    return [Line("self.cluster.sync()" if both else "self.cluster.arrive()", o.loc)]
+    how = keywords(o, "sem")
+    both = not how and block.ops[at + 1].kind is cluster.cluster_wait
+    return call("cluster.sync" if both else "cluster.arrive", *how)
 
 
-@writes(cluster.cluster_wait)
-def _cluster_wait(s: Statements, o: Op) -> list[Node]:
+@statement(cluster.cluster_wait)
+def _cluster_wait(s: Statements, o: Op) -> str | Sequence[Node]:
     block, at = s.flow.place[o]
     arrival = block.ops[at - 1] if at else o
     is_sync = arrival.kind is cluster.cluster_arrive and "sem" not in arrival.attrs
-    return [] if is_sync else [Line("self.cluster.wait()", o.loc)]
+    return [] if is_sync else call("cluster.wait")
 
 
-# ---- wgmma
+# ---- wgmma and registers
 
 
-@writes(mma.no_acc, says="shape dtype")
-def _no_acc(s: Statements, o: Op) -> list[Node]:
+@statement(mma.no_acc, says="shape dtype")
+def _no_acc(s: Statements, o: Op) -> str:
     t = o.result.type
     assert isinstance(t, InFlight)
-    name, dtype = s.names[s.flow.find(o.result)], s.x.dtype(t.tile.dtype)
-    shape = sizes(o.attrs["shape"])
-    return [Line(f"{name} = self.register_tensor(dtype={dtype}, shape={shape})", o.loc)]
+    parts = f"dtype={s.dtype(t.tile.dtype)}", f"shape={sizes(o.attrs['shape'])}"
+    return f"{s.name(o.result)} = {call('register_tensor', *parts)}"
 
 
-@writes(mma.in_flight)
-def _in_flight(s: Statements, o: Op) -> list[Node]:
+@statement(mma.in_flight)
+def _in_flight(s: Statements, o: Op) -> str | Sequence[Node]:
     """No instruction; where the start has no variable of its own, it gets that of the accumulator."""
     (start,) = o.operands
-    if start not in s.flow.folded:
-        return []
-    return [Line(f"{s.names[s.flow.find(o.result)]} = {s.x.full(start)}", o.loc)]
+    return f"{s.name(o.result)} = {s.full(start)}" if start in s.flow.folded else []
 
 
-@writes(tile.convert_layout, says="layout")
-def _convert(s: Statements, o: Op) -> list[Node]:
-    name = s.names[s.flow.find(o.result)]
-    out: list[Node] = []
-    if o.operands[0] in s.flow.folded:
-        out.append(Line(f"{name} = {s.x.full(o.operands[0])}", o.loc))
-    return [*out, Line(f'self.annotate_layout({name}, "{o.attrs["layout"]}")', o.loc)]
+@statement(tile.convert_layout, says="layout")
+def _convert(s: Statements, o: Op) -> Sequence[Node]:
+    text = call("annotate_layout", s.name(o.result), f'"{o.attrs["layout"]}"')
+    first = _in_flight(s, o)
+    return [*([Line(first, o.loc)] if isinstance(first, str) else []), Line(text, o.loc)]
 
 
-@writes(mma.wgmma_fence)
-def _wgmma_fence(s: Statements, o: Op) -> list[Node]:
-    return [Line("self.wgmma.fence()", o.loc)]
+@statement(mma.wgmma_fence)
+def _wgmma_fence(s: Statements, o: Op) -> str:
+    return call("wgmma.fence")
 
 
-@writes(mma.wgmma)
-def _wgmma(s: Statements, o: Op) -> list[Node]:
-    a, b, acc, flag = o.operands
-    use = s.x.text(flag)
-    option = "" if use == "True" else f", use_acc={use}"
-    return [
-        Line(
-            f"self.wgmma.mma({s.x.text(a)}, {s.x.text(b)}, {s.x.text(acc)}{option})",
-            o.loc,
-        )
-    ]
+@statement(mma.wgmma)
+def _wgmma(s: Statements, o: Op) -> str:
+    a, b, acc, use = map(s.text, o.operands)
+    return call("wgmma.mma", a, b, acc, *([f"use_acc={use}"] if use != "True" else []))
 
 
-@writes(mma.wgmma_commit)
-def _wgmma_commit(s: Statements, o: Op) -> list[Node]:
-    return [Line("self.wgmma.commit_group()", o.loc)]
+@statement(mma.wgmma_commit)
+def _wgmma_commit(s: Statements, o: Op) -> str:
+    return call("wgmma.commit_group")
 
 
-@writes(regs.hold)
-def _hold(s: Statements, o: Op) -> list[Node]:
-    return [Line(f"self.hold({', '.join(s.x.full(v) for v in o.operands)})", o.loc)]
+@statement(mma.wgmma_wait, says="pending")
+def _wgmma_wait(s: Statements, o: Op) -> str:
+    return call("wgmma.wait_group", str(o.attrs["pending"]))
 
 
-@writes(mma.wgmma_wait, says="pending")
-def _wgmma_wait(s: Statements, o: Op) -> list[Node]:
-    return [Line(f"self.wgmma.wait_group({o.attrs['pending']})", o.loc)]
+@statement(regs.hold)
+def _hold(s: Statements, o: Op) -> str:
+    return call("hold", *map(s.full, o.operands))
 
 
-@writes(regs.setmaxnreg, says="registers action")
-def _setmaxnreg(s: Statements, o: Op) -> list[Node]:
-    action = f', action="{o.attrs["action"]}"' if o.attrs.get("action") else ""
-    return [Line(f"self.setmaxnreg({o.attrs['registers']}{action})", o.loc)]
+@statement(regs.setmaxnreg, says="registers action")
+def _setmaxnreg(s: Statements, o: Op) -> str:
+    return call("setmaxnreg", str(o.attrs["registers"]), *keywords(o, "action"))

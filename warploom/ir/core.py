@@ -8,11 +8,12 @@ values that it does not change, so that dumps before and after differ only where
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 from warploom.errors import Loc
 from warploom.target import DEFAULT, Target, named
@@ -81,6 +82,14 @@ class Family(enum.Enum):
     SIGNAL = "tells those who wait"
     FENCE = "orders accesses"
     REGISTERS = "gives or takes registers"
+
+
+class Runs(enum.Enum):
+    """Which threads of a replica run an op."""
+
+    ANY = "one thread or all"
+    ONE = "one thread: inside elect"
+    ALL = "all threads of the replica: outside elect"
 
 
 class Type:
@@ -180,7 +189,28 @@ class OpKind:
     effect: Effect
     levels: frozenset[Level]
     axes: Axes | None = None
+    runs: Runs = Runs.ANY
     doc: str = ""
+
+    @cached_property
+    def operands(self) -> tuple[tuple[str, Any], ...]:
+        """Name and annotated type of each operand of the rule; the last repeats where it is variadic."""
+        hints = get_type_hints(self.rule)
+        declared = inspect.signature(self.rule).parameters.values()
+        return tuple((p.name, hints[p.name]) for p in declared if p.kind is not p.KEYWORD_ONLY)
+
+    @cached_property
+    def fixed(self) -> int:
+        """How many operands stand before those of which there may be any number."""
+        declared = inspect.signature(self.rule).parameters.values()
+        return len(self.operands) - any(p.kind is p.VAR_POSITIONAL for p in declared)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes that the rule declares, and what each is where it is not given."""
+        declared = inspect.signature(self.rule).parameters.values()
+        named = (p for p in declared if p.kind is p.KEYWORD_ONLY and p.name != "regions")
+        return {p.name: p.default for p in named}
 
     def infer(
         self, operands: Iterable[Value], attrs: Mapping[str, Any], regions: tuple[Region, ...] = ()
@@ -219,6 +249,7 @@ def op(
     effect: Effect = Effect.NONE,
     levels: Iterable[Level] = ALL_LEVELS,
     axes: Axes | None = None,
+    runs: Runs = Runs.ANY,
 ) -> Callable[[Callable[..., Any]], OpKind]:
     """Declare an op kind: the function's signature is the schema, its body the only type rule."""
 
@@ -227,7 +258,7 @@ def op(
         if name in KINDS:
             raise AssertionError(f"op {name} declared twice")
         doc = rule.__doc__ or ""
-        kind = OpKind(name, family, rule, effect, frozenset(levels), axes, doc)
+        kind = OpKind(name, family, rule, effect, frozenset(levels), axes, runs, doc)
         KINDS[name] = kind
         return kind
 

@@ -6,12 +6,9 @@ function each, listed in `INVARIANTS`.  A violation is a bug of ours: InternalEr
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, get_type_hints
 from weakref import WeakSet
 
 from warploom.errors import InternalError
@@ -23,9 +20,9 @@ from warploom.ir.core import (
     Func,
     Level,
     Op,
-    OpKind,
     Region,
     RuleError,
+    Runs,
     Type,
     Value,
     walk,
@@ -121,17 +118,9 @@ def _structure(func: Func) -> Iterator[Violation]:
         yield Violation(func.body.ops[-1], "a function yields nothing")
 
 
-@cache
-def _declared(kind: OpKind) -> tuple[tuple[str, Any], ...]:
-    """Name and annotated type of each operand of an op's rule; the last repeats where it is variadic."""
-    hints = get_type_hints(kind.rule)
-    operands = inspect.signature(kind.rule).parameters.values()
-    return tuple((p.name, hints[p.name]) for p in operands if p.kind is not p.KEYWORD_ONLY)
-
-
 def _types(o: Op) -> Iterator[Violation]:
     for i, v in enumerate(o.operands):
-        declared = _declared(o.kind)
+        declared = o.kind.operands
         name, t = declared[min(i, len(declared) - 1)] if declared else ("operand", Type)
         if not isinstance(v.type, t):
             yield Violation(o, f"{o.kind.name}'s {name} is a {t.__name__}, not {v.type}")
@@ -242,42 +231,11 @@ def _names(func: Func, _: Target) -> Iterator[Violation]:
             seen.add(o.attrs["name"])
 
 
-_ONE_THREAD = frozenset(
-    (
-        tma.tma_load,
-        tma.tma_store,
-        tma.tma_store_commit,
-        tma.tma_store_wait,
-        mbarrier.mbarrier_expect,
-        smem.shared_put,
-    )
-)
-_ALL_THREADS = frozenset(
-    (
-        mma.wgmma_fence,
-        mma.wgmma_commit,
-        mma.wgmma_wait,
-        smem.cp_async,
-        mbarrier.cp_async_arrive,
-        smem.group_sync,
-        smem.named_barrier,
-        regs.setmaxnreg,
-        cluster.cluster_arrive,
-        cluster.cluster_wait,
-        task.elect,
-    )
-)
-
-
 def _elected(func: Func, _: Target) -> Iterator[Violation]:
     def visit(region: Region, elected: bool) -> Iterator[Violation]:
         for o in region.ops:
-            if o.kind in _ONE_THREAD and not elected:
-                yield Violation(o, f"{o.kind.name} is run by one thread: inside elect")
-            if elected and o.kind in _ALL_THREADS:
-                yield Violation(
-                    o, f"{o.kind.name} is run by all threads of the replica: outside elect"
-                )
+            if o.kind.runs is (Runs.ALL if elected else Runs.ONE):
+                yield Violation(o, f"{o.kind.name} is run by {o.kind.runs.value}")
             if elected and any(
                 isinstance(v.type, (Tile, InFlight)) for v in (*o.operands, *o.results)
             ):
@@ -404,15 +362,9 @@ def _indices(func: Func, _: Target) -> Iterator[Violation]:
         maker = made_by.get(index)
         return maker is not None and maker.kind is arith.const and not 0 <= maker.attrs["value"] < n
 
-    barriers = {
-        tma.tma_load: (2, 3),
-        mbarrier.cp_async_arrive: (0, 1),
-        mbarrier.mbarrier_wait: (0, 1),
-    }
-    barriers |= {mbarrier.mbarrier_arrive: (0, 1), mbarrier.mbarrier_expect: (0, 1)}
     for o in walk(func.body):
-        if o.kind in barriers:
-            array, index = (o.operands[i] for i in barriers[o.kind])
+        if found := mbarrier.barrier_of(o):
+            array, index = found
             if outside(index, array.type.n):  # type: ignore[attr-defined]
                 yield Violation(o, f"the index is outside {array.type}")
         elif o.kind is smem.shared_slot:

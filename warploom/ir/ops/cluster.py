@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, Family, Func, RuleError, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Func, RuleError, Runs, Type, op, require
 from warploom.ir.types import Barriers, Scalar, Shared, i32
 
 MAX_CTAS = (
@@ -53,7 +53,7 @@ def peer(x: Type, rank: Scalar) -> Type:
     raise RuleError(f"expected shared memory or mbarriers, got {x}")
 
 
-@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def cluster_arrive(*, sem: str = "release") -> None:
     """barrier.cluster.arrive by every thread of the replica, 'release' or 'relaxed'.
 
@@ -65,6 +65,6 @@ def cluster_arrive(*, sem: str = "release") -> None:
     require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}")
 
 
-@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def cluster_wait() -> None:
     """barrier.cluster.wait (acquire) by every thread of the replica, for the generation it arrived in."""

@@ -5,12 +5,8 @@ A phase completes when `count` arrivals and all expected bytes are in.  Semantic
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Family, Type, op, require
-from warploom.ir.types import (
-    Barriers,
-    Scalar,
-    i32,
-)
+from warploom.ir.core import HARDWARE, Effect, Family, Op, Runs, Type, Value, op, require
+from warploom.ir.types import Barriers, Scalar, i32
 
 SCOPES = ("cta", "cluster")
 
@@ -30,6 +26,12 @@ def check_barrier(b: Type, *numbers: Type, peer: bool = False) -> None:
         peer or not getattr(b, "peer", False), "another CTA's barrier takes arrivals only", "peer"
     )
     require(all(n == Scalar(i32) for n in numbers), "barrier index and phase are i32")
+
+
+def barrier_of(o: Op) -> tuple[Value, Value] | None:
+    """(array, index) of the mbarrier that an op waits for or signals; None where it takes none."""
+    at = next((i for i, (_, t) in enumerate(o.kind.operands) if t is Barriers), None)
+    return None if at is None else (o.operands[at], o.operands[at + 1])
 
 
 @op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
@@ -75,7 +77,7 @@ def mbarrier_arrive(
     _release(sem)
 
 
-@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ONE)
 def mbarrier_expect(b: Barriers, index: Scalar, *, bytes: int, sem: str = "release") -> None:
     """mbarrier.arrive.expect_tx: expects `bytes` more in this phase, then arrives once (inside elect).
     sem: as of mbarrier_arrive."""
@@ -87,7 +89,7 @@ def _release(sem: str) -> None:
     require(sem in ("release", "relaxed"), f"an arrival is release or relaxed, not {sem}", "sem")
 
 
-@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def cp_async_arrive(b: Barriers, index: Scalar) -> None:
     """cp.async.mbarrier.arrive.noinc by every thread: each arrives when its own copies so far are done."""
     check_barrier(b, index)

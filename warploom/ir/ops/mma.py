@@ -6,7 +6,7 @@ Semantics follow the PTX ISA, wgmma.mma_async.
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Runs, Type, op, require
 from warploom.ir.types import (
     DType,
     InFlight,
@@ -35,7 +35,7 @@ def no_acc(*, shape: tuple[int, ...], dtype: DType = f32, layout: object = None)
     return InFlight(Tile(shape, dtype, layout))
 
 
-@op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def wgmma_fence() -> None:
     """wgmma.fence: orders register accesses before the following wgmmas; needed before the first, and
     whenever the accumulator or a register operand was written by other instructions."""
@@ -92,12 +92,12 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
     return acc
 
 
-@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def wgmma_commit() -> None:
     """wgmma.commit_group: closes the group of wgmmas issued so far."""
 
 
-@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def wgmma_wait(*acc: InFlight, pending: int) -> tuple[Tile, ...]:
     """wgmma.wait_group: until at most `pending` of the latest groups are unfinished.  Its operands must
     be finished by then; they come back as tiles.  With no operands it only orders (reads of older

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Family, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Runs, Type, op, require
 
 
 @op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC)
@@ -17,7 +17,7 @@ def hold(*values: Type) -> None:
     require(len(values) > 0, "hold needs a value")
 
 
-@op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.REGISTERS, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def setmaxnreg(*, registers: int, action: str = "") -> None:
     """From here on each thread of the replica may use so many registers: all of it executes it together.
 

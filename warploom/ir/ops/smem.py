@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warploom.ir.core import HARDWARE, Effect, Family, Level, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Level, Runs, Type, op, require
 from warploom.ir.ops.tile import is_source
 from warploom.ir.types import (
     DType,
@@ -116,7 +116,7 @@ def shared_get(s: Shared) -> Scalar:
     return Scalar(s.dtype)
 
 
-@op(Family.SHARED, levels=HARDWARE, effect=Effect.WRITE)
+@op(Family.SHARED, levels=HARDWARE, effect=Effect.WRITE, runs=Runs.ONE)
 def shared_put(s: Shared, value: Scalar) -> None:
     """A number into a slot of one element, by an ordinary store of one thread (inside elect)."""
     _is_number(s)
@@ -131,13 +131,13 @@ def fence_async(*, space: str = "shared") -> None:
     require(space in ("shared", "global"), f"a fence of shared or global memory, not {space}")
 
 
-@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def group_sync(*, scope: str) -> None:
     """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'."""
     require(scope in ("replica", "task", "cta"), f"unknown scope {scope}")
 
 
-@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 1) -> None:
     """bar.sync (arrive=False) or bar.arrive (True) of barrier `id` (1..15) with `threads` expected.
 
@@ -148,7 +148,7 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
     require(threads % 32 == 0, f"a named barrier counts whole warps, not {threads} threads")
 
 
-@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ALL)
 def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
     """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16).
 

@@ -16,6 +16,7 @@ from warploom.ir.core import (
     Level,
     Op,
     Region,
+    Runs,
     Type,
     op,
     require,
@@ -175,7 +176,7 @@ def replica_id() -> Scalar:
     return Scalar(i32)
 
 
-@op(Family.CONTROL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.CONTROL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def elect(*, regions: tuple[Region, ...]) -> None:
     """Its region is run by one thread of the replica, always the same one (thread 0 of its warp 0).
 

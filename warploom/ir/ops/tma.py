@@ -5,7 +5,7 @@ Semantics follow the PTX ISA, cp.async.bulk.tensor.
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Family, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Runs, op, require
 from warploom.ir.ops.mbarrier import check_barrier
 from warploom.ir.ops.smem import SWIZZLES
 from warploom.ir.ops.tile import check_policy
@@ -70,7 +70,7 @@ def _fits(m: TensorMap, s: Shared) -> bool:
     return not s.lead and (s.shape, s.dtype, s.inner, s.swizzle) == box
 
 
-@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ONE)
 def tma_load(
     m: TensorMap,
     dst: Shared,
@@ -92,7 +92,7 @@ def tma_load(
     check_barrier(b, index)
 
 
-@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE)
+@op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ONE)
 def tma_store(
     m: TensorMap,
     src: Shared,
@@ -123,12 +123,12 @@ def tma_store(
     require(len(offsets) == m.rank, f"{m} takes {m.rank} offsets")
 
 
-@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ONE)
 def tma_store_commit() -> None:
     """cp.async.bulk.commit_group: closes the executing thread's bulk group."""
 
 
-@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC)
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ONE)
 def tma_store_wait(*, pending: int, read: bool = True) -> None:
     """cp.async.bulk.wait_group(.read): until at most `pending` of the thread's latest bulk groups have
     not finished (reading their source, where read)."""
