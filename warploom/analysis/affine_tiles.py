@@ -79,12 +79,8 @@ class AffineTiles:
     assumed: set[Value] = field(default_factory=set)  # parameters taken to be non-negative
     notes: dict[str, str] = field(default_factory=dict)
     uses: dict[Value, list[tuple[Op, int]]] = field(default_factory=dict)
-    parents: dict[Op, Op] = field(
-        default_factory=dict
-    )  # of each yield, the op whose region it ends
-    wide: set[Monomial] = field(
-        default_factory=set
-    )  # products that the program computes in 64 bits
+    parents: dict[Op, Op] = field(default_factory=dict)  # of a yield: the op whose region it ends
+    wide: set[Monomial] = field(default_factory=set)  # products that are computed in 64 bits
     proofs: dict[frozenset[Value], Facts] = field(default_factory=dict)  # by what is taken
 
     def number(self, values: Iterable[Hashable]) -> None:

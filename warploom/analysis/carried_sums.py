@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from warploom.ir.analysis import definitions, uses
+from warploom.ir.analysis import definitions, only_user, uses
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile
@@ -24,7 +24,7 @@ def chain(
     found: list[Op] = []
     at = start
     while True:
-        o = _only(users, at)
+        o = only_user(users, at)
         if o is None:
             return ()
         if o.kind is control.yield_:
@@ -33,19 +33,13 @@ def chain(
         if o.kind is arith.add:
             (other,) = (v for v in o.operands if v is not at)
             r = made.get(other)
-            if r is None or not _is_row_sum(r) or _only(users, other) is not o:
+            if r is None or not _is_row_sum(r) or only_user(users, other) is not o:
                 return ()
             found.append(r)
         elif not (o.kind is arith.mul or (o.kind is arith.div and o.operands[0] is at)):
             return ()
         found.append(o)
         at = o.result
-
-
-def _only(users: Mapping[Value, Sequence[Op]], v: Value) -> Op | None:
-    """The only op that reads v, once."""
-    ops = users.get(v, ())
-    return ops[0] if len(ops) == 1 and sum(x is v for x in ops[0].operands) == 1 else None
 
 
 def _is_row_sum(o: Op) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from warploom.ir.core import Effect, Family, Op, Type
 from warploom.ir.ops import arith, tile
 from warploom.ir.rules import Rules
-from warploom.ir.types import Tile
-from warploom.target import CostTable
+from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.target import CostTable, Target
 
 UNITS = ("alu", "sfu", "shared", "tensor", "tma", "sync")
 
@@ -21,6 +21,12 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
         return "alu", float(cost.scalar)
     unit, lanes = _LANES[o.kind]
     return unit, size / getattr(cost, lanes) if lanes else 0.0
+
+
+def tensor(target: Target, dot: Op) -> float:
+    """Cycles for which a dot keeps the tensor cores busy."""
+    (m, k), (_, n) = (shape_of(v.type) for v in dot.operands[:2])
+    return target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
 
 
 def computes_tile(o: Op) -> bool:

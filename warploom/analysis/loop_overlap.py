@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from warploom.analysis.cost import computes_tile, elementwise
+from warploom.analysis import cost
 from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
 from warploom.analysis.structure import Structure
 from warploom.ir.analysis import effects, reads
 from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.ir.types import Tile
 from warploom.target import Target
 
 
@@ -187,8 +187,7 @@ def phase_cycles(body: Region, share: float, target: Target) -> tuple[float, flo
     tensor = other = 0.0
     for o in walk(body):
         if o.kind is tile.dot:
-            (m, k), (_, n) = shape_of(o.operands[0].type), shape_of(o.operands[1].type)
-            tensor += target.mma_cycles(m, n, k, dtype_of(o.operands[0].type).bits) * share
-        elif computes_tile(o):
-            other += elementwise(target.cost, o)[1] * share
+            tensor += cost.tensor(target, o) * share
+        elif cost.computes_tile(o):
+            other += cost.elementwise(target.cost, o)[1] * share
     return tensor, other

@@ -112,11 +112,8 @@ class Bounds:
             found: Value = compare(self.b, least.value, most.value)
             return found
 
-        def join(one: Value, other: Value) -> Value:
-            found: Value = arith.or_(self.b, one, other)
-            return found
-
-        return self.of_all(mask, tell, join)
+        found: Value = self.of_all(mask, tell, lambda x, y: arith.or_(self.b, x, y))
+        return found
 
     def false_from(self, mask: Value) -> Value:
         """The index (i64) from which on a tile of booleans is false everywhere.  Raises UnknownError."""
@@ -126,11 +123,8 @@ class Bounds:
                 raise UnknownError("a comparison that does not become false as the loop goes on")
             return self.difference(most, least, one=not strict)
 
-        def join(one: Value, other: Value) -> Value:
-            found: Value = arith.minimum(self.b, one, other)
-            return found
-
-        return self.of_all(mask, tell, join)
+        found: Value = self.of_all(mask, tell, lambda x, y: arith.minimum(self.b, x, y))
+        return found
 
     def always(self, mask: Value) -> Stretch:
         """Where a tile of booleans is true everywhere.  Raises UnknownError."""

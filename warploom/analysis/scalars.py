@@ -99,5 +99,5 @@ class Numbers:
 
 def is_on_numbers(o: Op) -> bool:
     """Is o an access to memory with no tile among operands and results?"""
-    accesses = o.kind in (tile.atomic, tile.load, tile.store)
-    return accesses and all(isinstance(v.type, Scalar | Pointer) for v in (*o.operands, *o.results))
+    values = (*o.operands, *o.results)
+    return o.accesses and all(isinstance(v.type, Scalar | Pointer) for v in values)

@@ -41,9 +41,7 @@ class ConsumerPartition:
     needs: str = ""  # what takes them
     pieces: int = 1  # of the columns of promoting dots, with that split
     cut: tuple[dict[Value, int], int] = field(default_factory=lambda: ({}, 1))  # as Split.forward
-    ping_pong_loop: str = (
-        ""  # the loop whose iterations groups take in turn; empty where they share tiles
-    )
+    ping_pong_loop: str = ""  # groups take its iterations in turn; empty where they share tiles
     axis: str | None = None  # of the dots' results, along which groups share tiles
     replicas: int = 1  # groups that run the dots
 

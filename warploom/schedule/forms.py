@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.cost import elementwise
+from warploom.analysis.cost import computes_tile, elementwise, tensor
 from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import control, tile
-from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.ir.types import Tile, dtype_of
 from warploom.schedule import rings
 from warploom.schedule.model import MANY_WAVES, Launch, Schedule
 from warploom.target import CostTable, Target
@@ -72,7 +72,7 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
         if o.kind is tile.dot:
             loop = next((p for p in structure.enclosing(o) if p.kind is control.for_), None)
             if loop is not None:
-                loops[loop] = loops.get(loop, 0.0) + _tensor(o, accesses.target)
+                loops[loop] = loops.get(loop, 0.0) + tensor(accesses.target, o)
     if not loops:
         return None
     loop = max(loops, key=loops.__getitem__)
@@ -106,17 +106,11 @@ def work_of(accesses: Accesses, schedule: Schedule) -> Work | None:
     )
 
 
-def _tensor(dot: Op, target: Target) -> float:
-    (m, k), (_, n) = (shape_of(v.type) for v in dot.operands[:2])
-    return target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
-
-
 def _units(body: Region, cost: CostTable) -> dict[str, float]:
     """Cycles of each unit for the elementwise ops of a loop's body."""
     found: dict[str, float] = {}
     for o in walk(body):
-        whole = bool(o.results) and not o.regions and isinstance(o.results[0].type, Tile)
-        if whole and o.kind.effect.value == 0 and o.kind is not tile.dot:
+        if computes_tile(o) and o.kind is not tile.dot:
             unit, cycles = elementwise(cost, o)
             found[unit] = found.get(unit, 0.0) + cycles
     return found

@@ -361,20 +361,14 @@ class Schedule:
     ctas_per_sm: int = 1  # occupancy: each has its part of the registers
     short: tuple[str, int] | None = None  # a loop, and steps below which a uniform kernel is faster
     by_waves: bool = False  # would it be another one for other `Launch.waves`?
-    fused_dots: tuple[
-        tuple[str, ...], ...
-    ] = ()  # dots on one left operand that become one wider dot
+    fused_dots: tuple[tuple[str, ...], ...] = ()  # on one left operand: each becomes one wider dot
     promotions: tuple[PromotionPlan, ...] = ()
     staggered_loops: tuple[str, ...] = ()  # main loops behind which consumer groups take turns
     relays: tuple[str, ...] = ()  # loads whose items go through the transposer
-    ping_pong_loop: str = (
-        ""  # the loop whose iterations the consumer's replicas take in turn, each its own
-    )
+    ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
-    single_trip_loop: str = (
-        ""  # a loop; launches that run it exactly once take a variant without it
-    )
+    single_trip_loop: str = ""  # launches that run it exactly once take a variant without it
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)

@@ -95,14 +95,14 @@ def check_registers(tasks: tuple[TaskPlan, ...], target: Target, loc: Loc | None
     if not asked:
         return
     warp = target.warp_size
-    threads = sum(warp * t.warps * t.replicas for t in tasks)
+    each = {t: warp * t.warps * t.replicas for t in tasks}
+    threads = sum(each.values())
     entry = target.entry_registers(threads)
     pool = threads * entry
-    need = sum(warp * t.warps * t.replicas * (t.registers or entry) for t in tasks)
+    need = sum(n * (t.registers or entry) for t, n in each.items())
     if need > pool:
         parts = " + ".join(
-            f"{warp * t.warps * t.replicas} threads of {t.name} x {t.registers or entry}"
-            for t in tasks
+            f"{n} threads of {t.name} x {t.registers or entry}" for t, n in each.items()
         )
         raise CompileError(
             "registers",
@@ -116,7 +116,7 @@ def check_registers(tasks: tuple[TaskPlan, ...], target: Target, loc: Loc | None
 
 def fits(rings: int, staging: int, other: int, target: Target) -> bool:
     """Do so many bytes of slots, store staging and other buffers fit in shared memory?"""
-    return rings + staging + other + _SLACK <= target.shared_bytes
+    return excess(rings, staging, other, target) <= 0
 
 
 def excess(rings: int, staging: int, other: int, target: Target) -> int:

@@ -44,9 +44,8 @@ class Stores:
             if inner is None or not self.context.from_dot(o.operands[1]):
                 continue
             shape = list(shape_of(o.operands[1].type))
-            cut = self.partition.cut[0].get(
-                o.operands[1]
-            )  # of a transposed product M lies along axis 1
+            # of a transposed product M lies along axis 1
+            cut = self.partition.cut[0].get(o.operands[1])
             if cut is not None:
                 shape[cut] //= self.partition.replicas
             m, n = shape

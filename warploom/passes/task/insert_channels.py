@@ -219,11 +219,8 @@ class _Inserter:
                     b.append(o.with_(operands=self.operands(o.operands, b), tasks=b.tasks))
                     task.put(b, r.channel, slot, o.result, item=n)
                 else:
-                    ends = (
-                        r.channel,
-                        slot,
-                        *o.operands,
-                    )  # a load_box's, or a load's without `other`
+                    # a load_box's operands, or a load's without `other`
+                    ends = (r.channel, slot, *o.operands)
                     how = {"item": n, **tile.policy_of(o)}
                     if run := o.attrs.get("run"):
                         how["run"] = run

@@ -94,16 +94,10 @@ class _Thin:
 
     def inner(self, o: Op, axis: int) -> int | None:
         """The operands' axis that an axis of o's result is; None where they have none, or o is of no use."""
-        match o.kind:
-            case tile.expand_dims if o.attrs["axis"] != axis:
-                return axis - int(axis > o.attrs["axis"])
-            case tile.broadcast if shape_of(o.operands[0].type)[axis] != 1:
-                return axis
-            case tile.transpose:
-                return int(o.attrs["perm"][axis])
-            case k if k in arith.ELEMENTWISE:
-                return axis
-        return None
+        if o.kind in arith.ELEMENTWISE:
+            return axis
+        moves = o.kind in (tile.expand_dims, tile.broadcast, tile.transpose)
+        return o.kind.axes(o, axis)[0] if moves and o.kind.axes is not None else None
 
     def load(self, o: Op) -> Value:
         operands = tuple(self.get(v, self.axis) for v in o.operands)

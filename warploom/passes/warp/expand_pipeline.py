@@ -22,7 +22,7 @@ from functools import partial
 from warploom.ir import build
 from warploom.ir.analysis import definitions, uses
 from warploom.ir.core import Builder, Func, Op, Region, Value
-from warploom.ir.ops import arith, control, mma
+from warploom.ir.ops import arith, control
 from warploom.ir.rewrite import rewrite, rewrite_tasks, with_regions
 from warploom.passes.tile.canonicalize.simplify import Simplifier
 from warploom.passes.warp.in_flight_dots import Dots
@@ -32,7 +32,7 @@ from warploom.passes.warp.pipelined_loop import PipelinedLoop
 from warploom.passes.warp.prefetched_loads import PrefetchedLoop
 from warploom.passes.warp.ring_loop import ProducerLoop
 from warploom.passes.warp.skip_idle import REST
-from warploom.schedule.model import Schedule
+from warploom.schedule.model import Schedule, TaskPlan
 from warploom.target import Target
 
 
@@ -41,7 +41,7 @@ def expand_pipeline(func: Func, schedule: Schedule, target: Target) -> Func:
     kernel = _Kernel(schedule, Dots(definitions(func.body), uses(func.body)))
 
     def expanded(o: Op) -> Op:
-        tasks = list(map(partial(_Task, kernel), o.regions, o.attrs["replicas"]))
+        tasks = list(map(partial(_Task, kernel), o.regions, schedule.tasks))
         # consumers first: what they wait for late their producer asks for late
         regions = {t: t.region() for t in sorted(tasks, key=lambda t: not t.consumes)}
         return o.with_(regions=tuple(regions[t] for t in tasks))
@@ -63,11 +63,11 @@ class _Kernel:
 class _Task:
     """The region of one task."""
 
-    def __init__(self, kernel: _Kernel, region: Region, replicas: int) -> None:
+    def __init__(self, kernel: _Kernel, region: Region, plan: TaskPlan) -> None:
         self.kernel, self.old = kernel, region
         self.plans = {p.loop: p for p in kernel.schedule.pipelines}
-        self.consumes = any(x.kind is mma.wgmma for x in region.all_ops)
-        self.order = OrderBarrier.of(region, replicas, ISSUE)
+        self.consumes = plan.role == "consumer"
+        self.order = OrderBarrier.of(region, plan.replicas, ISSUE)
         # what is left of a ping-pong loop -> where the loop began
         self.left: dict[str, Value] = {}
 

@@ -52,10 +52,8 @@ class Tail:
         """behind: the rest of the loop's block.  early, late: the loop's results, by the stage that makes
         them.  is_done: does stage 0 alone, of the loop, read the slot of that index?  slots: indices of
         those that an op reads.  is_cheap: is it better to make the op's result twice than to hand it on?"""
-        waits, follows = (
-            set(late),
-            set(early),
-        )  # values that wait for stage 1; that follow from the loop
+        # values that wait for stage 1; that follow from the loop
+        waits, follows = set(late), set(early)
         made: dict[Value, Op] = {}
         numbers = _numbers(behind)
         held: set[Value] = set()  # slots that are still read behind the loop

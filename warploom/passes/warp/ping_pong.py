@@ -15,10 +15,8 @@ from warploom.ir.core import Builder, Op, Region, Value
 from warploom.ir.ops import arith, smem, task
 from warploom.ir.types import Scalar, i32
 
-ISSUE, END = (
-    8,
-    12,
-)  # the first of the named barriers for each kind of turn; below are the groups' own
+# The first of the named barriers for each kind of turn; below are the groups' own.
+ISSUE, END = 8, 12
 _GROUP = 128  # threads
 
 

@@ -66,9 +66,8 @@ class PrefetchedLoop(PipelinedLoop):
         if self.unroll == 1:
             state = self.new_loop(b, (lo, hi, step), (*init, *rows[0]))
             return state[: len(init)]
-        end = arith.sub(
-            b, hi, self.steps[self.distance]
-        )  # where no whole unrolled iteration is left
+        # where no whole unrolled iteration is left
+        end = arith.sub(b, hi, self.steps[self.distance])
         rest = following(b, lo, end, self.steps[-1])
         rows.append(tuple(_zeros(b, x.result) for x in self.loads))
         state = (*init, *(v for row in rows for v in row))

@@ -170,9 +170,8 @@ class Simplifier:
             rest: Value = arith.rem(b, x, product.operands[1], hint=o.result.hint)
             return rest
         n = self.number(y)
-        if (
-            n is None or n <= 0 or int(n) & (int(n) - 1)
-        ):  # wrapping keeps multiples of powers of two
+        # wrapping keeps multiples of powers of two
+        if n is None or n <= 0 or int(n) & (int(n) - 1):
             return None
         if o.kind is arith.rem:
             return self.constant(b, 0, o.result.type) if self.divides(int(n), x) else None
