@@ -11,6 +11,7 @@ from corpus import (
     decoding,
     formats,
     fused,
+    in_order,
     plain,
     serving,
     several,
@@ -27,6 +28,7 @@ ATTENDING: Mapping[str, Builds] = {
     "backward": backward.CASES,
     "states": states.CASES,
     "fused": fused.CASES,
+    "in order": in_order.CASES,
     "skinny": skinny.CASES,
 }
 

@@ -37,7 +37,7 @@ def test_a_sum_is_carried_as_it_is_made() -> None:
     assert "made as its transpose" in compiled.explain()
 
 
-@pytest.mark.parametrize("tile", [(16, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)
+@pytest.mark.parametrize("tile", [(24, 48, 64), (20, 64, 64), (264, 64, 64)], ids=str)
 def test_what_neither_fills_an_instruction(tile: tuple[int, int, int]) -> None:
     case = product(64, 64, 64, tile, BF16, "rc")
     with pytest.raises(CompileError) as refused:

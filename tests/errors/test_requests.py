@@ -35,10 +35,10 @@ def compiled(signature: Any = None, constexprs: Any = None, /, **knobs: Any) -> 
 
 # (id, constexprs, knobs, code, part of the message, part of the advice, line it points at)
 REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] = [
-    ("rows", {"BM": 100}, {}, "wgmma-m", "dot of 100 rows", "multiple of 64", DOT),
+    ("rows", {"BM": 100}, {}, "wgmma-m", "dot of 100 rows", "multiple of 16", DOT),
     ("columns", {"BN": 100}, {}, "wgmma-n", "dot of 100 columns", "multiple of 8", DOT),
     ("depth_of_k", {"BK": 8}, {}, "wgmma-k", "dot over K = 8", "multiple of 16", DOT),
-    ("wide", {"BM": 1024, "BN": 1024}, {}, "wgmma-n", "up to 256", "groups", DOT),
+    ("wide", {"BM": 1024, "BN": 1024}, {}, "registers", "registers a thread", "groups", DOT),
     ("tile_too_large", {"BK": 4096}, {}, "shared-memory", "1 slot of 2097152 bytes", "lower", DOT),
     ("ring_too_deep", {}, {"num_consumer_groups": 2, "num_buffers_warp_spec": 50}, "shared-memory", "50 slots", "num_buffers_warp_spec", DOT),
     ("no_slot", {}, {"num_consumer_groups": 2, "num_buffers_warp_spec": 0}, "depth", "num_buffers_warp_spec=0", "num_buffers_warp_spec=3", DEF),
@@ -49,7 +49,7 @@ REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] =
     ("registers_over_pool", {}, {"num_consumer_groups": 2, "reg_inc_consumer": 256}, "registers", "6144 more than the 64512", "lower reg_inc_consumer", DEF),
     ("registers_under_maxnreg", {}, {"num_consumer_groups": 2, "maxnreg": 64, "reg_inc_consumer": 232}, "registers", "launched with (64 each)", "raise maxnreg", DEF),
     ("maxnreg_too_many", {}, {"maxnreg": 1000}, "maxnreg", "1 to 255 registers", "leave maxnreg out", DEF),
-    ("warps_not_by_4", {}, {"num_warps": 6}, "num-warps", "warp groups of 4", "num_warps=4", DOT),
+    ("warps_not_by_4", {}, {"num_warps": 6}, "num-warps", "1, 2, or a multiple of 4", "num_warps=4", DOT),
     ("no_warp", {}, {"num_warps": 0}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
     ("warps_too_many", {}, {"num_warps": 64}, "num-warps", "1 to 32 warps", "num_warps=4", DEF),
     ("groups_too_many", {"BM": 512, "BN": 64}, {"num_consumer_groups": 8}, "warps", "36 warps", "lower num_consumer_groups", DEF),

@@ -48,6 +48,8 @@ class Numbers(Script):
         )
         w = w + self.rcp(v) + self.floor(v) + self.ceil(v) + self.where(v < a, v / a, a)
         w = self.gather(self.div_rn(w, v), self.arange(0, 32), dim=0)
+        block = self.cast(self.broadcast_to(self.unsqueeze(w, 0), (16, 32)), tl.float16)
+        w = w + self.sum(self.dot(block, self.reshape(block, (32, 16))), dim=None)
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)

@@ -19,6 +19,11 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
     size = max((_size(v.type) for v in (*o.results, *o.operands)), default=0)
     if size == 0:
         return "alu", float(cost.scalar)
+    if o.kind is tile.dot:  # in registers; of the others the target tells (Target.mma_cycles)
+        (m, k), (_, n) = (shape_of(v.type) for v in o.operands[:2])
+        return "tensor", m * n * k * dtype_of(o.operands[0].type).bits / (
+            16 * cost.in_order_macs_16bit
+        )
     unit, lanes = _LANES[o.kind]
     return unit, size / getattr(cost, lanes) if lanes else 0.0
 

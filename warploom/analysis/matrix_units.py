@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from warploom.errors import InternalError
 from warploom.ir.core import Op
-from warploom.ir.types import dtype_of
+from warploom.ir.types import dtype_of, shape_of
 from warploom.target import MatrixUnit, Target
 
 
-def unit_of(dot: Op, target: Target) -> MatrixUnit:
-    """The preferred unit for a dot's operands."""
+def preferred(dot: Op, target: Target) -> MatrixUnit:
+    """The preferred unit for a dot's operands, whatever its size."""
+    return units_for(dot, target)[0]
+
+
+def units_for(dot: Op, target: Target) -> tuple[MatrixUnit, ...]:
+    """The units for a dot's operands, the preferred one first; where there is none, the first of all."""
     a, b = (dtype_of(v.type).name for v in dot.operands[:2])
-    return target.matrix_unit(a, b, dtype_of(dot.result.type).name)
+    total = dtype_of(dot.result.type).name
+    found = tuple(u for u in target.matrix_units if u.product(a, b, total))
+    return found or target.matrix_units[:1]
+
+
+def doing(dot: Op, target: Target, warps: int) -> MatrixUnit:
+    """The unit that does a dot, as it was cut, by so many warps."""
+    unit = unit_of(dot, target, warps)
+    if unit is None:
+        raise InternalError(f"no matrix unit of {target.name} does {dot.id} by {warps} warps")
+    return unit
+
+
+def unit_of(
+    dot: Op, target: Target, warps: int, parts: tuple[int, int] = (1, 1)
+) -> MatrixUnit | None:
+    """The first unit that takes a dot, or one of the `parts` into which its rows and columns are cut, done by
+    so many warps; None where none does."""
+    (m, n), threads = shape_of(dot.result.type), warps * target.warp_size
+    units = units_for(dot, target)
+    return next((u for u in units if u.takes(m // parts[0], n // parts[1], threads)), None)

@@ -39,6 +39,7 @@ def told_ctas(func: Func, target: Target) -> int | None:
 def open_occupancy(func: Func, target: Target) -> OpenOccupancy | None:
     """What to ask ptxas of a function at PLACED; None where it is told.  Nothing is asked of kernels of dots:
     their registers are accumulators."""
-    if told_ctas(func, target) is not None or any(o.kind is mma.wgmma for o in walk(func.body)):
+    dots = any(o.kind in mma.PRODUCTS for o in walk(func.body))
+    if dots or told_ctas(func, target) is not None:
         return None
     return OpenOccupancy(func.attrs["threads"], streams(func.body))

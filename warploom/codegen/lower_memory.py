@@ -134,7 +134,7 @@ def load_tile(
     """A slot into registers: ldmatrix where it fits, else the widest ordinary loads.  peer: as above."""
     layout = t.layout
     offsets, real = thread_offsets(layout, g), within(layout)
-    form = None if peer else matrix_form(layout, g)
+    form = None if peer else matrix_form(layout, g, loads=True)
     load = f"load_{'peer' if peer else 'shared'}"
     if form is not None and is_packed(dst.elem):
         for start, call in _matrix_calls(e, at, g, layout, form, hint, "ldmatrix"):

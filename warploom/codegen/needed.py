@@ -12,9 +12,11 @@ from warploom.layout.choose import conversion
 
 
 def passing(needed: Iterable[Op]) -> frozenset[Value]:
-    """8-bit tiles that go from one slot to another: nobody computes with them, so they stay words."""
+    """8-bit tiles that go from a slot to another one, or into a matrix instruction: nobody computes with
+    them, so they stay words."""
+    moves = (smem.shared_store, tile.dot)
     loaded = {o.result for o in needed if o.kind is smem.shared_load}
-    read = {v for o in needed if o.kind is not smem.shared_store for v in operands(o)}
+    read = {v for o in needed if o.kind not in moves for v in operands(o)}
     return frozenset(v for v in loaded - read if dtype_of(v.type).bits == 8)
 
 

@@ -112,6 +112,64 @@ class Wgmma:
         }
 
 
+@dataclass(frozen=True)
+class Mma:
+    """mma.sync m16n8k(32 bytes) on registers in their fragments' order; it sums floats in f32, integers in
+    s32, f64 in f64 (PTX ISA, "Multiply-and-Accumulate Instruction: mma")."""
+
+    a: DType
+    b: DType
+
+    @property
+    def k(self) -> int:
+        return 32 // self.b.bytes
+
+    @property
+    def name(self) -> str:
+        types = str(self.a) if self.a == self.b else f"{self.a}_{self.b}"
+        return f"mma_m16n8k{self.k}_{types}"
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of A and of B: words, of f64 numbers."""
+        return (2, 1) if self.b.bits == 64 else (4, 2)
+
+    def elements(self, axis: int) -> int:
+        """Of A (axis 0) or B that a thread holds."""
+        return (16, 8)[axis] * self.k // 32
+
+    def definition(self) -> str:
+        """The device function (d, const a, const b): d ← a·b + d, of float, int or double d."""
+        types = PTX_TYPES | {"f64": "f64"}
+        if {self.a.name, self.b.name} - types.keys():
+            raise InternalError(f"codegen: no mma.sync is {self}")
+        double = self.b.bits == 64
+        sums, c_type, tie = (
+            ("f64", "double", "+d")
+            if double
+            else ("f32", "float", "+f")
+            if self.b.is_float
+            else ("s32", "int", "+r")
+        )
+        of, constraint = ("double", "d") if double else ("u32", "r")
+        n_a, n_b = self.registers
+        d, a, b = (
+            braces(f"%{first + i}" for i in range(n))
+            for first, n in ((0, 4), (4, n_a), (4 + n_a, n_b))
+        )
+        given = ", ".join(
+            f'"{constraint}"({name}[{i}])' for name, n in (("a", n_a), ("b", n_b)) for i in range(n)
+        )
+        ties = ", ".join(f'"{tie}"(d[{i}])' for i in range(4))
+        shape = f"m16n8k{self.k}.row.col.{sums}.{types[self.a.name]}.{types[self.b.name]}.{sums}"
+        return (
+            f"DEV void {self.name}({c_type}* d, const {of}* a, const {of}* b) {{\n"
+            f'  asm volatile("mma.sync.aligned.{shape} {d}, {a}, {b}, {d};"\n'
+            f"               : {ties}\n"
+            f"               : {given});\n}}"
+        )
+
+
 def columns(operands: DType) -> tuple[int, ...]:
     """How many columns a wgmma of such operands may have, ascending."""
     return tuple(range(8, 257, 8)) if operands.is_float else INTEGER_N

@@ -26,7 +26,7 @@ VIEWS = frozenset({tile.slice_tile, tile.expand_dims, tile.broadcast, tile.trans
 # The result is the operand's array after the instruction.
 CHAINS = frozenset({mma.in_flight, mma.wgmma_wait})
 _IN_PLACE = frozenset(
-    {mma.wgmma, unaligned.load_unaligned_ahead, control.for_, control.while_, control.if_}
+    {mma.wgmma, tile.dot, unaligned.load_unaligned_ahead, control.for_, control.while_, control.if_}
 )
 
 
@@ -151,8 +151,9 @@ class _Scan:
             self.sizes[o.result] = o.operands
             return
         in_place = self._in_place(o)
-        for v in o.operands:
-            self.read(v, 2 * p if in_place else 2 * p + 1, loops)
+        for i, v in enumerate(o.operands):
+            apart = o.kind is tile.dot and i < 2  # read until its last instruction has written
+            self.read(v, 2 * p + 2 if apart else 2 * p if in_place else 2 * p + 1, loops)
         if o.kind is mma.wgmma and isinstance(o.operands[0].type, Tile):
             self.pinned(o.operands[0], loops)
         match o.kind:
@@ -195,7 +196,7 @@ class _Scan:
         return o.kind in arith.ELEMENTWISE and same and not views
 
     def _op_edges(self, o: Op) -> None:
-        if o.kind is mma.wgmma:
+        if o.kind in (mma.wgmma, tile.dot):
             self.edges.append((0, o.result, o.operands[2]))
         elif o.kind is unaligned.load_unaligned_ahead:
             self.edges.append((0, o.results[1], o.operands[1]))

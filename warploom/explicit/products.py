@@ -10,10 +10,11 @@ from warploom.explicit.operands import program, shared_of, tile_value, whole_gro
 from warploom.explicit.program import SETTLED, UNCOMMITTED, Program, default_swizzle
 from warploom.frontend.coerce import Operand, current, describe, is_literal, static_int
 from warploom.frontend.language.core import builtin
+from warploom.frontend.language.shape import full
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Op, Value
-from warploom.ir.ops import mma
-from warploom.ir.types import InFlight, Shared, Tile, i1
+from warploom.ir.ops import mma, tile
+from warploom.ir.types import InFlight, Shared, Tile, accumulator, i1
 
 
 class Wgmma:
@@ -81,6 +82,40 @@ class Wgmma:
         tensors again."""
         _warp_group("wgmma.wait_group")
         return Wait(static_int(n, "n"))
+
+
+def in_registers(a: Any, b: Any, acc: Any, unit: str | None) -> Value:
+    """self.dot: a product by the unit of this instruction, or the first that does it in order."""
+    emitter = current()
+    left, right = tile_value(a, "dot"), tile_value(b, "dot")
+    shapes = emitter.shape(left), emitter.shape(right)
+    of = emitter.number(left), emitter.number(right)
+    total = accumulator(of[0])
+    if acc is None and len(shapes[0]) == len(shapes[1]) == 2:
+        acc = full((shapes[0][0], shapes[1][1]), 0, total)
+    units = [u for u in program().machine.matrix_units if not u.is_async]
+    units = [u for u in units if u.product(of[0].name, of[1].name, total.name)]
+    found = next((u for u in units if unit in (None, u.instruction)), None)
+    if found is None:
+        refuse(
+            "dot-dtype",
+            f"no {unit or 'matrix unit'} multiplies {of[0]} by {of[1]} in registers",
+            f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
+        )
+    done: Value = emitter.emit(tile.dot, left, right, acc, unit=found.instruction)
+    (m, k), n = shapes[0], shapes[1][1]
+    for size, of_unit, what in (
+        (m, found.m, "rows"),
+        (n, found.n_step, "columns"),
+        (k, found.k_step(of[0].bits), "of K"),
+    ):
+        if size % of_unit:
+            refuse(
+                "dot-shape",
+                f"dot of {size} {what}: {found.instruction} takes multiples of {of_unit}",
+                "pad the tensors, or take others",
+            )
+    return done
 
 
 def _no_swizzle(p: Program, s: Value) -> NoReturn:

@@ -23,6 +23,7 @@ from warploom.explicit.operands import (
     tile_value,
     whole_group,
 )
+from warploom.explicit.products import in_registers
 from warploom.explicit.surface import Namespaces
 from warploom.explicit.tensors import Tensors
 from warploom.frontend.coerce import (
@@ -308,6 +309,12 @@ class Instructions(Tensors, Namespaces):
     def scan(self, x: Operand, dim: Any, fn: str, reverse: Any = False) -> Any:
         """Each element combined, by fn as reduce, with all before it along an axis; reverse: behind it."""
         return linear.scanned(tile_value(x, "scan"), dim, reverse, fn)
+
+    @builtin
+    def dot(self, a: Operand, b: Operand, acc: Operand = None, unit: str | None = None) -> Any:
+        """a (m, k) · b (k, n) + acc (m, n), all in registers, by a matrix unit that a warp waits for
+        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone."""
+        return in_registers(a, b, acc, unit)
 
     @builtin
     def gather(self, x: Operand, index: Operand, dim: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from warploom.ir.core import Func, Op, OpKind, walk
-from warploom.ir.ops import mbarrier, mma, regs, smem, tma
+from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.ir.ops.cluster import cluster_of
 from warploom.target import Target
 
@@ -15,7 +15,10 @@ def missing(func: Func, target: Target) -> tuple[Op | None, str] | None:
     Without an op: it can't run clusters of that size."""
     lacks = _lacks(target)
     for o in walk(func.body):
-        if why := lacks.get(o.kind):
+        why = lacks.get(o.kind)
+        if o.kind is tile.dot and o.attrs.get("unit") and not target.unit_of(o.attrs["unit"]):
+            why = "no such matrix unit"
+        if why:
             return o, f"{target.name} has {why}"
     if math.prod(cluster_of(func)) > target.sync.cluster_ctas:
         return None, f"a cluster of {target.name} has {target.sync.cluster_ctas} CTAs at most"

@@ -12,6 +12,7 @@ from warploom.layout.atoms import (
     wgmma_acc,
     whole,
 )
+from warploom.layout.fragments import mma_acc, mma_operand, warp_grid
 from warploom.layout.linear import Layout
 
 __all__ = [
@@ -19,7 +20,10 @@ __all__ = [
     "blocked",
     "coalesced",
     "is_wgmma_acc",
+    "mma_acc",
+    "mma_operand",
     "turning",
+    "warp_grid",
     "wgmma_a",
     "wgmma_acc",
     "whole",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warploom.analysis.access import Accesses
 from warploom.analysis.data_split import RefusalError, Split
-from warploom.analysis.matrix_units import unit_of
+from warploom.analysis.matrix_units import preferred
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError, Loc
@@ -68,9 +68,9 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         if bad is None:
             larger = "the larger axis" if axis == int(columns > rows) else "the other one can't be"
             return ClusterPlan(AXES[axis], n, larger)
-        which = unit_of(bad, target).instruction
+        which = preferred(bad, target).instruction
         tried.append((f"along {AXES[axis]}: {which} can't take the parts of {_words(bad)}", bad))
-    m = max(unit_of(o, target).m for o in dots)
+    m = max(preferred(o, target).m for o in dots)
     raise _refused(
         n,
         "the dots' results can't be divided: " + "; ".join(text for text, _ in tried),
@@ -89,7 +89,7 @@ def _words(dot: Op) -> str:
 
 def _fits(dot: Op, split: Split, n: int, target: Target) -> bool:
     """Can the matrix unit take a CTA's part of a dot?"""
-    (m, columns), unit = shape_of(dot.result.type), unit_of(dot, target)
+    (m, columns), unit = shape_of(dot.result.type), preferred(dot, target)
     if split.forward.get(dot.result) == 0:
         return m // n % unit.m == 0
     return columns // n % unit.n_step == 0

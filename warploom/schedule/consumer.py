@@ -27,11 +27,11 @@ def joins(
     context: Context, roles: Roles, partition: ConsumerPartition, vias: dict[Op, str]
 ) -> dot_fusion.Joins:
     """Dots that multiply the same left operand, as one."""
-    groups = roles.warp_groups(partition.replicas)
-    units = {context.unit(o) for o in context.dots}
+    units = {partition.unit(o) for o in context.dots}
     most = min((u.n_max for u in units), default=0)
-    if groups > 1:  # what one instruction may take: see ConsumerPartition.why_cramped
-        entry = context.target.entry_registers(groups * context.target.group_threads)
+    threads = partition.threads(partition.replicas)
+    if threads > context.target.group_threads:  # what one instruction may take: see why_cramped
+        entry = context.target.entry_registers(threads)
         room = entry - context.target.registers.instruction_reserve
         most = min(most, *(room * u.threads // u.m for u in units))
 
@@ -62,7 +62,8 @@ def promotions(
     thread of the consumer has."""
     rest = partition.need - partition.partial(partition.pieces)
     plans = []
-    for o in (o for o in context.dots if o.attrs.get("max_imprecise")):
+    promoted = (o for o in context.dots if o.attrs.get("max_imprecise"))
+    for o in (o for o in promoted if partition.unit(o).is_async):
         group = next((g for g in joins.groups if o in g), (o,))
         rows, columns = (
             n // parts for n, parts in zip(shape_of(o.result.type), partition.parts(o), strict=True)

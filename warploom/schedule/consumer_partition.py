@@ -13,6 +13,7 @@ from math import prod
 from warploom.analysis import ping_pong
 from warploom.analysis.data_split import RefusalError, Split
 from warploom.analysis.liveness import Peak, peak
+from warploom.analysis.matrix_units import unit_of, units_for
 from warploom.errors import CompileError
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
@@ -22,7 +23,7 @@ from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
 from warploom.schedule.resources import WORK, budgets
 from warploom.schedule.roles import Roles
-from warploom.target import Target
+from warploom.target import MatrixUnit, Target
 
 MAX_GROUPS = 4  # tried where fewer can't hold a dot's result
 MIN_COLUMNS = 32  # columns that a group is left with where N is split
@@ -36,6 +37,8 @@ class ConsumerPartition:
     roles: Roles
     cramped: str = ""  # why the first split that registers forbade needs too many
     reserve: int = field(init=False)  # registers a thread of a consumer beside its tiles
+    warps: int = field(init=False)  # of a group
+    any_unit: bool = False  # may dots go to other units than those preferred for their operands?
     alone: bool = False  # count what the largest result of a dot takes, not all tiles together
     need: int = 0  # registers a thread of a consumer, with the split that was chosen
     needs: str = ""  # what takes them
@@ -47,6 +50,7 @@ class ConsumerPartition:
 
     def __post_init__(self) -> None:
         self.reserve = self.context.target.registers.reserve
+        self.warps = min(self.context.knobs.num_warps, self.context.target.warp_group)
 
     @property
     def target(self) -> Target:
@@ -65,6 +69,17 @@ class ConsumerPartition:
         axis = cut.get(dot.result)
         return (count if axis == 0 else 1), (count if axis == 1 else 1)
 
+    def unit(self, dot: Op) -> MatrixUnit:
+        """The matrix unit that does a dot, after the split that was chosen."""
+        found = unit_of(dot, self.target, self.warps, self.parts(dot))
+        return found or self.context.unit(dot)
+
+    def threads(self, groups: int) -> int:
+        """Threads of the program, where so many groups run the dots."""
+        if self.roles.specialized:
+            return self.roles.warp_groups(groups) * self.target.group_threads
+        return groups * self.warps * self.target.warp_size
+
     def partial(self, pieces: int) -> int:
         """Registers a thread of a partial sum before it is promoted."""
         return max(
@@ -75,7 +90,7 @@ class ConsumerPartition:
         """Shapes of the promoting dots' results, after the split that `cut` says."""
         found = []
         for o in self.context.dots:
-            if o.attrs.get("max_imprecise"):
+            if o.attrs.get("max_imprecise") and self.unit(o).is_async:
                 (m, n), (rows, columns) = shape_of(o.result.type), self.parts(o)
                 found.append((m // rows, n // columns))
         return found
@@ -151,15 +166,16 @@ class ConsumerPartition:
 
     def split(self) -> tuple[str | None, int]:
         """The axis along which consumer groups share the dots (None where one has all), and how many."""
-        warps = self.context.knobs.num_warps
-        if warps % self.target.warp_group:
+        warps, group = self.context.knobs.num_warps, self.target.warp_group
+        is_power = warps & (warps - 1) == 0
+        if warps % group and not is_power:
             raise CompileError(
                 "num-warps",
-                f"num_warps={warps}: a dot runs on warp groups of {self.target.warp_group} warps",
+                f"num_warps={warps}: the warps that share a dot are 1, 2, or a multiple of {group}",
                 self.context.dots[0].loc,
-                help=f"use num_warps={self.target.warp_group}",
+                help=f"use num_warps={group}",
             )
-        each = warps // self.target.warp_group
+        each = max(1, warps // group)
         asked = self.asked_groups()
         groups = self.context.knobs.num_consumer_groups or asked
         wanted = each
@@ -167,24 +183,33 @@ class ConsumerPartition:
             wanted = groups * each if groups else max(2, each)
         refusals: list[str] = []
         counts = (*range(wanted, 0, -1), *range(wanted + 1, MAX_GROUPS + 1))
+        if warps < group:
+            counts = (1,)
+        together = is_power and each > 1 and not self.roles.specialized
         ways = self.ways()
         if self.context.ctas_per_sm > 1:  # if it doesn't fit, it shares with none
             ways = ways[:1]
-        for self.reserve, self.alone in ways:
-            for count, axis in ((n, axis) for n in counts for axis in ((0, 1) if n > 1 else (0,))):
-                name = "MN"[axis]
-                why = self.try_split(axis, count)
-                if why is None:
-                    self.explain_split(name if count > 1 else None, count, wanted, refusals)
-                    return (name if count > 1 else None), count
-                refusals.append(f"{name} / {count}: {why}")
+        for self.any_unit in (False, True):
+            splits = [(n, axis, self.warps) for n in counts for axis in ((0, 1) if n > 1 else (0,))]
+            if self.any_unit and together:  # what no groups can share all warps do as one
+                splits.insert(2, (1, 0, warps))
+            for self.reserve, self.alone in ways:
+                for count, axis, self.warps in splits:
+                    name = "MN"[axis]
+                    why = self.try_split(axis, count)
+                    if why is None:
+                        self.explain_split(name if count > 1 else None, count, wanted, refusals)
+                        return (name if count > 1 else None), count
+                    refusals.append(f"{name} / {count}: {why}")
         raise self.dot_error()
 
     def explain_split(self, axis: str | None, count: int, wanted: int, refusals: list[str]) -> None:
         """Records the split; one that was not asked for is a warning, or an error where strict."""
         asked = self.context.knobs.num_consumer_groups
         given = asked is not None or self.context.knobs.num_warps != self.target.warp_group
-        warn = given and count != wanted
+        warn = given and count * self.warps != wanted * min(
+            self.target.warp_group, self.context.knobs.num_warps
+        )
         reason = (
             "; ".join(dict.fromkeys(refusals[:2]))
             or "each part fills whole instructions of the matrix unit"
@@ -217,18 +242,17 @@ class ConsumerPartition:
             m, n = shape_of(o.result.type)
             cut = split.forward.get(o.result, axis)
             rows, columns = (m // count, n) if cut == 0 else (m, n // count)
-            unit = self.context.unit(o)
-            if rows % unit.m:
-                return f"{o.id} would be left with {rows} rows, {unit.rows}"
-            if not unit.takes_columns(columns):
-                return f"{o.id} would be left with {columns} columns, {unit.columns}"
+            parts = m // rows, n // columns
+            if (why := self.why_no_unit(o, rows, columns, parts)) is not None:
+                return why
             if count > 1 and cut == 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
         before, self.cut = self.cut, (split.forward, count)
 
         def registers(v: Value) -> int:
             m, *rest = (*shape_of(v.type), 1)
-            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * self.target.group_threads))
+            threads = self.warps * self.target.warp_size
+            whole = -(-m * prod(rest) * dtype_of(v.type).bits // (32 * threads))
             versions = split.versions.get(v) or {split.forward.get(v)}
             return sum(whole if cut is None else -(-whole // count) for cut in versions)
 
@@ -242,6 +266,19 @@ class ConsumerPartition:
             self.cut, self.cramped = before, self.cramped or why
         return why
 
+    def why_no_unit(self, o: Op, rows: int, columns: int, parts: tuple[int, int]) -> str | None:
+        """None where a matrix unit takes what a group is left with of a dot, else why none does."""
+        found = unit_of(o, self.target, self.warps, parts)
+        units = units_for(o, self.target)
+        if found is not None and (self.any_unit or found is units[0]):
+            return None
+        unit = units[-1 if self.any_unit else 0]
+        if rows % unit.m:
+            return f"{o.id} would be left with {rows} rows, {unit.rows}"
+        if not unit.takes_columns(columns):
+            return f"{o.id} would be left with {columns} columns, {unit.columns}"
+        return f"{o.id} is shared by {self.warps} warps, {unit.instruction} takes {unit.threads} threads"
+
     def why_cramped(self, tiles: Peak, count: int, whole_tiles: bool) -> str | None:
         """None where the registers of `count` groups hold what the dots keep there, else why not.
         whole_tiles: each has tiles of its own."""
@@ -250,13 +287,12 @@ class ConsumerPartition:
         turner = self.roles.transposer_registers(self.context.headroom, self.target)
         if groups * self.target.warp_group > self.target.grid.warps:
             return None  # no CTA has so many warps: `plan_tasks` says that
-        r, entry = (
-            self.target.registers,
-            self.target.entry_registers(groups * self.target.group_threads),
-        )
+        r, threads = self.target.registers, self.threads(count)
+        entry = self.target.entry_registers(threads)
         for o in self.context.dots:
             columns = shape_of(o.result.type)[1] // self.parts(o)[1]
-            one = self.context.unit(o).accumulator_registers(columns)
+            unit = self.unit(o)
+            one = unit.accumulator_registers(min(columns, unit.n_max))
             one = one * dtype_of(o.result.type).bits // 32
             if one + r.instruction_reserve > entry and groups > 1:
                 return (
@@ -277,7 +313,7 @@ class ConsumerPartition:
             need = tiles.registers + self.partial(pieces) + reserve
             have = entry
             if not specialized:  # under a limit that it was given it may spill: that is told
-                have = self.target.limited(None).entry_registers(groups * self.target.group_threads)
+                have = self.target.limited(None).entry_registers(threads)
             else:
                 found = budgets(count, work, self.target, need, self.context.headroom, turner)
                 most = budgets(count, work, self.target, 0, self.context.headroom, turner)
@@ -301,15 +337,16 @@ class ConsumerPartition:
     def dot_error(self) -> CompileError:
         """For dots that no split makes legal."""
         for o in self.context.dots:
-            (m, n), unit = shape_of(o.result.type), self.context.unit(o)
+            (m, n), units = shape_of(o.result.type), units_for(o, self.target)
+            unit, first = units[-1], units[0]
             if m % unit.m:
                 return CompileError(
                     "wgmma-m",
                     f"dot of {m} rows: {unit.rows}",
                     o.loc,
-                    help=f"use a BLOCK_M that is a multiple of {unit.m}, or one of {unit.n_step} "
-                    f"up to {unit.n_max} with a BLOCK_N that is a multiple of "
-                    f"{unit.m}: then the product is made as its transpose",
+                    help=f"use a BLOCK_M that is a multiple of {unit.m}, or one of {first.n_step} "
+                    f"up to {first.n_max} with a BLOCK_N that is a multiple of "
+                    f"{first.m}: then the product is made as its transpose",
                 )
             if not unit.takes_columns(n):
                 return CompileError(

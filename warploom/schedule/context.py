@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from warploom.analysis.access import Accesses
-from warploom.analysis.matrix_units import unit_of
+from warploom.analysis.matrix_units import preferred
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op, Value
@@ -61,8 +61,8 @@ class Context:
         return other
 
     def unit(self, dot: Op) -> MatrixUnit:
-        """The matrix unit that multiplies a dot's operands."""
-        return unit_of(dot, self.target)
+        """The preferred matrix unit for a dot's operands, whatever its size."""
+        return preferred(dot, self.target)
 
     def because(self, context: str, decision: str, reason: str, warn: bool = False) -> None:
         """Records a decision about `context`, an op's id or the name of a part, with its reason."""

@@ -189,7 +189,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     who = replace(who, loads=[o for o in who.loads if o in kept])
     alone = bool(partition.ping_pong_loop)
     shared = specialized and not alone and context.target.sync.named_barriers > 0
-    overlapping = overlap.candidates(context, who) if specialized and not alone else []
+    overlapping = overlap.candidates(context, who, partition) if specialized and not alone else []
     ends = epilogues.find(context, who.mine, replicas) if shared else []
     wanted = epilogues.wanted_depth(ends, context.knobs)
     if who.relays:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from warploom.analysis.loop_overlap import Overlap, find, mask_of, phase_cycles, split_of
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import control
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import rings
+from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context, named
 from warploom.schedule.model import ChannelPlan, PipelinePlan, TaskPlan
 from warploom.schedule.roles import Roles
@@ -29,11 +31,19 @@ _EIGHTHS = {1: 2, 2: 2}
 _RESERVE = 24  # registers a thread beside what is in flight
 
 
-def candidates(context: Context, roles: Roles) -> list[Overlap]:
+def candidates(context: Context, roles: Roles, partition: ConsumerPartition) -> list[Overlap]:
     """The loops of a specialized kernel's consumer in which dots wait for each other."""
     in_place = _in_place(context, roles.loads)
     loops = (o for o in context.ops if o.kind is control.for_ and roles.mine(o))
-    return [found for o in loops if (found := find(o, roles.mine, in_place)) is not None]
+    found = [x for o in loops if (x := find(o, roles.mine, in_place)) is not None]
+    return [_in_order(x, partition) for x in found]
+
+
+def _in_order(x: Overlap, partition: ConsumerPartition) -> Overlap:
+    """Nothing overlaps with dots that complete in order."""
+    units = (partition.unit(o) for o in (*x.early, *x.late))
+    done = next((u for u in units if not u.is_async), None)
+    return replace(x, why_not=f"{done.instruction} completes in order") if done else x
 
 
 def expected(context: Context, found: Sequence[Overlap]) -> bool:

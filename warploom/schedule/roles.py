@@ -304,6 +304,11 @@ class _Assigner:
                     o.id, f"no task, against {what}", "num_consumer_groups=0 comes first"
                 )
             return False
+        warps, group = self.context.knobs.num_warps, self.context.target.warp_group
+        if warps < group:
+            why = f"num_warps={warps}: tasks are made of groups of {group} warps"
+            uniform(self.context, why, self.context.dots[0].loc, self.context.dots[0].id)
+            return False
         free = [o for o in loads if not self.context.hints.keeps(o)]
         asked = [o for o in free if self.context.hints.wants_producer(o)]
         looped = [o for o in free if self.context.structure.loops(o)]

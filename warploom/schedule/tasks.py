@@ -38,7 +38,7 @@ def plan_tasks(
     need = partition.need
     context.because(main, f"{need} registers a thread estimated", partition.needs)
     if not roles.specialized:
-        tasks = (TaskPlan(main, "main", group, replicas, None, need),)
+        tasks = (TaskPlan(main, "main", partition.warps, replicas, None, need),)
         return (*tasks, TaskPlan(side, "inline", 0, 1, None)) if roles.loads else tasks
     work = partition.work(roles.loads)
     turner = roles.transposer_registers(context.headroom, context.target)

@@ -172,7 +172,7 @@ class Exact(Numerics):
             return super().meaning(o)
         if o.attrs.get("max_imprecise"):
             return partial(self._promoted, promotion_step(o))
-        return self.multiply
+        return partial(self.added, self.target.unit_of(o.attrs.get("unit", "")))
 
     def _promoted(self, step: int, a: Any, b: Any, acc: Any) -> Any:
         """Sums over `step` of K, each added to acc by itself, as select_instructions has it."""
@@ -181,11 +181,15 @@ class Exact(Numerics):
         return acc
 
     def multiply(self, a: Any, b: Any, start: Any = None) -> Any:
+        return self.added(None, a, b, start)
+
+    def added(self, unit: MatrixUnit | None, a: Any, b: Any, start: Any) -> Any:
+        """start + a @ b by a unit, by the preferred one of the operands where none is given."""
         if a.dtype.kind in "iu":
             return super().multiply(a, b, start)
         left, right = (_NAMED[x.dtype] for x in (a, b))
         total = f32 if start is None else _NAMED[start.dtype]
-        unit = self.target.matrix_unit(left.name, right.name, total.name)
+        unit = unit or self.target.matrix_unit(left.name, right.name, total.name)
         return accumulate(a, b, start, rule(unit, left, right, total))
 
 

@@ -87,6 +87,11 @@ class MatrixUnit:
     fragments_by: str = ""
 
     @property
+    def reads_shared(self) -> bool:
+        """Does it read both operands where they lie in shared memory?  Else threads load them first."""
+        return "shared" in self.a_from & self.b_from
+
+    @property
     def is_async(self) -> bool:
         return self.completes != "in order"
 
@@ -108,8 +113,14 @@ class MatrixUnit:
         return self.m * n // self.threads
 
     def takes_columns(self, n: int) -> bool:
-        """Do instructions take n columns, as one each?"""
-        return n % self.n_step == 0 and n <= self.n_max
+        """Do instructions take n columns?  Asynchronous ones as one each, others one after the other."""
+        return n % self.n_step == 0 and (n <= self.n_max or not self.is_async)
+
+    def takes(self, m: int, n: int, threads: int) -> bool:
+        """Does it take a product of m × n whose threads share the rows and columns?  What completes later is
+        issued by all of them at once."""
+        whole = threads == self.threads if self.is_async else threads % self.threads == 0
+        return whole and m % self.m == 0 and self.takes_columns(n)
 
     @property
     def rows(self) -> str:
@@ -223,7 +234,8 @@ class Grid:
 class CostTable:
     """One chip's numbers: rates a cycle and SM, latencies in cycles.
 
-    tensor_macs_16bit: multiply-adds of f16 or bf16.  mma_least: cycles of an instruction, however small.
+    tensor_macs_16bit: multiply-adds of f16 or bf16; in_order_macs_16bit: of units that complete in order.
+    mma_least: cycles of an instruction, however small.
     tensor_latency: from the last of them to a result.  tma_bytes, tma_latency: how fast boxes arrive, how
     long after; store_read, store_written: how long after its bytes have gone a store has read its source,
     and written.  sync: an arrival, an issue, a wait that finds nothing to wait for.  wake: from what a wait
@@ -235,6 +247,7 @@ class CostTable:
     """
 
     tensor_macs_16bit: float
+    in_order_macs_16bit: float
     mma_least: float
     tensor_latency: float
     alu_lanes: float

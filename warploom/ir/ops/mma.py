@@ -7,6 +7,7 @@ Semantics follow the PTX ISA, wgmma.mma_async.
 from __future__ import annotations
 
 from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Runs, Type, op, require
+from warploom.ir.ops.tile import dot
 from warploom.ir.types import (
     DType,
     InFlight,
@@ -90,6 +91,9 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
             )
     require(use_acc == Scalar(i1), "use_acc is a scalar i1")
     return acc
+
+
+PRODUCTS = frozenset((wgmma, dot))  # what computes at WARP, whichever unit does it
 
 
 @op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)

@@ -8,7 +8,6 @@ from typing import Any
 from warploom.ir.core import (
     HARDWARE,
     MIXED,
-    SEQUENTIAL,
     TILE_ONLY,
     Effect,
     Family,
@@ -257,12 +256,20 @@ def gather(x: Tile, index: Tile, *, axis: int) -> Tile:
     return Tile(index.shape, x.dtype, index.layout)
 
 
-@op(Family.COMBINE, levels=SEQUENTIAL, axes=_multiplied)
+@op(Family.COMBINE, axes=_multiplied)
 def dot(
-    a: Tile, b: Tile, acc: Tile, *, max_imprecise: int | None = None, turned: bool = False
+    a: Tile,
+    b: Tile,
+    acc: Tile,
+    *,
+    max_imprecise: int | None = None,
+    turned: bool = False,
+    unit: str | None = None,
 ) -> Tile:
     """acc + a @ b in acc's dtype: f32 for operands that are floats, i32 (which wraps) for 8-bit integers.
 
+    At WARP it is done in registers, by the target's matrix unit of the instruction `unit`, which completes in
+    order (PTX ISA, "mma").
     f32 operands are multiplied as tf32: their lowest 13 bits don't count (PTX ISA, "wgmma.mma_async",
     precision and rounding).  `max_imprecise`: FP8 partial sums are added to acc in full float32 at least
     every so many elements of K.  `turned`: it is the transpose of the kernel's own.

@@ -15,7 +15,15 @@ from warploom.ir.core import Family, Level, Op, Value
 from warploom.ir.ops import control, mma, smem, tile, tma
 from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
-from warploom.layout import Layout, turning, wgmma_a, wgmma_acc
+from warploom.layout import (
+    Layout,
+    mma_acc,
+    mma_operand,
+    turning,
+    warp_grid,
+    wgmma_a,
+    wgmma_acc,
+)
 from warploom.layout.choose import (
     conversion,
     reduce_scratch,
@@ -318,6 +326,33 @@ def _multiplied(t: TaskLayouts, o: Op) -> Settled:
     return Settled((_a_fragment(t, a) if tile_of(a.type) else None, None, acc, None), (acc,))
 
 
+def _sums(t: TaskLayouts, o: Op) -> Layout:
+    """The accumulator of a dot in registers."""
+    m, n = shape_of_tile(o.result)
+    return mma_acc((m, n), warp_grid(m, n, t.warps, t.chained), t.warps)
+
+
+def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, Layout, Layout]:
+    """What a dot in registers takes: of both operands and the accumulator."""
+    a, b, _ = o.operands
+    acc, k = _sums(t, o), shape_of_tile(a)[1]
+    left, right = (mma_operand(acc, axis, k, 8 * itemsize(v.type)) for axis, v in enumerate((a, b)))
+    return left, right, acc
+
+
+def _dots(t: TaskLayouts, o: Op) -> None:
+    left, right, acc = _fragments(t, o)
+    t.needs(o.operands[0], left, OPERAND)
+    t.needs(o.operands[1], right, OPERAND)
+    for v in (o.operands[2], o.result):
+        t.needs(v, acc)
+
+
+def _dotted(t: TaskLayouts, o: Op) -> Settled:
+    *operands, acc = _fragments(t, o)
+    return Settled((*operands, acc), (acc,))
+
+
 def _agrees(t: TaskLayouts, o: Op, v: Value, needed: Layout) -> None:
     """Refuses an instruction that takes one layout only on a value that a line gives another."""
     made = t.facts.maker(v)
@@ -388,6 +423,7 @@ RULES: Rules[LayoutRule] = Rules(
         tile.convert_layout: LayoutRule(_converts, _converted, scratch=_converts_through),
         tile.reduce: LayoutRule(_reduces, _reduced, scratch=_along(reduce_scratch)),
         tile.scan: LayoutRule(_equal, _scanned, scratch=_along(scan_scratch)),
+        tile.dot: LayoutRule(_dots, _dotted),
         tile.gather: LayoutRule(_gathers, _gathered, scratch=_whole_operand),
         tile.load: following(_loads_by_pointers, _alike),
         tile.atomic: following(_loads_by_pointers, _alike),

@@ -114,7 +114,7 @@ class _Rewriter:
         return box is not None and box.is_unaligned(o.result.type.layout)  # type: ignore[attr-defined]
 
     def task(self, region: Region, registers: int) -> Region:
-        multiplies = any(o.kind is mma.wgmma for o in walk(region))
+        multiplies = any(o.kind in mma.PRODUCTS for o in walk(region))
         self.is_ahead = registers >= REGISTERS_AHEAD and not multiplies
         return self.region(region)
 

@@ -11,7 +11,7 @@ from warploom.analysis.access import inner_axis
 from warploom.analysis.facts import Facts
 from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Type, Value, walk
-from warploom.ir.ops import smem
+from warploom.ir.ops import smem, tile
 from warploom.ir.types import InFlight, Pointer, Tile
 from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc
 from warploom.layout.choose import sector_ratio
@@ -116,9 +116,13 @@ class TaskLayouts:
     anchors: list[tuple[int, int, Value, Layout]] = field(default_factory=list)
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
+    chained: bool = False  # does a dot in registers multiply what is computed there?
 
     def __post_init__(self) -> None:
         for o in walk(self.region):
+            if o.kind is tile.dot:
+                made = map(self.facts.maker, o.operands[:2])
+                self.chained |= any(x is None or x.kind is not smem.shared_load for x in made)
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.matrix_units import doing
 from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -176,6 +177,10 @@ def _declare(
     )
     readers = sum(plans[c].warps * (1 if alone else plans[c].replicas) for c in plan.consumers)
     empty = readers * ctas
+
+    def loaded(v: Value) -> bool:
+        return needs_registers(structure, v, accesses.target, first.warps)
+
     everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
     suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
     full_name, empty_name = (build.unique(f"{k}{suffix}", names) for k in ("full", "empty"))
@@ -192,7 +197,7 @@ def _declare(
         empty=mbarrier.mbarrier_alloc(
             top, name=empty_name, n=plan.depth, count=empty, hint=empty_name
         ),
-        generic=any(needs_registers(structure, u.result) for u in users if u.kind is task.take),
+        generic=any(loaded(u.result) for u in users if u.kind is task.take),
         multicast=multicast,
         rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
         everyone=everyone,
@@ -242,16 +247,19 @@ def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
 
 
 def in_place(o: Op, v: Value) -> bool:
-    """Does `o` read the item (or view of one) v where it lies, as a dot reads its operands?"""
+    """Does `o` take the item (or view of one) v where it lies, as a dot takes its operands?"""
     views = o.kind in rings.VIEWS and v in o.operands
     return views or (o.kind is tile.dot and v is not o.operands[2])
 
 
-def needs_registers(structure: Structure, v: Value) -> bool:
-    """Is a taken item, or a view of it, used other than in place?"""
+def needs_registers(structure: Structure, v: Value, target: Target, warps: int) -> bool:
+    """Is a taken item, or a view of it, read by ordinary loads?  warps: of the task that reads it."""
+    users = structure.users.get(v, ())
     return any(
-        needs_registers(structure, o.result) if o.kind in rings.VIEWS else not in_place(o, v)
-        for o in structure.users.get(v, ())
+        needs_registers(structure, o.result, target, warps)
+        if o.kind in rings.VIEWS
+        else not in_place(o, v) or not doing(o, target, warps).reads_shared
+        for o in users
     )
 
 
@@ -430,7 +438,8 @@ def release(b: Builder, ring: Ring, slot: Value) -> None:
 
 
 def _only_computes(o: Op) -> bool:
-    return o.kind.effect is Effect.NONE and not o.regions
+    """A dot in registers does not: its operands would all have to be loaded before the release."""
+    return o.kind.effect is Effect.NONE and not o.regions and o.kind is not tile.dot
 
 
 def _release(b: Builder, ring: Ring, slot: Value) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warploom.analysis.access import Accesses
+from warploom.analysis.matrix_units import doing
 from warploom.analysis.structure import Demand, Structure
 from warploom.errors import InternalError
 from warploom.ir import build
@@ -370,6 +371,11 @@ class _Writer:
 
     def dot(self, o: Op, b: Builder) -> None:
         left, right, acc = o.operands
+        unit = doing(o, self.shared.target, self.plan.warps)
+        if not unit.reads_shared:
+            operands = (self.in_registers(left, b), self.in_registers(right, b), self.get(acc))
+            self.env[o.result] = select_instructions.in_registers(b, o, unit, *operands)
+            return
         a = self.readable(left, True) or self.in_registers(left, b)
         right_place = self.readable(right, False)
         if right_place is None:

@@ -23,6 +23,14 @@ from warploom.ir.types import InFlight, Shared, Tile, dtype_of, f32, i1, shape_o
 from warploom.layout.shared import swizzle_for
 from warploom.schedule import rings
 from warploom.schedule.model import StorePlan
+from warploom.target import MatrixUnit
+
+
+def in_registers(b: Builder, o: Op, unit: MatrixUnit, a: Value, right: Value, acc: Value) -> Value:
+    """acc + a @ right by a unit that reads registers and completes in order."""
+    done: Value = tile.dot(b, a, right, acc, unit=unit.instruction, hint=o.result.hint)
+    b.ops[-1] = b.ops[-1].with_(id=o.id)
+    return done
 
 
 def readable(t: Shared, is_a: bool) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from warploom.analysis.matrix_units import unit_of
+from warploom.analysis.matrix_units import preferred
 from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value
 from warploom.ir.ops import control, tile
@@ -35,7 +35,7 @@ def transpose_dots(func: Func, target: Target) -> Func:
 
 def needs_transpose(dot: Op, target: Target) -> bool:
     """Whether a dot can be done only as its transpose."""
-    (rows, columns), unit = shape_of(dot.result.type), unit_of(dot, target)
+    (rows, columns), unit = shape_of(dot.result.type), preferred(dot, target)
     return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
 
 

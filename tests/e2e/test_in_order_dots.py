@@ -1,0 +1,82 @@
+"""Dots in registers: what no warp group fills, and what one, two or eight warps share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus.case import BF16, E4M3, F16, Case
+from corpus.in_order import CASES, product
+from tests.e2e.strangers import judging
+from warploom.ir.core import Level, walk
+from warploom.ir.ops import mma, tile
+
+pytestmark = pytest.mark.usefixtures("without_nvrtc")
+
+
+def compiled_for(case: Case, **knobs: Any) -> Any:
+    given = {**case.knobs, **knobs}
+    return case.kernel.compile_for(*case.args, grid=case.grid, **case.meta, **given)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_is_right_and_proved(name: str, tmp_path: Path) -> None:
+    case = CASES[name]()
+    judging.judge(case, "auto", tmp_path)
+    made = compiled_for(case)
+    func = made.lowered.at(Level.PLACED)
+    assert any(o.kind is tile.dot for o in walk(func.body))
+    assert func.attrs["threads"] == 32 * case.knobs["num_warps"] or made.schedule.specialized
+
+
+@pytest.mark.parametrize("name", ["32x16-four", "48x32-four", "32x32-e4m3", "state-four"])
+def test_tasks_feed_them_as_well(name: str, tmp_path: Path) -> None:
+    """A producer runs ahead of consumers that load fragments from its ring."""
+    assert judging.judge(CASES[name](), "tasks", tmp_path).startswith("tasks")
+
+
+def test_two_groups_divide_columns(tmp_path: Path) -> None:
+    case = product(40, 200, 96, (32, 128, 32), BF16, "rr", 4)
+    made = compiled_for(case, num_consumer_groups=2)
+    assert made.schedule.split.count == 2
+    found = [x.copy() if isinstance(x, np.ndarray) else x for x in case.args]
+    made.simulate(*found, grid=case.grid, order="late")
+    assert not case.judge(tuple(found))
+
+
+def test_operands_come_by_ldmatrix_and_results_of_dots_need_no_conversion() -> None:
+    made = compiled_for(CASES["chunk-64-two"]())
+    assert "ldmatrix4(" in made.cuda and "ldmatrix4_trans(" in made.cuda
+    func = made.lowered.at(Level.PLACED)
+    converted = [o for o in walk(func.body) if o.kind is tile.convert_layout]
+    made_by = {o.result: o for o in walk(func.body) if len(o.results) == 1}
+    dots = [o for o in walk(func.body) if o.kind is tile.dot]
+    assert len(dots) == 2 and made_by[dots[1].operands[0]].kind is not tile.convert_layout
+    assert not any(o.result in dots[1].operands for o in converted)
+
+
+@pytest.mark.parametrize("dtype", [F16, E4M3], ids=["f16", "e4m3"])
+def test_a_dot_that_a_warp_group_fills_goes_to_the_warp_group(dtype: Any) -> None:
+    made = compiled_for(product(128, 64, 64, (64, 64, 64), dtype, "rc", 4))
+    kinds = {o.kind for o in walk(made.lowered.at(Level.PLACED).body)}
+    assert mma.wgmma in kinds and tile.dot not in kinds
+
+
+def test_bits_are_those_of_the_instruction() -> None:
+    """Each instruction cuts what is too small for its sum (docs/simulator.md): exact sums would differ."""
+    rng = np.random.default_rng(5)
+    case = product(16, 8, 64, (16, 8, 32), F16, "rc", 1)
+    a, b, c = (np.array(x) for x in case.args[:3])
+    a[...] = rng.standard_normal(a.shape) * 2.0 ** rng.integers(-8, 8, a.shape)
+    b[...] = rng.standard_normal(b.shape) * 2.0 ** rng.integers(-8, 8, b.shape)
+    made = compiled_for(case)
+    made.simulate(a, b, c, *case.args[3:], grid=case.grid, exact=True)
+    from warploom.ir.types import f16, f32
+    from warploom.sim.tensor_core import accumulate, rule
+    from warploom.target.sm_90a import MMA_SYNC
+
+    want = accumulate(a, b, None, rule(MMA_SYNC, f16, f16, f32))
+    assert np.array_equal(c.view(np.uint32), want.view(np.uint32))

@@ -1,0 +1,95 @@
+"""The fragments of matrix instructions that a warp executes alone, in registers, over any number of warps.
+
+Facts: PTX ISA, "Matrix Fragments for mma.m16n8k4", ".m16n8k8", ".m16n8k16 with floating point type" and
+".m16n8k32".  They are one pattern: with t = lane mod 4, g = lane / 4 and words of 32 bits (of wider elements
+one element), A has rows g and g + 8, B column g, and both along K the word t, and the word t + 4 where
+an instruction's K has eight; the accumulator has columns 2t and 2t + 1 of rows g and g + 8.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from warploom.layout.linear import Layout, Vector
+
+ROWS, COLUMNS, K_BYTES = 16, 8, 32  # of one instruction
+
+
+def warp_grid(m: int, n: int, warps: int, rows_first: bool) -> tuple[int, int]:
+    """How many warps share the rows, and how many the columns, of a product of m × n: as many as there are
+    instructions for, in the way in which a warp reads the fewest elements of both operands.  What is left
+    of `warps` does the same work again.
+
+    rows_first: as many along the rows as can be, so that a warp has whole rows, and its result is the left
+    operand of a product that follows."""
+    most_rows, most_columns = _two_part(m // ROWS), _two_part(n // COLUMNS)
+    grids = [
+        (r, min(warps // r, most_columns))
+        for r in (1 << i for i in range(warps.bit_length()))
+        if r <= most_rows
+    ]
+    if rows_first:
+        return grids[-1]
+    return min(grids, key=lambda g: (-g[0] * g[1], m // g[0] + n // g[1], -g[0]))
+
+
+@lru_cache(maxsize=256)
+def mma_acc(shape: tuple[int, ...], grid: tuple[int, int], warps: int) -> Layout:
+    """The accumulator (M, N) of a product whose rows and columns the warps of a `grid` share.
+
+    Warps take neighbouring rows by 16, and columns by the largest power of two times 8 that divides their
+    share.  Raises ValueError on shapes that no instructions fill."""
+    (m, n), (rows, columns) = shape, grid
+    if m % (ROWS * rows) or n % (COLUMNS * columns) or not m * n:
+        raise ValueError(f"no accumulator of {rows}x{columns} warps is {m}x{n}")
+    step = COLUMNS * _two_part(n // COLUMNS // columns)
+    warp = [*_doubled((ROWS, 0), rows), *_doubled((0, step), columns)]
+    warp += [(0, 0)] * ((warps // (rows * columns)).bit_length() - 1)
+    repeats = (
+        (1, step // COLUMNS, COLUMNS),
+        (1, n // columns // step, columns * step),
+        (0, m // (ROWS * rows), ROWS * rows),
+    )
+    return Layout(
+        shape,
+        reg=((0, 1), (8, 0)),
+        lane=((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)),
+        warp=tuple(warp),
+        repeats=tuple(r for r in repeats if r[1] > 1),
+    )
+
+
+@lru_cache(maxsize=256)
+def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
+    """The left (axis 0: M × K) or right (axis 1: K × N) operand, of elements so wide, of the product that has
+    this accumulator: each warp holds the rows (columns) of its part.  Of 16 bits and whole rows A lies as an
+    accumulator does.  Raises ValueError where no instructions fill K."""
+    step, word = 8 * K_BYTES // bits, max(1, 32 // bits)
+    if k % step or not k:
+        raise ValueError(f"instructions take {step} of K at a time, not {k}")
+
+    def at(mn: int, k: int) -> Vector:
+        return (mn, k) if axis == 0 else (k, mn)
+
+    in_word = [at(0, 1 << i) for i in range(word.bit_length() - 1)]
+    rows = [at(8, 0)] if axis == 0 else []
+    second = [at(0, 4 * word)] if step > 4 * word else []
+    along = [(1 - axis, k // step, step)] if k > step else []
+    shape = (acc.shape[0], k) if axis == 0 else (k, acc.shape[1])
+    return Layout(
+        shape,
+        reg=(*in_word, *rows, *second),
+        lane=(at(0, word), at(0, 2 * word), at(1, 0), at(2, 0), at(4, 0)),
+        warp=tuple(at(v[axis], 0) for v in acc.warp),
+        repeats=(*along, *(r for r in acc.repeats if r[0] == axis)),
+    )
+
+
+def _two_part(n: int) -> int:
+    """The largest power of two that divides n."""
+    return n & -n
+
+
+def _doubled(v: Vector, count: int) -> list[Vector]:
+    return [tuple(x << i for x in v) for i in range(int(math.log2(count)))]
