@@ -14,12 +14,12 @@ from warploom.passes.tile.recover_boxes import recover_boxes
 from warploom.sim import oracle
 from warploom.target import SM_90A
 
-CASES = Path(__file__).parent / "cases"
+HERE = Path(__file__).parent
 BF16 = ml_dtypes.bfloat16
 
 
 def case(name: str) -> Func:
-    return parse_func((CASES / name).read_text(), name)
+    return parse_func((HERE / name).read_text(), name)
 
 
 def kinds(func: Func) -> list[str]:
