@@ -19,7 +19,7 @@ from warploom.analysis.structure import Structure
 from warploom.ir.analysis import moved, passed_on
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, Tile, elem_of, shape_of
+from warploom.ir.types import DType, Pointer, Tile, pointee_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
@@ -81,7 +81,7 @@ class Accesses:
         inner = self.inner_axis(view, len(shape))
         if inner is None:
             return "no axis has a stride of exactly one element"
-        dtype = _dtype(view.operands[0])
+        dtype = pointee_of(view.operands[0].type)
         base, *strides = self._alignments(view)
         fault = tma_fault(base, strides, len(strides) - len(shape), inner, dtype)
         if fault is not None:
@@ -120,7 +120,7 @@ class Accesses:
         view = self.view(o)
         inner = self.inner_axis(view, len(shape))
         assert view is not None and inner is not None
-        size = _dtype(view.operands[0]).bytes
+        size = pointee_of(view.operands[0].type).bytes
         swizzle = swizzle_for(shape[inner] * size)
         return Geometry(shape, size, inner, swizzle).copy_box(self.target.box_limit)
 
@@ -130,7 +130,7 @@ class Accesses:
         inner = self.inner_axis(view, len(shape))
         if view is None or inner is None:
             return 0
-        size = _dtype(view.operands[0]).bytes
+        size = pointee_of(view.operands[0].type).bytes
         base, *strides = self._alignments(view)
         extra = len(strides) - len(shape)
         start = o.operands[1 + extra + inner]
@@ -154,18 +154,15 @@ class Accesses:
         o = made.op
         if o is None:
             return {made.index if isinstance(v.type, Pointer) else None}
-        if v in self._passed_on:
-            return set().union(*(self._bases(x, seen) for x in self._passed_on[v]))
+        if v in self._carried:
+            return set().union(*(self._bases(x, seen) for x in self._carried[v]))
         if o.kind in (arith.addptr, tile.make_view):
             return self._bases(o.operands[0], seen)
         return {None} if (inner := moved(o)) is None else self._bases(inner, seen)
 
     @cached_property
-    def _passed_on(self) -> dict[Value, tuple[Value, ...]]:
-        found: dict[Value, tuple[Value, ...]] = {}
-        for o in self.structure.ops:
-            found |= passed_on(o)
-        return found
+    def _carried(self) -> dict[Value, tuple[Value, ...]]:
+        return {v: may_be for o in self.structure.ops for v, may_be in passed_on(o).items()}
 
     def memory_ops(self) -> list[Op]:
         return [o for o in self.structure.ops if o.accesses]
@@ -323,9 +320,3 @@ def tma_fault(
 def _axis(axis: int) -> str:
     """An axis of a box; a negative one is an axis of the view that the box doesn't have."""
     return f"axis {axis}" if axis >= 0 else f"the {-axis}. axis in front of the tile"
-
-
-def _dtype(pointer: Value) -> DType:
-    e = elem_of(pointer.type)
-    assert isinstance(e, Pointer)
-    return e.dtype

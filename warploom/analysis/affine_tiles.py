@@ -16,7 +16,18 @@ from warploom.ir.analysis import defined
 from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
-from warploom.ir.types import DType, Pointer, Scalar, Tile, elem_of, i32, i64, shape_of, u64
+from warploom.ir.types import (
+    DType,
+    Pointer,
+    Scalar,
+    Tile,
+    dtype_of,
+    elem_of,
+    i32,
+    i64,
+    shape_of,
+    u64,
+)
 
 
 @dataclass(frozen=True)
@@ -116,24 +127,13 @@ class AffineTiles:
         if not args or args[0] is None:
             return None
         x = args[0]
-        if kind is tile.splat:
-            return Affine(x.start, (Poly(),) * len(o.attrs["shape"]), x.base)
-        if kind is tile.expand_dims:
-            axis = o.attrs["axis"]
-            wraps = tuple(replace(w, axis=w.axis + (w.axis >= axis)) for w in x.wraps)
-            return Affine(x.start, (*x.coefs[:axis], Poly(), *x.coefs[axis:]), x.base, wraps)
-        if kind is tile.broadcast:
-            # an axis of size 1 has index 0 only: whatever its coefficient, repeated it has none
-            old = shape_of(o.operands[0].type)
-            coefs = tuple(
-                c if n == m else Poly()
-                for c, n, m in zip(x.coefs, old, o.attrs["shape"], strict=True)
-            )
-            return Affine(x.start, coefs, x.base, x.wraps)
-        if kind is tile.transpose:
-            perm = o.attrs["perm"]
-            wraps = tuple(replace(w, axis=perm.index(w.axis)) for w in x.wraps)
-            return Affine(x.start, tuple(x.coefs[p] for p in perm), x.base, wraps)
+        if kind is tile.splat or kind in _MOVES:
+            along = _along(o)
+            if any(w.axis not in along for w in x.wraps):
+                return None
+            wraps = tuple(replace(w, axis=along.index(w.axis)) for w in x.wraps)
+            coefs = tuple(Poly() if a is None else x.coefs[a] for a in along)
+            return Affine(x.start, coefs, x.base, wraps)
         if kind is arith.rem and args[1] is not None:
             return _wrapped(x, args[1])
         if kind not in (arith.cast, arith.add, arith.sub, arith.mul, arith.addptr):
@@ -154,8 +154,11 @@ class AffineTiles:
         kind = o.kind
         if kind is arith.and_ and all(v in self.masks for v in o.operands):
             return self.masks[o.operands[0]] + self.masks[o.operands[1]]
-        if kind in (tile.expand_dims, tile.broadcast, tile.transpose):
-            return self._moved_mask(o)
+        if kind in _MOVES:
+            bounds, along = self.masks.get(o.operands[0]), _along(o)
+            if bounds is None or any(b.axis not in along for b in bounds):
+                return None
+            return tuple(replace(b, axis=along.index(b.axis)) for b in bounds)
         if kind not in _ORDERS:
             return None
         x, y = (self.of(v) for v in o.operands)
@@ -175,23 +178,6 @@ class AffineTiles:
             start = y.start - x.start - (one if strict else Poly())
             return (Bound(fixed[0], start, None),)
         return None
-
-    def _moved_mask(self, o: Op) -> tuple[Bound, ...] | None:
-        bounds = self.masks.get(o.operands[0])
-        if bounds is None:
-            return None
-        old = shape_of(o.operands[0].type)
-        out = []
-        for b in bounds:
-            axis = b.axis
-            if o.kind is tile.expand_dims:
-                axis += axis >= o.attrs["axis"]
-            elif o.kind is tile.transpose:
-                axis = o.attrs["perm"].index(axis)
-            elif old[axis] != o.attrs["shape"][axis]:
-                return None
-            out.append(Bound(axis, b.start, b.extent))
-        return tuple(out)
 
     # ---- loops
 
@@ -314,7 +300,7 @@ class AffineTiles:
     def fits(self, p: Poly) -> bool:
         """Does the program compute p from 32-bit numbers in 32 bits?"""
         return not any(m in self.wide for m in p.terms) and not any(
-            dtype_of(v) in (i64, u64) for a in p.atoms() for v in values_of(a)
+            dtype_of(v.type) in (i64, u64) for a in p.atoms() for v in values_of(a)
         )
 
     # ---- signs
@@ -366,6 +352,19 @@ class AffineTiles:
             return found
         symbolic = self._bounds(known.start, facts)
         return found.refined(symbolic.low, symbolic.high)
+
+
+_MOVES = (tile.expand_dims, tile.broadcast, tile.transpose)
+
+
+def _along(o: Op) -> list[int | None]:
+    """For each axis of what o makes by moving elements the operand's, None where it has none (an axis of size
+    1 has index 0 only: repeated it is no axis any more)."""
+    old, new = (shape_of(v.type) for v in (o.operands[0], o.result))
+    if o.kind is tile.broadcast:
+        return [d if n == m else None for d, (n, m) in enumerate(zip(old, new, strict=True))]
+    assert o.kind.axes is not None
+    return [o.kind.axes(o, d)[0] for d in range(len(new))]
 
 
 _ORDERS = (arith.lt, arith.le, arith.gt, arith.ge)
@@ -421,9 +420,3 @@ def values_of(atom: Hashable) -> tuple[Value, ...]:
             return (iv, lo, step)
     assert isinstance(atom, Value)
     return (atom,)
-
-
-def dtype_of(v: Value) -> DType:
-    """The dtype of a number."""
-    assert isinstance(v.type, Scalar)
-    return v.type.dtype

@@ -15,7 +15,7 @@ from warploom.ir.analysis import uses
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import Pointer, Tile, elem_of, f32
+from warploom.ir.types import Tile, elem_of, f32, pointee_of
 
 _VECTOR_BYTES = 16
 
@@ -34,13 +34,12 @@ def groups(facts: Facts, pointers: Value, masks: Sequence[Value]) -> tuple[int, 
     """The same of pointers and the masks of an access (none, or one)."""
     if not isinstance(pointers.type, Tile):
         return None
-    elem = elem_of(pointers.type)
-    assert isinstance(elem, Pointer)
+    size = pointee_of(pointers.type).bytes
     for axis, extent in reversed(tuple(enumerate(pointers.type.shape))):
         known = facts.axis(pointers, axis)
         if extent == 1 or (known.slope != 1 and known.contiguity == 1):
             continue
-        n = math.gcd(_VECTOR_BYTES // elem.dtype.bytes, known.contiguity, extent)
+        n = math.gcd(_VECTOR_BYTES // size, known.contiguity, extent)
         for mask in masks:
             n = math.gcd(n, facts.axis(mask, axis).constancy)
         return (axis, n) if n > 1 else None

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from weakref import WeakKeyDictionary
 
 from warploom.analysis import axis_rules, scalar_rules
@@ -261,19 +262,13 @@ def _joined(old: Known, new: Known | None, is_late: bool, key: Key) -> Known:
 
 def _all(found: Iterable[Known | None]) -> Interval | None:
     """What holds of all that are known."""
-    total: Interval | None = None
-    for x in map(_interval, found):
-        if x is not None:
-            total = x if total is None else total.join(x)
-    return total
+    known = [x for x in map(_interval, found) if x is not None]
+    return reduce(Interval.join, known) if known else None
 
 
 def _all_axes(found: Iterable[Known | None]) -> AxisFact | None:
-    total: AxisFact | None = None
-    for x in found:
-        if isinstance(x, AxisFact):
-            total = x if total is None else total.join(x)
-    return total
+    known = [x for x in found if isinstance(x, AxisFact)]
+    return reduce(AxisFact.join, known) if known else None
 
 
 def _beside(v: Value, found: Interval, order: Order, other: Interval) -> Interval:

@@ -151,9 +151,5 @@ class _Scan:
         around = set(self.structure.enclosing(made.op))
         if made.region is not None:
             around.add(made.op)
-        loops = [
-            p
-            for p in self.structure.enclosing(reader)
-            if p.kind in control.LOOPS and p not in around
-        ]
+        loops = [p for p in self.structure.loops(reader) if p not in around]
         return self.end[loops[-1]] if loops else self.at[reader]

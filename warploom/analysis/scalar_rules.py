@@ -24,7 +24,7 @@ from warploom.ir.core import Family, Op, OpKind, Type, Value
 from warploom.ir.fold import fold
 from warploom.ir.ops import arith, cluster, task, tile
 from warploom.ir.rules import Rules
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32, pointee_of
 
 Rule = Callable[[Op, Sequence[Interval]], Interval]
 
@@ -50,9 +50,7 @@ def fitted(low: int, high: int, divisor: int, dtype: DType) -> Interval:
 
 
 def _dtype(o: Op) -> DType:
-    elem = elem_of(o.result.type)
-    assert isinstance(elem, DType)
-    return elem
+    return dtype_of(o.result.type)
 
 
 def _corners(f: Callable[[int, int], int], x: Interval, y: Interval) -> tuple[int, int]:
@@ -246,9 +244,8 @@ def _const(o: Op, args: Sequence[Interval]) -> Interval:
 
 def _addptr(o: Op, args: Sequence[Interval]) -> Interval:
     p, offset = args
-    elem = elem_of(o.result.type)
-    assert isinstance(elem, Pointer)
-    return ADDRESS._replace(divisor=min(p.divisor, offset.divisor * elem.dtype.bytes))
+    size = pointee_of(o.result.type).bytes
+    return ADDRESS._replace(divisor=min(p.divisor, offset.divisor * size))
 
 
 # ---- tiles, and the program

@@ -277,6 +277,14 @@ def dtype_of(t: Type) -> DType:
     return e
 
 
+def pointee_of(t: Type) -> DType:
+    """What a pointer, or each of a tile of them, points to; RuleError on anything else."""
+    e = elem_of(t)
+    if isinstance(e, Pointer):
+        return e.dtype
+    raise RuleError(f"expected a pointer, found {t}")
+
+
 def like(t: Type, elem: DType | Pointer) -> Type:
     """`t` with another element: a scalar stays a scalar, a tile keeps shape and layout."""
     if isinstance(t, Tile):

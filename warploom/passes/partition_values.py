@@ -17,7 +17,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.core import Builder, Effect, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.types import Scalar, Tile, i32, shape_of
+from warploom.ir.types import Scalar, Tile, elem_of, i32, shape_of
 
 
 @dataclass(eq=False)
@@ -75,9 +75,7 @@ class Cutter:
         """The value that stands for a version of v, made where v is made."""
         if axis is None:
             return v
-        t = v.type
-        assert isinstance(t, Tile)
-        new = Value(Tile(self.cut_shape(t.shape, axis), t.elem), v.hint)
+        new = Value(Tile(self.cut_shape(shape_of(v.type), axis), elem_of(v.type)), v.hint)
         self.env[v, axis] = new
         return new
 

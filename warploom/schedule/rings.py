@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from warploom.analysis.contiguity import groups
 from warploom.analysis.structure import Structure
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, mma, task, tile
-from warploom.ir.types import DType, Pointer, elem_of, shape_of
+from warploom.ir.types import dtype_of, pointee_of, shape_of
 from warploom.layout.shared import swizzle_for
 
 VIEWS = frozenset({tile.transpose, task.slice_block, tile.concat})  # read an item in place
@@ -175,9 +176,9 @@ def wanted_inner(structure: Structure, v: Value, parts: Parts = _uncut) -> int |
         shape = shape_of(operand.type)
         if len(shape) != 2:
             continue
-        size = _dtype(operand).bytes
+        size = dtype_of(operand.type).bytes
         extent = shape[1 - k_axis] // parts(user)[1 - k_axis]
-        if mma.only_k_major(_dtype(operand)) or extent * size % 32:
+        if mma.only_k_major(dtype_of(operand.type)) or extent * size % 32:
             axes.add(_trace(structure, operand, v, k_axis))
     return min(axes, default=None)
 
@@ -243,7 +244,7 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
         for o in _views(structure, v, operand) or ():
             if o.kind is task.slice_block:
                 extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
-    size = _dtype(v).bytes
+    size = dtype_of(v.type).bytes
     return inner, min(swizzle_for(n * size) for n in extents)
 
 
@@ -252,7 +253,7 @@ def promotion_step(dot: Op) -> int:
     bytes of K (PTX ISA, "wgmma.mma_async"), and all of K where it need not promote."""
     k = shape_of(dot.operands[0].type)[1]
     limit: int = dot.attrs.get("max_imprecise") or k
-    unit = 32 // _dtype(dot.operands[0]).bytes
+    unit = 32 // dtype_of(dot.operands[0].type).bytes
     return max((s for s in range(unit, k + 1, unit) if k % s == 0 and s <= limit), default=k)
 
 
@@ -320,20 +321,11 @@ def pointer_pieces(
     found = told or groups(accesses.facts, pointers, masks)
     if not found:
         return None, 0
-    e = elem_of(pointers.type)
-    assert isinstance(e, Pointer)
-    pieces = found[1] * e.dtype.bytes
+    pieces = found[1] * pointee_of(pointers.type).bytes
     return found[0], pieces if pieces in accesses.target.pieces else 0
 
 
 def slot_bytes(v: Value) -> int:
     """Shared memory of one slot of item v: swizzled slots start at multiples of 1024 bytes."""
-    n = _dtype(v).bytes
-    for s in shape_of(v.type):
-        n *= s
+    n = math.prod(shape_of(v.type), start=dtype_of(v.type).bytes)
     return -(-n // 1024) * 1024
-
-
-def _dtype(v: Value) -> DType:
-    dtype: DType = v.type.dtype  # type: ignore[attr-defined]
-    return dtype

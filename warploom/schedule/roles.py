@@ -16,7 +16,7 @@ from warploom.errors import CompileError, Loc
 from warploom.ir.analysis import must_run
 from warploom.ir.core import Family, Op, Value
 from warploom.ir.ops import control, mma, tile
-from warploom.ir.types import DType, Tile, shape_of
+from warploom.ir.types import DType, Tile, elem_of, shape_of
 from warploom.layout import turning
 from warploom.schedule import rings
 from warploom.schedule.context import Context, named
@@ -190,21 +190,15 @@ class _Assigner:
         """Operands that wgmma needs in another order than memory has them, and that can land as they are."""
         found = set()
         for o in loads:
-            t = o.result.type
-            assert isinstance(t, Tile)
-            if not isinstance(t.elem, DType) or rings.is_vector(o):
-                continue
-            if not mma.only_k_major(t.elem):
+            elem, shape = elem_of(o.result.type), shape_of(o.result.type)
+            if not isinstance(elem, DType) or rings.is_vector(o) or not mma.only_k_major(elem):
                 continue
             wanted = rings.wanted_inner(self.context.structure, o.result)
             if wanted is None or rings.misplaced(self.context.accesses, o) is None:
                 continue
             lands = rings.choose_via(self.context.accesses, o, relayed=True)[0] != "registers"
-            if (
-                lands
-                and turning(t.shape, t.elem.bytes, wanted, self.context.target.warp_group)
-                is not None
-            ):
+            warps = self.context.target.warp_group
+            if lands and turning(shape, elem.bytes, wanted, warps) is not None:
                 found.add(o)
         return frozenset(found)
 

@@ -26,7 +26,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import Builder, Func, Op, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.rewrite import rewrite
-from warploom.ir.types import Tile, shape_of
+from warploom.ir.types import Tile, elem_of, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -102,8 +102,7 @@ class _Thin:
     def load(self, o: Op) -> Value:
         operands = tuple(self.get(v, self.axis) for v in o.operands)
         t = o.result.type
-        assert isinstance(t, Tile)
-        result = Value(Tile(self.shape(t.shape, self.axis), t.elem), o.result.hint)
+        result = Value(Tile(self.shape(shape_of(t), self.axis), elem_of(t)), o.result.hint)
         self.b.append(o.with_(operands=operands, results=(result,)))
         return result
 

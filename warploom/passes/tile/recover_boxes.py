@@ -39,7 +39,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from warploom.analysis.access import TMA_BYTES
-from warploom.analysis.affine_tiles import AffineTiles, Iteration, Trips, dtype_of, values_of
+from warploom.analysis.affine_tiles import AffineTiles, Iteration, Trips, values_of
 from warploom.analysis.boxes import MAX_RANK, Box, NoBoxError, extra_axes, find_box, local_box
 from warploom.analysis.contiguity import run_of
 from warploom.analysis.facts import Facts, facts_of
@@ -48,7 +48,7 @@ from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.poly import Monomial, Poly
 from warploom.ir.rewrite import with_regions
-from warploom.ir.types import DType, Pointer, Tile, elem_of, i32, i64, shape_of
+from warploom.ir.types import DType, Tile, dtype_of, i32, i64, pointee_of, shape_of
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -110,12 +110,8 @@ class _Rewriter:
                 tile.store_box(b, view, o.operands[1], *offsets, **tile.policy_of(o))
                 b.ops[-1] = b.ops[-1].with_(id=o.id)
             else:
-                t = o.result.type
-                assert isinstance(t, Tile)
-                policy = tile.policy_of(o)
-                loaded = tile.load_box(
-                    b, view, *offsets, shape=t.shape, hint=o.result.hint, **policy
-                )
+                shape, policy = shape_of(o.result.type), tile.policy_of(o)
+                loaded = tile.load_box(b, view, *offsets, shape=shape, hint=o.result.hint, **policy)
                 b.ops[-1] = b.ops[-1].with_(id=o.id)
                 if filled:
                     loaded = arith.select(b, rest[0], loaded, rest[1], hint=o.result.hint)
@@ -136,10 +132,8 @@ class _Rewriter:
 
     def together(self, o: Op) -> int:
         """Bytes that access o by pointers moves at once."""
-        elem = elem_of(o.operands[0].type)
-        assert isinstance(elem, Pointer)
         run = run_of(self.facts, o)
-        return elem.dtype.bytes * (run[1] if run else 1)
+        return pointee_of(o.operands[0].type).bytes * (run[1] if run else 1)
 
     def user_view(self, o: Op, b: Builder) -> None:
         """A view of the program's own: what varies in its base becomes leading axes.  `moved` then says
@@ -196,11 +190,9 @@ class _Rewriter:
             self.scalar(Poly.const(tile.UNBOUNDED) if e is None else e, b, i64) for e in box.extents
         ]
         strides = [self.scalar(s, b, i64) for s in box.strides]
-        pointee = box.base.type
-        assert isinstance(pointee, Pointer)
         aligned = self.divisor(Poly.atom(box.base))
         if box.shift:
-            aligned = min(aligned, self.divisor(box.shift) * pointee.dtype.bytes)
+            aligned = min(aligned, self.divisor(box.shift) * pointee_of(box.base.type).bytes)
         known = (aligned, *(self.divisor(s) for s in box.strides))
         view: Value = tile.make_view(b, base, *sizes, *strides, divisible=known)
         return view
@@ -235,16 +227,16 @@ class _Rewriter:
     def atom(self, a: Hashable, b: Builder, dtype: DType) -> Value:
         match a:
             case Trips(lo=lo, hi=hi, step=step):
-                one = arith.const(b, value=1, dtype=dtype_of(lo))
+                one = arith.const(b, value=1, dtype=dtype_of(lo.type))
                 span = arith.sub(b, arith.add(b, arith.sub(b, hi, lo), step), one)
-                zero = arith.const(b, value=0, dtype=dtype_of(lo))
+                zero = arith.const(b, value=0, dtype=dtype_of(lo.type))
                 v = arith.maximum(b, arith.idiv(b, span, step), zero)
             case Iteration(iv=iv, lo=lo, step=step):
                 v = arith.idiv(b, arith.sub(b, iv, lo), step)
             case _:
                 assert isinstance(a, Value)
                 v = a
-        out: Value = v if dtype_of(v) == dtype else arith.cast(b, v, dtype=dtype)
+        out: Value = v if dtype_of(v.type) == dtype else arith.cast(b, v, dtype=dtype)
         return out
 
 

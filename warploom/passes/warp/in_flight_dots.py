@@ -31,7 +31,7 @@ from warploom.ir import build
 from warploom.ir.analysis import only_user
 from warploom.ir.core import Builder, Op, Region, Value
 from warploom.ir.ops import arith, control, mbarrier, mma, smem, task
-from warploom.ir.types import InFlight, Tile, dtype_of, i1
+from warploom.ir.types import InFlight, Tile, dtype_of, i1, shape_of
 from warploom.passes.warp.pipelined_loop import Copy, PipelinedLoop
 
 
@@ -119,9 +119,8 @@ class InFlightLoop(PipelinedLoop):
         init = list(start)
         for c in self.chains:
             t = start[c.index].type
-            assert isinstance(t, Tile)
             init[c.index] = (
-                mma.no_acc(b, shape=t.shape, dtype=t.dtype, hint="acc_init")
+                mma.no_acc(b, shape=shape_of(t), dtype=dtype_of(t), hint="acc_init")
                 if c.zero
                 else mma.in_flight(b, start[c.index], hint="acc_init")
             )

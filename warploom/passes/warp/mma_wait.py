@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from warploom.ir.core import Builder, Op, Value
 from warploom.ir.ops import arith, regs, tile
-from warploom.ir.types import Tile
+from warploom.ir.types import shape_of
 
 _UNIT = 8  # columns of a wgmma result that lie in whole registers of every lane
 
@@ -38,7 +38,7 @@ class _Cut:
 
     def __init__(self, under: list[Op], x: Op, columns: int, later: list[Op]) -> None:
         self.x, self.columns = x, columns
-        (self.rows, self.n) = _shape(x.result)
+        (self.rows, self.n) = shape_of(x.result.type)
         self.made = {v: o for o in under for v in o.results}
         users: dict[Value, set[Op]] = {}
         for o in (*under, *later):
@@ -58,12 +58,14 @@ class _Cut:
 
     @staticmethod
     def find(under: list[Op], later: list[Op], eighths: int) -> _Cut | None:
-        special = [o for o in under if o.kind in arith.SPECIAL and len(_shape(o.result)) == 2]
+        special = [
+            o for o in under if o.kind in arith.SPECIAL and len(shape_of(o.result.type)) == 2
+        ]
         if not special:
             return None
-        x = max(special, key=lambda o: _shape(o.result)[0] * _shape(o.result)[1])
-        columns = _shape(x.result)[1] * eighths // (8 * _UNIT) * _UNIT
-        if not 0 < columns < _shape(x.result)[1]:
+        x = max(special, key=lambda o: shape_of(o.result.type)[0] * shape_of(o.result.type)[1])
+        columns = shape_of(x.result.type)[1] * eighths // (8 * _UNIT) * _UNIT
+        if not 0 < columns < shape_of(x.result.type)[1]:
             return None
         return _Cut(under, x, columns, later)
 
@@ -72,7 +74,7 @@ class _Cut:
         if len(o.results) != 1 or not self.users.get(o.result, {None}) <= self.ops:
             return False
         plain = o.kind in arith.ELEMENTWISE or o.kind in (tile.splat, tile.broadcast)
-        return plain and _shape(o.result) == (self.rows, self.n)
+        return plain and shape_of(o.result.type) == (self.rows, self.n)
 
     def write(self, b: Builder, end: list[Op]) -> None:
         b.ops += [o for o in self.under if o not in self.ops and o not in self.moved]
@@ -119,7 +121,7 @@ class _Cut:
         env: dict[Value, Value] = {}
 
         def columns(v: Value) -> Value:
-            match _shape(v):
+            match shape_of(v.type):
                 case (rows, self.n):  # one row where it is broadcast
                     if v not in env:
                         env[v] = tile.slice_tile(b, v, offset=(0, at), shape=(rows, n), hint=v.hint)
@@ -135,7 +137,3 @@ class _Cut:
                 env[o.result] = o.kind(b, *operands, hint=o.result.hint, **attrs)
                 b.ops[-1] = b.ops[-1].with_(id=o.id)
         return env[self.x.result]
-
-
-def _shape(v: Value) -> tuple[int, ...]:
-    return v.type.shape if isinstance(v.type, Tile) else ()

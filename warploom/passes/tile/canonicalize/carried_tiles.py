@@ -19,7 +19,7 @@ from warploom.ir.build import const
 from warploom.ir.core import Builder, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import substitute_operands
-from warploom.ir.types import DType, Scalar, Tile, elem_of, shape_of
+from warploom.ir.types import DType, Scalar, Tile, dtype_of, elem_of, shape_of
 
 
 def carry_numbers(func: Func) -> Func:
@@ -134,9 +134,7 @@ class _Carrier:
         """v itself, or the number that is passed on for it."""
         if v not in self.rests:
             return v
-        e = elem_of(v.type)
-        assert isinstance(e, DType)
-        self.numbers[v] = Value(Scalar(e), v.hint)
+        self.numbers[v] = Value(Scalar(dtype_of(v.type)), v.hint)
         return self.numbers[v]
 
     def number(self, v: Value, b: Builder) -> Value:
@@ -144,9 +142,7 @@ class _Carrier:
         if v in self.numbers:
             return self.numbers[v]
         _, n = _parts(self.makers, v)
-        e = elem_of(v.type)
-        assert isinstance(e, DType)
-        return const(b, 0, e) if n is None else self.env.get(n, n)
+        return const(b, 0, dtype_of(v.type)) if n is None else self.env.get(n, n)
 
     def again(self, old: Value, number: Value, b: Builder) -> None:
         """Makes the tile again from its number."""
