@@ -159,17 +159,7 @@ class Op:
 
     def with_(self, **changes: Any) -> Op:
         """A copy with some fields changed.  Results keep their identity unless they are given."""
-        fields = {
-            "kind": self.kind,
-            "operands": self.operands,
-            "attrs": self.attrs,
-            "results": self.results,
-            "regions": self.regions,
-            "tasks": self.tasks,
-            "loc": self.loc,
-            "id": self.id,
-        }
-        return Op(**{**fields, **changes})
+        return Op(**{**vars(self), **changes})
 
 
 MIXED = -1  # no one axis (see OpKind)
@@ -322,14 +312,7 @@ class Func:
         return named(self.attrs["target"]) if "target" in self.attrs else DEFAULT
 
     def with_(self, **changes: Any) -> Func:
-        fields = {
-            "name": self.name,
-            "body": self.body,
-            "level": self.level,
-            "attrs": self.attrs,
-            "loc": self.loc,
-        }
-        return Func(**{**fields, **changes})
+        return Func(**{**vars(self), **changes})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from warploom.errors import InternalError, Loc
+from warploom.ir.analysis import reads
 from warploom.ir.core import Fact, Func, Op, Region, Type, Value
 from warploom.ir.types import DType, Scalar
 from warploom.layout import Layout
@@ -37,7 +38,7 @@ def print_op(op: Op, names: Mapping[Value, str] | None = None, locs: bool = Fals
     printer = _Printer(locs)
     known = dict(names or {})
     taken = set(known.values())
-    for value in _free_values((op,), set()):
+    for value in reads(op):
         if value not in known:
             printer.name(value, known, taken)
     printer.op(op, known, taken, 0)
@@ -85,15 +86,6 @@ def _loc(loc: Loc) -> str:
         at += f" from {name}:{caller.line}:{caller.col}-{caller.end_col}"
         caller = caller.caller
     return f" loc({at})"
-
-
-def _free_values(ops: Iterable[Op], bound: set[Value]) -> Iterable[Value]:
-    for op in ops:
-        yield from (v for v in op.operands if v not in bound)
-        for region in op.regions:
-            bound.update(region.params)
-            yield from _free_values(region.ops, bound)
-        bound.update(op.results)
 
 
 class _Printer:

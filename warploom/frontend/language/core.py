@@ -12,6 +12,10 @@ from warploom.errors import WarploomError
 from warploom.ir.core import Value
 from warploom.ir.types import DType
 
+__all__ = [
+    "async_task", "constexpr", "constexpr_function", "range", "static_range", "tensor",
+]  # fmt: skip
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 METHODS: dict[str, Callable[..., Any]] = {}  # functions that are also methods of tiles: x.to(…)

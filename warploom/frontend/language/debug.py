@@ -19,6 +19,11 @@ from warploom.ir.core import Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import i1
 
+__all__ = [
+    "assume", "debug_barrier", "device_assert", "device_print", "max_constancy", "max_contiguous",
+    "multiple_of", "static_assert", "static_print",
+]  # fmt: skip
+
 
 def _hint(x: Operand, values: Any, what: str) -> Operand:
     current().dtype(x)

@@ -23,20 +23,9 @@ from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i1, i8, i32, u32
 
 __all__ = [
-    "argmax",
-    "argmin",
-    "associative_scan",
-    "cumprod",
-    "cumsum",
-    "dot",
-    "gather",
-    "max",
-    "min",
-    "reduce",
-    "softmax",
-    "sum",
-    "xor_sum",
-]
+    "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot", "gather", "max", "min",
+    "reduce", "softmax", "sum", "xor_sum",
+]  # fmt: skip
 
 PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 

@@ -22,31 +22,10 @@ from warploom.ir.ops import arith
 from warploom.ir.types import DType, Pointer, bf16, f32, f64
 
 __all__ = [
-    "abs",
-    "cbrt",
-    "cdiv",
-    "ceil",
-    "clamp",
-    "cos",
-    "div_rn",
-    "erf",
-    "exp",
-    "exp2",
-    "fdiv",
-    "floor",
-    "fma",
-    "log",
-    "log2",
-    "maximum",
-    "minimum",
-    "rcp",
-    "rsqrt",
-    "sigmoid",
-    "sin",
-    "sqrt",
-    "tanh",
+    "abs", "cbrt", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor",
+    "fma", "log", "log2", "maximum", "minimum", "rcp", "rsqrt", "sigmoid", "sin", "sqrt", "tanh",
     "where",
-]
+]  # fmt: skip
 
 Function = Callable[[Operand], Tensor]
 

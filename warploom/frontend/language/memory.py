@@ -24,6 +24,12 @@ from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Pointer, i1, i32, i64
 
+__all__ = [
+    "advance", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_xchg", "atomic_xor", "load", "load_tensor_descriptor", "make_block_ptr",
+    "make_tensor_descriptor", "store", "store_tensor_descriptor",
+]  # fmt: skip
+
 CACHE_MODIFIERS = ("", ".ca", ".cg", ".cv", ".cs", ".wb", ".wt")
 EVICTION_POLICIES = ("", "evict_first", "evict_last", "evict_normal")
 PADDINGS = ("", "zero", "nan")

@@ -20,6 +20,12 @@ from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Tile, dtype_of
 
+__all__ = [
+    "arange", "broadcast", "broadcast_to", "expand_dims", "full", "interleave", "join", "num_programs",
+    "permute", "program_id", "ravel", "reshape", "split", "swizzle2d", "trans", "view", "zeros",
+    "zeros_like",
+]  # fmt: skip
+
 
 def _dims(dims: tuple[Any, ...], what: str) -> tuple[int, ...]:
     """Sizes given as f(x, 2, 3) or f(x, (2, 3))."""

@@ -6,6 +6,8 @@ At PLACED equal types include equal layouts, so these rules are the layout check
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from warploom.ir.core import HARDWARE, KINDS, Family, Op, OpKind, Type, Value, op, require
 from warploom.ir.types import (
     DType,
@@ -45,53 +47,67 @@ def _float(name: str, t: Type) -> None:
     require(dtype_of(t).is_float, f"{name} needs floating-point numbers, got {t}", "dtype-mismatch")
 
 
+def _exact(name: str, t: Type) -> None:
+    require(dtype_of(t).name in ("f32", "f64"), f"{name} divides f32 or f64, got {t}", "math-dtype")
+
+
 @op(Family.NUMBER)
 def const(*, value: int | float | bool, dtype: DType) -> Scalar:
     """A scalar constant."""
     return Scalar(dtype)
 
 
+Check = Callable[[str, Type], object]  # refuses operands that an op of this name doesn't take
+
+
+def _entered(rule: Callable[..., Type], name: str, doc: str) -> OpKind:
+    rule.__name__, rule.__doc__ = name, doc
+    return _pointwise(rule)
+
+
+def _binary(name: str, doc: str, check: Check | None = None) -> OpKind:
+    """An op on two numbers of one type, which it gives."""
+
+    def rule(x: Type, y: Type) -> Type:
+        if check is not None:
+            check(name, x)
+        return _same(name, x, y)
+
+    return _entered(rule, name, doc)
+
+
+def _compare(name: str, symbol: str) -> OpKind:
+    def rule(x: Type, y: Type) -> Type:
+        return like(_same(name, x, y), i1)
+
+    return _entered(rule, name, f"x {symbol} y, as i1.")
+
+
+def _unary(name: str, doc: str, check: Check = lambda name, t: dtype_of(t)) -> OpKind:
+    def rule(x: Type) -> Type:
+        check(name, x)
+        return x
+
+    return _entered(rule, name, doc)
+
+
 # ---- binary, x op y
 
-
-@_pointwise
-def add(x: Type, y: Type) -> Type:
-    """x + y."""
-    return _same("add", x, y)
-
-
-@_pointwise
-def sub(x: Type, y: Type) -> Type:
-    """x - y."""
-    return _same("sub", x, y)
-
-
-@_pointwise
-def mul(x: Type, y: Type) -> Type:
-    """x · y."""
-    return _same("mul", x, y)
-
-
-@_pointwise
-def div(x: Type, y: Type) -> Type:
+add = _binary("add", "x + y.")
+sub = _binary("sub", "x - y.")
+mul = _binary("mul", "x · y.")
+div = _binary(
+    "div",
     """Floating-point x / y: f32 within 2 units in the last place (PTX div.full.f32), f64 correctly
-    rounded."""
-    _float("div", x)
-    return _same("div", x, y)
-
-
-@_pointwise
-def div_rn(x: Type, y: Type) -> Type:
-    """x / y, correctly rounded (f32, f64).  Of f32 it is many instructions, and calls for some operands."""
-    require(dtype_of(x).name in ("f32", "f64"), f"div_rn divides f32 or f64, got {x}", "math-dtype")
-    return _same("div_rn", x, y)
-
-
-@_pointwise
-def idiv(x: Type, y: Type) -> Type:
-    """Integer quotient, rounded towards zero (C's /).  By zero, anything."""
-    _int("idiv", x)
-    return _same("idiv", x, y)
+    rounded.""",
+    _float,
+)
+div_rn = _binary(
+    "div_rn",
+    "x / y, correctly rounded (f32, f64).  Of f32 it is many instructions, and calls for some operands.",
+    _exact,
+)
+idiv = _binary("idiv", "Integer quotient, rounded towards zero (C's /).  By zero, anything.", _int)
 
 
 @op(Family.NUMBER, levels=HARDWARE)
@@ -102,122 +118,26 @@ def fast_div(x: Scalar, y: Scalar) -> Scalar:
     return x
 
 
-@_pointwise
-def rem(x: Type, y: Type) -> Type:
-    """Remainder with the sign of x (C's %; fmod on floats)."""
-    return _same("rem", x, y)
-
-
-@_pointwise
-def minimum(x: Type, y: Type) -> Type:
-    """The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default)."""
-    return _same("minimum", x, y)
-
-
-@_pointwise
-def maximum(x: Type, y: Type) -> Type:
-    """The larger; on floats a NaN operand gives the other one."""
-    return _same("maximum", x, y)
-
-
-@_pointwise
-def and_(x: Type, y: Type) -> Type:
-    """Bitwise (on i1 logical) and."""
-    _int("and", x)
-    return _same("and", x, y)
-
-
-@_pointwise
-def or_(x: Type, y: Type) -> Type:
-    """Bitwise (on i1 logical) or."""
-    _int("or", x)
-    return _same("or", x, y)
-
-
-@_pointwise
-def xor(x: Type, y: Type) -> Type:
-    """Bitwise (on i1 logical) exclusive or."""
-    _int("xor", x)
-    return _same("xor", x, y)
-
-
-@_pointwise
-def shl(x: Type, y: Type) -> Type:
-    """x << y."""
-    _int("shl", x)
-    return _same("shl", x, y)
-
-
-@_pointwise
-def shr(x: Type, y: Type) -> Type:
-    """x >> y: arithmetic on signed, logical on unsigned integers."""
-    _int("shr", x)
-    return _same("shr", x, y)
-
-
-def _compare(name: str, x: Type, y: Type) -> Type:
-    return like(_same(name, x, y), i1)
-
-
-@_pointwise
-def lt(x: Type, y: Type) -> Type:
-    """x < y, as i1."""
-    return _compare("lt", x, y)
-
-
-@_pointwise
-def le(x: Type, y: Type) -> Type:
-    """x <= y, as i1."""
-    return _compare("le", x, y)
-
-
-@_pointwise
-def gt(x: Type, y: Type) -> Type:
-    """x > y, as i1."""
-    return _compare("gt", x, y)
-
-
-@_pointwise
-def ge(x: Type, y: Type) -> Type:
-    """x >= y, as i1."""
-    return _compare("ge", x, y)
-
-
-@_pointwise
-def eq(x: Type, y: Type) -> Type:
-    """x == y, as i1."""
-    return _compare("eq", x, y)
-
-
-@_pointwise
-def ne(x: Type, y: Type) -> Type:
-    """x != y, as i1."""
-    return _compare("ne", x, y)
-
+rem = _binary("rem", "Remainder with the sign of x (C's %; fmod on floats).")
+minimum = _binary(
+    "minimum",
+    "The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default).",
+)
+maximum = _binary("maximum", "The larger; on floats a NaN operand gives the other one.")
+and_ = _binary("and", "Bitwise (on i1 logical) and.", _int)
+or_ = _binary("or", "Bitwise (on i1 logical) or.", _int)
+xor = _binary("xor", "Bitwise (on i1 logical) exclusive or.", _int)
+shl = _binary("shl", "x << y.", _int)
+shr = _binary("shr", "x >> y: arithmetic on signed, logical on unsigned integers.", _int)
+lt, le = _compare("lt", "<"), _compare("le", "<=")
+gt, ge = _compare("gt", ">"), _compare("ge", ">=")
+eq, ne = _compare("eq", "=="), _compare("ne", "!=")
 
 # ---- unary
 
-
-@_pointwise
-def neg(x: Type) -> Type:
-    """-x."""
-    dtype_of(x)
-    return x
-
-
-@_pointwise
-def abs_(x: Type) -> Type:
-    """|x|."""
-    dtype_of(x)
-    return x
-
-
-@_pointwise
-def not_(x: Type) -> Type:
-    """Bitwise (on i1 logical) complement."""
-    _int("not", x)
-    return x
-
+neg = _unary("neg", "-x.")
+abs_ = _unary("abs", "|x|.")
+not_ = _unary("not", "Bitwise (on i1 logical) complement.", _int)
 
 # Functions of one floating-point number, by the names that C and NumPy have for them (but where their tables
 # say otherwise).
@@ -229,13 +149,7 @@ SPECIAL: set[OpKind] = set()
 
 def _math(name: str, doc: str, special: bool = True) -> OpKind:
     """A function of one floating-point number; special: see SPECIAL."""
-
-    def rule(x: Type) -> Type:
-        _float(name, x)
-        return x
-
-    rule.__name__, rule.__doc__ = name, doc
-    kind = _pointwise(rule)
+    kind = _unary(name, doc, _float)
     MATH.append(kind)
     SPECIAL.update({kind} if special else ())
     return kind
