@@ -7,6 +7,7 @@ python tools/op_reference.py --check    exit 1 where the file is not current
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ computing its results.
 
 def reference() -> str:
     """The text of docs/ops.md."""
-    sections = [section(getattr(ops, name)) for name in ops.__all__]
+    sections = [section(getattr(ops, m.name)) for m in pkgutil.iter_modules(ops.__path__)]
     return "\n".join([HEADER, *sections])
 
 

@@ -15,7 +15,7 @@ from warploom.codegen import host
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.explicit.budgets import with_budgets
 from warploom.explicit.divide import Divider, Part
-from warploom.explicit.program import Group, Program, Threads
+from warploom.explicit.program import Group, Program, Threads, Workspace
 from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
@@ -55,7 +55,9 @@ def assemble(
     entry = [*allocations, *_with_views(entry, phases, viewed, set(params)), *maps]
     warps = _warps(p, loc)
     names: set[str] = set()
-    code = [o for ph in phases for top in (*(g for g, _ in ph.groups), *ph.code) for o in _all(top)]
+    code = [
+        o for ph in phases for top in (*(g for g, _ in ph.groups), *ph.code) for o in top.all_ops
+    ]
     numbered = {
         o.attrs["id"] + i
         for o in code
@@ -202,7 +204,7 @@ def _with_views(
         v: o
         for ph in phases
         for top in (*(g for g, _ in ph.groups), *ph.code)
-        for o in _all(top)
+        for o in top.all_ops
         for v in o.results
     }
 
@@ -232,12 +234,6 @@ def _with_views(
             ph.groups = [(_without(o, moved), g) for o, g in ph.groups]
             ph.code = [_without(o, moved) for o in ph.code if o not in moved]
     return out
-
-
-def _all(o: Op) -> Iterator[Op]:
-    yield o
-    for r in o.regions:
-        yield from walk(r)
 
 
 def _without(o: Op, moved: set[Op]) -> Op:
@@ -373,7 +369,7 @@ def _check_one_thread(made: list[Op]) -> None:
 def _check_divisors(params: Sequence[Value], ops: Sequence[Op]) -> None:
     """The host can compute what fast_divmod divides by."""
     program = host.Program(params, definitions(Region((), tuple(ops))))
-    for o in (i for top in ops for i in _all(top) if i.kind is arith.fast_div):
+    for o in (i for top in ops for i in top.all_ops if i.kind is arith.fast_div):
         try:
             program.expression(o.operands[1])
         except InternalError:
@@ -410,41 +406,33 @@ def _grid(p: Program, params: Sequence[Value], loc: Loc) -> tuple[Any, ...]:
         raise CompileError(
             "attrs-blocks", f"a grid of {len(sizes)} axes", where, help="give 1 to 3"
         )
+    advice = "compute self.attrs.blocks from integer arguments"
     program = host.Program(params, definitions(Region((), tuple(p.top.ops))))
-    out = []
-    for x in sizes:
-        if is_literal(x) or isinstance(x, Const):
-            out.append(("const", int(known(x))))
-            continue
-        try:
-            out.append(program.expression(current()._current(x)))
-        except (InternalError, AttributeError) as e:
-            raise CompileError(
-                "attrs-blocks",
-                f"the host can't compute the grid: it depends on {describe(x)}",
-                where,
-                help="compute self.attrs.blocks from integer arguments",
-            ) from e
-    return tuple(out)
+    return tuple(_on_host(program, x, "attrs-blocks", "the grid", where, advice) for x in sizes)
+
+
+def _on_host(
+    program: host.Program, x: Any, code: str, what: str, loc: Loc | None, advice: str
+) -> Any:
+    """The host's expression of a number."""
+    if is_literal(x) or isinstance(x, Const):
+        return ("const", int(known(x)))
+    try:
+        return program.expression(current()._current(x))
+    except (InternalError, AttributeError) as e:
+        depends = f"the host can't compute {what}: it depends on {describe(x)}"
+        raise CompileError(code, depends, loc, help=advice) from e
 
 
 def _workspaces(p: Program, params: Sequence[Value]) -> tuple[Any, ...]:
     """For each global_tensor the host's expression of its elements, and whether it has to be clean."""
     assert p.top is not None
-    made = [o for top in p.top.ops for o in _all(top)]
+    made = [o for top in p.top.ops for o in top.all_ops]
     program = host.Program(params, definitions(Region((), tuple(made))))
-    out = []
-    for w in p.state.workspaces:
-        if is_literal(w.elements) or isinstance(w.elements, Const):
-            out.append((("const", int(known(w.elements))), w.clean))
-            continue
-        try:
-            out.append((program.expression(current()._current(w.elements)), w.clean))
-        except (InternalError, AttributeError) as e:
-            raise CompileError(
-                "global-tensor",
-                f"the host can't compute the size of {w.pointer.hint}: it depends on {describe(w.elements)}",
-                w.loc,
-                help="make its shape of numbers and integer arguments of the kernel",
-            ) from e
-    return tuple(out)
+    advice = "make its shape of numbers and integer arguments of the kernel"
+
+    def size(w: Workspace) -> Any:
+        what = f"the size of {w.pointer.hint}"
+        return _on_host(program, w.elements, "global-tensor", what, w.loc, advice)
+
+    return tuple((size(w), w.clean) for w in p.state.workspaces)

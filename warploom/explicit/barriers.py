@@ -9,7 +9,7 @@ from warploom.explicit.handles import Barrier, BarrierList
 from warploom.explicit.operands import barrier_of, index_of, ordering, program, whole_group
 from warploom.frontend.coerce import Operand, current, static_int, static_ints
 from warploom.frontend.language.core import builtin
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import mbarrier, smem
 
@@ -177,8 +177,7 @@ class Fence:
         """This thread's ordinary accesses to shared memory so far come before later accesses of the async
         proxy that a barrier orders after it.  space: 'global' does the same for global memory, which TMA is
         to read after ordinary stores."""
-        if space not in ("shared", "global"):
-            refuse("fence-space", f"a fence of {space!r} memory", "use 'shared' or 'global'")
+        one_of("fence-space", "space", space, "shared", "global")
         how = {"space": "global"} if space == "global" else {}
         current().emit(smem.fence_async, **how)
 
@@ -208,8 +207,7 @@ class NamedBarrier:
 
 
 def _scope(scope: str) -> str:
-    if scope not in mbarrier.SCOPES:
-        refuse("scope", f"scope={scope!r}", "use 'cta' or 'cluster'")
+    one_of("scope", "scope", scope, *mbarrier.SCOPES)
     return scope
 
 

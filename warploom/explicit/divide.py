@@ -24,7 +24,7 @@ from itertools import pairwise
 from warploom.errors import CompileError, Note
 from warploom.explicit.program import Group
 from warploom.ir.analysis import is_pure
-from warploom.ir.core import Op, Region, Type, Value, walk
+from warploom.ir.core import Op, Region, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, regs, smem, task, tile
 from warploom.ir.rewrite import clone_region
 from warploom.ir.types import InFlight, Tile, i32
@@ -158,7 +158,8 @@ class _Cut:
             return [o if whole == self.warps else self.divider.barrier(whole, o)]
         if owner.warps == self.warps:
             return [o]
-        if any(_holds_registers(v.type) for v in _values(o)):
+        values = (*o.operands, *o.results, *(v for r in o.regions for v in r.params))
+        if any(isinstance(v.type, Tile | InFlight) for v in values):
             raise self._collective(o, owner)
         if o.kind in (control.for_, control.while_, control.if_):
             regions = tuple(
@@ -212,13 +213,3 @@ _BY_ALL = frozenset(
     )
 )
 _BY_ONE_THREAD = frozenset((task.elect, control.printf, control.device_print, tile.store))
-
-
-def _holds_registers(t: Type) -> bool:
-    return isinstance(t, Tile | InFlight)
-
-
-def _values(o: Op) -> Iterator[Value]:
-    yield from (*o.operands, *o.results)
-    for r in o.regions:
-        yield from r.params

@@ -9,7 +9,7 @@ from warploom.explicit.program import Program, ScriptEmitter, Threads
 from warploom.frontend.coerce import Const, Operand, current, describe, static_int, static_ints
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.build import elect
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import smem, tma
@@ -97,8 +97,7 @@ def policy_of(cache_policy: Any) -> dict[str, Any]:
 
 def ordering(sem: Any, usual: str) -> dict[str, Any]:
     """The attribute for an ordering that is not the usual one."""
-    if sem not in (usual, "relaxed"):
-        refuse("sem", f"sem={sem!r}", f"use {usual!r} or 'relaxed'")
+    one_of("sem", "sem", sem, usual, "relaxed")
     return {"sem": "relaxed"} if sem == "relaxed" else {}
 
 
@@ -150,14 +149,25 @@ def barrier_of(x: Any) -> Barrier:
     refuse("not-a-barrier", f"expected an mbarrier, found {describe(x)}", "use self.mbarrier.alloc")
 
 
+def view_of(x: Any) -> GlobalView:
+    """A global view; refuses (`not-a-view`) anything else."""
+    if not isinstance(x, GlobalView):
+        refuse("not-a-view", f"expected a global view, found {describe(x)}", "use self.global_view")
+    return x
+
+
+def axes_of(dims: Any, rank: int, thick: int) -> tuple[int, ...] | None:
+    """The axes of a view of `rank` axes that are those of a box of `thick`: the last ones, or dims; None
+    where these are not so many, in order."""
+    axes = tuple(range(rank - thick, rank)) if dims is None else static_ints(dims, "dims")
+    inside = len(axes) == thick <= rank and list(axes) == sorted(set(axes) & set(range(rank)))
+    return axes if inside else None
+
+
 def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
     """Where a box begins, in elements, as i32: one offset for each axis of the view (else `offset-count`)."""
-    if not isinstance(view, GlobalView):
-        refuse(
-            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
-        )
     at = offsets if isinstance(offsets, tuple) else (offsets,)
-    if len(at) != len(view.shape):
+    if len(at) != len(view_of(view).shape):
         refuse(
             "offset-count",
             f"{len(at)} offsets for a view of {len(view.shape)} axes",
@@ -172,11 +182,7 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
     dims: which axes of the view, in order, are the slot's (None: the last).  promote: bytes that the L2
     fetches together.  Refuses what TMA can't do (`tma-view`, `view-rank`, `tma-dims`, `layout-conflict`)."""
     p, emitter = program(), current()
-    if not isinstance(view, GlobalView):
-        refuse(
-            "not-a-view", f"expected a global view, found {describe(view)}", "use self.global_view"
-        )
-    need_tma(view)
+    need_tma(view_of(view))
     t = s.type
     assert isinstance(t, Shared) and view.unit is not None
     rank = len(view.shape)
@@ -186,11 +192,11 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
             f"{t} has more axes than the view ({rank})",
             "make the view of as many axes",
         )
-    axes = tuple(range(rank - len(t.shape), rank)) if dims is None else static_ints(dims, "dims")
-    if len(axes) != len(t.shape) or list(axes) != sorted(set(axes)) or axes[-1] >= rank:
-        refuse(
-            "tma-dims", f"dims {axes} of a view of {rank} axes for {t}", "name the axes in order"
-        )
+    axes = axes_of(dims, rank, len(t.shape))
+    if axes is None:
+        given = static_ints(dims, "dims")
+        why = f"dims {given} of a view of {rank} axes for {t}"
+        refuse("tma-dims", why, "name the axes in order")
     if view.unit not in axes:
         refuse(
             "tma-dims",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 
 from warploom.explicit.handles import Enter, GlobalView
 from warploom.explicit.operands import (
+    axes_of,
     box_offsets,
     index_of,
     is_register,
@@ -33,14 +34,13 @@ from warploom.frontend.coerce import (
     known,
     static_dtype,
     static_int,
-    static_ints,
 )
 from warploom.frontend.follow import is_own
 from warploom.frontend.language import core, debug, linear, memory
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.frontend.source import capture
 from warploom.ir.core import Value
 from warploom.ir.ops import arith, control, regs, smem, task, tile
@@ -96,7 +96,7 @@ class Instructions(Tensors, Namespaces):
         whole_group("store_global")
         at = box_offsets(offsets, dst)
         v = tile_value(src, "store_global")
-        sizes = cast(Tile, v.type).shape
+        sizes = current().shape(v)
         box = _box(dst, sizes, dims)
         v = shapes.reshape(v, box) if box != sizes else v
         current().emit(tile.store_box, dst.view, v, *at, **policy_of(cache_policy))
@@ -122,7 +122,7 @@ class Instructions(Tensors, Namespaces):
         whole_group("store_shared")
         v = tile_value(src, "store_shared")
         t = cast(Shared, s.type)
-        if cast(Tile, v.type).shape != t.shape:
+        if current().shape(v) != t.shape:
             refuse(
                 "store-shape",
                 f"store_shared of {v.type} into {t}",
@@ -197,8 +197,7 @@ class Instructions(Tensors, Namespaces):
     def sync(self, scope: str = "group") -> None:
         """A barrier of the group: of its replica, or with scope='task' of all its replicas together."""
         whole_group("sync")
-        if scope not in ("group", "task"):
-            refuse("sync-scope", f"sync of {scope!r}", "use 'group' or 'task'")
+        one_of("sync-scope", "scope", scope, "group", "task")
         current().emit(smem.group_sync, scope="task" if scope == "task" else "replica")
 
     @builtin
@@ -219,8 +218,7 @@ class Instructions(Tensors, Namespaces):
         here = whole_group("setmaxnreg")
         n = static_int(nregs, "the number of registers")
         said = "" if action is None else known(action)
-        if said not in ("", "dec", "inc"):
-            refuse("setmaxnreg", f"setmaxnreg with action {said!r}", "use 'dec', 'inc' or none")
+        one_of("setmaxnreg", "action", said, "", "dec", "inc")
         machine = program().machine
         whole, size = machine.warp_group, machine.group_threads
         if here.warps is None or here.warps % whole or here.first % whole:
@@ -335,7 +333,7 @@ class Instructions(Tensors, Namespaces):
     def squeeze(self, x: Operand, dim: Any) -> Any:
         """Without an axis of size 1."""
         v = tile_value(x, "squeeze")
-        shape = cast(Tile, v.type).shape
+        shape = current().shape(v)
         axis = shapes.axis_of(dim, len(shape))
         if shape[axis] != 1:
             refuse("axis", f"squeeze of axis {axis} of {v.type}", "its size has to be 1")
@@ -459,18 +457,10 @@ def _box(view: GlobalView, shape: tuple[int, ...], dims: Any) -> tuple[int, ...]
     """The shape as the view's last axes have it (the box is one element thick in the others), or where dims
     name others the box of the view's rank, with size 1 along what they leave out."""
     rank = len(view.shape)
-    axes = tuple(range(rank - len(shape), rank)) if dims is None else static_ints(dims, "dims")
-    if (
-        len(axes) != len(shape)
-        or list(axes) != sorted(set(axes))
-        or axes[-1] >= rank
-        or axes[0] < 0
-    ):
-        refuse(
-            "view-rank",
-            f"a box of {len(shape)} axes of a view of {rank}",
-            "name its axes with dims=",
-        )
+    axes = axes_of(dims, rank, len(shape))
+    if axes is None:
+        boxed = f"a box of {len(shape)} axes of a view of {rank}"
+        refuse("view-rank", boxed, "name its axes with dims=")
     if axes == tuple(range(rank - len(shape), rank)):
         return shape
     return tuple(shape[axes.index(a)] if a in axes else 1 for a in range(rank))

@@ -58,6 +58,13 @@ def refuse(code: str, message: str, help: str) -> NoReturn:
     raise Refusal(code, message, help)
 
 
+def one_of(code: str, name: str, given: object, *allowed: object) -> None:
+    """Refuses an argument that is none of what is allowed; "" and None stand for leaving it out."""
+    if given not in allowed:
+        *most, last = (repr(x) for x in allowed if x not in ("", None))
+        refuse(code, f"{name}={given!r}", f"use {', '.join(most)} or {last}")
+
+
 def advice(error: RuleError) -> str:
     """The one line of help that goes with a refusal."""
     return error.help if isinstance(error, Refusal) else ADVICE.get(error.code, ADVICE["type"])

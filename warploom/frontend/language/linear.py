@@ -17,7 +17,7 @@ from warploom.frontend.coerce import (
 from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.math import exp
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, tile_of
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, i1, i8, i32, u32
@@ -50,12 +50,7 @@ def dot(
     where there is no acc.
     """
     emitter = current()
-    if input_precision not in PRECISIONS:
-        refuse(
-            "dot-precision",
-            f"input_precision={input_precision!r}",
-            f"use one of {', '.join(map(repr, PRECISIONS[1:]))}",
-        )
+    one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
     shapes = emitter.shape(input), emitter.shape(other)
     if len(shapes[0]) != 2 or len(shapes[1]) != 2:
         refuse(
@@ -339,7 +334,7 @@ def argmax(
 ) -> Tensor:
     """Where along the axis the maximum is (i32): the first place of several, or the last without
     tie_break_left."""
-    return cast(Value, max(input, axis, True, tie_break_left, keep_dims)[1])
+    return max(input, axis, True, tie_break_left, keep_dims)[1]
 
 
 @method
@@ -347,7 +342,7 @@ def argmin(
     input: Operand, axis: int, tie_break_left: bool = True, keep_dims: bool = False
 ) -> Tensor:
     """Where along the axis the minimum is (i32); of several places as argmax."""
-    return cast(Value, min(input, axis, True, tie_break_left, keep_dims)[1])
+    return min(input, axis, True, tie_break_left, keep_dims)[1]
 
 
 @method

@@ -52,7 +52,7 @@ def to(
             "pass another pointer argument with the element type that you need",
         )
     if static_bool(bitcast, "bitcast"):
-        return cast(Value, emitter.emit(arith.bitcast, emitter.value(x), dtype=dtype))
+        return emitter.emit(arith.bitcast, emitter.value(x), dtype=dtype)
     return emitter.cast(x, dtype)
 
 
@@ -83,14 +83,14 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
 def minimum(x: Operand, y: Operand) -> Tensor:
     """The smaller, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
     emitter = current()
-    return cast(Value, emitter.emit(arith.minimum, *emitter.unify(_narrow(x), _narrow(y))))
+    return emitter.emit(arith.minimum, *emitter.unify(_narrow(x), _narrow(y)))
 
 
 @builtin
 def maximum(x: Operand, y: Operand) -> Tensor:
     """The larger, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
     emitter = current()
-    return cast(Value, emitter.emit(arith.maximum, *emitter.unify(_narrow(x), _narrow(y))))
+    return emitter.emit(arith.maximum, *emitter.unify(_narrow(x), _narrow(y)))
 
 
 @builtin
@@ -123,9 +123,9 @@ def div_rn(x: Operand, y: Operand) -> Tensor:
     return _exact(x, y)
 
 
-def _exact(x: Operand, y: Operand) -> Value:
+def _exact(x: Operand, y: Operand) -> Tensor:
     emitter = current()
-    return cast(Value, emitter.emit(arith.div_rn, *emitter.unify(x, y)))
+    return emitter.emit(arith.div_rn, *emitter.unify(x, y))
 
 
 @builtin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from warploom.frontend.coerce import (
     Const,
@@ -19,7 +19,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.language.core import BlockPointer, Descriptor, builtin
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, positive_shape
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
 from warploom.ir.types import DType, Pointer, i1, i32, i64
@@ -37,12 +37,8 @@ PADDINGS = ("", "zero", "nan")
 
 def _check_hints(cache_modifier: Any, eviction_policy: Any) -> None:
     """The cache hints are accepted as Triton spells them; they change no result."""
-    for value, allowed, name in (
-        (cache_modifier, CACHE_MODIFIERS, "cache_modifier"),
-        (eviction_policy, EVICTION_POLICIES, "eviction_policy"),
-    ):
-        if value not in allowed:
-            refuse("cache-hint", f"{name}={value!r}", f"use one of {', '.join(map(repr, allowed))}")
+    one_of("cache-hint", "cache_modifier", cache_modifier, *CACHE_MODIFIERS)
+    one_of("cache-hint", "eviction_policy", eviction_policy, *EVICTION_POLICIES)
 
 
 def _policy(eviction_policy: Any) -> dict[str, Any]:
@@ -132,7 +128,7 @@ def load(
         rest.append(_fit(emitter.cast(other, d), shape, "other-shape", "load's other"))
     is_volatile = static_bool(volatile, "volatile")
     attrs = {"volatile": True} if is_volatile else _policy(eviction_policy)
-    return cast(Value, emitter.emit(tile.load, p, *rest, **attrs))
+    return emitter.emit(tile.load, p, *rest, **attrs)
 
 
 @builtin
@@ -193,7 +189,7 @@ def _load_box(
 ) -> Tensor:
     emitter = current()
     at = tuple(emitter.cast(o, i32) for o in offsets)
-    return cast(Value, emitter.emit(tile.load_box, view, *at, shape=shape, **policy))
+    return emitter.emit(tile.load_box, view, *at, shape=shape, **policy)
 
 
 def _store_box(
@@ -212,8 +208,7 @@ def _store_box(
 
 def _pad(box: Value, pointer: BlockPointer, padding: Any, checked: tuple[int, ...]) -> Value:
     """What a load by block pointer reads outside the checked axes."""
-    if padding not in PADDINGS:
-        refuse("padding", f"padding_option={padding!r}", 'use "zero" or "nan"')
+    one_of("padding", "padding_option", padding, *PADDINGS)
     if padding != "nan":
         return box
     return _nan_outside(box, pointer.shape, pointer.offsets, checked)
@@ -315,8 +310,7 @@ def make_tensor_descriptor(
             f"the last stride of a descriptor is 1, found {describe(last)}",
             "write the constant 1; transpose the block after loading where memory is the other way",
         )
-    if padding_option not in PADDINGS:
-        refuse("padding", f"padding_option={padding_option!r}", 'use "zero" or "nan"')
+    one_of("padding", "padding_option", padding_option, *PADDINGS)
     extents, steps = _i64s(shape), _i64s(strides)
     view = emitter.emit(tile.make_view, base, *extents, *steps)
     return Descriptor(view, extents, steps, sizes, d, padding_option or "zero")
@@ -355,17 +349,31 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Operand) -> None:
 # ---- atomics
 
 
-def _check_order(sem: Any, scope: Any) -> None:
-    """Order and scope of an atomic; it orders as asked, and for the whole GPU at least."""
-    if sem is not None and sem not in tile.ORDERS:
-        refuse("atomic-order", f"sem={sem!r}", 'use "relaxed", "acquire", "release" or "acq_rel"')
-    if scope not in (None, "cta", "gpu"):
-        refuse("atomic-order", f"scope={scope!r}", 'use "cta" or "gpu"')
+def _combined(
+    fn: str, pointer: Operand, val: Operand, mask: Operand, compared: Operand, sem: Any, scope: Any,
+    integer: bool,
+) -> Tensor:  # fmt: skip
+    """An atomic's old values; it orders as asked, and for the whole GPU at least."""
+    one_of("atomic-order", "sem", sem, None, *tile.ORDERS)
+    one_of("atomic-order", "scope", scope, None, "cta", "gpu")
+    emitter, name = current(), f"atomic_{fn}"
+    d = _pointer(pointer, name)
+    if integer and not d.is_int:
+        refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
+    shape = emitter.shape(pointer)
+    value, *rest = (
+        _fit(emitter.cast(x, d), shape, "store-shape", "the value")
+        for x in (val, compared)
+        if x is not None
+    )
+    if mask is not None:
+        rest.append(mask_for(mask, shape, name))
+    order = sem or "acq_rel"  # as in Triton
+    return emitter.emit(tile.atomic, emitter.value(pointer), value, *rest, fn=fn, sem=order)
 
 
 def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
     """The language's atomic_<fn>.  integer: it takes integers alone."""
-    name = f"atomic_{fn}"
 
     def atomic(
         pointer: Operand,
@@ -374,21 +382,9 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
         sem: str | None = None,
         scope: str | None = None,
     ) -> Tensor:
-        _check_order(sem, scope)
-        order = sem or "acq_rel"  # as in Triton
-        emitter = current()
-        d = _pointer(pointer, name)
-        if integer and not d.is_int:
-            refuse("atomic-dtype", f"{name} of {d}", "use an integer pointer")
-        shape = emitter.shape(pointer)
-        value = _fit(emitter.cast(val, d), shape, "store-shape", "the value")
-        masks = () if mask is None else (mask_for(mask, shape, name),)
-        return cast(
-            Value,
-            emitter.emit(tile.atomic, emitter.value(pointer), value, *masks, fn=fn, sem=order),
-        )
+        return _combined(fn, pointer, val, mask, None, sem, scope, integer)
 
-    atomic.__name__ = atomic.__qualname__ = name
+    atomic.__name__ = atomic.__qualname__ = f"atomic_{fn}"
     atomic.__doc__ = (
         f"{does}; gives the old values. sem: what it orders of the accesses around it; 'acq_rel' (where not "
         "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
@@ -414,17 +410,4 @@ def atomic_cas(
 ) -> Tensor:
     """Replaces what the pointers point at by val where it equals cmp; gives the old values.  sem, scope:
     as of the other atomics."""
-    _check_order(sem, scope)
-    emitter = current()
-    d = _pointer(pointer, "atomic_cas")
-    if not d.is_int:
-        refuse("atomic-dtype", f"atomic_cas of {d}", "use an integer pointer")
-    shape = emitter.shape(pointer)
-    value, compared = (
-        _fit(emitter.cast(x, d), shape, "store-shape", "the value") for x in (val, cmp)
-    )
-    pointers = emitter.value(pointer)
-    return cast(
-        Value,
-        emitter.emit(tile.atomic, pointers, value, compared, fn="cas", sem=sem or "acq_rel"),
-    )
+    return _combined("cas", pointer, val, None, cmp, sem, scope, True)

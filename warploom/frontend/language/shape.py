@@ -64,13 +64,13 @@ def tile_of(x: Operand, what: str) -> Value:
 @builtin
 def program_id(axis: int) -> Tensor:
     """This program's index along grid axis 0, 1 or 2 (i32); another axis is the error `program-axis`."""
-    return cast(Value, current().emit(tile.program_id, axis=static_int(axis, "axis")))
+    return current().emit(tile.program_id, axis=static_int(axis, "axis"))
 
 
 @builtin
 def num_programs(axis: int) -> Tensor:
     """Programs of the grid along axis 0, 1 or 2 (i32); another axis is the error `program-axis`."""
-    return cast(Value, current().emit(tile.num_programs, axis=static_int(axis, "axis")))
+    return current().emit(tile.num_programs, axis=static_int(axis, "axis"))
 
 
 @builtin
@@ -78,7 +78,7 @@ def arange(start: int, end: int) -> Tensor:
     """The integers start … end-1 as a tile of rank 1, i32; bounds are constexprs.  Any length above 0 (no
     power of two needed): an empty one is the error `arange-empty`."""
     lo, hi = static_int(start, "arange's start"), static_int(end, "arange's end")
-    return cast(Value, current().emit(tile.arange, start=lo, end=hi))
+    return current().emit(tile.arange, start=lo, end=hi)
 
 
 @builtin
@@ -166,7 +166,7 @@ def reshape(input: Operand, *shape: Any, can_reorder: bool = False) -> Tensor:
     """The same elements, in row-major order, under another shape."""
     x = tile_of(input, "reshape")
     sizes = positive_shape(_dims(shape, "a size"), "the new shape")
-    return cast(Value, current().emit(tile.reshape, x, shape=sizes))
+    return current().emit(tile.reshape, x, shape=sizes)
 
 
 @method
@@ -188,7 +188,7 @@ def permute(input: Operand, *dims: Any) -> Tensor:
     x = tile_of(input, "permute")
     rank = len(current().shape(x))
     perm = tuple(axis_of(d, rank) for d in _dims(dims, "an axis"))
-    return cast(Value, current().emit(tile.transpose, x, perm=perm))
+    return current().emit(tile.transpose, x, perm=perm)
 
 
 @method
@@ -203,10 +203,10 @@ def split(input: Operand) -> tuple[Tensor, Tensor]:
             "its last axis has to have size 2: reshape and permute it to the end",
         )
 
-    def half(i: int) -> Value:
+    def half(i: int) -> Tensor:
         part = (0,) * (len(shape) - 1)
         cut = current().emit(tile.slice_tile, x, offset=(*part, i), shape=(*shape[:-1], 1))
-        return cast(Value, current().emit(tile.reshape, cut, shape=shape[:-1]))
+        return current().emit(tile.reshape, cut, shape=shape[:-1])
 
     return half(0), half(1)
 
