@@ -66,7 +66,6 @@ def test_the_target_gemm() -> None:
     assert offsets(out) == {"a": 0, "b": 49152, "c": 147456, "full": 212992, "empty": 213016}
     assert out.attrs["shared_bytes"] == 213040
     assert out.attrs["threads"] == 384
-    assert "scratch_bytes" not in out.attrs
 
 
 def test_swizzled_slots_start_at_1024_and_nothing_overlaps() -> None:
@@ -146,9 +145,8 @@ def test_reductions_across_warps_get_scratch_for_each_replica() -> None:
     )
     out = place(text)
     scratch = 4 * 64 * 4  # a partial sum of every row by each warp
-    assert out.attrs["scratch_bytes"] == (scratch, 0, 0)
-    assert out.attrs["scratch_offset"] == (8192, 8192 + 2 * scratch, 8192 + 2 * scratch)
-    assert offsets(out)["full"] == 8192 + 2 * scratch
+    at = offsets(out)
+    assert at == {"a": 0, "sum_scratch": 8192, "full": 8192 + 2 * scratch}
     assert out.attrs["threads"] == 32 * (4 * 2 + 1 + 3)
 
 

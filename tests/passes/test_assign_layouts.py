@@ -10,7 +10,7 @@ from tests.passes import kernels, road
 from tests.unit.layouts import covers
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, walk
-from warploom.ir.ops import arith, control, mbarrier, tile, tma
+from warploom.ir.ops import arith, control, mbarrier, smem, tile, tma
 from warploom.ir.parser import parse_func
 from warploom.ir.printer import print_func
 from warploom.ir.types import InFlight, Tile
@@ -264,7 +264,8 @@ def test_a_transposed_copy_converts_once_through_shared_memory() -> None:
     stored = store.operands[1].type
     assert isinstance(stored, Tile) and stored.layout.contiguous(0) >= 1
     assert stored.layout == Layout.parse("blocked(128x128, inner=0, vector=1, warps=4)")
-    assert out.attrs["scratch_bytes"] == (128 * 128 * 4,)
+    (scratch,) = ops(out, smem.shared_alloc)
+    assert scratch.attrs["shape"] == (128 * 128 * 4,)
     x = np.arange(128 * 128, dtype=np.float32)
     _, y = same_results(text, out, x, np.zeros_like(x))
     assert isinstance(y, np.ndarray)

@@ -145,7 +145,7 @@ def test_values_cross_by_channels() -> None:
         verify(parse_func(SPLIT.replace(" @{c}", "")))
 
 
-PLACED = """func @f(%x: i32) level=PLACED {scratch_offset=(4096, 4096), scratch_bytes=(0, 0)} {
+PLACED = """func @f(%x: i32) level=PLACED {
   %a = shared_alloc() {name="a", lead=(2,), shape=(8, 64), dtype=bf16, inner=1, swizzle=128, offset=0} : shared<[2]8x64xbf16, inner=1, swizzle=128>
   %b = shared_alloc() {name="b", lead=(), shape=(8, 64), dtype=bf16, inner=1, swizzle=0, offset=1024, alias="a"} : shared<8x64xbf16, inner=1, swizzle=0>
   %m = mbarrier_alloc() {name="m", n=2, count=1, offset=2048} : mbarriers<2>
@@ -166,9 +166,6 @@ MISPLACED = [
     ('alias="a"', 'alias="q"', "b is an alias of q, which is no other allocation"),
     ('alias="a"', 'alias="b"', "b is an alias of b, which is no other allocation"),
     ("offset=2048", "offset=232440", "m ends at byte 232456 of 232448"),
-    ("(4096, 4096), scratch_bytes=(0, 0)", "(4096, 1536), scratch_bytes=(0, 256)", "scratch of c overlaps a"),
-    ("(4096, 4096), scratch_bytes=(0, 0)", "(4096, 4100), scratch_bytes=(8, 8)",
-     "scratch of c overlaps scratch of p"),
     ("replicas=(1, 2)", "replicas=(1, 20)", "84 warps"),
     ("warps=(4, 4), replicas=(1, 2)", "warps=(4, 1), replicas=(1, 20)", "21 named barriers are more than 16"),
 ]  # fmt: skip

@@ -7,8 +7,7 @@ An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +23,7 @@ from warploom.codegen.text import Text, all_of
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.ops import arith, control, smem, task
+from warploom.ir.ops import arith, control, smem
 from warploom.ir.types import Pointer, Scalar, Tile, Units, i32, i64
 from warploom.layout import Layout
 from warploom.target import Target
@@ -92,9 +91,7 @@ class Emitter(Text):
         self.made: dict[str, str] = {}  # generated instructions: name -> definition
         self.frame: TaskFrame | None = None
         self.wanted: set[str] = set()  # of a task's variables
-        self.read: set[int] = set()  # halves of the scratch that somebody may still read
-        self.written: set[int] = set()  # those of the exchange under way
-        self.exchanges = 0  # so far
+        self.way: Op | None = None  # the `exchange` of the op that comes next
         self.elected = False
         self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
         self.replicas_of: dict[str, int] = {}
@@ -104,15 +101,6 @@ class Emitter(Text):
         self.stamping: tuple[str, int] | None = (
             None  # C of the program to measure; records an agent
         )
-
-    @contextmanager
-    def block(self, header: str, tail: str = "}") -> Iterator[None]:
-        """A block of text.  What ran before it, and before what follows, may be it again: whatever scratch
-        there is may be read, where it has exchanges."""
-        before, exchanges, self.read = self.read, self.exchanges, {0, 1}
-        with super().block(header, tail):
-            yield
-            self.read = before if self.exchanges == exchanges else {0, 1}
 
     def use(self, what: str) -> str:
         """`lane`, `warp`, `thread`, `leader`, `replica` or `stamp_at`: declared at the head of the task."""
@@ -290,27 +278,13 @@ class Emitter(Text):
 
     def exchange(self, size: int) -> Address:
         """Scratch of `size` bytes for an exchange between the replica's warps: the caller writes, calls
-        sync_replica, and reads.
-
-        Exchanges take turns in the halves of what allocate_shared reserved, where they fit.  Whoever comes
-        to a half again has passed the barrier of the exchange in the other one, and so have all who read
-        here before: no barrier but its own.  Else one stands in front."""
-        self.use("scratch")
-        self.exchanges += 1
-        half = self.scratch_bytes // 2
-        free = next((h for h in (0, 1) if h not in self.read), 0)
-        parts = {free} if size <= half else {0, 1}
-        if parts & self.read:
+        sync_replica, and reads.  The `exchange` before the op says where."""
+        o, self.way = self.way, None
+        if o is None or size > o.operands[0].type.tile_bytes:  # type: ignore[attr-defined]
+            raise InternalError(f"codegen: no exchange of {size} bytes was planned")
+        if o.attrs.get("guarded"):
             self.sync_replica()
-        self.written = parts
-        return Address("scratch", half * min(parts))
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Scratch of one replica of the task being emitted."""
-        assert self.frame is not None
-        names = [name for o in task.phases(self.func) for name in o.attrs["names"]]
-        return int(self.func.attrs["scratch_bytes"][names.index(self.frame.name)])
+        return self.shared(o.operands[0])
 
     def named_barrier(self, scope: str) -> int:
         """First id of the barriers of a task's scope ('replica': one a replica; 'task': one)."""
@@ -356,7 +330,6 @@ class Emitter(Text):
             first = self.named_barrier("replica")
             which = f"{first} + {self.use('replica')}" if frame.replicas > 1 else str(first)
             self.line(f"named_sync({which}, {32 * frame.warps});")
-        self.read, self.written = self.written, set()
 
     # ---- threads
 

@@ -255,7 +255,6 @@ class _Kernel(Emitter):
         with self.block(self._joined(header)):
             self.out[-1] = self.out[-1]._replace(text=f"{self.out[-1].text.ljust(60)} {title}")
             self._budget(frame.name, registers)
-            self.read = set()
             at = len(self.out)
             self.task_scope = self.scopes[-1]
             self.region(region)
@@ -298,7 +297,7 @@ class _Kernel(Emitter):
         which = "group" if unit == 4 else "warp_id"
         size, first = 32 * frame.warps, frame.first_warp
         single = frame.warps * frame.replicas * 32 == self.threads
-        if ("scratch" in want or "stamp_at" in want) and frame.replicas > 1:
+        if "stamp_at" in want and frame.replicas > 1:
             want.add("replica")
         recorder = ""
         if "stamp_at" in want:
@@ -326,12 +325,6 @@ class _Kernel(Emitter):
             if "%" in thread and first % frame.warps:
                 value = f"({thread}) / 32"
             out.append(f"const int warp = {value};")
-        if "scratch" in want:
-            all_names = [name for o in self.phases for name in o.attrs["names"]]
-            at = self.func.attrs["scratch_offset"][all_names.index(frame.name)]
-            constant = self.constant(f"{upper(frame.name)}_SCRATCH_AT", at)
-            more = f" + replica * {self.scratch_bytes}" if frame.replicas > 1 else ""
-            out.append(f"const u32 scratch = smem + {constant}{more};")
         if recorder:
             out.append(f"u32 stamp_at = {recorder} && {self._first_stamp(frame)};")
         out += [f"const int {name} = {text};" for text, name in self.heads.items()]

@@ -127,6 +127,11 @@ def _shared_put(e: Emitter, o: Op) -> None:
     e.line(f"store_{'peer' if is_peer(s) else 'shared'}32({e.shared(s)}, {text});")
 
 
+def _exchange(e: Emitter, o: Op) -> None:
+    """The next op's way: see Emitter.exchange."""
+    e.way = o
+
+
 # ---- synchronisation
 
 
@@ -535,6 +540,7 @@ LOWER: dict[OpKind, Lowering] = {
     smem.shared_transpose: _shared_transpose,
     smem.shared_get: _shared_get,
     smem.shared_put: _shared_put,
+    smem.exchange: _exchange,
     smem.fence_async: _fence_async,
     smem.group_sync: _group_sync,
     smem.named_barrier: _named_barrier,

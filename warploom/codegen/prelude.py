@@ -59,7 +59,7 @@ while xor xor_eq
 blockDim blockIdx gridDim threadIdx abs min max printf
 atomicAdd atomicMax atomicMin atomicAnd atomicOr atomicXor atomicExch atomicCAS
 group warp_id smem memory i DEV THREADS
-lane warp thread leader replica scratch stamp_at
+lane warp thread leader replica stamp_at
 """
 # CUDA's functions on numbers, each for double and, with an f behind it, for float (CUDA math API).
 _MATH = """

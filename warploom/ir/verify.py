@@ -406,7 +406,7 @@ def allocated_bytes(o: Op, target: Target) -> int:
 
 
 def _memory(func: Func, target: Target) -> Iterator[Violation]:
-    """Allocations, and the scratch of each task's replicas (see allocate_shared), are where they may be."""
+    """Allocations are where they may be."""
     allocations = [
         o for o in func.body.ops if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc)
     ]
@@ -430,16 +430,6 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
         if start < 0 or start % align:
             yield Violation(o, f"offset {start} is not aligned to {align} bytes")
         blocks.append(_Block(o, name, start, start + allocated_bytes(o, target), root))
-    if "scratch_bytes" in func.attrs:
-        owners = [
-            (o, *pair)
-            for o in task.phases(func)
-            for pair in zip(o.attrs["names"], o.attrs["replicas"], strict=True)
-        ]
-        plan = zip(owners, func.attrs["scratch_offset"], func.attrs["scratch_bytes"], strict=True)
-        for (o, task_name, n), start, size in plan:
-            name = f"scratch of {task_name}"
-            blocks.append(_Block(o, name, start, start + size * n, name))
     for i, x in enumerate(blocks):
         if x.end > target.shared_bytes:
             yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")

@@ -8,29 +8,53 @@ import numpy as np
 
 from warploom.ir.core import Op
 from warploom.ir.ops import cluster, mbarrier, smem
-from warploom.sim.accesses import reach
+from warploom.ir.types import u8
+from warploom.sim.accesses import reach, read_now, write_now
 from warploom.sim.agent import Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
 from warploom.sim.order import Array, Party, joined
 from warploom.sim.outline import step
+from warploom.sim.shared import Place
 
 
 @step(smem.group_sync)
 def _group_sync(a: Agent, o: Op) -> Steps:
     if a.is_solo:
         raise a.error("sync-in-elect", "one thread can't pass a barrier of its whole replica", o)
-    yield from a.settle(o)
     scope = o.attrs["scope"]
     if scope == "replica" or (scope == "task" and a.replicas == 1):
-        a.clock[:] = joined(a.clock)
-        a.released()
-        a.time += a.cta.cost.barrier
-        return ()
+        return (yield from _sync_replica(a, o))
+    yield from a.settle(o)
     is_task = scope == "task"
     barrier = a.cta.sync_barrier(a.name if is_task else None)
     warps = a.warps * a.replicas if is_task else a.cta.warps
     return (yield from _counted(a, o, barrier, a.cta.target.warp_size * warps, True))
+
+
+def _sync_replica(a: Agent, o: Op) -> Steps:
+    """A barrier of an agent's warps."""
+    yield from a.settle(o)
+    a.clock[:] = joined(a.clock)
+    a.released()
+    a.time += a.cta.cost.barrier
+    return ()
+
+
+@step(smem.exchange)
+def _exchange(a: Agent, o: Op, s: Place) -> Steps:
+    if a.is_solo:
+        raise a.error(
+            "sync-in-elect", "one thread can't exchange elements with its whole replica", o
+        )
+    if o.attrs.get("guarded"):
+        yield from _sync_replica(a, o)
+    cta = write_now(a, o, s)
+    if cta.has_data:  # which bytes its op leaves there nobody may count on
+        cta.shared.write(s.addresses, np.full(s.addresses.shape, 0xFF, np.uint8), u8, False)
+    yield from _sync_replica(a, o)
+    read_now(a, o, s)
+    return ()
 
 
 @step(smem.named_barrier)

@@ -123,6 +123,14 @@ def shared_put(s: Shared, value: Scalar) -> None:
     require(value == Scalar(s.dtype), f"a number of {value} for {s}")
 
 
+@op(Family.SHARED, levels={Level.PLACED}, effect=Effect.READ | Effect.WRITE)
+def exchange(s: Shared, *, guarded: bool = False) -> None:
+    """The way on which elements go from warp to warp in the op that follows (a conversion, a reduction, a
+    scan): all threads of the replica write to these bytes, meet at a barrier, and read them.  guarded: they
+    meet before they write as well, as some may still read there what an exchange before left."""
+    require(not s.lead and not s.peer, f"an exchange goes through a slot, not {s}")
+
+
 @op(Family.FENCE, levels=HARDWARE, effect=Effect.SYNC)
 def fence_async(*, space: str = "shared") -> None:
     """fence.proxy.async by every executing thread: its generic accesses to memory of this space ('shared' or

@@ -1,17 +1,12 @@
 """Gives shared memory and mbarriers their byte offsets: WARP → PLACED.
 
-Order: last, after assign_layouts, whose conversions and reductions may need scratch.
+Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py).
 
-Slots come first (those that start at multiples of 1024 bytes before the others), then scratch, then
-mbarriers of 8 bytes.  An allocation with `alias` takes the place of the one that it names; where nobody uses
-that, and it is gone, it has one of its own.  Sets the function attributes
-  "shared_bytes"    int              dynamic shared memory of the kernel
-  "threads"         int              threads of a CTA
-  "scratch_offset"  tuple[int, ...]  for each task of each phase, in order, where the scratch of replica 0
-                                     starts; replica r's is r · scratch_bytes further; absent where no task
-                                     needs any
-  "scratch_bytes"   tuple[int, ...]  scratch of one replica (0: the task needs none)
-Scratch serves one op at a time, or in its halves two that follow each other (codegen's Emitter.exchange).
+Slots come first (those that start at multiples of 1024 bytes before the others), then mbarriers of 8 bytes.
+An allocation with `alias` takes the place of the one that it names; where nobody uses that, and it is gone,
+it has one of its own.  Sets the function attributes
+  "shared_bytes"  int  dynamic shared memory of the kernel
+  "threads"       int  threads of a CTA
 
     before:  %s = shared_alloc() {name="s", lead=(2,), shape=(64, 64), dtype=bf16, inner=1, swizzle=128}
              %f = mbarrier_alloc() {name="f", n=2, count=1}
@@ -28,16 +23,13 @@ import math
 from dataclasses import dataclass
 
 from warploom.errors import InternalError, Note, SharedMemoryError
-from warploom.ir.core import Func, Level, Op, Region, walk
+from warploom.ir.core import Func, Level, Op, Region
 from warploom.ir.ops import mbarrier, smem, task
 from warploom.ir.types import Shared
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
-from warploom.passes.placed.layout_rules import RULES
-from warploom.passes.placed.task_layouts import tiles
+from warploom.passes.placed.exchanges import SUFFIX, is_scratch, with_exchanges
 from warploom.schedule.model import Schedule
 from warploom.target import Target
-
-_SMALL = 1024  # bytes: of reductions to a few numbers
 
 
 @dataclass(frozen=True)
@@ -48,23 +40,17 @@ class _Consumer:
     what: str
     op: Op | None = None
 
+    @property
+    def is_planned(self) -> bool:
+        """Did the schedule count with it?"""
+        return self.op is not None and not is_scratch(self.op)
+
 
 def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
-    func = _without_lost_aliases(func)
+    func = with_exchanges(_without_lost_aliases(func))
     allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
     offsets, top, consumers = _slots(allocations)
-    phases = task.phases(func)
-    scratch = tuple(_align(_scratch(r), PLAIN_ALIGN_BYTES) for o in phases for r in o.regions)
-    starts = []
-    names = [name for o in phases for name in o.attrs["names"]]
-    replicas = [n for o in phases for n in o.attrs["replicas"]]
-    for name, size, n in zip(names, scratch, replicas, strict=True):
-        starts.append(top)
-        top += size * n
-        if size:
-            consumers.append(_Consumer(size * n, f"scratch of {name}'s conversions and reductions"))
-
     barriers = [o for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]
     for o in barriers:
         offsets[o] = top
@@ -76,17 +62,15 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
 
     if top > target.shared_bytes:
         error = _too_much(func, top, consumers, target)
-        error.unplanned = sum(c.bytes for c in consumers if c.op is None)
+        error.unplanned = sum(c.bytes for c in consumers if not c.is_planned)
         raise error
     ops = tuple(
         o.with_(attrs={**o.attrs, "offset": offsets[o]}) if o in offsets else o
         for o in func.body.ops
     )
-    last = phases[-1].attrs
+    last = task.phases(func)[-1].attrs
     warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
     attrs = {**func.attrs, "shared_bytes": top, "threads": target.warp_size * warps}
-    if any(scratch):
-        attrs |= {"scratch_offset": tuple(starts), "scratch_bytes": scratch}
     return func.with_(body=Region(func.body.params, ops), level=Level.PLACED, attrs=attrs)
 
 
@@ -145,6 +129,9 @@ def _slots(allocations: list[Op]) -> tuple[dict[Op, int], int, list[_Consumer]]:
 
 
 def _described(o: Op) -> str:
+    if is_scratch(o):
+        task_name = o.attrs["name"].removesuffix(SUFFIX)
+        return f"scratch of {task_name}'s conversions and reductions"
     slots, a = math.prod(o.attrs["lead"]), o.attrs
     dims = "x".join(map(str, a["shape"]))
     return f"{a['name']} ({slots} slot{'s' * (slots != 1)} of {dims}x{a['dtype']})"
@@ -152,14 +139,6 @@ def _described(o: Op) -> str:
 
 def _align(n: int, to: int) -> int:
     return -(-n // to) * to
-
-
-def _scratch(region: Region) -> int:
-    """Bytes for a task's conversions and reductions, for one replica: what the most demanding one needs, and
-    twice what small ones do, which then take turns in its halves."""
-    needed = [n for o in walk(region) if tiles(o) and (n := RULES[o.kind].scratch(o))]
-    small = max((n for n in needed if n <= _SMALL), default=0) if len(needed) > 1 else 0
-    return max([0, 2 * small, *needed])
 
 
 def _too_much(
