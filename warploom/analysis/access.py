@@ -16,7 +16,7 @@ from functools import cached_property
 from warploom.analysis.facts import Facts, facts_of
 from warploom.analysis.lattice import power_of_two
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import moved, passed_on
+from warploom.ir.analysis import backward_slice, moved, passed_on, sources
 from warploom.ir.core import Effect, Func, Op, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Pointer, Tile, pointee_of, shape_of
@@ -161,6 +161,10 @@ class Accesses:
         return {None} if (inner := moved(o)) is None else self._bases(inner, seen)
 
     @cached_property
+    def _sources(self) -> dict[Value, tuple[Value, ...]]:
+        return sources(self.structure.root)
+
+    @cached_property
     def _carried(self) -> dict[Value, tuple[Value, ...]]:
         return {v: may_be for o in self.structure.ops for v, may_be in passed_on(o).items()}
 
@@ -245,18 +249,8 @@ class Accesses:
 
     def _varies(self, v: Value, loop: Op) -> bool:
         """Does v depend on what changes from iteration to iteration of `loop`?"""
-        work, seen = [v], set()
-        while work:
-            at = work.pop()
-            made = self.structure.made[at]
-            if made.op is None or at in seen:
-                continue
-            seen.add(at)
-            if made.op is loop and made.region is not None:
-                return True
-            work.extend(made.op.operands)
-            work.extend(x for r in made.op.regions for x in r.yielded)
-        return False
+        found = backward_slice([v], self._sources)
+        return any(not found.isdisjoint(r.params) for r in loop.regions)
 
     def _apart(self, x: Op, y: Op) -> bool:
         """Do two store_boxes of one view write boxes that lie a constant distance apart on some axis?"""

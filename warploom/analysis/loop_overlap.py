@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from warploom.analysis import cost
 from warploom.analysis.mask_ranges import Bounds, UnknownError, ahead_of
 from warploom.analysis.structure import Structure
-from warploom.ir.analysis import effects, reads
+from warploom.ir.analysis import backward_slice, effects, reads
 from warploom.ir.core import Builder, Effect, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import Tile
@@ -47,7 +47,8 @@ def find(
     (body,) = loop.regions
     before = _Dependences(body)
     dots = [o for o in body.ops if o.kind is tile.dot]
-    late = tuple(o for o in dots if any(d.kind is tile.dot for d in before.ops(o)))
+    results = {o.result for o in dots}
+    late = tuple(o for o in dots if not results.isdisjoint(before.needs(o)))
     early = tuple(o for o in dots if o not in late)
     if not late:
         return None
@@ -80,8 +81,8 @@ def _why_not(
         if end is not v and end in carried and before.any(carried[end], late):
             return f"{v.hint or 'a carried value'} is another one of two iterations before"
     for o in early:
-        for v in before.params(o):
-            if v in carried and before.any(carried[v], late):
+        for v in carried.keys() & before.needs(o):
+            if before.any(carried[v], late):
                 return f"{o.id} needs what the iteration before makes of {_first(late).id}"
     return ""
 
@@ -94,30 +95,16 @@ class _Dependences:
     """What an op of a block depends on inside the same iteration."""
 
     def __init__(self, body: Region) -> None:
-        self.body = body
-        self.made = {v: o for o in body.ops for v in o.results}
-        self._ops: dict[Op, frozenset[Op]] = {}
-        self._params: dict[Op, frozenset[Value]] = {}
-        params = frozenset(body.params)
-        for o in body.ops:
-            needs = reads(o)
-            makers = {self.made[v] for v in needs if v in self.made}
-            self._ops[o] = frozenset(makers).union(*(self._ops[m] for m in makers))
-            own = params & set(needs)
-            self._params[o] = own.union(*(self._params[m] for m in makers))
+        self.sources = {v: reads(o) for o in body.ops for v in o.results}
 
-    def ops(self, o: Op) -> frozenset[Op]:
-        """The ops of the block that o waits for."""
-        return self._ops[o]
-
-    def params(self, o: Op) -> frozenset[Value]:
-        """The block's parameters that o depends on."""
-        return self._params[o]
+    def needs(self, o: Op) -> set[Value]:
+        """What o is computed from; of the block's parameters, what they are at its start."""
+        return backward_slice(reads(o), self.sources)
 
     def any(self, v: Value, ops: Iterable[Op]) -> bool:
         """Is v made by one of the ops, or of what they make?"""
-        o = self.made.get(v)
-        return o is not None and any(x is o or x in self._ops[o] for x in ops)
+        found = backward_slice([v], self.sources)
+        return any(not found.isdisjoint(o.results) for o in ops)
 
 
 @dataclass(frozen=True)

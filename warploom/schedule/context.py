@@ -13,6 +13,7 @@ from warploom.analysis.access import Accesses
 from warploom.analysis.matrix_units import preferred
 from warploom.analysis.structure import Structure
 from warploom.errors import CompileError
+from warploom.ir.analysis import backward_slice, sources
 from warploom.ir.core import Func, Op, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
@@ -39,6 +40,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.structure = Structure(self.func.body)
+        self.sources = sources(self.func.body)
         self.accesses = Accesses(self.func, self.structure, self.target)
         self.ops = [o for o in self.structure.ops if o.kind is not control.yield_]
         self.dots = [o for o in self.ops if o.kind is tile.dot]
@@ -100,18 +102,8 @@ class Context:
 
     def from_dot(self, v: Value) -> bool:
         """Is v computed from a dot's result (whose layout makes direct stores slow)?"""
-        work, seen = [v], set()
-        while work:
-            made = self.structure.made[work.pop()]
-            o = made.op
-            if o is None or o in seen:
-                continue
-            seen.add(o)
-            if o.kind is tile.dot:
-                return True
-            work.extend(x for x in o.operands if isinstance(x.type, Tile))
-            work.extend(x for r in o.regions for x in r.yielded if isinstance(x.type, Tile))
-        return False
+        found = backward_slice([v], self.sources, lambda x: not isinstance(x.type, Tile))
+        return any(o.result in found for o in self.dots)
 
 
 def named(ops: Iterable[Op]) -> str:

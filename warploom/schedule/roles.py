@@ -8,6 +8,7 @@ there are tasks at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from warploom.analysis.scalars import Numbers
@@ -255,12 +256,16 @@ class _Assigner:
     def stuck(self, numbers: Numbers, fixed: dict[Op, frozenset[str]]) -> tuple[Op, str] | None:
         """An op that gives numbers, and what of the consumers' it would have to wait for."""
         for o in numbers.ops:
-            alone = Demand(self.context.structure, fixed)
-            alone.run(o, "load")
-            sent = next((v for v, tasks in alone.crossings.items() if "load" in tasks), None)
+            sent = self.sent_for(o, fixed)
             if sent is not None:
                 return o, f"it depends on {self.made_by(sent)}"
         return None
+
+    def sent_for(self, o: Op, fixed: Mapping[Op, frozenset[str]]) -> Value | None:
+        """What a producer that runs o would have to be sent."""
+        alone = Demand(self.context.structure, fixed)
+        alone.run(o, "load")
+        return next((v for v, tasks in alone.crossings.items() if "load" in tasks), None)
 
     def made_by(self, v: Value) -> str:
         maker = self.context.structure.maker(v)
@@ -279,14 +284,12 @@ class _Assigner:
         if found or not any("load" in tasks for tasks in demand.crossings.values()):
             return found
         for o in loads:
-            alone = Demand(self.context.structure, demand.fixed)
-            alone.run(o, "load")
-            sent = [v for v, tasks in alone.crossings.items() if "load" in tasks]
-            if sent:
-                maker = self.context.structure.maker(sent[0])
+            sent = self.sent_for(o, demand.fixed)
+            if sent is not None:
+                maker = self.context.structure.maker(sent)
                 because = numbers.why_not.get(maker, "") if maker is not None else ""
                 more = f", which stays with the consumers: {because}" if because else ""
-                self.stays(o, f"its address or condition depends on {self.made_by(sent[0])}{more}")
+                self.stays(o, f"its address or condition depends on {self.made_by(sent)}{more}")
                 found.add(o)
         return found
 
