@@ -43,11 +43,35 @@ def state(k_ptr, v_ptr, s_ptr, T, CHUNK: tl.constexpr, DK: tl.constexpr, DV: tl.
     tl.store(s_ptr + d[:, None] * DV + e[None, :], total)
 
 
+@wl.jit
+def summed(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+           BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
+    """Sums of the result's own dtype."""
+    columns = tl.cdiv(N, BLOCK_N)
+    m = tl.program_id(0) // columns * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tl.program_id(0) % columns * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), c_ptr.dtype.element_ty)
+    for at in range(0, K, BLOCK_K):
+        k = at + tl.arange(0, BLOCK_K)
+        a = tl.load(
+            a_ptr + m * stride_am + k[None, :] * stride_ak, mask=(m < M) & (k[None, :] < K), other=0
+        )
+        b = tl.load(
+            b_ptr + k[:, None] * stride_bk + n * stride_bn, mask=(k[:, None] < K) & (n < N), other=0
+        )
+        total = tl.dot(a, b, total)
+    tl.store(c_ptr + m * stride_cm + n * stride_cn, total, mask=(m < M) & (n < N))
+
+
+SUMS = {F32: F32, np.float64: np.float64, np.int8: np.int32, np.uint8: np.int32}
+
+
 def product(
     m: int, n: int, k: int, tile: tuple[int, int, int], dtype: Any, orders: str, warps: int
 ) -> Case:
-    """C = A·B in f32; orders: of A and B in memory."""
-    case = of("", matmul, m, n, k, tile, dtype, F32, orders)
+    """C = A·B in f32, of integers in i32, of f64 in f64; orders: of A and B in memory."""
+    kernel = summed if dtype in SUMS else matmul
+    case = of("", kernel, m, n, k, tile, dtype, SUMS.get(dtype, F32), orders)
     return replace(case, knobs={**case.knobs, "num_warps": warps}, tasks=False)
 
 
@@ -90,6 +114,13 @@ SHAPES = {
     "64x32-one": (70, 40, 96, (64, 32, 32), BF16, "rc", 1),
     "32x32-e4m3": (40, 50, 96, (32, 32, 32), E4M3, "rc", 4),
     "16x32-e5m2": (20, 40, 64, (16, 32, 64), E5M2, "rr", 2),
+    "32x32-tf32": (40, 50, 72, (32, 32, 32), F32, "rc", 4),
+    "16x40-tf32": (20, 50, 36, (16, 40, 16), F32, "rr", 2),
+    "32x16-i8": (40, 30, 96, (32, 16, 64), np.int8, "rc", 2),
+    "16x16-u8": (40, 30, 70, (16, 16, 32), np.uint8, "rr", 1),
+    "32x32-f64": (40, 50, 40, (32, 32, 16), np.float64, "rc", 4),
+    "64x64-f64": (70, 70, 24, (64, 64, 8), np.float64, "rr", 4),
+    "16x8-f64": (20, 20, 12, (16, 8, 4), np.float64, "cr", 1),
 }
 
 CASES: dict[str, Callable[[], Case]] = {

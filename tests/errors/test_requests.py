@@ -89,7 +89,7 @@ A_ROW = np.ones(64, np.float32)
 
 
 def test_dots_of_unsupported_types() -> None:
-    cases = (("fp64", "dot-dtype", "cast"), ("i16", "dot-integer", "both to tl.int8"))
+    cases = (("fp64", "dot-acc", "tl.float64"), ("i16", "dot-integer", "both to tl.int8"))
     for dtype, code, advice in cases:
         with pytest.raises(CompileError) as caught:
             compiled([f"*{dtype}:16", f"*{dtype}:16", *SIGNATURE[2:]])

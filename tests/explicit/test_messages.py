@@ -78,8 +78,8 @@ class Instead(Script):
         self.attrs.blocks = 1
         self.attrs.warps = 4
         slot = self.shared_tensor(dtype=float32, shape=[64, 64])
-        if self.which == "dot":
-            self.dot(slot, slot)
+        if self.which == "mma":
+            self.mma(slot, slot)
         if self.which == "free_shared":
             self.free_shared(slot)
         if self.which == "store_sharde":
@@ -89,7 +89,7 @@ class Instead(Script):
 @pytest.mark.parametrize(
     ("name", "help"),
     [
-        ("dot", "write self.wgmma.mma(a, b, acc)"),
+        ("mma", "write self.wgmma.mma(a, b, acc)"),
         ("free_shared", "leave it out"),
         ("store_sharde", "did you mean store_shared?"),
     ],
@@ -98,6 +98,32 @@ def test_what_a_script_calls_otherwise(name, help):
     with pytest.raises(CompileError) as refused:
         Instead(name)(square())
     assert refused.value.message == f"self has no {name}" and help in refused.value.help
+
+
+class Multiplies(Script):
+    def __init__(self, rows: int, shared: bool):
+        super().__init__()
+        self.rows, self.shared = rows, shared
+
+    def __call__(self, x_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        slot = self.shared_tensor(dtype=float32, shape=[self.rows, 64])
+        a = slot if self.shared else self.load_shared(slot)
+        self.dot(a, a if self.shared else self.transpose(a, (1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "shared", "message", "help"),
+    [
+        (64, True, "dot multiplies register tensors", "self.load_shared"),
+        (40, False, "dot of 40 rows: mma.sync takes multiples of 16", "pad"),
+    ],
+)
+def test_dots_that_no_unit_takes(rows, shared, message, help):
+    with pytest.raises(CompileError) as refused:
+        Multiplies(rows, shared)(square())
+    assert message in refused.value.message and help in refused.value.help
 
 
 @wl.jit

@@ -170,6 +170,13 @@ def load_tile(
             for i, register in enumerate(quad):
                 e.line(f"{dst.name}[{register}] = {unword(dst.elem, f'{name}.w[{i}]', 0)};")
         return
+    if form is not None and n == 1 and item == 4:
+        for start, call in _matrix_calls(e, at, g, layout, form, hint, "ldmatrix"):
+            names = [e.name("word") for _ in range(form.count)]
+            e.line(f"u32 {', '.join(names)};")
+            e.line(f"{call}, {', '.join(names)});")
+            fill(e, dst, start, names)
+        return
     for start in range(0, layout.registers, n):
         size = n * item
         text = f"{load}{8 * size}({places.at(offsets[..., start], real[..., start])})"

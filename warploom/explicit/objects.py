@@ -37,7 +37,6 @@ from warploom.layout import Layout
 
 # Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
 INSTEAD = {
-    "dot": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
     "mma": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
     "free_shared": "leave it out; shared_tensor(…, alias=other) reuses the bytes of another tensor",
     "copy_async": "write self.cp_async.load(src, dst, offsets) and self.cp_async.arrive(barrier)",

@@ -87,6 +87,14 @@ class Wgmma:
 def in_registers(a: Any, b: Any, acc: Any, unit: str | None) -> Value:
     """self.dot: a product by the unit of this instruction, or the first that does it in order."""
     emitter = current()
+    for x in (a, b):
+        if isinstance(x, Value) and isinstance(x.type, Shared):
+            refuse(
+                "dot-operand",
+                f"dot multiplies register tensors, found {describe(x)}",
+                "take self.load_shared of it, or write self.wgmma.mma(a, b, acc), between "
+                "self.wgmma.fence() and commit_group()",
+            )
     left, right = tile_value(a, "dot"), tile_value(b, "dot")
     shapes = emitter.shape(left), emitter.shape(right)
     of = emitter.number(left), emitter.number(right)

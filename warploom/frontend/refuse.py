@@ -18,7 +18,7 @@ ADVICE: dict[str, str] = {
     "axis": "axes count from 0, or from -1 backwards",
     "broadcast": "insert axes with x[:, None]; only axes of size 1 are repeated",
     "condition-type": "reduce a tile to one value first, or select elementwise with tl.where",
-    "dot-acc": "start from tl.zeros((M, N), dtype=tl.float32)",
+    "dot-acc": "start from tl.zeros((M, N), dtype=tl.float32); of integers tl.int32, of float64 tl.float64",
     "dot-dtype": "cast to one type that tensor cores multiply, as in b.to(a.dtype) or a.to(tl.float32)",
     "dot-integer": "cast both to tl.int8 where their values fit, or to tl.bfloat16, exact up to 256",
     "dot-operand": "load or compute a tile of rank 2 first",

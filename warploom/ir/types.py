@@ -248,7 +248,10 @@ class Channel(Type):
 
 
 def accumulator(dtype: DType) -> DType:
-    """In what sums of products of such operands are made: f32 for floats, i32 for integers."""
+    """In what sums of products of such operands are made: f64 for f64, f32 for other floats, i32 for
+    integers."""
+    if dtype == f64:
+        return f64
     return f32 if dtype.is_float else i32
 
 

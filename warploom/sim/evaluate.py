@@ -296,12 +296,15 @@ def _dot(o: Op, a: Any, b: Any, acc: Any) -> Any:
 
 
 def multiply(a: Any, b: Any) -> Any:
-    """a @ b as the tensor core has it: of floats in float32 (exact products, float32 sums), f32 operands cut
-    to tf32; of integers in int32, which wraps (PTX ISA, "wgmma.mma_async", precision and rounding)."""
+    """a @ b as the tensor core has it: of float64 in float64, of other floats in float32 (exact products,
+    float32 sums), f32 operands cut to tf32; of integers in int32, which wraps (PTX ISA, "wgmma.mma_async",
+    precision and rounding)."""
     if a.dtype.kind in "iu":  # exact in float64: fewer than 2^37 products of 16 bits
         exact = a.astype(np.float64) @ b.astype(np.float64)
         return exact.astype(np.int64).astype(np.int32)
     with np.errstate(all="ignore"):
+        if a.dtype == np.float64:
+            return a @ b
         return _multiplied(a) @ _multiplied(b)
 
 

@@ -185,7 +185,7 @@ class Exact(Numerics):
 
     def added(self, unit: MatrixUnit | None, a: Any, b: Any, start: Any) -> Any:
         """start + a @ b by a unit, by the preferred one of the operands where none is given."""
-        if a.dtype.kind in "iu":
+        if a.dtype.kind in "iu" or a.dtype == np.float64:
             return super().multiply(a, b, start)
         left, right = (_NAMED[x.dtype] for x in (a, b))
         total = f32 if start is None else _NAMED[start.dtype]

@@ -46,7 +46,8 @@ class Arithmetic:
 @dataclass(frozen=True)
 class Product:
     """Operands that a unit multiplies, by the names of their dtypes; f32 operands count as tf32.
-    arithmetic: how it adds them, None for integers, whose sums are exact (they wrap)."""
+    arithmetic: how it adds them; None for integers, whose sums are exact (they wrap), and for f64, whose
+    products and sums each round as IEEE says, in an order of its own."""
 
     a: str
     b: str

@@ -56,8 +56,8 @@ WGMMA = MatrixUnit(
         *_WHOLE,
     ),
 )
-# PTX ISA, "mma": m16n8k16 of 16-bit types, m16n8k8 of tf32, m16n8k32 of 8-bit ones; "ldmatrix", .trans of
-# 16-bit elements.  Nothing is lowered to it on this target, where wgmma is faster.
+# PTX ISA, "mma": m16n8k16 of 16-bit types, m16n8k8 of tf32, m16n8k32 of 8-bit ones, m16n8k4 of f64 (sm_90);
+# "ldmatrix", .trans of 16-bit elements.  For what wgmma does not take.
 MMA_SYNC = MatrixUnit(
     instruction="mma.sync",
     threads=32,
@@ -74,6 +74,7 @@ MMA_SYNC = MatrixUnit(
         *_WIDE,
         *(Product(a, b, "f32", _TWO_HALVES) for a in _BYTES for b in _BYTES),
         *_WHOLE,
+        Product("f64", "f64", "f64"),
     ),
     fragments_by="ldmatrix",
 )

@@ -42,12 +42,12 @@ def dot(
 ) -> Tensor:
     """input (M×K) @ other (K×N) + acc.
 
-    Sums are made in f32, of 8-bit integers in i32.  input_precision says how f32 operands are multiplied:
-    'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds products with what
-    these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) is refused, as tensor cores don't
-    multiply f32.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at least every so many
-    elements of K (0: as None, not before the end).  out_dtype: of the result (f32 or f16; i32 for integers)
-    where there is no acc.
+    Sums are made in f32, of float64 in f64, of 8-bit integers in i32.  input_precision says how f32 operands
+    are multiplied: 'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds
+    products with what these held, which is nearly as precise as f32; 'ieee' (allow_tf32=False) is refused, as
+    tensor cores don't multiply f32.  max_num_imprecise_acc: FP8 partial sums are added to acc in full f32 at
+    least every so many elements of K (0: as None, not before the end).  out_dtype: of the result (f32 or f16;
+    of integers i32, of float64 f64) where there is no acc.
     """
     emitter = current()
     one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
@@ -60,14 +60,14 @@ def dot(
         )
     operands = emitter.number(input)
     sums = accumulator(operands)
-    if operands.is_int and out_dtype == f32:  # the default
-        out_dtype = i32
-    allowed = (f32, f16) if sums == f32 else (i32,)
+    if sums != f32 and out_dtype == f32:  # the default
+        out_dtype = sums
+    allowed = (f32, f16) if sums == f32 else (sums,)
     if static_dtype(out_dtype, "out_dtype") not in allowed:
         refuse(
             "dot-out",
             f"dot into {out_dtype}",
-            f"use tl.{'float32' if sums == f32 else 'int32'} and cast the result with .to()",
+            f"use tl.{sums.numpy.name} and cast the result with .to()",
         )
     result = out_dtype if acc is None else emitter.number(acc)
     wide = (

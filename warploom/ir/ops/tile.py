@@ -27,7 +27,6 @@ from warploom.ir.types import (
     accumulator,
     dtype_of,
     elem_of,
-    f64,
     i1,
     i8,
     i32,
@@ -266,7 +265,8 @@ def dot(
     turned: bool = False,
     unit: str | None = None,
 ) -> Tile:
-    """acc + a @ b in acc's dtype: f32 for operands that are floats, i32 (which wraps) for 8-bit integers.
+    """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
+    integers.
 
     At WARP it is done in registers, by the target's matrix unit of the instruction `unit`, which completes in
     order (PTX ISA, "mma").
@@ -287,7 +287,7 @@ def dot(
         )
     bytes_alike = a.dtype.bits == b.dtype.bits == 8 and a.dtype.is_float == b.dtype.is_float
     require(
-        (a.dtype == b.dtype and a.dtype != f64) or bytes_alike,
+        a.dtype == b.dtype or bytes_alike,
         f"dot can't multiply {a.dtype} by {b.dtype}",
         "dot-dtype",
     )
