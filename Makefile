@@ -9,16 +9,24 @@ WORKERS ?= auto
 
 N ?= 1000
 
-.PHONY: demo test test-all test-gpu check mutants fuzz spills bench clean
+.PHONY: demo test test-all test-gpu coverage release-check check mutants fuzz spills bench clean
 
 demo: $(VENV)/.ready  ## simulate, check, explain and draw a specialized GEMM; leaves figures in out/
 	$(PYTHON) -m warploom demo --out out
 
 test: $(VENV)/.ready  ## all tests that need no GPU
-	$(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
-test-all: $(VENV)/.ready  ## the same, each program simulated in every order of events instead of one by the test's name
-	TESTS_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+test-all: $(VENV)/.ready  ## the same with the thorough ones, each program simulated in every order of events instead of one by the test's name
+	TESTS_ORDERS=all $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+
+coverage: $(VENV)/.ready  ## lines and branches that `make test` runs; twice its time
+	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --cov --cov-report=term
+
+# The mutants' page of a release is rewritten by `make mutants`, which takes longer.
+release-check: check test-all spills  ## before a release: test-all (with a wheel in an empty environment and the links of all pages), ptxas' spills, a sample of the mutants, N random kernels
+	$(PYTHON) -m tests.mutants --seconds 600 --out out/release-mutants.jsonl --page out/release-mutants.md
+	$(MAKE) fuzz
 
 test-gpu: $(VENV)/.ready  ## the tests that need an H100 or H200
 	$(PYTHON) -m pytest -m gpu

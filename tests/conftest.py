@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 # Before NumPy is imported: the suite's workers take all cores already, and tiles are too small to be worth
 # several threads each, which wait for one another busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# `make test-all`: all orders of events, and the tests that are marked thorough.
+THOROUGH = os.environ.get("TESTS_ORDERS") == "all"
 
 # Who works on the compiler wants to see where in it a kernel was refused.
 os.environ.setdefault("WARPLOOM_TRACEBACK", "1")
@@ -47,6 +51,19 @@ def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warploom.runtime.build.compile_text", no_nvrtc)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first, so that no worker ends with one while the others have nothing left."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without those that `make test-all` and `make release-check` keep for themselves; the slow ones first, so
+    that no worker ends with one while the others have nothing left."""
+    if not THOROUGH and not any("::" in arg for arg in config.args):  # who names a test gets it
+        left = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """A tenth of the suite's time went to garbage collections, which looked through all modules and what tests
+    keep, and found little: what is there now is never looked at again, and collections are rare."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)

@@ -207,7 +207,13 @@ def test_its_configs_compile_without_spills(config: tuple[int, bool, int]) -> No
 
 
 @pytest.mark.parametrize(
-    "config", [(128, True, 0), (64, False, 0), (128, False, 3), (64, False, 2)]
+    "config",
+    [
+        (128, True, 0),
+        (64, False, 0),
+        (128, False, 3),
+        pytest.param((64, False, 2), marks=pytest.mark.thorough),
+    ],
 )
 def test_it_is_proved(config: tuple[int, bool, int]) -> None:
     """In any order of events; its places for the launch that is asked about.  A share of the tail (128, 3) may

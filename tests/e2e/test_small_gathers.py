@@ -11,6 +11,7 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from tests.e2e import road
+from tests.pairwise import pairwise
 from warploom.ir.core import walk
 from warploom.ir.ops import smem
 
@@ -45,13 +46,16 @@ def arguments(dtype: Any, lead: int, n: int, k: int) -> list[Any]:
     return [numbers(64, k), b, idx, road.array((64, n), np.float32), STEPS, lead]
 
 
-@pytest.mark.parametrize("groups", [0, 1])
-@pytest.mark.parametrize("lead", [128, 132, 131], ids=["16-bytes", "4-elements", "registers"])
-@pytest.mark.parametrize("n", [8, 16, 24])
-@pytest.mark.parametrize("k", [16, 32])
-@pytest.mark.parametrize(
-    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=["f32", "f16", "bf16"]
-)
+SETTINGS = {
+    "dtype": [np.float32, np.float16, ml_dtypes.bfloat16],
+    "k": [16, 32],
+    "n": [8, 16, 24],
+    "lead": [128, 132, 131],  # rows begin at 16 bytes, at 4 elements, anywhere
+    "groups": [0, 1],
+}
+
+
+@pytest.mark.parametrize(list(SETTINGS), pairwise(*SETTINGS.values()))
 def test_small_gathers(dtype: Any, k: int, n: int, lead: int, groups: int) -> None:
     meta = {"M": 64, "N": n, "K": k, "num_consumer_groups": groups}
     args = arguments(dtype, lead, n, k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,7 @@ def test_files_form_no_circle() -> None:
     assert circles(needs("warploom", "benchmarks", "corpus")) == []
 
 
+@cache
 def needs(*folders: str) -> dict[str, set[str]]:
     """Module -> modules that it imports anywhere."""
     paths = {}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools import size
 
 TEXT = '''"""A docstring
@@ -61,6 +63,7 @@ def test_a_budget_names_what_is_over_it_and_only_falls() -> None:
     assert size.lowered(found, budget, ["ir/b.py"])["long functions"] == {"ir/b.py:f": 70}
 
 
+@pytest.mark.thorough  # `make check` runs it
 def test_it_runs(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "tools/size.py"],

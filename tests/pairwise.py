@@ -1,0 +1,33 @@
+"""Fewer cases than a product of parameters has: each pair of values of two parameters occurs in one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+
+def pairwise(*axes: Sequence[Any]) -> list[Any]:
+    """Rows of the product of `axes`, in its order, such that each two values of two axes stand in one of them
+    together; those left out are marked thorough.
+
+    pairwise([0, 1], [0, 1], [0, 1]): 4 of 8 rows.  Each time the first row that has most of the pairs not seen
+    yet; names of tests stay those of the whole product."""
+    rows = list(itertools.product(*(range(len(a)) for a in axes)))
+    kept: set[tuple[int, ...]] = set()
+    missing = {pair for row in rows for pair in _pairs(row)}
+    while missing:
+        best = max(rows, key=lambda row: len(missing & _pairs(row)))
+        kept.add(best)
+        missing -= _pairs(best)
+    marks = {True: (), False: (pytest.mark.thorough,)}
+    return [
+        pytest.param(*(a[i] for a, i in zip(axes, row, strict=True)), marks=marks[row in kept])
+        for row in rows
+    ]
+
+
+def _pairs(row: Sequence[int]) -> set[tuple[int, int, int, int]]:
+    return {(i, row[i], j, row[j]) for i, j in itertools.combinations(range(len(row)), 2)}
