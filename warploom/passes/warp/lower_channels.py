@@ -29,11 +29,11 @@ from warploom.analysis.matrix_units import doing
 from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
-from warploom.ir.core import Builder, Effect, Func, Op, Value
+from warploom.ir.core import Builder, Effect, Func, Op, Type, Value
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
 from warploom.ir.types import Channel, Shared, TensorMap, Tile
 from warploom.schedule import rings
-from warploom.schedule.model import Schedule, TaskPlan
+from warploom.schedule.model import ChannelPlan, Schedule
 from warploom.target import Target
 
 
@@ -47,161 +47,178 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Ring:
-    """A channel's declarations.  items[i]: the slots that item i lies in, parts[i] where in them; maps[i] are
-    item i's tensor maps by the views that it comes from, pieces[i] the bytes of its cp.async copies, or how
-    many of its elements a warp group that brings it through registers has on their way; generic: does any
-    consumer read it by ordinary loads?  multicast[i]: the axis of item i that the CTAs divide; rank and
-    everyone: this CTA's and the mask of all, where some item is multicast."""
+class Item:
+    """What a ring brings to each slot.  slots: the memory that it lies in, part: where in it.  maps: its
+    tensor maps by the views that it comes from.  piece: bytes of its cp.async copies, or how many of its
+    elements a warp group that brings it through registers has in flight.  divided: the axis of which each CTA
+    loads its part for all."""
 
-    via: tuple[str, ...]
-    tiles: tuple[Tile, ...]
-    items: tuple[Value, ...]
-    parts: tuple[Part | None, ...]
-    maps: tuple[Mapping[Value, Value], ...]
-    pieces: tuple[int, ...]
+    via: str
+    tile: Tile
+    slots: Value
+    part: Part | None
+    maps: Mapping[Value, Value]
+    piece: int
+    divided: int | None
+
+    def place(self, b: Builder, slot: Value, hint: str = "") -> Value:
+        """Where it lies in a slot."""
+        place: Value = smem.shared_slot(b, self.slots, slot, hint=hint)
+        if self.part is not None:
+            at = [build.const(b, 0)] * len(self.tile.shape)
+            at[self.part.axis] = build.const(b, self.part.index)
+            place = smem.shared_slice(b, place, *at, shape=self.tile.shape, hint=hint)
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """A channel's declarations.  generic: does any consumer read it by ordinary loads?  rank and everyone:
+    this CTA's and the mask of all, where some item is multicast."""
+
+    items: tuple[Item, ...]
     full: Value
     empty: Value
     generic: bool
-    multicast: tuple[int | None, ...]
     rank: Value | None = None
     everyone: Value | None = None
+
+    def filled_by(self, via: str) -> list[Item]:
+        """The items that come so."""
+        return [x for x in self.items if x.via == via]
 
     @property
     def expect_bytes(self) -> int:
         """Bytes that TMA brings to one slot."""
-        tiles = (t for t, via in zip(self.tiles, self.via, strict=True) if via == "tma")
-        return sum(t.size * t.dtype.bytes for t in tiles)
+        return sum(x.tile.size * x.tile.dtype.bytes for x in self.filled_by("tma"))
 
     @property
     def only_tma(self) -> bool:
-        return all(v == "tma" for v in self.via)
+        return len(self.filled_by("tma")) == len(self.items)
 
 
 def declare(
     func: Func, schedule: Schedule, target: Target, structure: Structure, top: Builder
 ) -> dict[Value, Ring]:
     """Declares every channel of tiles of the function in front of the tasks."""
-    accesses = Accesses(func, structure, target)
-    plans = {t.name: t for t in schedule.tasks}
-    names: set[str] = set()
-    found = {}
-    for o in structure.ops:
-        if o.kind is task.channel and "number" not in o.attrs["via"]:
-            found[o.result] = _declare(o, schedule, accesses, plans, names, top)
-    return found
+    declarations = _Declarations(schedule, Accesses(func, structure, target), top)
+    return {
+        o.result: declarations.ring(o)
+        for o in structure.ops
+        if o.kind is task.channel and "number" not in o.attrs["via"]
+    }
 
 
-def _declare(
-    o: Op,
-    schedule: Schedule,
-    accesses: Accesses,
-    plans: dict[str, TaskPlan],
-    names: set[str],
-    top: Builder,
-) -> Ring:
-    structure = accesses.structure
-    plan = next(c for c in schedule.channels if c.name == o.attrs["name"])
-    channel = o.result.type
-    assert isinstance(channel, Channel)
-    ctas = math.prod(cluster.cluster_of(accesses.func)) if plan.multicast else 1
-    multicast = plan.multicast or (None,) * len(channel.items)
-    users = structure.users.get(o.result, [])
-    takes = {u.attrs["item"]: u.result for u in reversed(users) if u.kind is task.take}
-    shared: dict[Op, Value] = {}  # concat -> slots of its parts
-    tiles: list[Tile] = []
-    items: list[Value] = []
-    parts: list[Part | None] = []
-    maps: list[dict[Value, Value]] = []
-    pieces: list[int] = []
-    for n, t in enumerate(channel.items):
-        via = plan.via[n]
-        assert isinstance(t, Tile)
-        tiles.append(t)
-        fills = [u for u in users if u.kind in (task.produce, task.put) and u.attrs["item"] == n]
-        memory_inner = _memory_inner(accesses, fills[0], len(t.shape))
-        inner, swizzle = rings.item_layout(structure, takes[n], memory_inner)
-        hint = takes[n].hint or f"{plan.name}{n}"
-        shape, slots_hint, place = t.shape, hint, None
-        joined = rings.joined(structure, takes[n])
-        parts.append(None)
-        if joined is not None:
-            concat, index, axis = joined
-            part = parts[-1] = Part(index, len(concat.operands), axis)
-            shape = tuple(n * part.count if a == axis else n for a, n in enumerate(shape))
-            slots_hint, place = concat.result.hint or hint, shared.get(concat)
-        if place is None:
-            place = smem.shared_alloc(
-                top,
-                name=build.unique(slots_hint, names),
-                lead=(plan.depth,),
-                shape=shape,
-                dtype=t.dtype,
-                inner=inner,
-                swizzle=swizzle,
-                hint=f"{slots_hint}_smem",
+@dataclass(eq=False)
+class _Declarations:
+    """Written to `top`, each with a name of its own."""
+
+    schedule: Schedule
+    accesses: Accesses
+    top: Builder
+    names: set[str] = field(default_factory=set)
+    shared: dict[Op, Value] = field(default_factory=dict)  # concat -> slots of its parts
+
+    def __post_init__(self) -> None:
+        self.structure = self.accesses.structure
+        self.tasks = {t.name: t for t in self.schedule.tasks}
+
+    def ring(self, o: Op) -> Ring:
+        plan, top = next(c for c in self.schedule.channels if c.name == o.attrs["name"]), self.top
+        channel = o.result.type
+        assert isinstance(channel, Channel)
+        ctas = math.prod(cluster.cluster_of(self.accesses.func)) if plan.multicast else 1
+        users = self.structure.users.get(o.result, [])
+        items = tuple(self.item(plan, n, t, users, ctas) for n, t in enumerate(channel.items))
+        producer, first = self.tasks[plan.producer], self.schedule.tasks[0]
+        filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
+        threads = self.accesses.target.warp_size * filling
+        arrivals = {"tma": 1, "cp_async": threads, "registers": filling}
+        # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
+        loop = self.schedule.ping_pong_loop
+        alone = loop and any(p.id == loop for p in self.structure.enclosing(users[0]))
+        readers = (self.tasks[c] for c in plan.consumers)
+        reading = sum(t.warps * (1 if alone else t.replicas) for t in readers)
+        everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
+        suffix = "" if len(self.schedule.channels) == 1 else f"_{plan.name}"
+        full, empty = (
+            mbarrier.mbarrier_alloc(top, name=name, n=plan.depth, count=count, hint=name)
+            for name, count in (
+                (build.unique(f"full{suffix}", self.names), sum(arrivals[v] for v in {*plan.via})),
+                (build.unique(f"empty{suffix}", self.names), reading * ctas),
             )
-        if joined is not None:
-            shared[joined[0]] = place
-        items.append(place)
-        maps.append({})
-        pieces.append(0)
+        )
+        target = self.accesses.target
+        taken = [u.result for u in users if u.kind is task.take]
+        return Ring(
+            items,
+            full,
+            empty,
+            generic=any(needs_registers(self.structure, v, target, first.warps) for v in taken),
+            rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
+            everyone=everyone,
+        )
+
+    def item(self, plan: ChannelPlan, n: int, t: Type, users: Sequence[Op], ctas: int) -> Item:
+        assert isinstance(t, Tile)
+        via, divided = plan.via[n], plan.multicast[n] if plan.multicast else None
+        own = [u for u in users if u.attrs.get("item") == n]
+        take = next(u.result for u in own if u.kind is task.take)
+        fills = [u for u in own if u.kind in (task.produce, task.put)]
+        memory_inner = _memory_inner(self.accesses, fills[0], len(t.shape))
+        inner, swizzle = rings.item_layout(self.structure, take, memory_inner)
+        hint = take.hint or f"{plan.name}{n}"
+        slots, part = self.slots(take, t, hint, plan.depth, inner, swizzle)
+        maps: dict[Value, Value] = {}
+        piece = 0
         if via == "tma":
             if inner != memory_inner:
                 raise InternalError(f"TMA can't transpose item {n} of channel {plan.name}")
-            box = _part(t.shape, multicast[n], ctas)
+            box = _part(t.shape, divided, ctas)
             for u in fills:
-                view, walks = u.operands[2], _walks_rows(accesses, u, t, inner)
-                if view in maps[n]:
+                view, walks = u.operands[2], _walks_rows(self.accesses, u, t, inner)
+                if view in maps:
                     continue
                 narrow: dict[str, Any] = {} if walks else {"promote": 128}
                 how = {"box": box, "inner": inner, "swizzle": swizzle, **narrow}
-                maps[n][view] = tma.tensor_map(top, view, hint=f"{hint}_map", **how)
+                maps[view] = tma.tensor_map(self.top, view, hint=f"{hint}_map", **how)
         elif via == "cp_async":
-            pieces[n] = _piece_bytes(accesses, fills[0], t)
-            if not pieces[n]:
+            piece = _piece_bytes(self.accesses, fills[0], t)
+            if not piece:
                 raise InternalError(f"item {n} of channel {plan.name} can't be copied by cp.async")
         elif via == "registers":
-            budget = plans[plan.producer].registers or 0
+            budget = self.tasks[plan.producer].registers or 0
             far = inner == memory_inner and budget >= _REGISTERS_OF_FAR
             near = max(_NEAR, _FAR_BYTES // t.dtype.bytes) if far else _NEAR
-            pieces[n] = near * accesses.target.group_threads
-    producer = plans[plan.producer]
-    first = next(iter(plans.values()))
-    filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
-    count = int("tma" in plan.via) + ("cp_async" in plan.via) * accesses.target.warp_size * filling
-    count += ("registers" in plan.via) * filling
-    # Where replicas take the iterations of a loop in turn, one of them reads what is loaded in it.
-    alone = bool(schedule.ping_pong_loop) and any(
-        p.id == schedule.ping_pong_loop for p in structure.enclosing(users[0])
-    )
-    readers = sum(plans[c].warps * (1 if alone else plans[c].replicas) for c in plan.consumers)
-    empty = readers * ctas
+            piece = near * self.accesses.target.group_threads
+        return Item(via, t, slots, part, maps, piece, divided)
 
-    def loaded(v: Value) -> bool:
-        return needs_registers(structure, v, accesses.target, first.warps)
-
-    everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
-    suffix = "" if len(schedule.channels) == 1 else f"_{plan.name}"
-    full_name, empty_name = (build.unique(f"{k}{suffix}", names) for k in ("full", "empty"))
-    return Ring(
-        via=plan.via,
-        tiles=tuple(tiles),
-        items=tuple(items),
-        parts=tuple(parts),
-        maps=tuple(maps),
-        pieces=tuple(pieces),
-        full=mbarrier.mbarrier_alloc(
-            top, name=full_name, n=plan.depth, count=count, hint=full_name
-        ),
-        empty=mbarrier.mbarrier_alloc(
-            top, name=empty_name, n=plan.depth, count=empty, hint=empty_name
-        ),
-        generic=any(loaded(u.result) for u in users if u.kind is task.take),
-        multicast=multicast,
-        rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
-        everyone=everyone,
-    )
+    def slots(
+        self, take: Value, t: Tile, hint: str, depth: int, inner: int, swizzle: int
+    ) -> tuple[Value, Part | None]:
+        """The memory that an item lies in, and where; items that are read as one share it."""
+        shape, part = t.shape, None
+        joined = rings.joined(self.structure, take)
+        if joined is not None:
+            concat, index, axis = joined
+            part = Part(index, len(concat.operands), axis)
+            if concat in self.shared:
+                return self.shared[concat], part
+            shape = tuple(n * part.count if a == axis else n for a, n in enumerate(shape))
+            hint = concat.result.hint or hint
+        slots: Value = smem.shared_alloc(
+            self.top,
+            name=build.unique(hint, self.names),
+            lead=(depth,),
+            shape=shape,
+            dtype=t.dtype,
+            inner=inner,
+            swizzle=swizzle,
+            hint=f"{hint}_smem",
+        )
+        if joined is not None:
+            self.shared[joined[0]] = slots
+        return slots, part
 
 
 def _part(shape: tuple[int, ...], axis: int | None, ctas: int) -> tuple[int, ...]:
@@ -263,19 +280,6 @@ def needs_registers(structure: Structure, v: Value, target: Target, warps: int) 
     )
 
 
-def place_of(b: Builder, ring: Ring, item: int, slot: Value, hint: str = "") -> Value:
-    """Where an item lies in a slot."""
-    place: Value = smem.shared_slot(b, ring.items[item], slot, hint=hint)
-    part = ring.parts[item]
-    if part is None:
-        return place
-    zero = build.const(b, 0)
-    at = [zero] * len(ring.tiles[item].shape)
-    at[part.axis] = build.const(b, part.index)
-    place = smem.shared_slice(b, place, *at, shape=ring.tiles[item].shape, hint=hint)
-    return place
-
-
 # ---- what the ops become.  `b` stands in the task; values are those of the task.
 
 
@@ -301,6 +305,9 @@ def fill(
     """From acquire to commit.  elected: one thread runs this already.  replicas: so many are going to
     share the copies (partition_copies)."""
 
+    def comes(via: str) -> list[tuple[Item, Source]]:
+        return [(x, y) for x, y in zip(ring.items, sources, strict=True) if x.via == via]
+
     def wait(b: Builder) -> None:
         free = arith.xor(b, phase, build.const(b, 1), hint="free")
         # what consumers of other CTAs read by ordinary loads is over, too
@@ -310,16 +317,13 @@ def fill(
 
     def copies(b: Builder) -> None:
         mbarrier.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
-        for n, (item, maps) in enumerate(zip(ring.items, ring.maps, strict=True)):
-            if not maps:
-                continue
-            tensor_map = maps[sources[n].box[0]]
-            place = place_of(b, ring, n, slot, hint=item.hint.replace("_smem", "_slot"))
-            if ring.multicast[n] is not None:
-                _load_part(b, ring, n, tensor_map, place, slot, sources[n])
+        for x, source in comes("tma"):
+            view, *at = source.box
+            place = x.place(b, slot, hint=x.slots.hint.replace("_smem", "_slot"))
+            if x.divided is not None:
+                _load_part(b, ring, x, place, slot, source)
             else:
-                at, policy = sources[n].box[1:], sources[n].policy
-                tma.tma_load(b, tensor_map, place, ring.full, slot, *at, **policy)
+                tma.tma_load(b, x.maps[view], place, ring.full, slot, *at, **source.policy)
 
     def both(b: Builder) -> None:
         wait(b)
@@ -331,40 +335,33 @@ def fill(
         else:
             build.elect(b, both)
         return
-    loaded = {n: x.load(b) for n, x in enumerate(sources) if x.load is not None}
+    loaded = {x: x.load(b) for x in sources if x.load is not None}
     wait(b)
-    if "tma" in ring.via:
+    if comes("tma"):
         build.elect(b, copies)
-    for n, via in enumerate(ring.via):
-        if via == "cp_async":
-            place = place_of(b, ring, n, slot)
-            source, *rest = sources[n].box
-            smem.cp_async(b, source, place, *rest, bytes=ring.pieces[n])
-    if "cp_async" in ring.via:
+    for x, source in comes("cp_async"):
+        place = x.place(b, slot)
+        pointers, *rest = source.box
+        smem.cp_async(b, pointers, place, *rest, bytes=x.piece)
+    if comes("cp_async"):
         mbarrier.cp_async_arrive(b, ring.full, slot)
-    for n, via in enumerate(ring.via):
-        if via == "registers":
-            place = place_of(b, ring, n, slot)
-            if n in loaded:
-                smem.shared_store(b, place, loaded[n])
-            else:
-                _copy_box(b, sources[n], place, replicas, ring.pieces[n])
-    if "registers" in ring.via:
+    for x, source in comes("registers"):
+        place = x.place(b, slot)
+        if source in loaded:
+            smem.shared_store(b, place, loaded[source])
+        else:
+            _copy_box(b, source, place, replicas, x.piece)
+    if comes("registers"):
         smem.fence_async(b)
         mbarrier.mbarrier_arrive(b, ring.full, slot, by="warp")
 
 
 def _load_part(
-    b: Builder,
-    ring: Ring,
-    item: int,
-    tensor_map: Value,
-    place: Value,
-    slot: Value,
-    source: Source,
+    b: Builder, ring: Ring, item: Item, place: Value, slot: Value, source: Source
 ) -> None:
     """This CTA's part of an item, for all CTAs of the cluster."""
-    axis, rank, everyone = ring.multicast[item], ring.rank, ring.everyone
+    axis, rank, everyone = item.divided, ring.rank, ring.everyone
+    tensor_map = item.maps[source.box[0]]
     assert isinstance(tensor_map.type, TensorMap) and axis is not None
     assert rank is not None and everyone is not None
     shape = tensor_map.type.box
@@ -421,7 +418,7 @@ def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_ele
 def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
     """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
     mbarrier.mbarrier_wait(b, ring.full, slot, phase)
-    if "cp_async" in ring.via:
+    if ring.filled_by("cp_async"):
         smem.fence_async(b)
 
 
@@ -443,7 +440,7 @@ def _only_computes(o: Op) -> bool:
 
 
 def _release(b: Builder, ring: Ring, slot: Value) -> None:
-    if ring.generic and "tma" in ring.via:
+    if ring.generic and ring.filled_by("tma"):
         smem.fence_async(b)
     if ring.everyone is None:
         mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")

@@ -143,7 +143,7 @@ class _Partition:
             o for o in self.structure.ops if o.kind is task.channel and o.attrs["name"] == plan.name
         )
         ring = self.rings[channel.result]
-        place = ring.items[plan.items.index(item)]
+        place = ring.items[plan.items.index(item)].slots
         made = next(o for o in self.top.ops if place in o.results)
         name: str = made.attrs["name"]
         return name
@@ -315,11 +315,11 @@ class _Writer:
     def slot_of(self, o: Op, ring: lower_channels.Ring, b: Builder) -> Value:
         """Where a taken item lies; of items that are read as one, each stands for the whole."""
         item, slot = o.attrs["item"], self.get(o.operands[1])
-        slots = ring.items[item]
+        slots = ring.items[item].slots
         for other in b.ops[-len(ring.items) :]:
             if other.kind is smem.shared_slot and other.operands == (slots, slot):
                 return other.result
-        hint = o.result.hint if ring.parts[item] is None else slots.hint.removesuffix("_smem")
+        hint = o.result.hint if ring.items[item].part is None else slots.hint.removesuffix("_smem")
         place: Value = smem.shared_slot(b, slots, slot, hint=hint)
         return place
 
