@@ -18,17 +18,9 @@ from warploom.ir.types import DType
 class Barrier(Handle):
     """One mbarrier: an array and an i32 index into it."""
 
+    carried = ("index",)
     array: Value
     index: Any
-
-    def parts(self) -> tuple[Any, ...]:
-        return (self.index,)
-
-    def with_parts(self, parts: tuple[Any, ...]) -> Barrier:
-        return Barrier(self.array, parts[0])
-
-    def static(self) -> tuple[Any, ...]:
-        return (Barrier, self.array)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from warploom.explicit.surface import NAMESPACES
 from warploom.frontend.coerce import Const, known
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.reads import MISSING
-from warploom.frontend.refuse import did_you_mean, refuse
+from warploom.frontend.refuse import did_you_mean, refuse, still_in_flight
 from warploom.frontend.scope import Binding, admit
 from warploom.frontend.source import Function, call_signature
 from warploom.ir.core import Value
@@ -82,11 +82,7 @@ class Objects(Subscripts):
             case Value(type=InFlight(tile=t)) if name in ("shape", "dtype"):
                 return getattr(t, name)
             case Value(type=InFlight()):
-                refuse(
-                    "in-flight",
-                    f".{name} of an accumulator that a wgmma may still be writing",
-                    "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
-                )
+                still_in_flight(f".{name} of")
             case Value() if name == "transpose":
                 return Bound(shapes.trans, x)
         return NotImplemented

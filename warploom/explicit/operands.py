@@ -6,10 +6,17 @@ from typing import Any, NoReturn, TypeGuard
 
 from warploom.explicit.handles import Barrier, GlobalView
 from warploom.explicit.program import Program, ScriptEmitter, Threads
-from warploom.frontend.coerce import Const, Operand, current, describe, static_int, static_ints
+from warploom.frontend.coerce import (
+    Const,
+    Operand,
+    current,
+    describe,
+    static_int,
+    static_ints,
+)
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
-from warploom.frontend.refuse import one_of, refuse
+from warploom.frontend.refuse import one_of, refuse, still_in_flight
 from warploom.ir.build import elect
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import smem, tma
@@ -77,11 +84,7 @@ def is_register(x: object) -> TypeGuard[Value]:
 def tile_value(x: Operand, what: str) -> Value:
     """A register tensor's value; refuses accumulators in flight (`in-flight`) and what is no tile."""
     if isinstance(x, Value) and isinstance(x.type, InFlight):
-        refuse(
-            "in-flight",
-            f"{what} reads an accumulator that a wgmma may still be writing",
-            "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
-        )
+        still_in_flight(f"{what} reads")
     return shapes.tile_of(x, what)
 
 

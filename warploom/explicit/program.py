@@ -7,15 +7,14 @@ barriers, tensor maps) is kept here apart, whichever group declares it, since al
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warploom.errors import CompileError, Loc, Note
 from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
-from warploom.ir.core import Builder, Op, OpKind, Type, Value
-from warploom.ir.types import DType, Shared
+from warploom.ir.core import Builder, Op, OpKind, Value
+from warploom.ir.types import DType
 from warploom.target import Target
 
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
@@ -239,9 +238,3 @@ def shared_shape(
     if swizzle is None:
         swizzle = default_swizzle(row) if len(tile) > 1 else 0
     return slots, tile, inner, swizzle
-
-
-def elements(t: Type) -> int:
-    """Elements of a shared tensor, all its slots."""
-    assert isinstance(t, Shared)
-    return math.prod(t.lead) * math.prod(t.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from warploom.frontend.coerce import Const, Emitter, describe, known
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language.core import Constexpr
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
-from warploom.frontend.refuse import advice
+from warploom.frontend.refuse import advice, did_you_mean
 from warploom.frontend.scope import Binding, Scope, admit, leaves
 from warploom.frontend.source import Function, Source, call_signature, parameters
 from warploom.frontend.vocabulary import UNSUPPORTED
@@ -147,11 +146,8 @@ class Calls(ABC):
             return signature.bind(*args, **kwargs)
         except TypeError as e:
             names = list(signature.parameters)
-            strange = [k for k in kwargs if k not in names]
-            help = f"the parameters are ({', '.join(names)})"
-            if strange:
-                close = difflib.get_close_matches(strange[0], names, n=1)
-                help = f"did you mean {close[0]}?" if close else help
+            strange = next((k for k in kwargs if k not in names), "")
+            help = did_you_mean(strange, names, f"the parameters are ({', '.join(names)})")
             self.fail(node, "call-arguments", f"{name}: {e}", help)
 
     def _call_static(

@@ -22,7 +22,7 @@ from typing import Any, cast
 from warploom.errors import CompileError, Loc
 from warploom.frontend.operators import BIT_ARITHMETIC, COMPARISONS, KINDS, PYTHON
 from warploom.frontend.reads import Reads
-from warploom.frontend.refuse import refuse
+from warploom.frontend.refuse import refuse, still_in_flight
 from warploom.ir.core import Builder, Op, OpKind, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import (
@@ -244,11 +244,7 @@ class Emitter:
             case bool() | int() | float():
                 return literal_dtype(x)
             case Value(type=InFlight()):
-                refuse(
-                    "in-flight",
-                    "this reads an accumulator that a wgmma may still be writing",
-                    "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
-                )
+                still_in_flight("this reads")
         refuse(
             "operand-type",
             f"expected a number or a tile, found {describe(x)}",

@@ -65,6 +65,15 @@ def one_of(code: str, name: str, given: object, *allowed: object) -> None:
         refuse(code, f"{name}={given!r}", f"use {', '.join(most)} or {last}")
 
 
+def still_in_flight(what: str) -> NoReturn:
+    """Refuses the use of an accumulator before the wait for it."""
+    refuse(
+        "in-flight",
+        f"{what} an accumulator that a wgmma may still be writing",
+        "call self.wgmma.commit_group() and self.wgmma.wait_group(0) first",
+    )
+
+
 def advice(error: RuleError) -> str:
     """The one line of help that goes with a refusal."""
     return error.help if isinstance(error, Refusal) else ADVICE.get(error.code, ADVICE["type"])

@@ -338,11 +338,13 @@ class Statements(Branches):
 
     # -- loops
 
-    def stmt_For(self, node: ast.For) -> Outcome:
+    def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
-            self.fail(
-                node.orelse[0], "unsupported", "kernels can't use for … else", "drop the else"
-            )
+            what = f"kernels can't use {type(node).__name__.lower()} … else"
+            self.fail(node.orelse[0], "unsupported", what, "drop the else")
+
+    def stmt_For(self, node: ast.For) -> Outcome:
+        self._no_else(node)
         space = self.expr(node.iter)
         match space:
             case static_range():
@@ -528,10 +530,7 @@ class Statements(Branches):
                 self.lost[n] = ("only a loop's body assigns it", self.loc(node))
 
     def stmt_While(self, node: ast.While) -> None:
-        if node.orelse:
-            self.fail(
-                node.orelse[0], "unsupported", "kernels can't use while … else", "drop the else"
-            )
+        self._no_else(node)
         emitter = self.emitter
         carried, before, init = self._carried(node.body, set())
         saved = self.scope

@@ -79,13 +79,13 @@ def print_attrs(attrs: Mapping[str, Any]) -> str:
 
 
 def _loc(loc: Loc) -> str:
-    at = f"{json.dumps(loc.file, ensure_ascii=False)}:{loc.line}:{loc.col}-{loc.end_col}"
-    caller = loc.caller
-    while caller is not None:
-        name = json.dumps(caller.file, ensure_ascii=False)
-        at += f" from {name}:{caller.line}:{caller.col}-{caller.end_col}"
-        caller = caller.caller
-    return f" loc({at})"
+    places: list[str] = []
+    at: Loc | None = loc
+    while at is not None:
+        file = json.dumps(at.file, ensure_ascii=False)
+        places.append(f"{file}:{at.line}:{at.col}-{at.end_col}")
+        at = at.caller
+    return f" loc({' from '.join(places)})"
 
 
 class _Printer:

@@ -260,6 +260,12 @@ def shape_of(t: Type) -> tuple[int, ...]:
     return t.shape if isinstance(t, Tile) else ()
 
 
+def spreads(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Can a tile of this shape be repeated to the other one?"""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
+
+
 def elem_of(t: Type) -> DType | Pointer:
     """The element of a scalar, pointer or tile type; RuleError on anything else."""
     match t:

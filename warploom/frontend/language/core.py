@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from warploom.errors import WarploomError
 from warploom.ir.core import Value
@@ -151,64 +150,45 @@ class async_task:
 
 
 @dataclass(frozen=True)
-class Handle(ABC):
-    """A value of several IR values and some constants.  Loops and ifs carry its `parts`."""
+class Handle:
+    """A value of several IR values and some constants.  Loops and ifs carry the fields named in `carried`."""
 
-    @abstractmethod
+    carried: ClassVar[tuple[str, ...]]
+
     def parts(self) -> tuple[Any, ...]:
         """The values, in order."""
+        return tuple(getattr(self, name) for name in self.carried)
 
-    @abstractmethod
-    def with_parts(self, parts: tuple[Any, ...]) -> Handle:
+    def with_parts(self, parts: tuple[Any, ...]) -> Self:
         """The same handle of other values."""
+        return replace(self, **dict(zip(self.carried, parts, strict=True)))
 
-    @abstractmethod
     def static(self) -> tuple[Any, ...]:
         """What must not change when it is carried."""
+        kept = (f.name for f in fields(self) if f.name not in self.carried)
+        return (type(self), *(getattr(self, name) for name in kept))
 
 
 @dataclass(frozen=True)
 class BlockPointer(Handle):
     """tl.make_block_ptr: a view, and where in it the block now stands (i32, one an axis)."""
 
+    carried = ("view", "shape", "offsets")
     view: Value
     shape: tuple[Any, ...]
     offsets: tuple[Any, ...]
     block_shape: tuple[int, ...]
     dtype: DType
 
-    def parts(self) -> tuple[Any, ...]:
-        return (self.view, *self.shape, *self.offsets)
-
-    def with_parts(self, parts: tuple[Any, ...]) -> BlockPointer:
-        n = len(self.shape)
-        return replace(
-            self, view=parts[0], shape=tuple(parts[1 : 1 + n]), offsets=tuple(parts[1 + n :])
-        )
-
-    def static(self) -> tuple[Any, ...]:
-        return (BlockPointer, self.block_shape, self.dtype)
-
 
 @dataclass(frozen=True)
 class Descriptor(Handle):
     """A tensor descriptor inside a kernel: a view and the shape of the boxes that it moves."""
 
+    carried = ("view", "shape", "strides")
     view: Value
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
     block_shape: tuple[int, ...]
     dtype: DType
     padding: str = "zero"
-
-    def parts(self) -> tuple[Any, ...]:
-        return (self.view, *self.shape, *self.strides)
-
-    def with_parts(self, parts: tuple[Any, ...]) -> Descriptor:
-        n = len(self.shape)
-        return replace(
-            self, view=parts[0], shape=tuple(parts[1 : 1 + n]), strides=tuple(parts[1 + n :])
-        )
-
-    def static(self) -> tuple[Any, ...]:
-        return (Descriptor, self.block_shape, self.dtype, self.padding)

@@ -16,7 +16,7 @@ from warploom.frontend.coerce import (
 )
 from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.math import exp
-from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, tile_of
+from warploom.frontend.language.shape import axis_of, expand_dims, full, places_along, tile_of
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
@@ -290,13 +290,10 @@ def _extreme_with_index(
         refuse("axis", f"{fn} with indices over all axes", "say which axis, as in axis=0")
     a = axis_of(axis, len(shape))
     best = reduced(x, a, True, fn)
-    others = tuple(i for i in range(len(shape)) if i != a)
-    index: Value = arange(0, shape[a])
-    if others:
-        index = expand_dims(index, others)
+    index = places_along(shape, a)
     is_best = emitter.binary("==", x, best)
-    masked = emitter.select(is_best, index, shape[a] if static_bool(left, "tie_break_left") else -1)
-    found = reduced(masked, a, keep_dims, "min" if static_bool(left, "tie_break_left") else "max")
+    other, first = (shape[a], "min") if static_bool(left, "tie_break_left") else (-1, "max")
+    found = reduced(emitter.select(is_best, index, other), a, keep_dims, first)
     return (best if static_bool(keep_dims, "keep_dims") else reduced(x, a, False, fn)), found
 
 

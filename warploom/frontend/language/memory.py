@@ -18,11 +18,11 @@ from warploom.frontend.coerce import (
     static_ints,
 )
 from warploom.frontend.language.core import BlockPointer, Descriptor, builtin
-from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, positive_shape
+from warploom.frontend.language.shape import axis_of, full, places_along, positive_shape
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
-from warploom.ir.types import DType, Pointer, i1, i32, i64
+from warploom.ir.types import DType, Pointer, i1, i32, i64, spreads
 
 __all__ = [
     "advance", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
@@ -74,10 +74,7 @@ def _fit(x: Operand, shape: tuple[int, ...], code: str, what: str) -> Value:
     """x broadcast to the pointer's shape, refused where it is no part of it."""
     emitter = current()
     have = emitter.shape(x)
-    fits = len(have) <= len(shape) and all(
-        a in (1, b) for a, b in zip(reversed(have), reversed(shape), strict=False)
-    )
-    if not fits:
+    if not spreads(have, shape):
         refuse(
             code,
             f"{what} of shape {show(have)} does not fit pointers of shape {show(shape)}",
@@ -222,10 +219,8 @@ def _nan_outside(
     shape = emitter.shape(box)
     inside: Operand = True
     for a in axes:
-        index: Value = arange(0, shape[a])
-        if len(shape) > 1:
-            index = expand_dims(index, tuple(i for i in range(len(shape)) if i != a))
-        at = emitter.binary("+", emitter.cast(offsets[a], i64), emitter.cast(index, i64))
+        index = emitter.cast(places_along(shape, a), i64)
+        at = emitter.binary("+", emitter.cast(offsets[a], i64), index)
         low, high = emitter.binary(">=", at, 0), emitter.binary("<", at, extents[a])
         inside = emitter.binary("&", inside, emitter.binary("&", low, high))
     nan = full(shape, float("nan"), emitter.number(box))

@@ -18,7 +18,7 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import tile
-from warploom.ir.types import DType, Tile, dtype_of
+from warploom.ir.types import DType, Tile, dtype_of, spreads
 
 __all__ = [
     "arange", "broadcast", "broadcast_to", "expand_dims", "full", "interleave", "join", "num_programs",
@@ -81,6 +81,11 @@ def arange(start: int, end: int) -> Tensor:
     return current().emit(tile.arange, start=lo, end=hi)
 
 
+def places_along(shape: tuple[int, ...], axis: int) -> Tensor:
+    """0, 1 … along an axis, as a tile of the shape's rank that is 1 along the others."""
+    return expand_dims(arange(0, shape[axis]), tuple(a for a in range(len(shape)) if a != axis))
+
+
 @builtin
 def swizzle2d(i: Operand, j: Operand, size_i: Operand, size_j: Operand, size_g: Operand) -> Any:
     """(row, column) of place i·size_j + j where a size_i × size_j grid is walked in groups of size_g rows,
@@ -141,17 +146,13 @@ def broadcast_to(input: Operand, *shape: Any) -> Tensor:
     """Repeats axes of size 1 (and adds leading axes) to `shape`."""
     emitter = current()
     sizes = _dims(shape, "a size")
-    if emitter.common_shape(input, code="broadcast") != sizes:
-        probe = emitter.shape(input)
-        fits = len(probe) <= len(sizes) and all(
-            a in (1, b) for a, b in zip(reversed(probe), reversed(sizes), strict=False)
+    have = emitter.shape(input)
+    if not spreads(have, sizes):
+        refuse(
+            "broadcast",
+            f"a tile of {show(have)} can't be broadcast to {show(sizes)}",
+            "only axes of size 1 are repeated",
         )
-        if not fits:
-            refuse(
-                "broadcast",
-                f"a tile of {show(probe)} can't be broadcast to {show(sizes)}",
-                "only axes of size 1 are repeated",
-            )
     return emitter.expand_to(input, sizes)
 
 

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Runs, Type, op, require
 from warploom.ir.ops.tile import dot
-from warploom.ir.types import (
-    DType,
-    InFlight,
-    Scalar,
-    Shared,
-    Tile,
-    accumulator,
-    f32,
-    i1,
-    i32,
-)
+from warploom.ir.types import DType, InFlight, Scalar, Shared, Tile, accumulator, f32, i1, i32
 
 
 @op(Family.ACCUMULATOR, levels=HARDWARE)

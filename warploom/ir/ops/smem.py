@@ -12,15 +12,7 @@ from dataclasses import replace
 
 from warploom.ir.core import HARDWARE, Effect, Family, Level, Runs, Type, op, require
 from warploom.ir.ops.tile import is_source
-from warploom.ir.types import (
-    DType,
-    Pointer,
-    Scalar,
-    Shared,
-    Tile,
-    i32,
-    u32,
-)
+from warploom.ir.types import DType, Pointer, Scalar, Shared, Tile, i32, u32
 
 SWIZZLES = (0, 32, 64, 128)
 

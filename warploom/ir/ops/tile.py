@@ -13,6 +13,7 @@ from warploom.ir.core import (
     Family,
     Level,
     Op,
+    RuleError,
     Type,
     op,
     require,
@@ -32,6 +33,7 @@ from warploom.ir.types import (
     i32,
     like,
     shape_of,
+    spreads,
     u8,
 )
 
@@ -135,13 +137,8 @@ def expand_dims(x: Tile, *, axis: int, layout: object = None) -> Tile:
 @op(Family.MOVE, axes=_repeated)
 def broadcast(x: Tile, *, shape: tuple[int, ...], layout: object = None) -> Tile:
     """Repeats axes of size 1 to `shape` (same rank)."""
-    require(
-        isinstance(x, Tile)
-        and len(x.shape) == len(shape)
-        and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)),
-        f"{x} can't be broadcast to {'x'.join(map(str, shape))}",
-        "broadcast",
-    )
+    fits = isinstance(x, Tile) and len(x.shape) == len(shape) and spreads(x.shape, shape)
+    require(fits, f"{x} can't be broadcast to {'x'.join(map(str, shape))}", "broadcast")
     return Tile(shape, x.elem, layout)
 
 
@@ -324,6 +321,14 @@ def policy_of(o: Op) -> dict[str, Any]:
     return {"cache_policy": policy} if policy else {}
 
 
+def _pointed(name: str, p: Type) -> DType:
+    """What lies where pointers point."""
+    e = elem_of(p)
+    if not isinstance(e, Pointer):
+        raise RuleError(f"{name} needs a pointer, got {p}", "not-a-pointer")
+    return e.dtype
+
+
 @op(Family.ACCESS, effect=Effect.READ, axes=arith.alike)
 def load(
     p: Type,
@@ -342,10 +347,8 @@ def load(
     require(
         not (volatile and cache_policy), "a volatile load takes no cache policy", "cache-policy"
     )
-    e = elem_of(p)
-    require(isinstance(e, Pointer), f"load needs a pointer, got {p}", "not-a-pointer")
-    assert isinstance(e, Pointer)
-    value = like(p, e.dtype)
+    pointed = _pointed("load", p)
+    value = like(p, pointed)
     if rest:
         require(rest[0] == like(p, i1), f"load's mask {rest[0]} does not fit {p}", "mask-shape")
     if len(rest) > 1:
@@ -363,10 +366,8 @@ def store(
 ) -> None:
     """Writes value at p; rest is () or (mask,).  run, cache_policy: as of `load`."""
     check_policy(cache_policy)
-    e = elem_of(p)
-    require(isinstance(e, Pointer), f"store needs a pointer, got {p}", "not-a-pointer")
-    assert isinstance(e, Pointer)
-    require(value == like(p, e.dtype), f"store of {value} to {p}", "store-type")
+    pointed = _pointed("store", p)
+    require(value == like(p, pointed), f"store of {value} to {p}", "store-type")
     if rest:
         require(rest[0] == like(p, i1), f"store's mask {rest[0]} does not fit {p}", "mask-shape")
 
@@ -394,10 +395,8 @@ def atomic(
     by itself.
     """
     require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
-    e = elem_of(p)
-    require(isinstance(e, Pointer), f"atomic needs a pointer, got {p}", "not-a-pointer")
-    assert isinstance(e, Pointer)
-    require(value == like(p, e.dtype), f"atomic of {value} to {p}", "store-type")
+    pointed = _pointed("atomic", p)
+    require(value == like(p, pointed), f"atomic of {value} to {p}", "store-type")
     if fn == "cas":
         require(rest == (value,), f"cas compares {value} with one operand of that type, not {rest}")
     elif rest:

@@ -9,13 +9,7 @@ from warploom.ir.core import HARDWARE, Effect, Family, Runs, op, require
 from warploom.ir.ops.mbarrier import check_barrier
 from warploom.ir.ops.smem import SWIZZLES
 from warploom.ir.ops.tile import check_policy
-from warploom.ir.types import (
-    Barriers,
-    Scalar,
-    Shared,
-    TensorMap,
-    View,
-)
+from warploom.ir.types import Barriers, Scalar, Shared, TensorMap, View
 
 PROMOTIONS = (64, 128, 256)
 
