@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.explicit.broken.decisions import Product
-from tests.explicit.broken.tiles import Tiles
+from tests.explicit.broken.tiles import Drained, Tiles
 from warploom.check import CheckReport, Verdict, check
+from warploom.check.dependence import Dependence
 
 HARMFUL = {  # case: may it stay open?
     "loaded bound, no wait": False,
@@ -104,3 +105,15 @@ def test_what_does_harm_in_some_tiles_is_never_proved(case: str) -> None:
 def test_tiles_of_different_lengths_are_proved(case: str) -> None:
     found = report_of_tiles(case)
     assert found.verdict is Verdict.PROVED, str(found)
+
+
+@pytest.mark.parametrize("late", (0, 4, 60, 300))
+def test_tasks_that_go_on_by_the_same_are_proved_and_others_never(late: int) -> None:
+    script: Any = Drained(late)
+    x = np.zeros((64, 64), ml_dtypes.bfloat16)
+    request = script._request(script.bind([x, 64, 4], {}), "sm_90a")
+    func = script._lowered(request).placed
+    found, dependence = check(func), Dependence(func)
+    (condition, *_) = dependence.conditions
+    assert dependence.ends_loops_of_all_tasks(condition) is (late == 0)
+    assert found.ok is (late == 0), str(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from warploom.analysis.facts import facts_of
 from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
@@ -197,7 +198,7 @@ class Coverage:
 
     def _turn_all(self) -> None:
         """Turns each condition within its share of the steps; then of what others left of theirs."""
-        end, before, pending = self.runs.taken + MOST_STEPS, -1, self.dependence.conditions
+        end, before, pending = self.runs.taken + MOST_STEPS, -1, self._one_of_each_class
         while pending and before < self.runs.taken < end:
             before, cut = self.runs.taken, list[Condition]()
             for i, condition in enumerate(pending):
@@ -209,6 +210,13 @@ class Coverage:
                     cut.append(condition)
             pending = tuple(cut)
         self.search.is_cut = bool(pending)
+
+    @cached_property
+    def _one_of_each_class(self) -> tuple[Condition, ...]:
+        """The first of the conditions that always come to the same: what turns it turns them all."""
+        kinds = self.dependence.alike
+        first = {kinds[c.value]: c for c in reversed(self.dependence.conditions)}
+        return tuple(c for c in self.dependence.conditions if first[kinds[c.value]] is c)
 
     def _turn(self, condition: Condition) -> None:
         """Runs inputs at which the condition may turn, beside the longest, the busiest and the smallest."""
@@ -222,7 +230,10 @@ class Coverage:
 
     def _is_worth_it(self, condition: Condition) -> bool:
         """May an input do what those that were found don't?  What hangs on the iteration in a known way, or
-        on words that programs share, was run both ways by loops of all lengths."""
+        on words that programs share, was run both ways by loops of all lengths; so was what all tasks go on
+        by, which decides how often their loops run."""
+        if self._seen(condition) == 2 and self.dependence.ends_loops_of_all_tasks(condition):
+            return False
         if Source.TURN in condition.sources:
             around = self.dependence.loops.get(condition.op, ())
             known = all(self.courses.of(condition, loop).is_known for loop in around)

@@ -381,6 +381,26 @@ class Dependence:
         """The conditions that always come to the same, in whatever task: itself, too."""
         return [c for c in self.conditions if self.alike[c.value] == self.alike[condition.value]]
 
+    def ends_loops_of_all_tasks(self, condition: Condition) -> bool:
+        """Is it what each task's `while` goes on by, equal in all of them, and nothing else?  Then it decides
+        how often all these loops run, each as often as the others."""
+        twins = self.twins(condition)
+        whiles = {o.regions[0].yielded[0]: o for o in self.deciding if o.kind is control.while_}
+        if any(c.value not in whiles for c in twins) or self.is_one_of_many(condition.value):
+            return False
+        ends = {whiles[c.value] for c in twins}
+        asked = [o for o in walk(self.func.body) for c in twins if c.value in o.operands]
+        if {*asked} != {o.regions[0].ops[-1] for o in ends}:
+            return False
+        at_once = [
+            [set(r.all_ops) for r in o.regions if not self.deciding.keys().isdisjoint(r.all_ops)]
+            for o in task.phases(self.func)
+        ]
+        return all(
+            not any(ops & ends for ops in tasks) or all(ops & ends for ops in tasks)
+            for tasks in at_once
+        )
+
     def is_one_of_many(self, v: Value) -> bool:
         """Whether agents that run one op have different values there: replicas, CTAs of a cluster."""
         behind = closure([v], self.behind)

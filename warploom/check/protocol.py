@@ -143,7 +143,8 @@ class _Checker:
         self._busiest = (0, 0, 0)
         self.recurrences = recurrences
         self.whole: set[Op] = set()  # loops that were run as often as they ever are
-        self._longest: dict[Op, tuple[tuple[int, int], Case]] = {}  # loop -> see _note_longest
+        # loop -> see _note_longest
+        self._longest: dict[Op, tuple[tuple[int, int], Case, int]] = {}
 
     def run(self, case: Case, programs: tuple[int, ...] = ()) -> None:
         """Runs an input: all programs of its grid that may differ, or these."""
@@ -159,7 +160,7 @@ class _Checker:
                 self.report.bound += sum(s.phase >= 0 for s in result.steps)
                 for loop, counts in result.trips.items():
                     trips.setdefault(loop_name(loop), set()).update(counts)
-                self._note_longest(case, result)
+                self._note_longest(case, program, result)
                 self.recurrences.add(result)
             if not is_reading(self.func) and 1 < math.prod(case.grid) <= JOINT_PROGRAMS:
                 self._together(case)
@@ -171,9 +172,9 @@ class _Checker:
             sorted_trips = {loop: tuple(sorted(n)) for loop, n in trips.items()}
             self.report.runs.append(Run(words, sorted_trips))
 
-    def _note_longest(self, case: Case, result: SimReport) -> None:
-        """Keeps for each loop the first of the cases that do the most different things for the longest, and
-        the shortest ones that do most."""
+    def _note_longest(self, case: Case, program: int, result: SimReport) -> None:
+        """Keeps for each loop the first of the programs that do the most different things for longest,
+        and the shortest cases that do most."""
         done = len({s.op for s in result.steps})
         if (done, -len(result.steps)) > self._richest:
             self._richest, self.rich = (done, -len(result.steps)), case
@@ -183,21 +184,24 @@ class _Checker:
         for loop, counts in result.trips.items():
             rank = done, max(counts)
             if loop not in self._longest or rank > self._longest[loop][0]:
-                self._longest[loop] = rank, case
+                self._longest[loop] = rank, case, program
 
     def longest(self, loop: Op) -> Case:
         """The case in which a loop ran for the longest."""
         return self._longest[loop][1]
 
     def run_longer(self, steering: Steering) -> None:
-        """Where no recurrence was seen, runs the loop longer: what steers it two and four times as large."""
-        for loop, (_, case) in list(self._longest.items()):
+        """Where no recurrence was seen, runs the loop longer, in the program that ran it for longest:
+        what steers it two and four times as large."""
+        for loop, (_, case, program) in list(self._longest.items()):
             for i in steering.variables:
                 for factor in (2, 4):
-                    rank, _ = self._longest[loop]
+                    rank = self._longest[loop][0]
                     if self.report.failures or self.recurrences.period(loop) is not None:
                         break
-                    self.run(steering.changed(case, {i: factor * case.values[i]}))
+                    longer = steering.changed(case, {i: factor * case.values[i]})
+                    programs = math.prod(longer.grid)
+                    self.run(longer, (program,) if program < programs else ())
                     if self._longest[loop][0] == rank:
                         break  # something else steers it
 

@@ -7,6 +7,48 @@ from warploom.language import bfloat16, float32, int32
 PROGRAMS = 2
 
 
+class Drained(Script):
+    """Producer and consumer each go on by a `while`.  late: from so many tiles on the consumer leaves out the
+    last one; 0: never."""
+
+    def __init__(self, late: int = 0):
+        super().__init__()
+        self.late = late
+
+    def __call__(self, a_ptr: ~bfloat16, m: int32, tiles: int32):
+        self.attrs.blocks = [PROGRAMS]
+        self.attrs.warps = 8
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, 64])
+        a = self.shared_tensor(dtype=bfloat16, shape=[3, 64, 64])
+        full = self.mbarrier.alloc([1, 1, 1])
+        empty = self.mbarrier.alloc([4, 4, 4])
+        with self.thread_group(128, 32, name="producer"):
+            slot: int32 = 0
+            phase: int32 = 0
+            tile: int32 = self.blockIdx.x
+            while tile < tiles:
+                self.mbarrier.wait(empty[slot], phase ^ 1)
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[slot], a[slot].nbytes)
+                    self.tma.global_to_shared(
+                        g_a, a[slot], offsets=[tile * 64, 0], mbarrier=full[slot]
+                    )
+                slot, phase = self.ring_next(slot, phase, 3)
+                tile += 1 + tile % PROGRAMS  # no `for` has such steps
+        with self.thread_group(0, 128, name="consumer"):
+            slot: int32 = 0
+            phase: int32 = 0
+            tile: int32 = self.blockIdx.x
+            end: int32 = tiles
+            if self.late > 0:
+                end = tiles - min(tiles // self.late, 1) * PROGRAMS
+            while tile < end:
+                self.mbarrier.wait(full[slot], phase)
+                self.mbarrier.arrive(empty[slot], by="warp")
+                slot, phase = self.ring_next(slot, phase, 3)
+                tile += 1 + tile % PROGRAMS  # no `for` has such steps
+
+
 class Tiles(Script):
     def __init__(self, case: str = ""):
         super().__init__()
