@@ -48,9 +48,9 @@ def dot_of_integers(p):
 
 
 @bad("*f32")
-def dot_of_f32_in_ieee(p):
+def dot_of_f32_in_bf16x3(p):
     a = tl.zeros((16, 16), tl.float32)
-    c = tl.dot(a, a, input_precision="ieee")  # error[dot-precision]: tensor cores multiply them as tf32
+    c = tl.dot(a, a, input_precision="bf16x3")  # error[dot-precision]: tensor cores multiply them as tf32
 
 
 @bad("*f16")
