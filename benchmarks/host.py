@@ -118,8 +118,8 @@ def on_cpu() -> dict[str, float]:
 
         device_count = 1
 
-        def configure(self, *_: Any) -> None:
-            return None
+        def configure(self, plan: Any, grid: Any, stream: int) -> Any:
+            return grid
 
         def enter(self, device: int) -> None:
             return None
@@ -150,7 +150,7 @@ def on_cpu() -> dict[str, float]:
         module.driver = lambda: null  # type: ignore[attr-defined]
     from warploom.runtime import args
 
-    args._PROBES[Tensor] = args.KEYS[Tensor] = args._probe_torch
+    args._PROBES[Tensor] = args.KEYS[Tensor] = args.probe_torch
     return rows(Tensor, lambda: None)
 
 

@@ -167,6 +167,14 @@ def test_what_makes_another_variant(gpu: Gpu, changed: dict[str, Any], variants:
     assert gpu.driver.launches[0][-1] != gpu.driver.launches[1][-1] or variants == 2
 
 
+def test_constexprs_that_have_no_key_as_they_are_given(gpu: Gpu) -> None:
+    kernel = wl.jit(scale_kernel)
+    for _ in range(2):
+        kernel[(1,)](X, OUT, 1000, 2.0, BLOCK=128, SHIFT=[1, 2])
+        kernel[(1,)](X, OUT, 1000, 2.0, 128, [1, 2])
+    assert len(gpu.requests) == 1 and gpu.requests[0].constexprs[-1] == ("SHIFT", (1, 2))
+
+
 def test_do_not_specialize(gpu: Gpu) -> None:
     kernel = wl.jit(do_not_specialize=["n"])(scale_kernel)
     for n in (1, 16, 1000):

@@ -83,6 +83,17 @@ def test_a_configuration_is_made_once_for_a_grid_however_it_is_written() -> None
     for grid in ((4,), [4], (4, 1, 1), 4, (np.int64(4),), [4]):
         prepared.start(grid)
     assert len(driver.launches) == 6 and len(driver.configured) == 1
+    for grid in (4.0, (4.0,), (4, 1.0), (4, 1, np.float32(1)), ("4",), None):  # equal, but no sizes
+        with pytest.raises(LaunchError, match="1 to 3 sizes"):
+            prepared.start(grid)
+
+
+def test_launches_of_a_kernel_share_their_configurations() -> None:
+    driver = FakeDriver()
+    kernel = loaded(driver)
+    for device, grid in ((0, 4), (0, (4,)), (1, (4, 1))):
+        kernel.prepare(device, (4, 1, 1), ARGS).start(grid, 7)
+    assert len(driver.launches) == 3 and len(driver.configured) == 1
 
 
 def test_an_empty_grid_launches_nothing() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.runtime.args import Array, inspect, span
 from warploom.runtime.autotune import Autotuner, Config
-from warploom.runtime.jit import HITS_KEPT, UNKEYED, launch_key
 from warploom.runtime.mistakes import user_facing
+from warploom.runtime.seen import SeenCalls
 
 HALVES = ("f16", "bf16")
 BYTES = ("f8e4m3", "f8e5m2")
@@ -186,24 +186,18 @@ class Entry(Autotuner):
         self.name, self.check = name, check
         tuned = {name for config in configs for name in config.kwargs}
         self._asked = [name for name in self.kernel.arg_names if name not in tuned]
-        self._accepted: set[Any] = set()
+        self._accepted: SeenCalls[bool] = SeenCalls()
 
     @user_facing
     def look_at(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises LaunchError where an argument of a call is not what the kernel takes."""
-        try:
-            key = launch_key(args, kwargs)
-            if key in self._accepted:
-                return
-        except UNKEYED:  # nothing that can be kept
-            key = None
+        if self._accepted.find(args, kwargs):
+            return
         named = self.kernel.meta(args, kwargs)
         if any(name not in named for name in self._asked):
             return  # binding says what is missing
         self.check(Given(self.name, named))
-        if len(self._accepted) >= HITS_KEPT:
-            self._accepted.clear()
-        self._accepted.add(key)
+        self._accepted.add(args, kwargs, True)
 
     @user_facing
     def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:

@@ -27,9 +27,10 @@ from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.dynamo import step_aside
-from warploom.runtime.jit import HITS_KEPT, UNKEYED, Hit, JITFunction, launch_key
+from warploom.runtime.jit import Hit, JITFunction
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.mistakes import user_facing
+from warploom.runtime.seen import SeenCalls
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import TimingError, Worker
 from warploom.schedule.model import RENAMED, takes_former_names
@@ -180,7 +181,7 @@ class Autotuner(Decorated):
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self._chosen = frozenset(name for c in self.configs for name in c.all_kwargs)
         self.verdicts: dict[Any, Verdict] = {}
-        self._hits: dict[Any, tuple[Hit, Config]] = {}
+        self._seen: SeenCalls[tuple[Hit, Config]] = SeenCalls()
         self._direct = isinstance(fn, JITFunction)  # heuristics may look at more than the key holds
         kernel = self.kernel
         names = (*key, *self.restore_value, *self.reset_to_zero)
@@ -208,23 +209,18 @@ class Autotuner(Decorated):
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the fastest config; tunes at the first call of a key."""
         step_aside()
-        try:
-            hit = self._hits.get(launch_key(args, kwargs))
-        except UNKEYED:  # the kernel says what is wrong
-            hit = None
-        if hit is not None:
-            (prepared, kernel, holds), config = hit
-        if hit is not None and holds():
-            if callable(grid):
-                grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
-            prepared.start(grid)
-            return kernel
+        if seen := self._seen.find(args, kwargs):
+            (prepared, kernel, holds), config = seen
+            if holds():
+                if callable(grid):
+                    grid = grid(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
+                prepared.start(grid)
+                return kernel
         config = self.choose(grid, args, kwargs)
-        found: CompiledKernel | None = self.fn.run(grid, *args, **kwargs, **config.all_kwargs)
-        if self._direct and (seen := self.kernel.seen(args, {**kwargs, **config.all_kwargs})):
-            if len(self._hits) >= HITS_KEPT:
-                self._hits.clear()
-            self._hits[launch_key(args, kwargs)] = seen, config
+        resolved = {**kwargs, **config.all_kwargs}
+        found: CompiledKernel | None = self.fn.run(grid, *args, **resolved)
+        if self._direct and (hit := self.kernel.seen.find(args, resolved)):
+            self._seen.add(args, kwargs, (hit, config))
         return found
 
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:

@@ -27,6 +27,7 @@ from warploom.runtime.dynamo import step_aside
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.request import Request
+from warploom.runtime.seen import UNKEYED, SeenCalls
 from warploom.runtime.variants import (
     OVERLAP,
     Arguments,
@@ -40,35 +41,10 @@ from warploom.runtime.variants import (
 from warploom.schedule.model import Launch
 from warploom.target import DEFAULT, Target, for_device, named, supported
 
-HITS_KEPT = 4096  # prepared launches that one kernel remembers
-
-
-# What `launch_key` raises: of arguments that can't be hashed, and of torch's tensors without an address.
-UNKEYED = (TypeError, ValueError, RuntimeError)
+KNOWN_KEPT = 4096  # kinds of calls whose variants one kernel remembers
 
 # What the fast road finds: a launch, its kernel, and whether what was translated still holds.
 Hit = tuple[Prepared, CompiledKernel, Callable[[], bool]]
-
-
-def launch_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """All that a launch depends on: numbers, and of arrays address, dtype, shape, strides, device.
-
-    Integers stand for themselves, other values beside their type (True == 1 == 1.0, 0.0 == -0.0).
-    """
-    key: list[Any] = []
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        kind = type(value)
-        if kind is int:
-            key.append(value)
-        else:
-            read = KEYS.get(kind)
-            if read is not None:
-                key.append(read(value))
-            elif kind is bool or kind is str or (kind is float and value):
-                key.append((kind, value))
-            else:
-                key.append(exact(value))
-    return (*key, *kwargs)
 
 
 @dataclass(frozen=True)
@@ -93,7 +69,7 @@ def target_of(device: int) -> Target:
 
 
 def _is_array(item: Any) -> bool:
-    """Is a run-time argument, as `launch_key` has it, an array?"""
+    """Is a run-time argument, as `_variant_key` has it, an array?"""
     return type(item) is tuple and len(item) > 2
 
 
@@ -114,9 +90,9 @@ class JITFunction(Callee):
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
-        self._hits: dict[Any, Hit] = {}
+        self.seen: SeenCalls[Hit] = SeenCalls()
         self._known: dict[Any, _Known] = {}  # by waves, changes and what `_variant_key` says
-        self._targets: dict[int | None, Target] = {}  # of the devices in _known
+        self._targets: dict[int, Target] = {}  # of the devices in _known
         self._interpreted: Variants[Any] = Variants()
 
     def __repr__(self) -> str:
@@ -139,22 +115,13 @@ class JITFunction(Callee):
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
         step_aside()
-        try:
-            hit = self._hits.get(launch_key(args, kwargs))
-        except UNKEYED:  # the other road says what is wrong
-            hit = None
-        if hit is None or not hit[2]():
-            return self._run_unseen(grid, args, kwargs)
-        prepared, kernel, _ = hit
-        prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
-        return kernel
-
-    def seen(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hit | None:
-        """What `run` would launch without binding: a call like one before."""
-        try:
-            return self._hits.get(launch_key(args, kwargs))
-        except UNKEYED:
-            return None
+        hit = self.seen.find(args, kwargs)
+        if hit is not None:
+            prepared, kernel, holds = hit
+            if holds():
+                prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
+                return kernel
+        return self._run_unseen(grid, args, kwargs)
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch; decorators above add theirs."""
@@ -178,10 +145,7 @@ class JITFunction(Callee):
             kernel = taken[-1][1]
         else:
             kernel, prepared = found
-        if len(self._hits) >= HITS_KEPT:
-            self._hits.clear()
-        # the key is made here: binding found out how to read arrays of types that were not seen before
-        self._hits[launch_key(args, kwargs)] = prepared, kernel, kernel.reads.holds
+        self.seen.add(args, kwargs, (prepared, kernel, kernel.reads.holds))
         prepared()
         return kernel
 
@@ -191,7 +155,19 @@ class JITFunction(Callee):
     def _variant_key(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], list[Any]] | None:
-        """(what the variant depends on, the run-time arguments as launch_key has them)."""
+        """What `_classified` gives; None where only binding can read the arguments."""
+        try:
+            classes, items = self._classified(args, kwargs)
+            hash(classes)
+        except UNKEYED:
+            return None
+        return classes, items
+
+    def _classified(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], list[Any]]:
+        """(what the variant depends on, the run-time arguments: integers, and tuples that begin with a
+        type or with what a probe read).  Raises TypeError of calls that are not usual."""
         classes: list[Any] = []
         items: list[Any] = []
         for constexpr, value in zip(self._constexpr_flags, args, strict=False):
@@ -206,41 +182,41 @@ class JITFunction(Callee):
             elif kind is float or kind is bool:
                 classes.append(kind)
                 items.append((kind, value))
-            else:
-                read = KEYS.get(kind)
-                if read is None or kind is TensorDescriptor:
-                    return None
-                item = read(value)
+            elif kind in KEYS and kind is not TensorDescriptor:
+                item = KEYS[kind](value)
                 classes.append((item[0], item[1] & 15, item[4]))
                 items.append(item)
-        for name, value in kwargs.items():
-            if name in self._run_time_names:
-                return None
-            classes.append((name, exact(value)))
+            else:
+                raise TypeError(kind)
+        if not self._run_time_names.isdisjoint(kwargs):
+            raise TypeError("run-time arguments by name")
+        classes += [(name, exact(value)) for name, value in kwargs.items()]
         return tuple(classes), items
 
     def _seen_variant(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], sizes: tuple[int, int, int]
     ) -> tuple[CompiledKernel, Prepared] | None:
-        try:
-            made = self._variant_key(args, kwargs)
-        except UNKEYED:  # binding says what is wrong
-            return None
-        device = None if made is None else next((x[4] for x in made[1] if _is_array(x)), None)
-        target = self._targets.get(device)
-        if made is None or target is None or device is None:
+        made = self._variant_key(args, kwargs)
+        if made is None:
             return None
         classes, items = made
+        device = next((x[4] for x in items if _is_array(x)), CPU)
+        target = self._targets.get(device)
+        if target is None:
+            return None
         waves = waves_of(sizes, target)
+        usual = self._known.get((waves, (), classes))
+        if usual is None:
+            return None
 
         def known(changes: Changes) -> CompiledKernel:
-            kernel = self._known[waves, changes, classes].kernel
+            kernel = (self._known[waves, changes, classes] if changes else usual).kernel
             if not kernel.reads.is_current():
                 raise KeyError
             return kernel
 
         def bytes_of(i: int) -> tuple[int, int] | None:
-            item_bytes = self._known[waves, (), classes].item_bytes[i]
+            item_bytes = usual.item_bytes[i]
             if not item_bytes:
                 return None
             _, pointer, shape, strides, _ = items[i]
@@ -268,7 +244,7 @@ class JITFunction(Callee):
         if made is None or len(made[1]) != len(call.fields):
             return  # defaults or descriptors
         item_bytes = tuple(0 if f.array is None else ITEM_BYTES[f.array.dtype] for f in call.fields)
-        if len(self._known) >= HITS_KEPT:
+        if len(self._known) >= KNOWN_KEPT:
             self._known.clear()
         device, target = self.device_of(call), named(taken[0][1].request.target)
         self._targets[device] = target

@@ -42,7 +42,7 @@ INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT (CUDA driver API, CUresult)
 CAPTURE_IMPLICIT = (
     906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream, while another captures
 )
-CONFIGS_KEPT = 64  # launch configurations that a prepared launch remembers: of each grid and stream
+CONFIGS_KEPT = 256  # launch configurations that a kernel remembers: of each grid and stream
 IPC_HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE (CUDA driver API)
 MAPS_KEPT = 4096  # encoded tensor maps that a kernel, and the driver, remember: 128 bytes each
 
@@ -416,7 +416,7 @@ class Prepared:
     def __init__(self, kernel: LoadedKernel, device: int, grid: tuple[int, int, int]) -> None:
         self._plan, self.name = kernel.plan, kernel.plan.name
         self.device, self.grid = device, grid
-        self._configs: dict[tuple[Any, int], Any] = {}  # by grid, as it was given, and stream
+        self._configs = kernel.configs
         self._driver = kernel.driver
         self._launch = kernel.driver.launch
         self._function = kernel.function
@@ -445,13 +445,15 @@ class Prepared:
             if getter is None:
                 getter = self._stream_of = _torch_stream_getter()
             stream = 0 if getter is None else getter(self.device)
-        try:
-            config = self._configs[grid, stream]
+        try:  # the sum is an int where all sizes are: 2.0, which is equal to 2, is refused
+            sizes = grid if type(grid) is tuple else (grid,)
+            config = self._configs[sizes, stream] if type(sum(sizes)) is int else None
         except (KeyError, TypeError):
-            sizes = grid_sizes(grid)
-            if 0 in sizes:
+            config = None
+        if config is None:
+            config = self._configured(grid, stream)
+            if config is None:
                 return None
-            config = self._configured(grid, sizes, stream)
         if not stream:  # a default stream belongs to the current device
             if self._guarded:
                 return self._on_device(config, grid)
@@ -464,17 +466,21 @@ class Prepared:
                 return self._on_device(config, grid)
             self._check(result, grid)
 
-    def _configured(self, grid: Any, sizes: tuple[int, int, int], stream: int) -> Any:
-        """The configuration for a grid and a stream, which `start` finds from now on."""
+    def _configured(self, grid: Any, stream: int) -> Any:
+        """The configuration for a grid and a stream, which `start` finds from now on; None where there is
+        nothing to launch."""
+        sizes = grid_sizes(grid)
+        if 0 in sizes:
+            return None
         config = self._configs.get((sizes, stream))
         if config is None:
             if len(self._configs) >= CONFIGS_KEPT:
                 self._configs.clear()
             limited = within_limits(sizes, self._plan.cluster)
             config = self._driver.configure(self._plan, limited, stream)
-            self._configs[sizes, stream] = config
-        if type(grid) is tuple and all(type(n) is int for n in grid):
-            self._configs[grid, stream] = config
+            for n in (3, 2, 1):  # as a grid has it that leaves out its last sizes
+                if sizes[n:] == (1, 1)[n - 1 :]:
+                    self._configs[sizes[:n], stream] = config
         return config
 
     def _on_device(self, config: Any, grid: Any) -> None:
@@ -498,6 +504,7 @@ class LoadedKernel:
         self._bind = binder or make_binder(plan)
         self._wanted = plan.maps
         self._ready: set[int] = set()
+        self.configs: dict[tuple[Any, int], Any] = {}  # by grid, of 1 to 3 sizes, and stream
         self._maps: dict[tuple[int, MapKey], bytes] = {}
         self._lock = threading.Lock()
 

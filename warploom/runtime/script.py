@@ -40,11 +40,12 @@ from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sour
 from warploom.runtime.checked import check_first_launch, launch_of
 from warploom.runtime.compiled import CompiledKernel, compile_request
 from warploom.runtime.dynamo import step_aside
-from warploom.runtime.jit import UNKEYED, launch_key, target_of
+from warploom.runtime.jit import target_of
 from warploom.runtime.launch import Prepared, grid_sizes
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.plan import grid_of
 from warploom.runtime.request import Request
+from warploom.runtime.seen import SeenCalls
 from warploom.runtime.signature import facts_of, types_of, workspaces_of
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import Worker
@@ -125,7 +126,7 @@ class Script(ScriptBase):
 
     _compiled_for: Variants[CompiledKernel]
     _lowered_for: Variants[Lowered]
-    _hits: dict[Any, _Hit]
+    _seen: SeenCalls[_Hit]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -147,21 +148,18 @@ class Script(ScriptBase):
             if not names & set(given):
                 return TunedScript(cls, args, kwargs)
         made = super().__new__(cls)
-        made._compiled_for, made._lowered_for, made._hits = Variants(), Variants(), {}
+        made._compiled_for, made._lowered_for, made._seen = Variants(), Variants(), SeenCalls()
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch, on the current stream and the arrays' device; host arrays are simulated."""
         step_aside()
-        try:
-            hit = self._hits.get(launch_key(args, kwargs))
-        except UNKEYED:
-            hit = None
+        hit = self._seen.find(args, kwargs)
         if hit is None or not hit[2]():
             hit = self._first(args, kwargs)
             if hit is None:
                 return
-            self._hits[launch_key(args, kwargs)] = hit
+            self._seen.add(args, kwargs, hit)
         hit[0].start(hit[1])
 
     def __getitem__(self, grid: Any) -> Any:

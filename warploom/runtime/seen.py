@@ -1,0 +1,108 @@
+"""Calls like one before: what they led to, found again by everything that a launch depends on.
+
+Most launches of a process repeat earlier ones, so finding them costs more often than anything else here.  As
+an interpreter does at a call site (a polymorphic inline cache), it is learned for each combination of
+argument types how to read a key: a function is written that tests the types and gives the key, without a
+loop, a table or a call for each argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from warploom.frontend.tokens import exact
+from warploom.runtime.args import KEYS, TORCH_READS, probe_of, probe_torch
+
+T = TypeVar("T")
+KeyOf = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+CALLS_KEPT = 4096  # that one kernel remembers
+TYPES_KEPT = 16  # combinations of argument types that it remembers
+# What reading a key raises: of arguments that can't be hashed, and of torch's tensors without an address.
+UNKEYED = (TypeError, ValueError, RuntimeError)
+_THEMSELVES = (int, bool, str, type(None))  # equal values of one of these types are the same
+
+
+class SeenCalls(Generic[T]):
+    """What calls led to, by the types and values of their arguments; of arrays address, dtype, shape, strides
+    and device count.  True is not 1, and 0.0 is not -0.0."""
+
+    def __init__(self) -> None:
+        # Of each combination of types; replaced, never changed, as other threads may be reading it.
+        self._alike: tuple[tuple[KeyOf, dict[Any, T]], ...] = ()
+
+    def __len__(self) -> int:
+        return sum(len(calls) for _, calls in self._alike)
+
+    def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> T | None:
+        """What a call like this one led to; None where there was none."""
+        try:
+            for key_of, calls in self._alike:
+                found = calls.get(key_of(args, kwargs))
+                if found is not None:
+                    return found
+        except UNKEYED:  # binding says what is wrong
+            pass
+        return None
+
+    def add(self, args: Sequence[Any], kwargs: Mapping[str, Any], found: T) -> None:
+        """Lets `find` give `found`, unless the arguments have no key."""
+        if len(self) >= CALLS_KEPT:
+            self._alike = ()
+        try:
+            for key_of, calls in self._alike:
+                key = key_of(args, kwargs)
+                if key is not None:
+                    calls[key] = found
+                    return
+            key_of = _key_function([*enumerate(args), *kwargs.items()])
+            calls = {key_of(args, kwargs): found}
+        except UNKEYED:
+            return
+        self._alike = ((key_of, calls), *self._alike[: TYPES_KEPT - 1])
+
+
+def _key_function(values: Iterable[tuple[int | str, Any]]) -> KeyOf:
+    """A function that gives the key of a call's arguments where they have the types of these; else None.
+
+    values: each with its position or name."""
+    constants: dict[str, Any] = {}
+
+    def constant(value: Any) -> str:
+        name = f"c{len(constants)}"
+        constants[name] = value
+        return name
+
+    unpacked, named, tests, parts = [], [], [], []
+    for i, (at, value) in enumerate(values):
+        name, kind = f"a{i}", type(value)
+        if isinstance(at, int):
+            unpacked.append(name)
+        else:
+            named.append(f"  {name} = kwargs[{at!r}]")
+        tests.append(f"type({name}) is {constant(kind)}")
+        parts.append(_read(name, value, constant))
+    lines = (
+        "def key_of(args, kwargs):",
+        f" if len(kwargs) != {len(named)}: return None",
+        " try:",
+        f"  [{', '.join(unpacked)}] = args",
+        *named,
+        " except (ValueError, KeyError): return None",
+        f" if {' and '.join(tests) or 'True'}: return ({' '.join(f'{p},' for p in parts)})",
+    )
+    exec("\n".join(lines), constants)
+    key_of: KeyOf = constants["key_of"]
+    return key_of
+
+
+def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
+    """What a launch depends on of a variable with values of this one's type, as Python text."""
+    kind = type(value)
+    if kind in _THEMSELVES:
+        return name
+    if kind is float:
+        return f"{name} or repr({name})"
+    read = KEYS.get(kind) or probe_of(kind, value) or exact
+    return TORCH_READS.format(name) if read is probe_torch else f"{constant(read)}({name})"
