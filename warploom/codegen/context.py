@@ -78,7 +78,6 @@ class Emitter(Text):
         self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.passing = passing(self.needed)
-        self.touches_shared = False  # has the task ordinary accesses that another task depends on?
         self.program = host.Program(func.params, self.definitions)
         self.dividers: dict[host.Expr, str] = {}  # parameters that divide, by their divisors
         self.env: dict[Value, Any] = {}  # C text of scalars, Regs, Address, ViewRef, names of maps

@@ -19,7 +19,7 @@ from warploom.codegen.context import (
     scalar_elem,
 )
 from warploom.codegen.lower import LOWER
-from warploom.codegen.lower_hopper import instruction_box, is_peer
+from warploom.codegen.lower_hopper import instruction_box
 from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
@@ -27,7 +27,7 @@ from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tma
 from warploom.ir.registers import at_entry
-from warploom.ir.types import Barriers, Pointer, Scalar, Shared, TensorMap
+from warploom.ir.types import Barriers, Pointer, Scalar, TensorMap
 from warploom.target import Target
 
 
@@ -249,7 +249,6 @@ class _Kernel(Emitter):
         title = f"// ==== {frame.name}: {frame.warps} warp{'s' * (frame.warps > 1)}{many}"
         self.frame, self.wanted, self.heads = frame, set(), {}
         elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
-        self.touches_shared = self._touches_shared(region)
         self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
         self.loc = self.shown = None
         with self.block(self._joined(header)):
@@ -261,35 +260,6 @@ class _Kernel(Emitter):
             head = self._task_variables(frame, unit)
             self.out[at:at] = [Line(self.depth, text) for text in head]
         self.frame = None
-
-    def _touches_shared(self, region: Region) -> bool:
-        """Do the task's threads access, by ordinary instructions, what other tasks access too?  Then a warp's
-        arrival must come after all its lanes (__syncwarp)."""
-        ordinary = {smem.shared_load, smem.shared_store, smem.cp_async}
-        if any(o.accesses and not o.loads for o in walk(region)):
-            return True
-        if any(o.kind in ordinary and is_peer(o.operands[0]) for o in walk(region)):
-            return True
-        mine = {a for o in walk(region) if o.kind in ordinary for a in self._allocations(o)}
-        others = {
-            a
-            for r in self.main.regions
-            if r is not region
-            for o in walk(r)
-            for a in self._allocations(o)
-        }
-        return bool(mine & others)
-
-    def _allocations(self, o: Op) -> set[str]:
-        """Names of the allocations (not their aliases) that an op's operands are parts of."""
-        out = set()
-        for v in o.operands:
-            if isinstance(v.type, Shared):
-                made = self.definitions[v]
-                while made.kind is not smem.shared_alloc:
-                    made = self.definitions[made.operands[0]]
-                out.add(made.attrs.get("alias") or made.attrs["name"])
-        return out
 
     def _task_variables(self, frame: TaskFrame, unit: int) -> list[str]:
         """Declarations of what the task's body asked for."""

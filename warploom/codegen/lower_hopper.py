@@ -205,7 +205,7 @@ def _mbarrier_arrive(e: Emitter, o: Op) -> None:
     elif by == "one":
         e.line(f"if ({e.use('leader')}) {arrive}")
     else:
-        if e.touches_shared:
+        if o.attrs.get("synced", True):
             e.line("__syncwarp();")
         e.line(f"if ({e.use('lane')} == 0) {arrive}")
 
@@ -228,7 +228,7 @@ def _arrive_at_all(e: Emitter, o: Op, by: str, count: int) -> None:
         return f"{_arrival('_peer' + '_relaxed' * is_relaxed, at, count)};"
 
     if by == "warp" and not e.elected:
-        if e.touches_shared:
+        if o.attrs.get("synced", True):
             e.line("__syncwarp();")
         lane = e.use("lane")
         everyone = known == (1 << ctas) - 1

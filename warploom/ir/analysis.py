@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from warploom.ir.core import Effect, Family, Op, Region, Value, walk
-from warploom.ir.ops import control, tile
+from warploom.ir.core import Effect, Family, Func, Op, Region, Value, walk
+from warploom.ir.ops import control, smem, tile
+from warploom.ir.types import Shared
 
 T = TypeVar("T")
 
@@ -190,4 +191,15 @@ def closure(roots: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]
         if x not in found:
             found.add(x)
             pending.extend(following(x))
+    return found
+
+
+def allocations_of(func: Func) -> dict[Value, Op]:
+    """For each value that is shared memory the allocation that it is a part of."""
+    found: dict[Value, Op] = {}
+    for o in walk(func.body):
+        if o.kind is smem.shared_alloc:
+            found[o.result] = o
+        elif o.operands and o.operands[0] in found:
+            found.update((v, found[o.operands[0]]) for v in o.results if isinstance(v.type, Shared))
     return found

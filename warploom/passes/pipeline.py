@@ -14,6 +14,7 @@ from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.passes.placed.elide_warp_syncs import elide_warp_syncs
 from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
     pipeline_unaligned_loads,
@@ -199,6 +200,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(merge_elects, Level.WARP),
     _row(assign_layouts, Level.WARP),
     _row(allocate_shared, Level.PLACED),
+    _row(elide_warp_syncs, Level.PLACED),
     _row(pipeline_unaligned_loads, Level.PLACED, lambda f, r: has_unaligned_loads(f)),
 )
 

@@ -76,6 +76,8 @@ def write_now(a: Agent, o: Op, s: Place) -> Cta:
 
 def _cta_of(a: Agent, o: Op, s: Place) -> Cta:
     """The CTA that a place is in, after the check that it can be reached."""
+    if a.apart is None and not a.is_solo and o.kind in (smem.shared_load, smem.shared_store):
+        a.apart = a.positions.copy()
     there = a.cta.program.ctas[s.rank]
     if there is not a.cta:
         reach(a, there, o, described(o, s), None)

@@ -25,6 +25,9 @@ from warploom.sim.report import Event, ProtocolError, SyncStep
 from warploom.sim.shared import Place
 from warploom.sim.state import Cta
 
+# What a lagging warp does in order, and what its lane 0 does without waiting for the other lanes.
+LAGS = ("lag", "lane 0")
+
 Steps = Generator["Block | None", None, Any]
 Around: TypeAlias = tuple[Loops, tuple[tuple[Op, int], ...]]
 
@@ -91,6 +94,7 @@ class Agent:
         self.passed: tuple[MBarrier, int, Op] | None = None  # its last wait, and for which phase
         self.wgmma = WgmmaQueue()
         self.bulk = BulkStores()
+        self.apart: Array | None = None  # positions at its lanes' first access since they met
         self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
         self.copies = 0  # cp.asyncs issued
         self.copied = 0.0  # when the last of them is over
@@ -300,7 +304,7 @@ class Agent:
 
     def settle(self, o: Op) -> Steps:
         """Lets the replica's lagging warps catch up."""
-        lanes = [self.lane("lag", w) for w in range(1, self.warps)]
+        lanes = [self.lane(kind, w) for kind in LAGS for w in range(1, self.warps)]
         engine = self.cta.engine
         if not any(engine.pending(lane) for lane in lanes):
             return
@@ -313,12 +317,12 @@ class Agent:
             )
         )
 
-    def lag(self, warp: int, run: Callable[[], None]) -> None:
-        """What a warp other than the first does, perhaps later than the first does."""
+    def lag(self, warp: int, run: Callable[[], None], kind: str = "lag") -> None:
+        """What a warp other than the first does, perhaps later than the first does.  kind: of LAGS."""
         if warp == 0 or self.is_solo or not self.cta.lets_warps_lag:
             run()
         else:
-            self.cta.engine.issue("lagging warp", run, self.time, self.lane("lag", warp))
+            self.cta.engine.issue("lagging warp", run, self.time, self.lane(kind, warp))
 
     def finish(self, region: Region) -> None:
         """Checks at the end of the task that nothing of its own is still going on."""

@@ -10,7 +10,7 @@ from warploom.ir.core import Op
 from warploom.ir.ops import cluster, mbarrier, smem
 from warploom.ir.types import u8
 from warploom.sim.accesses import reach, read_now, write_now
-from warploom.sim.agent import Agent, Block, Steps
+from warploom.sim.agent import LAGS, Agent, Block, Steps
 from warploom.sim.barriers import CountedBarrier, MBarrier, Together, Waiter
 from warploom.sim.cluster import Reach
 from warploom.sim.order import Array, Party, joined
@@ -37,6 +37,7 @@ def _sync_replica(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
     a.clock[:] = joined(a.clock)
     a.released()
+    a.apart = None
     a.time += a.cta.cost.barrier
     return ()
 
@@ -78,6 +79,7 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
     mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.clock, a.time)
     a.log(o, barrier.name, mine)
     a.released()
+    a.apart = None if waits else a.apart
     if not waits:
         yield None
         return ()
@@ -225,6 +227,13 @@ def _mbarrier_arrive(
     )
     order, together = a.proof(), Together(warps * times)
     known = a.clock[:warps].copy()
+    is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
+    if is_synced and by == "warp" and not a.is_solo:
+        a.apart = None
+    elif not is_synced and a.apart is not None:  # lane 0 knows nothing of what the others did since
+        own = np.arange(warps)
+        for at in (a.access_order, a.access_order + a.cta.width // 2):
+            known[own, at] = np.minimum(known[own, at], a.apart - 1)
     # Where warps neither lag nor are told apart they arrive at once.
     at_once = a.cta.touched is None and not a.cta.lets_warps_lag
     for w in range(0, warps, warps if at_once else 1):
@@ -234,7 +243,7 @@ def _mbarrier_arrive(
             for target in targets:
                 _arrive(a, o, target, party, some, order, times * len(some), together)
 
-        a.lag(w, run)
+        a.lag(w, run, LAGS[not is_synced])
     a.released()
     yield None
     return ()

@@ -61,6 +61,7 @@ def mbarrier_arrive(
     by: str = "warp",
     sem: str = "release",
     count: int = 1,
+    synced: bool = True,
 ) -> None:
     """mbarrier.arrive: once a 'thread', once a 'warp' (lane 0, after __syncwarp), or 'one' for the whole
     replica (its elected thread; only where the replica was synchronised before).  Inside elect it is one
@@ -69,7 +70,9 @@ def mbarrier_arrive(
 
     sem: a 'release' orders what the thread did before, in the CTA (of a peer's barrier, or with a mask, in
     the cluster); 'relaxed' orders asynchronous operations that are over (wgmma's reads), but no ordinary
-    accesses.  count: as how many arrivals each of them counts.  All arrivals of one op count in one phase."""
+    accesses.  synced=False: lane 0 arrives for its warp without __syncwarp, and releases no ordinary accesses
+    of its warp.  count: as how many arrivals each of them counts.  All arrivals of one op count in one
+    phase."""
     check_barrier(b, index, *mask, peer=not mask)
     require(len(mask) <= 1, "one mask")
     require(1 <= count < 1 << 20, f"an arrival counts 1 to 2**20 - 1 times, not {count}")

@@ -1,0 +1,87 @@
+"""Elides the __syncwarp of warps' arrivals where no other task depends on what their lanes did.
+
+Order: PLACED → PLACED, after allocate_shared, whose aliases say which allocations are one.
+
+Lane 0 arrives for its warp after all lanes (`synced`), so that the arrival releases what they wrote and read
+by ordinary accesses.  A task has nothing to release if its ordinary instructions neither write global memory
+nor reach another CTA, and touch nothing that other tasks of its phase touch (or its own copies and products,
+where it waits for its own arrivals).  TMA and wgmma are waited for by each lane.
+
+    before:  mbarrier_arrive(%empty, %slot)
+    after:   mbarrier_arrive(%empty, %slot) {synced=False}
+
+Changes: products and attention whose consumers read shared memory by wgmma alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from warploom.ir.analysis import allocations_of
+from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.ops import mbarrier, mma, smem, task, tma
+from warploom.ir.types import Shared
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+_ORDINARY = frozenset({smem.shared_load, smem.shared_store, smem.cp_async})
+_ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
+
+
+def elide_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    made = allocations_of(func)
+    ops = []
+    for o in func.body.ops:
+        if o.kind is task.tasks:
+            used = [_names(walk(r), made) for r in o.regions]
+            regions = []
+            for i, r in enumerate(o.regions):
+                others = {name for j, names in enumerate(used) if j != i for name in names}
+                others |= _handed_on(r, made)
+                regions.append(r if _is_released(r, made, others) else _elided(r))
+            o = o.with_(regions=tuple(regions))
+        ops.append(o)
+    return func.with_(body=Region(func.body.params, tuple(ops)))
+
+
+def _names(ops: Iterable[Op], made: dict[Value, Op]) -> set[str]:
+    """Of the allocations (not their aliases) that operands of ops are parts of."""
+    found = {made[v] for o in ops for v in o.operands if v in made}
+    return {a.attrs.get("alias") or a.attrs["name"] for a in found}
+
+
+def _handed_on(region: Region, made: dict[Value, Op]) -> set[str]:
+    """The allocations of a task's own copies and products, where it waits for what it arrives at itself: the
+    one task of a uniform kernel."""
+    barriers: dict[OpKind, set[Value]] = {
+        mbarrier.mbarrier_arrive: set(),
+        mbarrier.mbarrier_wait: set(),
+    }
+    for o in walk(region):
+        if o.kind in barriers:
+            barriers[o.kind].add(o.operands[0])
+    if not set.intersection(*barriers.values()):
+        return set()
+    return _names((o for o in walk(region) if o.kind in _ASYNCHRONOUS), made)
+
+
+def _is_released(region: Region, made: dict[Value, Op], others: set[str]) -> bool:
+    """Do the task's threads access, by ordinary instructions, what others may depend on?"""
+    if any(o.accesses and not o.loads for o in walk(region)):
+        return True
+    ordinary = [o for o in walk(region) if o.kind in _ORDINARY]
+    if any(isinstance(v.type, Shared) and v.type.peer for o in ordinary for v in o.operands):
+        return True
+    return bool(_names(ordinary, made) & others)
+
+
+def _elided(region: Region) -> Region:
+    ops = []
+    for o in region.ops:
+        if o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by", "warp") == "warp":
+            o = o.with_(attrs={**o.attrs, "synced": False})
+        elif o.kind is not task.elect and o.regions:
+            o = o.with_(regions=tuple(map(_elided, o.regions)))
+        ops.append(o)
+    return Region(region.params, tuple(ops))
