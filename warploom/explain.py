@@ -17,7 +17,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import HARDWARE, Family, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.rules import Rules
-from warploom.ir.types import Shared, Tile
+from warploom.ir.types import Shared, Tile, dtype_of, shape_of
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
 
@@ -239,6 +239,16 @@ def _product(o: Op, target: Target) -> Iterator[str]:
     yield f"{count} × {unit.instruction} m{unit.m}n{n}k{step} a group and step, A from {source}"
 
 
+def _dot(o: Op, target: Target) -> Iterator[str]:
+    """What a dot in registers is made of, in all warps together."""
+    (m, k), (_, n) = (shape_of(v.type) for v in o.operands[:2])
+    unit = target.unit_of(o.attrs.get("unit") or "")
+    if unit is not None:
+        step = unit.k_step(dtype_of(o.operands[0].type).bits)
+        count = m // unit.m * (n // unit.n_step) * (k // step)
+        yield f"{count} × {unit.instruction} m{unit.m}n{unit.n_step}k{step}, both operands from registers"
+
+
 def _in_registers(o: Op, target: Target) -> Iterator[str]:
     for v in o.results:
         if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:
@@ -293,6 +303,7 @@ BUILT: Rules[Built] = Rules(
         unaligned.prefetch_box: Built(
             _said("the L2 is asked for what lies {by} further along axis {axis}")
         ),
+        smem.exchange: _QUIET,
         smem.shared_load: Built(_in_registers, "read"),
         smem.shared_get: Built(shared="read"),
         **dict.fromkeys((smem.shared_store, smem.shared_put), Built(shared="fill")),
@@ -301,6 +312,7 @@ BUILT: Rules[Built] = Rules(
         tma.tma_store: Built(shared="read", engine=" (TMA)"),
         mma.wgmma: Built(_product, "read"),
         mma.wgmma_wait: Built(_in_registers),
+        tile.dot: Built(_dot),
     },
     HARDWARE,
 )

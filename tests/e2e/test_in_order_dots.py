@@ -38,6 +38,12 @@ def test_tasks_feed_them_as_well(name: str, tmp_path: Path) -> None:
     assert judging.judge(CASES[name](), "tasks", tmp_path).startswith("tasks")
 
 
+def test_it_is_explained() -> None:
+    told = compiled_for(CASES["32x32-two"]()).explain()
+    assert "by mma.sync, from registers" in told and "wgmma takes 128 threads, 64 rows" in told
+    assert "32 × mma.sync m16n8k16, both operands from registers" in told
+
+
 def test_two_groups_divide_columns(tmp_path: Path) -> None:
     case = product(40, 200, 96, (32, 128, 32), BF16, "rr", 4)
     made = compiled_for(case, num_consumer_groups=2)

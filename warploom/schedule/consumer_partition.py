@@ -374,6 +374,12 @@ def partition_consumer(context: Context, roles: Roles) -> ConsumerPartition:
         found.replicas = found.ping_pong_groups()
     else:
         found.axis, found.replicas = found.split()
+    for o in context.dots:
+        unit, first = found.unit(o), context.unit(o)
+        if unit is not first:
+            takes = f"{first.m} rows and up to {first.n_max} columns"
+            why = f"{first.instruction} takes {first.threads} threads, {takes}"
+            context.because(o.id, f"by {unit.instruction}, from registers", why)
     return found
 
 
