@@ -92,7 +92,7 @@ def test_a_task_that_hands_on_to_itself_releases_too() -> None:
   %a = shared_alloc() {name="a", lead=(), shape=(64, 64), dtype=bf16, inner=1, swizzle=128}
   %full = mbarrier_alloc() {name="full", n=1, count=4}
   %zero = const() {value=0, dtype=i32}
-  %yes = const() {value=True, dtype=i1}
+  %yes = const() {value=true, dtype=i1}
   %one = const() {value=1.0, dtype=bf16}
   tasks() {names=("main",), warps=(4,), replicas=(1,), registers=(none,)} do {
     %v = splat(%one) {shape=(64, 64)}
