@@ -162,6 +162,14 @@ def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: 
     assert verdict.verdict is Verdict.PROVED, verdict.message
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
+    """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
+    p = program(name)
+    report = check(p.func, launch=p.far[-1])
+    assert report.verdict is Verdict.PROVED, str(report)
+
+
 # ---- the log and the page
 
 

@@ -15,7 +15,7 @@ from warploom.check.dependence import COMPARISONS, Condition, Source
 from warploom.check.sums import Sums
 from warploom.check.values import Values, Wish
 from warploom.ir.analysis import closure, defined
-from warploom.ir.core import Op, Value
+from warploom.ir.core import Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Scalar
@@ -113,17 +113,9 @@ class Drawn:
                 by = self.sums.linear(o.operands[1])
                 if not set(by) - {1} and by.get(1, 0) > SMALLEST:
                     return None
-        begins = [
-            o.regions[0].yielded[0]
-            for o in self.dependence.loops.get(condition.op, ())
-            if o.kind is control.while_
-        ]
-        inputs, is_told = self._draw_in_loops([condition.value, *begins], condition.op, case)
+        inputs, is_told = self._draw_in_loops([condition.value], condition.op, case)
         if not is_told:
             return None
-        for v in begins:  # no other input reaches the condition
-            goes_on = self.values(v, case, inputs.given)
-            inputs.valid &= goes_on if goes_on is not None else True
         found = self.values(condition.value, case, inputs.given)
         if found is None or inputs.valid.sum() < FEWEST:
             return None
@@ -133,9 +125,16 @@ class Drawn:
     def trips_at_many(self, loops: Sequence[Op], case: Case) -> tuple[dict[Op, Any], Inputs]:
         """How often loops run at the same many inputs in the first iteration of the loops around them, where
         that can be told, and these inputs."""
-        inputs = self._draw([v for o in loops for v in o.operands[:3]], case)
-        told = ((o, self._count(o, inputs, case)) for o in loops)
-        return {o: n for o, n in told if n is not None}, inputs
+        guards = [
+            v for o in loops for around, _ in self._around[o] for v in control.deciding(around)
+        ]
+        inputs = self._draw([*guards, *(v for o in loops for v in control.deciding(o))], case)
+        found: dict[Op, Any] = {}
+        for o in loops:
+            if (count := self._count(o, inputs, case)) is not None:
+                reached = (self._reaches(*part, inputs, case) for part in self._around[o])
+                found[o] = math.prod(reached, start=count)
+        return found, inputs
 
     def _count(self, loop: Op, inputs: Inputs, case: Case) -> Any:
         lo, hi, by = (self.values(v, case, inputs.given) for v in loop.operands[:3])
@@ -150,6 +149,9 @@ class Drawn:
         bounds = () if loop is None else loop.operands[:3]
         return (*self.dependence.behind(v), *bounds)
 
+    def _behind(self, *values: Value) -> set[Value]:
+        return closure(values, self._flow_of)
+
     def _draw(self, values: Sequence[Value], case: Case) -> Inputs:
         """Many inputs: the numbers of variables, and of programs, that values hang on."""
         rng, out = np.random.default_rng(0), Inputs({}, {}, {}, np.ones(SAMPLES, np.bool_))
@@ -158,7 +160,7 @@ class Drawn:
         def some(most: int) -> Any:
             return np.exp2(rng.uniform(0, most, SAMPLES)).astype(np.int64) - 1
 
-        for v in sorted(closure(values, self._flow_of), key=self._order):
+        for v in sorted(self._behind(*values), key=self._order):
             o = self.dependence.made.get(v)
             if v in self.values.index and self.values.index[v] in self.steering.free:
                 i = self.values.index[v]
@@ -183,22 +185,54 @@ class Drawn:
 
     def _draw_in_loops(self, values: Sequence[Value], at: Op, case: Case) -> tuple[Inputs, bool]:
         """Many inputs, with replicas and CTAs of a cluster and iterations of the loops that values at an op
-        hang on; whether that is all these hang on."""
-        inputs, is_all = self._draw(values, case), True
-        behind = closure(values, self._flow_of)
+        hang on, valid where they reach it as far as that is told; whether that is all these hang on."""
+        around = [(o, r) for o, r in self._around[at] if o.kind is not control.for_]
+        guards = [v for o, _ in around for v in control.deciding(o)]
+        inputs = self._draw([*values, *guards], case)
+        untold: set[object] = set()
+        behind = self._behind(*values, *guards)
         for v in sorted(behind & self._ranks.keys(), key=self._order):
             rng = np.random.default_rng(self._order(v))
             inputs.given[v] = rng.integers(self._ranks[v], size=SAMPLES, dtype=np.int32)
         for v in sorted(
             behind & (self._carried.keys() | self.values.loop_of.keys()), key=self._order
         ):
+            is_told = True
             if v in self.values.loop_of:
-                is_all &= self._draw_iteration(self.values.loop_of[v], at, inputs, case)
+                is_told = self._draw_iteration(self.values.loop_of[v], at, inputs, case)
             elif self.dependence.own(v) or self.dependence.sources(v) & Source.TURN:
-                is_all = False  # only its first value can be told
+                is_told = False  # only its first value can be told
             elif self.dependence.sources(v) & Source.SHARED_WORD:
-                is_all &= self._draw_carried(v, at, inputs, case)
-        return inputs, is_all
+                is_told = self._draw_carried(v, at, inputs, case)
+            untold |= set() if is_told else {v}
+        for (o, region), guard in zip(around, guards, strict=True):
+            if untold.isdisjoint(self._behind(guard)):
+                inputs.valid &= self._reaches(o, region, inputs, case)
+        return inputs, untold.isdisjoint(self._behind(*values))
+
+    def _reaches(self, o: Op, region: int, inputs: Inputs, case: Case) -> Any:
+        """At which inputs a loop or an `if` comes to one of its regions; all, where that can't be told."""
+        if o.kind is control.for_:
+            count = self._count(o, inputs, case)
+            return count is None or count > 0
+        holds = self.values(control.deciding(o)[0], case, inputs.given)
+        if holds is None or (o.kind is control.while_ and region == 0):
+            return True
+        return np.equal(holds, o.kind is control.while_ or region == 0)
+
+    @cached_property
+    def _around(self) -> dict[Op, tuple[tuple[Op, int], ...]]:
+        """The loops and `if`s around each op, the outermost first, each with the region that it is in."""
+        found: dict[Op, tuple[tuple[Op, int], ...]] = {}
+
+        def visit(region: Region, around: tuple[tuple[Op, int], ...]) -> None:
+            for o in region.ops:
+                found[o] = around
+                for i, inner in enumerate(o.regions):
+                    visit(inner, (*around, (o, i)) if o.kind in control.LEAD else around)
+
+        visit(self.func.body, ())
+        return found
 
     def _draw_iteration(self, loop: Op, at: Op, inputs: Inputs, case: Case) -> bool:
         """A loop's variable: near its begin and near its end, in each at all distances."""

@@ -55,7 +55,10 @@ class Lengthening:
         )
         for loop in self.loops:
             self.search.begin()
-            for base in dict.fromkeys((self._alone(rich), rich, least, self.search.longest)):
+            brief = [self._alone(case) for case in self.checker.recurrences.brief(loop)]
+            for base in dict.fromkeys(
+                (*brief, self._alone(rich), rich, least, self.search.longest)
+            ):
                 for i in () if self._is_done(loop) else self._lengthening(loop, base):
                     self._run_longer(loop, base, i)
             if any(Source.MEMORY in self.dependence.sources(v) for v in control.deciding(loop)):

@@ -161,7 +161,7 @@ class _Checker:
                 for loop, counts in result.trips.items():
                     trips.setdefault(loop_name(loop), set()).update(counts)
                 self._note_longest(case, program, result)
-                self.recurrences.add(result)
+                self.recurrences.add(result, case)
             if not is_reading(self.func) and 1 < math.prod(case.grid) <= JOINT_PROGRAMS:
                 self._together(case)
         except NeedsData:

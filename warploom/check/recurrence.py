@@ -13,8 +13,10 @@ whom in them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
+from warploom.check.cases import Case
 from warploom.check.course import Course
 from warploom.check.passing import Passing
 from warploom.ir.core import Op
@@ -48,6 +50,8 @@ class Recurrences:
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
         # Where conditions change along the way: of each run, iterations in a row that do the same.
         self._stretches: dict[Op, list[list[list[Turn]]]] = {}
+        # Of each kind of iterations the input with the shortest runs that have some, and their steps.
+        self._shortest: dict[tuple[Op, Kind], tuple[int, Case]] = {}
         self._found: dict[Op, int | None] = {}
         self._busy: set[Op] = set()  # loops in which something shared is touched
         self._periods: dict[Op, int] = {}
@@ -58,8 +62,8 @@ class Recurrences:
         ends = max(1, course.head) + max(self.depth, course.tail)
         return ends + max(2 * self.depth + 1, 2 * course.period + 1)
 
-    def add(self, result: SimReport) -> None:
-        """A tracked run, which may be that of several programs."""
+    def add(self, result: SimReport, case: Case) -> None:
+        """A tracked run of an input, which may be that of several programs."""
         if id(result) in self._added:
             return
         self._added[id(result)] = result
@@ -70,6 +74,10 @@ class Recurrences:
             if len(result.trips[loop]) == 1:  # at the end there may be some that do nothing
                 turns += [[] for _ in range(len(turns), *result.trips[loop])]
             course = self.courses.get(loop, Course())
+            for key in {(loop, _kind(turn)) for turn in turns}:
+                length = len(result.steps) * math.prod(case.grid)
+                if key not in self._shortest or length < self._shortest[key][0]:
+                    self._shortest[key] = length, case
             middle = turns[max(1, course.head) : len(turns) - max(self.depth, course.tail)]
             if len(middle) > 1:
                 kept = self._turns if _is_uniform(loop, middle) else self._mixed
@@ -94,9 +102,7 @@ class Recurrences:
             stretches = self._stretches.get(loop, [])
             few, whole = self._few(loop, stretches), runs + mixed
             runs = [same for of_run in stretches for same in of_run]
-            kinds: dict[Kind, int] = {}
-            for same in runs:
-                kinds[_kind(same[0])] = max(len(same), kinds.get(_kind(same[0]), 0))
+            kinds = self._kinds(loop)
             longest = min((n for kind, n in kinds.items() if kind not in few), default=0)
             if longest <= 2 * self.depth:
                 # Some take turns: a run in which all of these do shows it.
@@ -121,6 +127,23 @@ class Recurrences:
         if period is not None:
             self._periods[loop] = period
         return period
+
+    def _kinds(self, loop: Op) -> dict[Kind, int]:
+        """The kinds of its iterations, each with the most that followed each other."""
+        found: dict[Kind, int] = {}
+        for same in itertools.chain(*self._stretches.get(loop, [])):
+            found[_kind(same[0])] = max(len(same), found.get(_kind(same[0]), 0))
+        return found
+
+    def brief(self, loop: Op) -> list[Case]:
+        """The smallest inputs with iterations of a kind that never comes for long."""
+        long = {kind for kind, n in self._kinds(loop).items() if n > 2 * self.depth}
+        found = (
+            case
+            for (o, kind), (_, case) in self._shortest.items()
+            if o is loop and kind not in long
+        )
+        return list({case.key: case for case in found}.values())
 
     def _few(self, loop: Op, stretches: Sequence[list[list[Turn]]]) -> set[Kind]:
         """The kinds of iterations between two others that are few, however long the loop is."""

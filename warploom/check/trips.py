@@ -45,9 +45,6 @@ def partings(dependence: Dependence, drawn: Drawn, case: Case) -> Iterator[Parti
         if not everything:
             continue
         counts, inputs = drawn.trips_at_many(everything, case)
-        for o in [o for o in everything if o in counts]:  # none where a loop around it has none
-            for outer in dependence.loops.get(o, ()):
-                counts[o] = np.where(counts.get(outer, 1) == 0, 0, counts[o])
         for mine, theirs in itertools.combinations(loops, 2):
             for one, other in itertools.product(
                 _unmatched(mine, theirs, counts), _unmatched(theirs, mine, counts)
