@@ -1,0 +1,101 @@
+"""Fragments of mma.sync, element by element as the PTX ISA states them ("Matrix Fragments for mma.m16n8k…"), in every
+instruction of the loops that code generation writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from warploom.layout import mma_acc, mma_operand, warp_grid, wgmma_acc
+
+# bits of an element -> K of an instruction; (row, column) of A's and B's register i, of lane 4·g + t
+Formula = Callable[[int, int, int], tuple[int, int]]
+FORMS: dict[int, tuple[int, int, Formula, int, Formula]] = {
+    16: (
+        16,
+        8,
+        lambda i, g, t: (g + 8 * (i // 2 % 2), 2 * t + i % 2 + 8 * (i // 4)),
+        4,
+        lambda i, g, t: (2 * t + i % 2 + 8 * (i // 2), g),
+    ),
+    8: (
+        32,
+        16,
+        lambda i, g, t: (g + 8 * (i // 4 % 2), 4 * t + i % 4 + 16 * (i // 8)),
+        8,
+        lambda i, g, t: (4 * t + i % 4 + 16 * (i // 4), g),
+    ),
+    32: (
+        8,
+        4,
+        lambda i, g, t: (g + 8 * (i % 2), t + 4 * (i // 2)),
+        2,
+        lambda i, g, t: (t + 4 * i, g),
+    ),
+    64: (4, 2, lambda i, g, t: (g + 8 * i, t), 1, lambda i, g, t: (t, g)),
+}
+
+
+@pytest.mark.parametrize("bits", FORMS)
+@pytest.mark.parametrize(
+    ("m", "n", "warps"),
+    [(16, 8, 1), (16, 24, 1), (64, 32, 2), (32, 96, 4), (48, 40, 4), (64, 48, 8), (16, 16, 4)],
+)
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_every_instruction_has_its_elements(
+    bits: int, m: int, n: int, warps: int, rows_first: bool
+) -> None:
+    depth, a_count, a_at, b_count, b_at = FORMS[bits]
+    k = 2 * depth
+    rows, columns = grid = warp_grid(m, n, warps, rows_first)
+    acc = mma_acc((m, n), grid, warps)
+    a, b = (mma_operand(acc, axis, k, bits) for axis in (0, 1))
+    tall, wide = m // 16 // rows, n // 8 // columns
+    assert acc.registers == 4 * tall * wide
+    assert (a.registers, b.registers) == (a_count * tall * 2, b_count * wide * 2)
+    done = set()
+    for w in range(warps):
+        for i, j, step in ((i, j, s) for i in range(tall) for j in range(wide) for s in range(2)):
+            first = 4 * (wide * i + j)
+            row, column = (int(acc.table[x][w, 0, first]) for x in (0, 1))
+            done.add((row, column))
+            for lane in range(32):
+                g, t = divmod(lane, 4)
+                for layout, start, count, formula, at in (
+                    (
+                        acc,
+                        first,
+                        4,
+                        lambda r, g, t: (g + 8 * (r // 2), 2 * t + r % 2),
+                        (row, column),
+                    ),
+                    (a, a_count * (2 * i + step), a_count, a_at, (row, step * depth)),
+                    (b, b_count * (2 * j + step), b_count, b_at, (step * depth, column)),
+                ):
+                    for r in range(count):
+                        found = tuple(int(x[w, lane, start + r]) for x in layout.table)
+                        assert found == tuple(
+                            p + q for p, q in zip(at, formula(r, g, t), strict=True)
+                        )
+    assert done == {(r, c) for r in range(0, m, 16) for c in range(0, n, 8)}
+
+
+def test_warps_share_what_they_read() -> None:
+    assert warp_grid(128, 128, 4, rows_first=False) == (2, 2)
+    assert warp_grid(128, 128, 4, rows_first=True) == (4, 1)
+    assert warp_grid(16, 128, 4, rows_first=False) == (1, 4)
+    assert warp_grid(16, 128, 4, rows_first=True) == (1, 4)
+    assert warp_grid(48, 24, 4, rows_first=False) == (1, 1)
+
+
+def test_a_result_is_the_next_left_operand_and_a_warp_group_s_accumulator() -> None:
+    acc = mma_acc((64, 32), (4, 1), 4)
+    assert acc == wgmma_acc((64, 32)) == mma_operand(acc, 0, 32, 16)
+
+
+def test_what_no_instructions_fill() -> None:
+    with pytest.raises(ValueError, match="no accumulator"):
+        mma_acc((24, 8), (1, 1), 1)
+    with pytest.raises(ValueError, match="16 of K"):
+        mma_operand(mma_acc((16, 8), (1, 1), 1), 1, 24, 16)
