@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,6 +176,32 @@ def test_a_broken_kernel_never_reaches_the_gpu(
     monkeypatch.setenv("WARPLOOM_CHECK", "0")
     Store("no proxy fence")(x, y, 64, 64)
     assert len(driver.launches) == 1
+
+
+_LAUNCH = """
+import warploom.check
+from tests.explicit.test_launch import FakeDriver, GpuArray, Scale, jit, kernel_module, launch, workspace
+
+driver, whole, checks = FakeDriver(), warploom.check.check, []
+driver.params = 2
+for module in (launch, kernel_module, jit, workspace):
+    module.driver = lambda: driver
+warploom.check.check = lambda *a, **k: checks.append(a) or whole(*a, **k)
+Scale()(GpuArray(1 << 20, (1000,)), 1000, 3)
+print(len(checks), len(driver.launches))
+"""
+
+
+def test_the_next_process_takes_the_verdict_from_disk(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "WARPLOOM_CACHE": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    for checks in (1, 0):
+        command = [sys.executable, "-c", _LAUNCH]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == [str(checks), "1"], done.stderr
 
 
 def test_what_is_not_proved_is_warned_of_and_refused_if_strict(

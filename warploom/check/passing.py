@@ -122,7 +122,7 @@ def _arms(region: Region, done: Collection[Op], known: Collection[Op]) -> Iterat
                 continue
             yield o, arm
             yield from _arms(then if arm else other, done, known)
-        elif o.kind not in (control.for_, control.while_):
+        elif o.kind not in control.LOOPS:
             for inner in o.regions:
                 yield from _arms(inner, done, known)
 
@@ -131,6 +131,6 @@ def _always(region: Region) -> Iterator[Op]:
     """The ops that are run whenever a region is."""
     for o in region.ops:
         yield o
-        if o.kind not in (control.if_, control.for_, control.while_):
+        if o.kind not in control.LEAD:
             for inner in o.regions:
                 yield from _always(inner)

@@ -64,8 +64,8 @@ class Offsets:
     def narrowed(self, o: Op, run: Fn, first: int = 0) -> Fn:
         """`run`, whose operands begin at its argument `first`, on operands that wrap; what a loop carries
         stays as it is."""
-        others = {control.for_: 3, control.while_: 0}.get(o.kind)  # that the loop doesn't carry
-        at = [i for i, v in enumerate(o.operands[:others], first) if v in self.values]
+        others = o.operands[: control.LEAD.get(o.kind)]  # that it doesn't pass on
+        at = [i for i, v in enumerate(others, first) if v in self.values]
         if not at:
             return run
 

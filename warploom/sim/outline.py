@@ -273,33 +273,20 @@ class Outline:
 
     def _line(self, o: Op) -> Line:
         tiles = tuple(v for v in o.results if isinstance(v.type, Tile))
-        if o in self.watched:
-            return Line(o, self._watching(o), False, o.operands, o.results, (), "", 0.0)
         if o.kind in PURE:
             unit, cycles = elementwise(self.cost, o)
-            return Line(
-                o,
-                self.offsets.meaning(o, self.numerics.meaning(o)),
-                True,
-                o.operands,
-                o.results,
-                tiles,
-                unit,
-                cycles,
-            )
-        if o.kind not in STEPS:
+            run = self.offsets.meaning(o, self.numerics.meaning(o))
+            line = Line(o, run, True, o.operands, o.results, tiles, unit, cycles)
+        elif o.kind in STEPS:
+            step = self.offsets.narrowed(o, STEPS[o.kind], first=2)
+            line = Line(o, step, False, o.operands, o.results, tiles, "", 0.0)
+        else:
             raise InternalError(f"the simulator has no meaning for {o.kind.name}")
-        step = self.offsets.narrowed(o, STEPS[o.kind], first=2)
-        return Line(o, step, False, o.operands, o.results, tiles, "", 0.0)
+        return self._watching(line) if o in self.watched else line
 
-    def _watching(self, o: Op) -> Callable[..., Any]:
-        """The op, which keeps its outcome, with the number of the innermost loop's iteration."""
-        is_pure, forced = o.kind in PURE, self.watched[o]
-        find: Callable[..., Any] = (
-            self.offsets.meaning(o, self.numerics.meaning(o))
-            if is_pure
-            else self.offsets.narrowed(o, STEPS[o.kind], first=2)
-        )
+    def _watching(self, line: Line) -> Line:
+        """The line, which keeps its outcome, with the number of the innermost loop's iteration."""
+        find, is_pure, forced = line.run, line.is_pure, self.watched[line.op]
 
         def run(a: Any, o: Op, *values: Any) -> Any:
             turn = a.turns[-1][1] if a.turns else 0
@@ -315,7 +302,7 @@ class Outline:
                 outcomes[key] = max(outcomes.get(key, 0), turn)
             return out
 
-        return run
+        return line._replace(run=run, is_pure=False, tiles=(), unit="", cycles=0.0)
 
 
 @lru_cache(maxsize=16)
