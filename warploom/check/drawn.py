@@ -28,12 +28,14 @@ FEWEST = SAMPLES // 64  # of them that must be valid to say something
 @dataclass
 class Inputs:
     """Many inputs.  given: what the values of a function that hang on them are; numbers: of the variables;
-    ids: of the programs, along an axis; valid: where the iterations that were drawn are reached."""
+    ids: of the programs, along an axis; valid: where the iterations that were drawn are reached; reached:
+    where the op that is asked about is, as far as that is told."""
 
     given: dict[Value, Any]
     numbers: dict[int, Any]
     ids: dict[int, Any]
     valid: Any
+    reached: Any
 
     @property
     def sizes(self) -> Any:
@@ -66,7 +68,7 @@ class Drawn:
         found = self._count(loop, inputs, case)
         if found is None:
             return Wish({}, {}), -1
-        found = np.where(inputs.valid, found, 0)
+        found = np.where(inputs.valid & inputs.reached, found, 0)
         most = min(trips, int(found.max()))
         return inputs.wish(int(np.where(found >= most, inputs.sizes, np.inf).argmin())), most
 
@@ -89,7 +91,10 @@ class Drawn:
             if outcomes is None:
                 return None
             those = those & (np.broadcast_to(outcomes, (SAMPLES,)) == where[1])
-        return int(found[those].max()) if those.sum() >= FEWEST else None
+        here = those & inputs.reached
+        if where is not None and those.sum() >= FEWEST and not here.any():
+            return 0  # with this outcome nothing comes to the loop
+        return int(found[here].max()) if here.sum() >= FEWEST else None
 
     def _counts_by_words(self, loop: Op) -> bool:
         """Is a loop counted by several words of one array?"""
@@ -116,6 +121,7 @@ class Drawn:
         inputs, is_told = self._draw_in_loops([condition.value], condition.op, case)
         if not is_told:
             return None
+        inputs.valid &= inputs.reached
         found = self.values(condition.value, case, inputs.given)
         if found is None or inputs.valid.sum() < FEWEST:
             return None
@@ -154,7 +160,7 @@ class Drawn:
 
     def _draw(self, values: Sequence[Value], case: Case) -> Inputs:
         """Many inputs: the numbers of variables, and of programs, that values hang on."""
-        rng, out = np.random.default_rng(0), Inputs({}, {}, {}, np.ones(SAMPLES, np.bool_))
+        rng, out = np.random.default_rng(0), Inputs({}, {}, {}, *np.ones((2, SAMPLES), np.bool_))
         given, numbers, ids = out.given, out.numbers, out.ids
 
         def some(most: int) -> Any:
@@ -207,7 +213,7 @@ class Drawn:
             untold |= set() if is_told else {v}
         for (o, region), guard in zip(around, guards, strict=True):
             if untold.isdisjoint(self._behind(guard)):
-                inputs.valid &= self._reaches(o, region, inputs, case)
+                inputs.reached &= self._reaches(o, region, inputs, case)
         return inputs, untold.isdisjoint(self._behind(*values))
 
     def _reaches(self, o: Op, region: int, inputs: Inputs, case: Case) -> Any:
