@@ -7,7 +7,7 @@ stands for).  "The group" is the threads that run the statement together.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 from warploom.explicit.barriers import Fence, Mbarrier, NamedBarrier
 from warploom.explicit.clusters import Cluster
@@ -40,21 +40,9 @@ Tcgen05 = _later(
 )
 Clc = _later("clc", "try_cancel query_response")
 
-NAMESPACES: dict[str, type] = {
-    "mbarrier": Mbarrier,
-    "tma": Tma,
-    "wgmma": Wgmma,
-    "fence": Fence,
-    "named_barrier": NamedBarrier,
-    "cp_async": CpAsync,
-    "cluster": Cluster,
-    "tcgen05": Tcgen05,
-    "clc": Clc,
-}
-
 
 class Namespaces:
-    """What `self` has of them, for type checkers."""
+    """What `self` has of them."""
 
     mbarrier: Mbarrier
     tma: Tma
@@ -65,3 +53,6 @@ class Namespaces:
     cluster: Cluster
     tcgen05: Any
     clc: Any
+
+
+NAMESPACES: dict[str, type] = get_type_hints(Namespaces) | {"tcgen05": Tcgen05, "clc": Clc}

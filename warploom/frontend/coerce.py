@@ -330,7 +330,9 @@ class Emitter:
 
     def unify(self, x: Operand, y: Operand, division: bool = False) -> tuple[Value, Value]:
         """x and y in one dtype and one shape."""
-        d = self.promoted(x, y, division)
+        return self._alike(self.promoted(x, y, division), x, y)
+
+    def _alike(self, d: DType, x: Operand, y: Operand) -> tuple[Value, Value]:
         shape = self.common_shape(x, y)
         return self.expand_to(self.cast(x, d), shape), self.expand_to(self.cast(y, d), shape)
 
@@ -371,10 +373,7 @@ class Emitter:
         if symbol in COMPARISONS and _is_known(x) and _is_known(y):
             return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
-        shape = self.common_shape(x, y)
-        a = self.expand_to(self.cast(x, d), shape)
-        b = self.expand_to(self.cast(y, d), shape)
-        return cast(Value, self.emit(kind, a, b))
+        return cast(Value, self.emit(kind, *self._alike(d, x, y)))
 
     def offset(self, symbol: str, x: Operand, y: Operand) -> Value:
         """Pointer ± integer."""

@@ -12,6 +12,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from warploom.ir.core import OpKind
 from warploom.ir.ops import arith
@@ -111,46 +112,20 @@ def _cast(value: Number, dtype: DType, to: DType) -> Number | None:
     return round_float(float(value), to)
 
 
-_COMPARE: dict[OpKind, Callable[..., bool]] = {
-    arith.lt: operator.lt,
-    arith.le: operator.le,
-    arith.gt: operator.gt,
-    arith.ge: operator.ge,
-    arith.eq: operator.eq,
-    arith.ne: operator.ne,
-}
-
-_LOGICAL: dict[OpKind, Callable[..., int]] = {
-    arith.and_: operator.and_,
-    arith.or_: operator.or_,
-    arith.xor: operator.xor,
-    arith.not_: operator.not_,
-    arith.minimum: min,
-    arith.maximum: max,
-}
-
+_COMPARE: dict[OpKind, Callable[..., bool]] = {k: getattr(operator, k.name) for k in arith.COMPARE}
+_BITS: dict[OpKind, Callable[..., int]] = {
+    arith.and_: operator.and_, arith.or_: operator.or_, arith.xor: operator.xor,
+    arith.minimum: min, arith.maximum: max,
+}  # fmt: skip
+_SUMS: dict[OpKind, Callable[..., Any]] = {
+    arith.add: operator.add, arith.sub: operator.sub, arith.mul: operator.mul,
+    arith.neg: operator.neg, arith.abs_: abs,
+}  # fmt: skip
+_LOGICAL = {**_BITS, arith.not_: operator.not_}
 _INTEGER: dict[OpKind, Callable[..., int]] = {
-    arith.add: operator.add,
-    arith.sub: operator.sub,
-    arith.mul: operator.mul,
-    arith.minimum: min,
-    arith.maximum: max,
-    arith.and_: operator.and_,
-    arith.or_: operator.or_,
-    arith.xor: operator.xor,
-    arith.shl: operator.lshift,
-    arith.shr: operator.rshift,
-    arith.neg: operator.neg,
-    arith.abs_: abs,
+    **_BITS, **_SUMS, arith.shl: operator.lshift, arith.shr: operator.rshift,
     arith.not_: operator.invert,
-}
-
+}  # fmt: skip
 _FLOAT: dict[OpKind, Callable[..., float]] = {
-    arith.add: operator.add,
-    arith.sub: operator.sub,
-    arith.mul: operator.mul,
-    arith.div: operator.truediv,
-    arith.div_rn: operator.truediv,
-    arith.neg: operator.neg,
-    arith.abs_: abs,
-}
+    **_SUMS, arith.div: operator.truediv, arith.div_rn: operator.truediv,
+}  # fmt: skip
