@@ -6,7 +6,7 @@ Semantics follow the PTX ISA, wgmma.mma_async.
 
 from __future__ import annotations
 
-from warploom.ir.core import HARDWARE, Effect, Family, RuleError, Runs, Type, op, require
+from warploom.ir.core import HARDWARE, Effect, Family, Op, RuleError, Runs, Type, op, require
 from warploom.ir.ops.tile import dot
 from warploom.ir.types import DType, InFlight, Scalar, Shared, Tile, accumulator, f32, i1, i32
 
@@ -84,6 +84,11 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
 
 
 PRODUCTS = frozenset((wgmma, dot))  # what computes at WARP, whichever unit does it
+
+
+def is_issued(o: Op) -> bool:
+    """Is o a product that runs beside the threads until they wait for it?"""
+    return o.kind.family is Family.ISSUE and any(isinstance(v.type, InFlight) for v in o.results)
 
 
 @op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)

@@ -157,7 +157,7 @@ class Dots:
     def in_flight(self, o: Op) -> InFlightLoop | None:
         """The loop with its dots in flight; None where it has none, or one can't be."""
         (body,) = o.regions
-        inside = [x for x in body.all_ops if x.kind is mma.wgmma]
+        inside = [x for x in body.all_ops if mma.is_issued(x)]
         found = (self.chain(i, o.operands[3 + i], body) for i in range(len(o.results)))
         chains = tuple(c for c in found if c is not None)
         if not inside or set(inside) != {w for c in chains for w in c.products}:
@@ -197,7 +197,7 @@ class Dots:
             if start.kind is not mma.in_flight:
                 return None
             product = self.only_user(start.result)
-            if product is None or product.kind is not mma.wgmma or product not in here:
+            if product is None or not mma.is_issued(product) or product not in here:
                 return None
             wait = self.only_user(product.result)
             if wait is None or wait.kind is not mma.wgmma_wait or len(wait.operands) != 1:

@@ -130,15 +130,15 @@ class ConsumerLoop(RingLoop):
             ends = set(ring.readers)
             for o in ring.readers:
                 after.setdefault(o, set()).update(ring.waits)
-                if o.kind is mma.wgmma:
+                if mma.is_issued(o):
                     ends |= {w for w in self.ops if o.result in w.operands}
             for i, o in enumerate(ring.releases):
                 after.setdefault(o, set()).update(ends, ring.releases[:i])
         return after
 
     def check(self, o: Op) -> None:
-        known = (mma.wgmma, mma.wgmma_wait, smem.shared_load)
-        if o.kind not in known and effects(o) & (Effect.WRITE | Effect.SYNC):
+        known = mma.is_issued(o) or o.kind in (mma.wgmma_wait, smem.shared_load)
+        if not known and effects(o) & (Effect.WRITE | Effect.SYNC):
             raise InternalError(f"{o.kind.name} in {self.loop.id}, which is to overlap iterations")
 
     # ---- stages
@@ -146,7 +146,7 @@ class ConsumerLoop(RingLoop):
     def stages(self) -> dict[Op, int]:
         self.after = self.order_of_effects()
         ids = self.plan.in_stage(1)
-        late = {o for o in self.ops if o.kind is mma.wgmma and o.id in ids}
+        late = {o for o in self.ops if mma.is_issued(o) and o.id in ids}
         starts = {o.operands[2] for o in late}
         stage: dict[Op, int] = {}
         rings = {x for r in self.rings.values() for x in (*r.waits, *r.releases, *r.steps)}
@@ -178,7 +178,7 @@ class ConsumerLoop(RingLoop):
     def sections(self) -> tuple[list[Op], ...]:
         """One iteration: what issues the early dots, what issues the late ones, what runs under them, their
         end, and what has to stand behind it."""
-        dots = [o for o in self.ops if o.kind is mma.wgmma]
+        dots = [o for o in self.ops if mma.is_issued(o)]
         by_stage = [self.in_stage(0), self.in_stage(1)]
         first = self.closure(o for o in dots if self.stage[o] == 0)
         second = self.closure(o for o in dots if self.stage[o] == 1)
@@ -310,7 +310,7 @@ class _Copy(Copy):
                 self.env[v] = self.get(y)
         elif o in self.arms:
             self.env[o.result] = self.get(o.operands[1 + self.arms[o]])
-        elif o.kind is mma.wgmma:
+        elif mma.is_issued(o):
             if self.order is not None:
                 self.order.wait(self.b)
                 self.order = None
