@@ -14,6 +14,7 @@ from pathlib import Path
 from warploom import options
 from warploom.errors import CompileError, InternalError, WarploomError
 from warploom.frontend.reads import Reads
+from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import task
 from warploom.ir.printer import print_func
@@ -94,6 +95,7 @@ def lower(
         func = func.with_(attrs={**func.attrs, "overlap": True})
     if target.name != DEFAULT.name:
         func = func.with_(attrs={**func.attrs, "target": target.name})
+    refuse_missing(func, func.loc)
     road = Road(target, knobs, schedule, structured, headroom, launch)
     steps = _run("frontend", func, road)
     if road.schedule is None:

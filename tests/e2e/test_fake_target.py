@@ -42,7 +42,7 @@ FAKE = Target(
     warp_size=64,
     warp_group=2,
     registers=replace(SM_90A.registers, per_sm=131_072, per_thread=512, unit=4, reallocation=None),
-    shared=SharedMemory(per_cta=100 * 1024, per_sm=100 * 1024, reserved=0),
+    shared=SharedMemory(per_cta=100 * 1024, per_sm=100 * 1024, reserved=0, stores_matrices=False),
     grid=replace(SM_90A.grid, warps=16),
     matrix_units=(replace(WGMMA, n_max=64),),
     copy_engines=(),

@@ -153,7 +153,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "knob_of_text": (lambda: compiled(num_stages="3"), "knob", "whole number"),
     "knob_below_zero": (lambda: compiled(num_consumer_groups=-1), "knob", "whole number"),
     "strict_of_number": (lambda: compiled(strict=1), "knob", "True or False"),
-    "unknown_target": (lambda: compiled(target="sm_80"), "target", "sm_80"),
+    "unknown_target": (lambda: compiled(target="sm_70"), "target", "sm_70"),
     "signature_too_short": (lambda: compiled(SIGNATURE[:-1]), "signature", "has 5"),
     "signature_in_one_string": (lambda: compiled("*bf16"), "signature", "no list of strings"),
     "signature_of_numbers": (lambda: compiled([1] * 6), "signature", "no list of strings"),

@@ -72,6 +72,7 @@ class _Search:
             room = self.most // each if each else 1
             if room < 2:
                 self.refuse(dots, self.too_wide(each))
+                continue
             groups += [dots[i : i + room] for i in range(0, len(dots), room)]
         groups = [g for g in groups if len(g) > 1]
         while True:  # what a sum is added to in an iteration is joined as a whole or not at all

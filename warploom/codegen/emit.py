@@ -184,12 +184,14 @@ class _Kernel(Emitter):
                 for name, n, count in self.inits:
                     each = f"mbarrier_init({name}{' + 8 * i' if n > 1 else ''}, {count});"
                     self.line(f"for (int i = 0; i < {n}; ++i) {each}" if n > 1 else each)
-                if self.inits:
+                if self.inits and self.target.sync.cluster_ctas > 1:
                     self.line("mbarrier_init_fence();")
         if self.inits:
             self.line("__syncthreads();")
-        self.line("grid_wait();")
         target = self.target
+        if not target.grid.dependent:
+            return
+        self.line("grid_wait();")
         last = target.multiprocessors * min(
             target.grid.threads_per_sm // self.threads, LAST_PROGRAMS
         )

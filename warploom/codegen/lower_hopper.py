@@ -136,6 +136,9 @@ def _exchange(e: Emitter, o: Op) -> None:
 
 
 def _fence_async(e: Emitter, o: Op) -> None:
+    """Nothing where engines see memory as threads do."""
+    if not e.target.sync.async_proxy:
+        return
     if o.attrs.get("space") == "global":
         e.line("fence_async_global();")
         return

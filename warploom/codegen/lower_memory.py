@@ -111,7 +111,7 @@ def store_tile(
     """A tile into a slot: stmatrix where it fits, else the widest ordinary stores.  peer: in another CTA,
     which stmatrix does not reach (PTX ISA, "stmatrix": .shared::cta)."""
     layout = t.layout
-    form = None if peer else matrix_form(layout, g)
+    form = matrix_form(layout, g) if e.target.shared.stores_matrices and not peer else None
     if form is not None:
         for start, call in _matrix_calls(e, at, g, layout, form, hint, "stmatrix"):
             given = ", ".join(word(r, start + i * form.elements) for i in range(form.count))

@@ -23,9 +23,13 @@ extern "C" __device__ int printf(const char*, ...);
 
 // One lane of a converged warp, always the same one.
 DEV bool elect_one() {
+#if __CUDA_ARCH__ >= 900
   u32 p;
   asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(p));
   return p;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
 }
 
 template <int N> DEV void registers_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
@@ -92,7 +96,11 @@ DEV void mbarrier_expect_peer(u32 bar, u32 bytes) {
 
 DEV bool mbarrier_try_wait(u32 bar, u32 parity) {
   u32 p;
+#if __CUDA_ARCH__ >= 900
   asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
+#else
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(p) : "r"(bar), "r"(parity) : "memory");
+#endif
   return p;
 }
 
@@ -701,11 +709,36 @@ DEV u32 sub_f16x2(u32 x, u32 y) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r
 
 DEV u32 mul_f16x2(u32 x, u32 y) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
 
-DEV u32 add_bf16x2(u32 x, u32 y) { u32 r; asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+// Chips before 9.0 have fma alone (PTX ISA, "add", "mul" of half precision): x · 1 + y, y · -1 + x and x · y - 0 round as these do.
+DEV u32 add_bf16x2(u32 x, u32 y) {
+  u32 r;
+#if __CUDA_ARCH__ >= 900
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(0x3f803f80u), "r"(y));
+#endif
+  return r;
+}
 
-DEV u32 sub_bf16x2(u32 x, u32 y) { u32 r; asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+DEV u32 sub_bf16x2(u32 x, u32 y) {
+  u32 r;
+#if __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(y), "r"(0xbf80bf80u), "r"(x));
+#endif
+  return r;
+}
 
-DEV u32 mul_bf16x2(u32 x, u32 y) { u32 r; asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y)); return r; }
+DEV u32 mul_bf16x2(u32 x, u32 y) {
+  u32 r;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(0x80008000u));
+#endif
+  return r;
+}
 
 // Two of four signed bytes.  f16: behind 0x64 a byte counts from 1024 on, x + 128 as the byte x ^ 0x80.
 template <int HALF> DEV u32 i8_f16x2(u32 four) { return sub_f16x2(__byte_perm(four ^ 0x80808080u, 0x64646464u, HALF ? 0x4342 : 0x4140), 0x64806480u); }

@@ -19,12 +19,12 @@ from warploom.explicit.program import Group, Program, Threads, Workspace
 from warploom.explicit.register_operands import check_register_operands
 from warploom.frontend.coerce import Const, current, describe, is_literal, known
 from warploom.ir.analysis import definitions, free_values, is_pure
-from warploom.ir.capabilities import missing
+from warploom.ir.capabilities import refuse_missing
 from warploom.ir.core import Effect, Fact, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, smem, task
 from warploom.ir.types import InFlight, Tile
 from warploom.passes.tile.canonicalize.cleanup import is_host
-from warploom.target import DEFAULT, supported
+from warploom.target import DEFAULT
 
 
 @dataclass
@@ -82,22 +82,9 @@ def assemble(
     if workspaces:
         attrs["workspaces"] = workspaces
     func = Func(name, body, Level.WARP, attrs, loc)
-    _check_capabilities(func, loc)
+    refuse_missing(func, loc)
     check_register_operands(func)
     return with_budgets(func)
-
-
-def _check_capabilities(func: Func, loc: Loc | None) -> None:
-    found = missing(func, func.target)
-    if found is not None:
-        o, why = found
-        what = "the cluster" if o is None else o.kind.name
-        raise CompileError(
-            "target",
-            f"{what}: {why}",
-            o.loc if o is not None and o.loc is not None else loc,
-            help=f"write it without, or compile for {supported()}",
-        )
 
 
 # ---- splitting

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import math
 
+from warploom.errors import CompileError, Loc
 from warploom.ir.core import Func, Op, OpKind, walk
-from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
+from warploom.ir.ops import arith, mbarrier, mma, regs, smem, tile, tma
 from warploom.ir.ops.cluster import cluster_of
-from warploom.target import Target
+from warploom.ir.types import dtype_of
+from warploom.target import Target, supported
+
+
+def refuse_missing(func: Func, loc: Loc | None) -> None:
+    """Raises CompileError `target` where the target of a function lacks something that it is made of.
+    loc: of the function, for what is no op's."""
+    found = missing(func, func.target)
+    if found is None:
+        return
+    o, why = found
+    raise CompileError(
+        "target",
+        f"{'the cluster' if o is None else o.kind.name}: {why}",
+        o.loc if o is not None and o.loc is not None else loc,
+        help=f"write it without, or compile for another target: {supported()}",
+    )
 
 
 def missing(func: Func, target: Target) -> tuple[Op | None, str] | None:
@@ -15,14 +32,28 @@ def missing(func: Func, target: Target) -> tuple[Op | None, str] | None:
     Without an op: it can't run clusters of that size."""
     lacks = _lacks(target)
     for o in walk(func.body):
-        why = lacks.get(o.kind)
-        if o.kind is tile.dot and o.attrs.get("unit") and not target.unit_of(o.attrs["unit"]):
-            why = "no such matrix unit"
-        if why:
+        if why := lacks.get(o.kind) or _dtypes(o, target):
             return o, f"{target.name} has {why}"
     if math.prod(cluster_of(func)) > target.sync.cluster_ctas:
         return None, f"a cluster of {target.name} has {target.sync.cluster_ctas} CTAs at most"
     return None
+
+
+def _dtypes(o: Op, target: Target) -> str:
+    """What is missing for the dtypes of an op."""
+    if o.kind is tile.dot:
+        a, b, total = (dtype_of(v.type).name for v in o.operands)
+        unit = o.attrs.get("unit")
+        if unit and not target.unit_of(unit):
+            return "no such matrix unit"
+        if unit is None and not any(u.product(a, b, total) for u in target.matrix_units):
+            return f"no matrix unit for {a} by {b}"
+    elif o.kind is arith.cast:
+        dtypes = {dtype_of(v.type) for v in (*o.operands, *o.results)}
+        for t in dtypes:
+            if t.is_fp8 and t.name not in target.converts:
+                return f"no conversion of {t}"
+    return ""
 
 
 def _lacks(target: Target) -> dict[OpKind, str]:

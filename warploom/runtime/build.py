@@ -162,7 +162,8 @@ def _text(request: Request, lowered: Lowered) -> _Text:
 
     emitted = emit(lowered.placed, request.machine())
     by_waves, rings = lowered.schedule.by_waves, bool(lowered.schedule.channels)
-    plan = plan_of(emitted, lowered.placed, request.knobs.pdl, short_of(lowered), by_waves, rings)
+    pdl = request.knobs.pdl and request.machine().grid.dependent
+    plan = plan_of(emitted, lowered.placed, pdl, short_of(lowered), by_waves, rings)
     limit = _limit(request, plan, lowered.schedule.ctas_per_sm)
     asked = open_occupancy(lowered.placed, request.machine()) if limit is None else None
     flags = _flags(request, limit)

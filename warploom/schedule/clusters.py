@@ -35,6 +35,11 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         raise _refused(
             n, f"a cluster has 1 to {cluster.MAX_CTAS} CTAs", func.loc, "use num_ctas=2 or 4"
         )
+    if n > target.sync.cluster_ctas:
+        most = target.sync.cluster_ctas
+        raise _refused(
+            n, f"a cluster of {target.name} has {most} CTAs at most", func.loc, "use num_ctas=1"
+        )
     structure = Structure(func.body)
     dots = [o for o in structure.ops if o.kind is tile.dot]
     if not dots:

@@ -212,20 +212,24 @@ class Registers:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """per_cta: what a CTA may use.  reserved: what each resident CTA takes of `per_sm` beside its own."""
+    """per_cta: what a CTA may use.  reserved: what each resident CTA takes of `per_sm` beside its own.
+    stores_matrices: may a warp store 8 × 8 matrices of 16 bits at once (PTX ISA, "stmatrix")?"""
 
     per_cta: int
     per_sm: int
     reserved: int
+    stores_matrices: bool
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Limits of a launch: CTAs along each axis, warps of a CTA, threads resident on a multiprocessor."""
+    """Limits of a launch: CTAs along each axis, warps of a CTA, threads resident on a multiprocessor.
+    dependent: may it start before the kernel ahead of it has ended?"""
 
     ctas: tuple[int, int, int]
     warps: int
     threads_per_sm: int
+    dependent: bool
 
 
 # ---- costs
@@ -282,9 +286,9 @@ class Target:
 
     name: as NVRTC's -arch wants it ("sm_90a").  chips: that have it.  capabilities: of devices that run it.
     warp_size: threads.  warp_group: warps that compute together: that multiply with one instruction, and that
-    registers are reallocated for.  emits: the language that kernels for it are emitted in; None: they are
-    simulated and checked only.  matrix_units, copy_engines: the preferred one first.
-    entry_limit: registers a thread that a launch is to have at most."""
+    registers are reallocated for.  converts: 8-bit floats that threads convert.  emits: the language that
+    kernels for it are emitted in; None: they are simulated and checked only.  matrix_units, copy_engines: the
+    preferred one first.  entry_limit: registers a thread that a launch is to have at most."""
 
     name: str
     chips: tuple[str, ...]
@@ -299,6 +303,7 @@ class Target:
     copy_engines: tuple[CopyEngine, ...]
     sync: Sync
     cost: CostTable
+    converts: frozenset[str] = frozenset({"f8e4m3", "f8e5m2"})
     emits: Literal["cuda"] | None = "cuda"
     entry_limit: int | None = None
 

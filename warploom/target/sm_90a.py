@@ -158,8 +158,10 @@ SM_90A = Target(
     warp_size=32,
     warp_group=4,  # PTX ISA, wgmma: "warpgroup", four contiguous warps
     registers=REGISTERS,
-    shared=SharedMemory(per_cta=232_448, per_sm=233_472, reserved=1024),  # 227 and 228 KiB
-    grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=2048),
+    shared=SharedMemory(
+        per_cta=232_448, per_sm=233_472, reserved=1024, stores_matrices=True
+    ),  # 227 and 228 KiB
+    grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=2048, dependent=True),
     matrix_units=(WGMMA, MMA_SYNC),
     copy_engines=(TMA, CP_ASYNC),
     sync=Sync(

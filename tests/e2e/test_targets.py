@@ -1,0 +1,107 @@
+"""The same kernels for every chip: right in the simulator, proved by the checker, built without spills.
+
+No chip but sm_90a's was at hand: of the others is said that kernels are compiled and simulated, not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpus import catalog
+from corpus.case import Case
+from tests.e2e.road import default_orders
+from warploom.errors import CompileError
+from warploom.ir.core import walk
+from warploom.ir.ops import mma, regs, smem, tile, tma
+from warploom.target import TARGETS, for_device
+
+CATALOG = {case.name: case for case in catalog.everything()}
+OTHERS = [name for name in TARGETS if name != "sm_90a"]
+PRODUCTS = ["matmul-77x51x97", "matmul-int8-rc", "f32-tf32-rr", "in order-32x96-eight"]
+OF_MORE = ["attention-alibi", "states-linear", "layernorm", "splitk-atomic", "bmm-100x64"]
+TASKS = {"num_consumer_groups": 1, "num_buffers_warp_spec": 2}
+
+
+def compiled(case: Case, target: str, **knobs: Any) -> Any:
+    given = {**case.meta, **case.knobs, **knobs}
+    return case.kernel.compile_for(*case.args, grid=case.grid, target=target, **given)
+
+
+def simulated(case: Case, made: Any) -> None:
+    for order in default_orders():
+        found = tuple(np.copy(x, order="K") if isinstance(x, np.ndarray) else x for x in case.args)
+        made.simulate(*found, grid=case.grid, order=order)
+        assert not case.judge(found), order
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("name", PRODUCTS + OF_MORE)
+@pytest.mark.parametrize("target", OTHERS)
+def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
+    case = CATALOG[name]
+    made = compiled(case, target)
+    kinds = {o.kind for o in walk(made.placed.body)}
+    assert tile.dot in kinds and mma.wgmma not in kinds
+    assert regs.setmaxnreg not in kinds
+    if not TARGETS[target].box_limit:
+        assert not kinds & {tma.tma_load, tma.tma_store}
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("target", OTHERS)
+def test_tasks_feed_products(target: str) -> None:
+    """By TMA where there is one, else by producers that copy piece by piece."""
+    case = CATALOG["matmul-bf16-rc"]
+    made = compiled(case, target, **TASKS)
+    kinds = {o.kind for o in walk(made.placed.body)}
+    assert made.schedule.specialized
+    assert (tma.tma_load if TARGETS[target].box_limit else smem.cp_async) in kinds
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("name", ["matmul-bf16-rc", "attention-alibi", "layernorm"])
+@pytest.mark.parametrize("target", OTHERS)
+def test_a_build_has_no_problems(target: str, name: str) -> None:
+    made = compiled(CATALOG[name], target)
+    assert made.resources.problems() == ()
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("target", "name", "lacks"),
+    [
+        ("sm_80", "matmul-e4m3-rc", "sm_80 has no matrix unit for f8e4m3 by f8e4m3"),
+        ("sm_86", "mixed-bf16-e4m3-rc", "sm_86 has no conversion of f8e4m3"),
+        ("sm_89", "in order-32x32-f64", "sm_89 has no matrix unit for f64 by f64"),
+    ],
+)
+def test_what_a_chip_lacks_is_said(target: str, name: str, lacks: str) -> None:
+    with pytest.raises(CompileError, match=lacks) as refused:
+        compiled(CATALOG[name], target)
+    assert refused.value.code == "target" and refused.value.loc is not None
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("target", OTHERS)
+def test_clusters_are_refused(target: str) -> None:
+    with pytest.raises(CompileError, match=r"num_ctas=2: a cluster of .* has 1 CTAs at most"):
+        compiled(CATALOG["matmul-bf16-rc"], target, num_ctas=2)
+
+
+def test_a_device_gets_its_target() -> None:
+    for capability, name in (
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 9), "sm_89"),
+        ((12, 0), "sm_120a"),
+    ):
+        found = for_device(capability)
+        assert found is not None and found.name == name
+    assert for_device((7, 5)) is None
