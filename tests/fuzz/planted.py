@@ -257,8 +257,8 @@ def _overlapping(ops: Ops) -> Ops:
 
 
 def _forward_scans() -> None:
-    scan = linear._scan
-    linear._scan = lambda x, axis, reverse, fn: scan(x, axis, False, fn)  # type: ignore[assignment]
+    scan = linear.scanned
+    linear.scanned = lambda x, axis, reverse, fn: scan(x, axis, False, fn)  # type: ignore[assignment]
 
 
 def _right_ties() -> None:
@@ -329,12 +329,12 @@ def search(t: Task, folder: Path, limit: int) -> dict[str, Any]:
     }
     start = time.process_time()
     right = {name: getattr(pipeline, name) for name in dir(pipeline) if not name.startswith("__")}
-    frontend = linear._scan, linear._extreme_with_index
+    frontend = linear.scanned, linear._extreme_with_index
 
     def restore() -> None:
         for name, value in right.items():
             setattr(pipeline, name, value)
-        linear._scan, linear._extreme_with_index = frontend
+        linear.scanned, linear._extreme_with_index = frontend
 
     for seed in range(limit):
         plant.install()
