@@ -2,7 +2,8 @@
 
 For golden tests: the program that the passes derive against the hand-written one.  What is forgotten: hints,
 ids, locations, attributes of the function, names of allocations, the order of what loops carry and ifs
-give, where and how often a pure op stands, the order of a commutative op's operands.  What is kept: every
+give, where and how often a pure op stands (and with it the exchange that serves it), the order of a
+commutative op's operands.  What is kept: every
 op with an effect, in order, with all that it computes from.  The text is for comparison; it is not a
 program to run (pure ops float out of their task).
 """
@@ -212,6 +213,8 @@ class _Canonical:
         name = f"region {next(self.count)}"
         ops: list[Op] = []
         for o in region.ops:
+            if o.kind is smem.exchange:
+                continue
             operands = tuple(self.env[v] for v in o.operands)
             if _floats(o):
                 self.float(o, operands, depth, name)
