@@ -15,7 +15,7 @@ from warploom.ir.parser import parse_func
 from warploom.passes import pipeline
 from warploom.passes.pipeline import PIPELINE, Pass, names
 from warploom.schedule.model import Knobs
-from warploom.target import SM_90A, Target
+from warploom.target import SM_90A, TARGETS, Target
 
 COPY = """func @copy(%p: ptr<f32>, %q: ptr<f32>) level=TILE {
   %x = load(%p) : f32
@@ -92,5 +92,6 @@ def test_the_verifier_is_told_the_target(monkeypatch: pytest.MonkeyPatch) -> Non
     told: list[Target] = []
     monkeypatch.setattr(pipeline_runner, "verify", lambda f, target: told.append(target))
     other = replace(SM_90A, name="sm_other")
+    monkeypatch.setitem(TARGETS, other.name, other)
     lower(copy(), Knobs(), other)
     assert told and set(told) == {other}

@@ -54,15 +54,19 @@ class Lengthening:
             self.steering.least(self.search.cases[0]),
         )
         for loop in self.loops:
-            self.search.begin()
-            brief = [self._alone(case) for case in self.checker.recurrences.brief(loop)]
-            for base in dict.fromkeys(
-                (*brief, self._alone(rich), rich, least, self.search.longest)
-            ):
-                for i in () if self._is_done(loop) else self._lengthening(loop, base):
-                    self._run_longer(loop, base, i)
+            # First from where a kind of iteration came, which may not have come for long enough.
+            brief = map(self._alone, self.checker.recurrences.brief(loop))
+            self._lengthen_from(loop, tuple(brief))
+            self._lengthen_from(loop, (self._alone(rich), rich, least, self.search.longest))
             if any(Source.MEMORY in self.dependence.sources(v) for v in control.deciding(loop)):
                 self._rise(loop)
+
+    def _lengthen_from(self, loop: Op, bases: Sequence[Case]) -> None:
+        """Runs a loop longer and longer from inputs, within the steps of one search."""
+        self.search.begin()
+        for base in dict.fromkeys(bases):
+            for i in () if self._is_done(loop) else self._lengthening(loop, base):
+                self._run_longer(loop, base, i)
 
     def _run_longer(self, loop: Op, base: Case, i: int | None) -> None:
         """Runs inputs, like one but for a number (None: for some), at which a loop is longer and longer."""
