@@ -3,11 +3,10 @@
 TMA and mbarriers as on sm_90a, but no wgmma: products are mma.sync's, and shared memory is that of sm_86.
 Warps keep their registers: ptxas (13.5) ignores setmaxnreg beside cp.async.bulk.tensor here (C7506).
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (12.0); PTX ISA, mma,
-cp.async.bulk.tensor.  Clusters of one CTA, without multicast
-(CUTLASS documentation, "Blackwell GeForce").  How its tensor cores add: arXiv 2511.10909 (MMA-Sim, "RTX
-Blackwell"), found on hardware by its authors, not by us.  No rate here was fitted: 512 multiply-adds of
-16-bit types a cycle and SM (NVIDIA RTX PRO 6000 data sheet: 503.8 TFLOPS on 188 SMs at 2.6 GHz; GeForce chips
-half of it in float32).
+cp.async.bulk.tensor.  Clusters of one CTA, without multicast (CUTLASS documentation, "Blackwell GeForce").
+How its tensor cores add: arXiv 2511.10909 (MMA-Sim, "RTX Blackwell"), found on hardware by its authors, not
+by us.  No rate here was fitted: 512 multiply-adds of 16-bit types a cycle and SM (NVIDIA RTX PRO 6000 data
+sheet: 503.8 TFLOPS on 188 SMs at 2.6 GHz; GeForce chips half of it in float32).
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.target.model import Arithmetic, Grid, Product, SharedMemory, Sync
-from warploom.target.sm_80 import INTEGERS, MMA_SYNC
-from warploom.target.sm_90a import CP_ASYNC, SM_90A, TMA
-
-_BYTES = ("f8e4m3", "f8e5m2")
+from warploom.target.sm_90a import CP_ASYNC, EIGHT_BIT_FLOATS, MMA_SYNC, SM_90A, TMA, WHOLE, WIDE
 
 SM_120A = replace(
     SM_90A,
@@ -26,24 +22,20 @@ SM_120A = replace(
     chips=("RTX 50", "RTX PRO Blackwell"),
     capabilities=((12, 0),),
     multiprocessors=188,
-    shared=SharedMemory(
-        per_cta=101_376, per_sm=102_400, reserved=1024, stores_matrices=True
-    ),  # 99 and 100 KiB
+    # 99 and 100 KiB
+    shared=SharedMemory(per_cta=101_376, per_sm=102_400, reserved=1024, stores_matrices=True),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=1536, dependent=True),
     matrix_units=(
         replace(
             MMA_SYNC,
             products=(
-                Product("f16", "f16", "f32", Arithmetic(16, 25, 23, "cut")),
-                Product("bf16", "bf16", "f32", Arithmetic(16, 25, 23, "cut")),
-                Product("f32", "f32", "f32", Arithmetic(8, 25, 23, "cut")),
-                Product("f16", "f16", "f16", Arithmetic(16, 25, 10, "nearest", "f16")),
+                *WIDE,
                 *(
                     Product(a, b, "f32", Arithmetic(32, 25, 23, "cut"))
-                    for a in _BYTES
-                    for b in _BYTES
+                    for a in EIGHT_BIT_FLOATS
+                    for b in EIGHT_BIT_FLOATS
                 ),
-                *INTEGERS,
+                *WHOLE,
             ),
         ),
     ),

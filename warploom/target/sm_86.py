@@ -19,9 +19,8 @@ SM_86 = replace(
     chips=("A10", "A40", "RTX A6000", "RTX 30"),
     capabilities=((8, 6),),
     multiprocessors=84,
-    shared=SharedMemory(
-        per_cta=101_376, per_sm=102_400, reserved=1024, stores_matrices=False
-    ),  # 99 and 100 KiB
+    # 99 and 100 KiB
+    shared=SharedMemory(per_cta=101_376, per_sm=102_400, reserved=1024, stores_matrices=False),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, dependent=False, threads_per_sm=1536),
     cost=replace(COST, tensor_macs_16bit=512, in_order_macs_16bit=512, alu_lanes=128),
 )

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.target.model import Arithmetic, Product
-from warploom.target.sm_80 import INTEGERS, MMA_SYNC, WIDE
+from warploom.target.sm_80 import MMA_SYNC
 from warploom.target.sm_86 import SM_86
+from warploom.target.sm_90a import EIGHT_BIT_FLOATS
 
-_BYTES = ("f8e4m3", "f8e5m2")
 _CUT, _CUT_F16 = Arithmetic(16, 13, 13, "cut"), Arithmetic(16, 13, 10, "nearest", "f16")
 
 SM_89 = replace(
@@ -23,15 +23,18 @@ SM_89 = replace(
     chips=("L4", "L40", "L40S", "RTX 40"),
     capabilities=((8, 9),),
     multiprocessors=142,
-    converts=frozenset(_BYTES),
+    converts=frozenset(EIGHT_BIT_FLOATS),
     matrix_units=(
         replace(
             MMA_SYNC,
             products=(
-                *WIDE,
-                *(Product(a, b, "f32", _CUT) for a in _BYTES for b in _BYTES),
-                *(Product(a, b, "f16", _CUT_F16) for a in _BYTES for b in _BYTES),
-                *INTEGERS,
+                *MMA_SYNC.products,
+                *(Product(a, b, "f32", _CUT) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
+                *(
+                    Product(a, b, "f16", _CUT_F16)
+                    for a in EIGHT_BIT_FLOATS
+                    for b in EIGHT_BIT_FLOATS
+                ),
             ),
         ),
     ),

@@ -21,15 +21,15 @@ from warploom.target.model import (
     Target,
 )
 
-_BYTES = ("f8e4m3", "f8e5m2")
+EIGHT_BIT_FLOATS = ("f8e4m3", "f8e5m2")
 _INTEGERS = ("i8", "u8")
-_WIDE = (  # the same for both instructions
+WIDE = (  # the same for both instructions
     Product("f16", "f16", "f32", Arithmetic(16, 25, 23, "cut")),
     Product("bf16", "bf16", "f32", Arithmetic(16, 25, 23, "cut")),
     Product("f32", "f32", "f32", Arithmetic(8, 25, 23, "cut")),
     Product("f16", "f16", "f16", Arithmetic(16, 25, 10, "nearest", "f16")),
 )
-_WHOLE = tuple(Product(a, b, "i32") for a in _INTEGERS for b in _INTEGERS)
+WHOLE = tuple(Product(a, b, "i32") for a in _INTEGERS for b in _INTEGERS)
 _CUT, _CUT_F16 = Arithmetic(32, 13, 13, "cut"), Arithmetic(32, 13, 10, "nearest", "f16")
 # sm_90 has no mma.sync of fp8: ptxas converts to f16 and issues two of those, of bytes 0 and 1 of every word,
 # then of bytes 2 and 3.
@@ -50,10 +50,10 @@ WGMMA = MatrixUnit(
     completes="group",
     along_mn=frozenset({16}),
     products=(
-        *_WIDE,
-        *(Product(a, b, "f32", _CUT) for a in _BYTES for b in _BYTES),
-        *(Product(a, b, "f16", _CUT_F16) for a in _BYTES for b in _BYTES),
-        *_WHOLE,
+        *WIDE,
+        *(Product(a, b, "f32", _CUT) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
+        *(Product(a, b, "f16", _CUT_F16) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
+        *WHOLE,
     ),
 )
 # PTX ISA, "mma": m16n8k16 of 16-bit types, m16n8k8 of tf32, m16n8k32 of 8-bit ones, m16n8k4 of f64 (sm_90);
@@ -71,9 +71,9 @@ MMA_SYNC = MatrixUnit(
     completes="in order",
     along_mn=frozenset({16}),
     products=(
-        *_WIDE,
-        *(Product(a, b, "f32", _TWO_HALVES) for a in _BYTES for b in _BYTES),
-        *_WHOLE,
+        *WIDE,
+        *(Product(a, b, "f32", _TWO_HALVES) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
+        *WHOLE,
         Product("f64", "f64", "f64"),
     ),
     fragments_by="ldmatrix",
@@ -158,9 +158,8 @@ SM_90A = Target(
     warp_size=32,
     warp_group=4,  # PTX ISA, wgmma: "warpgroup", four contiguous warps
     registers=REGISTERS,
-    shared=SharedMemory(
-        per_cta=232_448, per_sm=233_472, reserved=1024, stores_matrices=True
-    ),  # 227 and 228 KiB
+    # 227 and 228 KiB
+    shared=SharedMemory(per_cta=232_448, per_sm=233_472, reserved=1024, stores_matrices=True),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, threads_per_sm=2048, dependent=True),
     matrix_units=(WGMMA, MMA_SYNC),
     copy_engines=(TMA, CP_ASYNC),
