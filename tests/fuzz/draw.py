@@ -27,6 +27,9 @@ from tests.fuzz.tree import (
 )
 
 READ = ("f32", "f16", "bf16", "i32", "i8", "e4m3", "e5m2", "u8", "i64", "f16", "bf16", "f32", "i16")
+IN_ORDER_FROM = (
+    60_000  # the first seed that may draw dots in registers: those before it keep their kernels
+)
 BLOCKS = 4  # the most that a loop's index times its step goes through, in blocks of an array
 
 
@@ -44,6 +47,7 @@ class Draw(Expressions):
         self.repeats = 1  # iterations of the loops around, at most
         self.loops: list[tuple[str, int]] = []  # (variable, iterations) of the loops around
         self.is_top = True
+        self.in_order = False  # dots that one warp does by itself, in registers
 
     # ---- the frame
 
@@ -58,7 +62,12 @@ class Draw(Expressions):
         programs = self.programs(grid)
         self.tiles(programs)
         if has_dots:
-            self.rows = r.choice([64] * 12 + [128] * 4 + [192, 256])
+            self.in_order = self.seed >= IN_ORDER_FROM and self.maybe(1 / 3)
+            self.rows = r.choice(
+                [16, 16, 32, 32, 48, 64, 80]
+                if self.in_order
+                else [64] * 12 + [128] * 4 + [192, 256]
+            )
             product(self)
         else:
             self.rows = r.choice([16, 32, 64, 64, 128])
@@ -137,7 +146,10 @@ class Draw(Expressions):
 
     def choose_knobs(self, has_dots: bool) -> None:
         r, k = self.r, self.knobs
-        k["num_warps"] = r.choice([4, 4, 4, 8]) if has_dots else r.choice([1, 2, 4, 4, 8])
+        warps = [4, 4, 4, 8] if has_dots else [1, 2, 4, 4, 8]
+        if self.in_order:
+            warps = [1, 2, 8] if self.rows % 64 == 0 else [1, 2, 4, 4, 8]
+        k["num_warps"] = r.choice(warps)
         if has_dots:
             groups = r.choice([None, None, 0, 1, 1, 2, 2])
             if groups is not None:

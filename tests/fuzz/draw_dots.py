@@ -11,7 +11,14 @@ from tests.fuzz.numbers import FORMATS
 from tests.fuzz.ops import Inexact, literal, make, typed, var
 from tests.fuzz.tree import Access, E, If, Let, T
 
-UNIT = {"f16": 16, "bf16": 16, "e4m3": 32, "e5m2": 32, "i8": 32, "f32": 8}  # of K
+UNIT = {  # of K
+    "f16": 16, "bf16": 16, "e4m3": 32, "e5m2": 32, "i8": 32, "u8": 32, "f32": 8, "f64": 4,
+}  # fmt: skip
+# Of products in registers: the left operand's format, and those that may be on its right.
+IN_ORDER = {
+    "f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "f64": ("f64",), "e4m3": ("e4m3", "e4m3", "e5m2"),
+    "e5m2": ("e5m2", "e4m3"), "i8": ("i8", "i8", "u8"), "u8": ("u8", "i8"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,17 +32,26 @@ def product(d: Draw) -> None:
     """The kernel's main part, and some statements before and after it."""
     if d.maybe(0.3):
         d.statements(d.r.choice([1, 2]))
-    dtype = d.r.choice(["f16", "bf16", "f16", "bf16", "e4m3", "e5m2", "i8", "f32"])
-    if d.maybe(0.3) and dtype != "i8":
+    dtypes = ["f16", "bf16", "f16", "bf16", "e4m3", "e5m2", "i8", "f32"]
+    dtype = d.r.choice([*dtypes, "u8", "f64"] if d.in_order else dtypes)
+    if d.maybe(0.3) and FORMATS[dtype].is_float:
         chain(d, dtype)
     else:
-        sum_over_k(d, dtype)
+        sum_over_k(d, dtype, d.r.choice(IN_ORDER[dtype]) if d.in_order else dtype)
     if d.maybe(0.4):
         d.statements(d.r.choice([1, 2]))
 
 
+def sums(dtype: str) -> str:
+    """What products of a format are added up in."""
+    return "i32" if FORMATS[dtype].is_int else "f64" if dtype == "f64" else "f32"
+
+
 def _sizes(d: Draw, dtype: str) -> Sizes:
     r, unit = d.r, UNIT[dtype]
+    if d.in_order:
+        n = r.choice([8, 8, 16, 16, 24, 32, 32, 40, 64])
+        return Sizes(d.rows, n, unit * r.choice([1, 1, 2, 3, 4]))
     n = r.choice([8, 16, 16, 32, 32, 48, 64, 64, 96 if d.rows < 192 else 40])
     if d.rows == 64 and d.maybe(0.12):  # made as its transpose
         return Sizes(r.choice([16, 32]), 64, unit * r.choice([1, 2]))
@@ -51,7 +67,7 @@ def _operand(d: Draw, dtype: str, at: tuple[E, E], reach: tuple[int, int], sizes
         max(1, n - r.randrange(1, min(n, 20))) if cut and n > 1 else max(1, n)
         for n, cut in zip(reach, ragged, strict=True)
     )
-    array = name or d.array(dtype, shape, lo=-2, hi=2)
+    array = name or d.array(dtype, shape, lo=0 if dtype == "u8" else -2, hi=2)
     a = d.array_of(array)
     bounded = tuple(i for i in range(2) if a.shape[i] < reach[i] or d.maybe(0.3))
     way = r.choice(["ptr", "ptr", "desc", "block"])
@@ -109,7 +125,7 @@ class _Sum:
         self.start = typed(0, dtype, shape)
         r = d.r
         if d.maybe(0.2):
-            self.start = d.tile(shape, dtype, 2) if dtype == "f32" else typed(1, dtype, shape)
+            self.start = d.tile(shape, dtype, 2) if dtype != "i32" else typed(1, dtype, shape)
         self.scale = r.choice([1, 1, 1, 1, 1, 2, -1]) if dtype == "f32" else 1
         self.plus = d.maybe(0.4)
         self.after = d.maybe(0.08) and dtype == "f32"
@@ -118,6 +134,7 @@ class _Sum:
         if d.maybe(0.2):
             options.append(("max_num_imprecise_acc", 32))
         self.options = tuple(options)
+        self.precision = repr(r.choice(["tf32", "ieee", "tf32x3"])) if d.in_order else ""
 
     def begin(self, x: E, y: E, times: int) -> T:
         """Its declaration in front of the loop; gives its type."""
@@ -134,6 +151,8 @@ class _Sum:
         if self.scale != 1:
             acc = make("mul", acc, literal(self.scale, acc.t.dtype))
         options = self.options if x.t.dtype in ("e4m3", "e5m2") else ()
+        if self.precision and x.t.dtype == "f32":
+            options = (("input_precision", self.precision),)
         found = make("dot", x, y, acc, plus=self.plus, options=options)
         return make("max", found, typed(0, found.t.dtype)) if self.after else found
 
@@ -147,7 +166,7 @@ def _loop(d: Draw, dtype: str) -> tuple[E, E, int]:
     return literal(0, "i32"), d.integer("steps", stored, max(stored, 1)), max(stored, 1)
 
 
-def sum_over_k(d: Draw, dtype: str) -> None:
+def sum_over_k(d: Draw, dtype: str, of_right: str) -> None:
     """acc += A·B over a loop of 0 to 5 steps; perhaps two accumulators, guards, what else a loop may hold."""
     s = _sizes(d, dtype)
     lo, hi, most = _loop(d, dtype)
@@ -156,23 +175,22 @@ def sum_over_k(d: Draw, dtype: str) -> None:
     row = make("mul", d.slot, literal(s.m, "i32"))
     zero = literal(0, "i32")
     a, _ = _operand(d, dtype, (row, step), (d.slots * s.m, most * s.k), (s.m, s.k), k)
-    b, b_array = _operand(d, dtype, (step, zero), (most * s.k, s.n), (s.k, s.n), k)
+    b, b_array = _operand(d, of_right, (step, zero), (most * s.k, s.n), (s.k, s.n), k)
     two = d.maybe(0.35)
     c = b
     if two:
         c, _ = _operand(
             d,
-            dtype,
+            of_right,
             (step, zero),
             (most * s.k, s.n),
             (s.k, s.n),
             k,
             b_array if d.maybe(0.15) else "",
         )
-    sums = "i32" if dtype == "i8" else "f32"
     outer = d.r.choice([1, 1, 1, 1, 1, 2])
-    operand = T(dtype, (s.m, s.k), -8, 8), T(dtype, (s.k, s.n), -8, 8)
-    accs = [_Sum(d, (s.m, s.n), sums) for _ in range(1 + two)]
+    operand = T(dtype, (s.m, s.k), -8, 8), T(of_right, (s.k, s.n), -8, 8)
+    accs = [_Sum(d, (s.m, s.n), sums(dtype)) for _ in range(1 + two)]
     types = [acc.begin(var("x", operand[0]), var("y", operand[1]), outer * most) for acc in accs]
     carried = [d.carried()] if d.maybe(0.2) else []
 
@@ -226,9 +244,7 @@ def _epilogue(d: Draw, accs: list[tuple[str, T]]) -> None:
     d.vars.append(d.vars.pop(next(i for i, (n, _) in enumerate(d.vars) if n == e.attrs["name"])))
     small = d.tame(e) if e.t.format.is_float else e
     dtype = d.r.choice(["f32", "bf16", "f16", "f32", "i32"])
-    value = (
-        e if dtype == e.t.dtype or (dtype == "f32" and e.t.dtype == "f32") else d.to(small, dtype)
-    )
+    value = e if dtype == e.t.dtype else d.to(small, dtype)
     d.store_value(value, dtype)
 
 
@@ -237,7 +253,8 @@ def chain(d: Draw, dtype: str) -> None:
     r, unit = d.r, UNIT[dtype]
     head = unit * r.choice([1, 2]) if unit >= 16 else 16
     keys = max(unit, r.choice([32, 64]))
-    width = r.choice([16, 32, 64])
+    width = r.choice([8, 16, 24, 32] if d.in_order else [16, 32, 64])
+    of_sums = sums(dtype)
     m = d.rows
     lo, hi, most = _loop(d, dtype)
     n = d.fresh("n")
@@ -253,18 +270,18 @@ def chain(d: Draw, dtype: str) -> None:
         at, reach, sizes = at[::-1], reach[::-1], sizes[::-1]  # type: ignore[assignment]
     k_access, _ = _operand(d, dtype, at, reach, sizes, n)
     v_access, _ = _operand(d, dtype, (place, zero), (most * keys, width), (keys, width), n)
-    acc = _Sum(d, (m, width), "f32")
+    acc = _Sum(d, (m, width), of_sums)
     t = acc.begin(
         var("x", T(dtype, (m, keys), -2, 2)), var("y", T(dtype, (keys, width), -2, 2)), most
     )
-    peak = T("f32", (m,), 0, 16)
+    peak = T(of_sums, (m,), 0, 16)
     with_peak, total = d.maybe(0.5), d.maybe(0.4)
     if with_peak:
-        d.let("peak", typed(0, "f32", (m,)))
+        d.let("peak", typed(0, of_sums, (m,)))
         d.vars[-1] = ("peak", peak)
-    totals = T("f32", (m,), -2 * keys * most, 2 * keys * most)
+    totals = T(of_sums, (m,), -2 * keys * most, 2 * keys * most)
     if total:
-        d.let("total", typed(0, "f32", (m,)))
+        d.let("total", typed(0, of_sums, (m,)))
         d.vars[-1] = ("total", totals)
 
     def body() -> None:
@@ -280,11 +297,11 @@ def chain(d: Draw, dtype: str) -> None:
                 ),
             )
             column = make("expand_dims", new, axis=1, as_index=True)
-            near = make("gt", scores, make("sub", column, literal(r.choice([2, 4]), "f32")))
-            p = make("select", near, p, typed(0, "f32"))
+            near = make("gt", scores, make("sub", column, literal(r.choice([2, 4]), of_sums)))
+            p = make("select", near, p, typed(0, of_sums))
             d.out.append(Let("peak", new))
         elif d.maybe(0.4):
-            p = make("select", d.tile(p.t.shape, "i1", 2), p, typed(r.choice([0, 1]), "f32"))
+            p = make("select", d.tile(p.t.shape, "i1", 2), p, typed(r.choice([0, 1]), of_sums))
         p = d.let(d.fresh("p"), p)
         if total:
             d.out.append(

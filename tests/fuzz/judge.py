@@ -16,6 +16,7 @@ from tests.e2e import road
 from tests.fuzz.case import Case
 from warploom.errors import CompileError, InternalError, WarploomError, WarploomWarning
 from warploom.ir.core import Level, walk
+from warploom.ir.ops import tile
 from warploom.runtime import build, request
 from warploom.runtime.compiled import CompiledKernel
 from warploom.sim.oracle import run as run_oracle
@@ -33,6 +34,7 @@ class Verdict:
     ops: set[str] = field(default_factory=set)
     specialized: bool = False
     dots: bool = False
+    in_order: bool = False  # has dots in registers
 
     @property
     def failed(self) -> bool:
@@ -120,6 +122,7 @@ def _compare(case: Case, compiled: CompiledKernel, orders: int) -> Verdict:
     }
     found.specialized = lowered.schedule.specialized
     found.dots = "dot" in found.ops
+    found.in_order = any(o.kind is tile.dot for o in walk(lowered.at(Level.PLACED).body))
     r = random.Random(case.kernel.seed)
     picked = ["late", *r.sample(ORDERS[1:], min(orders, 3))]
     for where in ("oracle", *picked):

@@ -546,7 +546,7 @@ def _product(a: dict[str, Any], ts: list[T]) -> T:
     x, y = ts[:2]
     k = x.shape[1]
     corners = [p * q for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
-    sums = "i32" if x.format.is_int else "f32"
+    sums = "i32" if x.format.is_int else "f64" if x.dtype == "f64" else "f32"
     own = T(sums, (x.shape[0], y.shape[1]), k * min(corners), k * max(corners), x.grain + y.grain)
     out = checked(own if len(ts) == 2 else _add(a, [own, ts[2]]))
     return checked(out.like(dtype=a["out"])) if a.get("out") else out

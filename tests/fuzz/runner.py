@@ -213,6 +213,7 @@ def summary(records: list[Record], all_ops: set[str]) -> Record:
     return {
         "kernels": len(kernels),
         "with dots": sum(bool(r.get("dots")) for r in ran),
+        "with dots in registers": sum(bool(r.get("in order")) for r in ran),
         "specialized": round(sum(bool(r.get("specialized")) for r in ran) / max(1, len(ran)), 3),
         "ops": f"{len(ops & all_ops)} of {len(all_ops)}",
         "ops missing": sorted(all_ops - ops),

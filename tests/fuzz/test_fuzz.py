@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.case import Case
-from tests.fuzz.draw import draw
+from tests.fuzz.draw import IN_ORDER_FROM, Draw, draw
+from tests.fuzz.draw_dots import IN_ORDER
 from tests.fuzz.judge import judge
 from tests.fuzz.planted import PLANTS, search
 from tests.fuzz.runner import is_failure
 from tests.fuzz.scripts import judge_script
 from tests.fuzz.shrink import shrink
-from tests.fuzz.tree import statements
+from tests.fuzz.tree import expressions, parts, statements
 
 CHUNK = 10
-SEEDS = range(0, 200)
+SEEDS = (*range(0, 200), *range(IN_ORDER_FROM, IN_ORDER_FROM + 60))
 SCRIPTS = range(0, 12)
 
 
@@ -46,6 +47,22 @@ def test_planted_miscompilations_are_found(name: str, tmp_path: Path) -> None:
 def test_seeds_are_stable() -> None:
     assert Case(draw(7)).text == Case(draw(7)).text
     assert len({Case(draw(seed)).text for seed in range(20)}) == 20
+
+
+def test_a_third_of_the_products_is_for_registers() -> None:
+    """All formats are drawn, by one warp up to eight."""
+    drawn = [Draw(seed) for seed in range(IN_ORDER_FROM, IN_ORDER_FROM + 400)]
+    kernels = [d.kernel() for d in drawn]
+    dots = [
+        [p for s in statements(k.body) for e in expressions(s) for p in parts(e) if p.op == "dot"]
+        for k in kernels
+    ]
+    form = [(k, of) for d, k, of in zip(drawn, kernels, dots, strict=True) if d.in_order]
+    assert 0.25 < len(form) / sum(map(bool, dots)) < 0.42
+    assert {p.args[0].t.dtype for _, of in form for p in of} == set(IN_ORDER)
+    assert {k.knobs["num_warps"] for k, _ in form} == {1, 2, 4, 8}
+    assert {p.t.shape[0] for _, of in form for p in of} >= {16, 32, 48, 64}
+    assert min(p.t.shape[1] for _, of in form for p in of) == 8
 
 
 def test_failures_shrink() -> None:

@@ -52,4 +52,5 @@ def work(task: tuple[str, int, str], folder: Path, orders: int, nvrtc: bool) -> 
     record: dict[str, Any] = {"what": what, "seed": seed, "status": v.status, "code": v.code}
     if v.failed:
         record["said"] = v.said[-2000:]
-    return {**record, "ops": sorted(v.ops), "specialized": v.specialized, "dots": v.dots}
+    seen = {"specialized": v.specialized, "dots": v.dots, "in order": v.in_order}
+    return {**record, "ops": sorted(v.ops), **seen}
