@@ -132,14 +132,14 @@ CORE = [
     Gemm(8192, 8192, 512),
 ]
 
-# The cases of the bars: the shapes that peers were measured on, and a short K.
+# The cases of the targets: the shapes that peers were measured on, and a short K.
 _TN = [(8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 2048), (16384, 4096, 4096)]
 _TN += [(4096, 4096, 16384), (64, 8192, 8192), (8192, 8192, 512)]
 _NN = [(8192, 8192, 8192), (4096, 4096, 4096), (16384, 4096, 4096), (64, 8192, 8192)]
 _NN += [(8192, 8192, 512)]
-BARS = [Gemm(*shape) for shape in _TN]
-BARS += [Gemm(*shape, layout="NN") for shape in _NN]
-BARS += [Gemm(*shape, dtype="fp16") for shape in _TN[:2]]
+TARGETS = [Gemm(*shape) for shape in _TN]
+TARGETS += [Gemm(*shape, layout="NN") for shape in _NN]
+TARGETS += [Gemm(*shape, dtype="fp16") for shape in _TN[:2]]
 
 ATTENTION = [
     Attention(batch, 2048 // d, 16384 // batch, d, causal)
@@ -162,7 +162,7 @@ AWKWARD += [Awkward(*_SHAPES[1], pad_b=n) for n in (0, 1)]
 
 CASES: dict[str, Sequence[Case]] = {
     "core": CORE,
-    "bars": BARS,
+    "targets": TARGETS,
     "one": CORE[:1],
     "depths": [Gemm(8192, 8192, k) for k in (512, 1024, 2048, 4096, 8192)],
     "attention": ATTENTION,

@@ -14,7 +14,7 @@ import statistics
 
 import torch
 
-from benchmarks.cases import BARS
+from benchmarks.cases import TARGETS
 from benchmarks.data import Data, make_data
 from benchmarks.measure import Candidate
 from benchmarks.peers import warploom
@@ -64,12 +64,12 @@ def compare(candidates: list[Candidate], data: Data) -> list[tuple[float, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--case", type=int, help="index into the cases of the bars (default: short ones)"
+        "--case", type=int, help="index into the cases of the targets (default: short ones)"
     )
     chosen = parser.parse_args().case
     for i in [2, 5] if chosen is None else [chosen]:
-        data = make_data(BARS[i])
-        print(BARS[i].name)
+        data = make_data(TARGETS[i])
+        print(TARGETS[i].name)
         pairs = zip(
             warploom.candidates(data, pdl=False), warploom.candidates(data, pdl=True), strict=True
         )

@@ -1,4 +1,4 @@
-"""Hardware counters of kernels, by Nsight Compute: what bounds a kernel that falls short of a bar.
+"""Hardware counters of kernels, by Nsight Compute: what bounds a kernel that falls short of a target.
 
 python -m benchmarks.counters --peers warploom_attention,warploom_auto_attention
     --cases "bf16 attention B16 H32 S1024 D64 full" --out counters.json

@@ -1,11 +1,11 @@
-"""The bars, as data: whose figure has to reach what part of whose, on which cases."""
+"""The targets, as data: whose figure has to reach what part of whose, on which cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.cases import BARS, CASES, FP8, Case
+from benchmarks.cases import CASES, FP8, TARGETS, Case
 from benchmarks.report import CUBLAS, CUBLAS_GATED, CUDNN, Results
 
 FA3 = "FlashAttention-3"
@@ -13,7 +13,7 @@ PRECISE, FAST = "torch._scaled_mm, precise", "torch._scaled_mm, fast"
 
 
 @dataclass(frozen=True)
-class Bar:
+class Target:
     """ours ≥ r × the best of the peers: r in geometric mean, and r on each case.  peers: how their names
     begin; (): all that are not warploom's."""
 
@@ -27,7 +27,7 @@ class Bar:
 @dataclass(frozen=True)
 class Group:
     """The cases of a row.  record: the name of their chart.  ours, by_hand: peers (or ""); peers, triton: as
-    Bar's."""
+    Target's."""
 
     name: str
     record: str
@@ -36,7 +36,7 @@ class Group:
     by_hand: str
     peers: tuple[str, ...]
     triton: tuple[str, ...]
-    bars: tuple[Bar, ...]
+    targets: tuple[Target, ...]
 
     @property
     def title(self) -> str:
@@ -47,28 +47,28 @@ class Group:
         return {case.name: results[case.name] for case in self.shapes if case.name in results}
 
 
-def _attention(d: int, mean: float, by_hand: tuple[Bar, ...]) -> Group:
+def _attention(d: int, mean: float, by_hand: tuple[Target, ...]) -> Group:
     ours, explicit, triton = "warploom, automatic", "warploom, explicit", ("Triton",)
-    bars: tuple[Bar, ...] = (
-        Bar(ours, "the kernel by hand", (explicit,), each=0.97),
-        Bar(ours, "the best peer", (), mean),
-        Bar(ours, "FlashAttention-3", ("FlashAttention-3",), 1),
-        Bar(ours, "Triton's best", triton, each=1.25),
+    targets: tuple[Target, ...] = (
+        Target(ours, "the kernel by hand", (explicit,), each=0.97),
+        Target(ours, "the best peer", (), mean),
+        Target(ours, "FlashAttention-3", ("FlashAttention-3",), 1),
+        Target(ours, "Triton's best", triton, each=1.25),
     )
     cases = CASES[f"attention{d}"]
-    name, bars = f"attention d = {d}", bars + by_hand
-    return Group(name, "attention", cases, ours, explicit, (), triton, bars)
+    name, targets = f"attention d = {d}", targets + by_hand
+    return Group(name, "attention", cases, ours, explicit, (), triton, targets)
 
 
-def _dual(dtype: str, by_hand: tuple[Bar, ...] = ()) -> Group:
+def _dual(dtype: str, by_hand: tuple[Target, ...] = ()) -> Group:
     ours, triton = "warploom dual", ("Triton dual",)
-    bars: tuple[Bar, ...] = (
-        Bar(ours, "the best peer", (), each=0.97),
-        Bar(ours, "cuBLAS and a pass", (CUBLAS_GATED,), each=1.05),
+    targets: tuple[Target, ...] = (
+        Target(ours, "the best peer", (), each=0.97),
+        Target(ours, "cuBLAS and a pass", (CUBLAS_GATED,), each=1.05),
     )
     record = "dual" if dtype == "bf16" else "dual_fp8"
-    name, bars = f"gated pair {dtype}", bars + by_hand
-    return Group(name, record, CASES[record], ours, "explicit dual", (), triton, bars)
+    name, targets = f"gated pair {dtype}", targets + by_hand
+    return Group(name, record, CASES[record], ours, "explicit dual", (), triton, targets)
 
 
 _FAST_TRITON = ("Triton fp8, persistent", "Triton fp8, pointers")
@@ -78,37 +78,37 @@ GROUPS = (
     Group(
         "GEMM bf16 and fp16",
         "gemm",
-        BARS,
+        TARGETS,
         "warploom",
         "",
         (),
         ("Triton",),
         (
-            Bar("warploom", "the best peer", (), 1.0, 0.97),
-            Bar("warploom", CUBLAS, (CUBLAS,), 1.0, 0.95),
-            Bar("warploom", "Triton's best", ("Triton",), each=1.0),
-            Bar("warploom", "the uniform kernel", ("warploom, uniform",), each=1.0),
+            Target("warploom", "the best peer", (), 1.0, 0.97),
+            Target("warploom", CUBLAS, (CUBLAS,), 1.0, 0.95),
+            Target("warploom", "Triton's best", ("Triton",), each=1.0),
+            Target("warploom", "the uniform kernel", ("warploom, uniform",), each=1.0),
         ),
     ),
     Group(
         "GEMM bf16, 8192³ and 4096³",
         "gemm",
-        [case for case in BARS if case.dtype == "bf16" and case.m == case.n == case.k > 2048],
+        [case for case in TARGETS if case.dtype == "bf16" and case.m == case.n == case.k > 2048],
         "warploom",
         "explicit",
         (),
         ("Triton",),
-        (Bar("explicit", "the best peer", (), each=1.0),),
+        (Target("explicit", "the best peer", (), each=1.0),),
     ),
     _attention(
         128,
         1.0,
         (
-            Bar("warploom, explicit", FA3, (FA3,), 1.0, 0.98),
-            Bar("warploom, explicit", CUDNN, (CUDNN,), each=1.0),
+            Target("warploom, explicit", FA3, (FA3,), 1.0, 0.98),
+            Target("warploom, explicit", CUDNN, (CUDNN,), each=1.0),
         ),
     ),
-    _attention(64, 1.02, (Bar("warploom, explicit", "the best peer", (), 1.03),)),
+    _attention(64, 1.02, (Target("warploom, explicit", "the best peer", (), 1.03),)),
     Group(
         "e4m3, fast",
         "fp8",
@@ -118,9 +118,9 @@ GROUPS = (
         (FAST, *_FAST_TRITON),
         _FAST_TRITON,
         (
-            Bar("warploom fp8", FAST, (FAST,), 1.0),
-            Bar("warploom fp8", "Triton's best", _FAST_TRITON, each=1.0),
-            Bar("explicit fp8", FAST, (FAST,), 1.0),
+            Target("warploom fp8", FAST, (FAST,), 1.0),
+            Target("warploom fp8", "Triton's best", _FAST_TRITON, each=1.0),
+            Target("explicit fp8", FAST, (FAST,), 1.0),
         ),
     ),
     Group(
@@ -132,11 +132,11 @@ GROUPS = (
         (PRECISE, "Triton fp8, promoted"),
         ("Triton fp8, promoted",),
         (
-            Bar(_PROMOTED, PRECISE, (PRECISE,), 1.0),
-            Bar(_PROMOTED, "Triton's", ("Triton fp8, promoted",), 1.3),
-            Bar("explicit fp8, promoted", PRECISE, (PRECISE,), 1.05),
+            Target(_PROMOTED, PRECISE, (PRECISE,), 1.0),
+            Target(_PROMOTED, "Triton's", ("Triton fp8, promoted",), 1.3),
+            Target("explicit fp8, promoted", PRECISE, (PRECISE,), 1.05),
         ),
     ),
-    _dual("bf16", (Bar("explicit dual", "the best peer", (), 0.0, 0.97),)),
+    _dual("bf16", (Target("explicit dual", "the best peer", (), 0.0, 0.97),)),
     _dual("e4m3"),
 )

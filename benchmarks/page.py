@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import bars, overview
+from benchmarks import overview, targets
 from benchmarks.cases import Attention, Case, Dual, Fp8, Gemm
 from benchmarks.chart import draw
 from benchmarks.groups import GROUPS
@@ -61,7 +61,7 @@ def moved(case: Case) -> int:
 
 def floors() -> str:
     """A row a case: what the card allows, and what was measured."""
-    found = bars.last()
+    found = targets.last()
     lines = [
         "| case | tensor cores, µs | memory, µs | measured, µs | of the floor |",
         "|---|---:|---:|---:|---:|",
@@ -76,12 +76,12 @@ def floors() -> str:
 
 
 def standing() -> str:
-    return bars.table(bars.last())
+    return targets.table(targets.last())
 
 
-def targets() -> str:
-    judged, _ = bars.bars(bars.last())
-    return judged
+def judged() -> str:
+    text, _ = targets.judged(targets.last())
+    return text
 
 
 def others() -> str:
@@ -208,7 +208,7 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "others": others,
         "forms": forms,
         "tool": tool,
-        "targets": targets,
+        "targets": judged,
     },
     LOG / "README.md": {"index": index},
 }
@@ -233,7 +233,7 @@ def written(page: Path) -> str:
 
 def draw_charts() -> None:
     """A chart of each group's cases, and the README's."""
-    found = bars.last()
+    found = targets.last()
     for name in dict.fromkeys(group.record for group in GROUPS):
         cases = [c.name for g in GROUPS if g.record == name for c in g.shapes]
         records = [r for case in dict.fromkeys(cases) for r in found.get(case, {}).values()]

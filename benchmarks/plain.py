@@ -1,4 +1,4 @@
-"""Kernels as strangers bring them, by warploom and by Triton: the same text, the same options, one process.
+"""Kernels as others write them, by warploom and by Triton: the same text, the same options, one process.
 
     python -m benchmarks.plain --out out/plain.jsonl [--only softmax] [--part 0/4 --check-only]
 

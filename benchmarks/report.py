@@ -1,11 +1,11 @@
 """Results as markdown: a table of bursts, one of sustained figures, and perhaps ratios to one peer.
 
     python -m benchmarks.report out/gemm.jsonl …
-    python -m benchmarks.report out/fp8.jsonl … --ours NAME --against PEER --bar RATIO
+    python -m benchmarks.report out/fp8.jsonl … --ours NAME --against PEER --target RATIO
 
 A peer that did not run beside ours counts as its recorded ratio to cuBLAS (`recorded.json`) times this run's
-cuBLAS; of the gated pair of products to cuBLAS and a pass of silu·mul, of attention to cuDNN.  The bars
-of the project: `benchmarks/bars.py`.
+cuBLAS; of the gated pair of products to cuBLAS and a pass of silu·mul, of attention to cuDNN.  The targets
+of the project: `benchmarks/targets.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.records import Record, read
 RECORDED = Path(__file__).with_name("recorded.json")
 CUBLAS_GATED = "cuBLAS, then silu·mul"
 CUBLAS, CUDNN, OURS = "cuBLAS", "cuDNN", "warploom"
-OWN = ("warploom", "explicit", "yardstick", "WARP text")
+OWN = ("warploom", "explicit", "reference", "WARP text")
 MARGIN = 0.005
 Results = dict[str, dict[str, Record]]  # case -> peer -> record
 
@@ -97,8 +97,8 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(v) for v in values))
 
 
-def against(results: Results, ours: str, peer: str, bar: float) -> tuple[str, bool]:
-    """The ratios of ours to one peer, run or recorded; whether their geometric mean meets the bar."""
+def against(results: Results, ours: str, peer: str, target: float) -> tuple[str, bool]:
+    """The ratios of ours to one peer, run or recorded; whether their geometric mean meets the target."""
     lines = [f"| case | {ours} | {peer} | ratio |", "|---|---|---|---|"]
     ratios = []
     for case, records in results.items():
@@ -108,8 +108,8 @@ def against(results: Results, ours: str, peer: str, bar: float) -> tuple[str, bo
         lines.append(f"| {case} | {mine:.0f} | {other:.0f} | {mine / other:.3f} |")
         ratios.append(mine / other)
     mean = geometric_mean(ratios)
-    met = mean >= bar - MARGIN
-    lines += ["", f"Geometric mean: **{mean:.3f}** (bar {bar}: {'met' if met else 'MISSED'})"]
+    met = mean >= target - MARGIN
+    lines += ["", f"Geometric mean: **{mean:.3f}** (target {target}: {'met' if met else 'MISSED'})"]
     return "\n".join(lines), met
 
 
@@ -118,13 +118,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--ours", default=OURS, help=f"whose ratio (default {OURS})")
     parser.add_argument("--against", help="the ratio to this peer as well")
-    parser.add_argument("--bar", type=float, default=1.0, help="what that ratio has to reach")
+    parser.add_argument("--target", type=float, default=1.0, help="what that ratio has to reach")
     args = parser.parse_args(argv)
     results = load(args.results)
     print(*(table(results, key) for key in ("burst", "sustained")), sep="\n\n")
     if not args.against:
         return 0
-    text, met = against(results, args.ours, args.against, args.bar)
+    text, met = against(results, args.ours, args.against, args.target)
     print(f"\n{text}")
     return 0 if met else 1
 

@@ -1,15 +1,15 @@
 """Forms of the library's products beside each other: what one knob or another brings.
 
     python -m benchmarks.variants stores --out out/stores.jsonl [--only CASES] [--forms FORMS] [--limit S]
-    python -m benchmarks.variants ladder                   # compiles every form; needs no GPU
+    python -m benchmarks.variants ablation                 # compiles every form; needs no GPU
 
 stores: a task of their own, buffers of staging, staging in the ring's place.
 turns: the gated pair's groups at tiles' ends, with equal rings.
 fp8: bands of the 8-bit product, there and back or not, and how its tiles leave; by hand and automatic.
 flat: products of 64 rows, bound by memory: slots, clusters, programs that begin apart along K.
 short: one wave of tiles, and a short K: bands, slots, tiles in turn, clusters.
-rungs: 8-bit products and gated pairs from uniform warps up, one thing more each.
-ladder: attention uniform, specialized, with iterations that overlap, with turns, and as the library has it.
+steps: 8-bit products and gated pairs from uniform warps up, one thing more each.
+ablation: attention uniform, specialized, with iterations that overlap, ping-pong, and as the library has it.
 tail: attention whose last tiles' keys are shared out, beside tiles that are whole.
 
 Each form of a product stands beside the others of its case in one process, in turn, in bursts
@@ -303,8 +303,8 @@ def short() -> Iterator[Work]:
         yield Work(Gemm(8192, 8192, k), forms, beside="cublas")
 
 
-# What each rung of the ladder takes away from the library's configurations.
-RUNGS: dict[str, dict[str, Any]] = {
+# What each step of the ablation takes away from the library's configurations.
+ABLATION: dict[str, dict[str, Any]] = {
     "uniform": {"num_consumer_groups": 0},
     "specialized": {
         "consumer_stages": 1,
@@ -313,9 +313,9 @@ RUNGS: dict[str, dict[str, Any]] = {
         "SPLIT_KV_TAIL": False,
     },
     "+ iterations overlap": {"ping_pong": False, "skip_idle": None, "SPLIT_KV_TAIL": False},
-    "+ turns": {"skip_idle": None, "SPLIT_KV_TAIL": False},
-    "+ groups sit out": {"SPLIT_KV_TAIL": False},
-    "+ the last tiles in parts": {},
+    "+ ping-pong": {"skip_idle": None, "SPLIT_KV_TAIL": False},
+    "+ idle iterations skipped": {"SPLIT_KV_TAIL": False},
+    "+ split KV tail": {},
 }
 
 
@@ -323,20 +323,20 @@ def attending(**how: Any) -> Callable[[Any], Chain]:
     return lambda data: warploom_auto_attention.bind(data, **how)
 
 
-def ladder() -> Iterator[Work]:
-    """Each configuration's rungs, but for those that it shares with one before it."""
+def ablation() -> Iterator[Work]:
+    """Each configuration's steps, but for those that it shares with one before it."""
     for d, causal in ((64, False), (64, True), (128, False), (128, True)):
         found: dict[str, dict[str, Any]] = {}
         for i, made in enumerate(ATTENTION_CONFIGS[d, causal]):
-            for rung, knobs in RUNGS.items():
+            for step, knobs in ABLATION.items():
                 how = made.all_kwargs | knobs
-                if rung == "uniform":  # as many warps, one program a multiprocessor
+                if step == "uniform":  # as many warps, one program a multiprocessor
                     how = {k: v for k, v in how.items() if k.isupper()} | knobs
                     how |= {"num_warps": 4 * made.all_kwargs["num_consumer_groups"]}
                     how |= {"num_stages": 2, "SPLIT_KV_TAIL": False}
                 how = {k: v for k, v in how.items() if v is not None}
                 if how not in found.values():
-                    found[f"{i}: {rung}"] = how
+                    found[f"{i}: {step}"] = how
         for batch in (16, 1):
             case = Attention(batch, 2048 // d, 16384 // batch, d, causal)
             forms = {name: attending(**how) for name, how in found.items()}
@@ -391,7 +391,7 @@ def tail() -> Iterator[Work]:
         yield Work(case, forms, beside="triton_attention_ws,fa3")
 
 
-def rungs() -> Iterator[Work]:
+def steps() -> Iterator[Work]:
     uniform: dict[str, Any] = {"num_consumer_groups": 0, "num_warps": 8, "num_stages": 3}
     uniform["num_buffers_warp_spec"] = None
     for case in FP8:
@@ -437,8 +437,8 @@ WORKS = {
     "flat": flat,
     "short": short,
     "fp8": fp8,
-    "ladder": ladder,
-    "rungs": rungs,
+    "ablation": ablation,
+    "steps": steps,
     "tail": tail,
 }
 

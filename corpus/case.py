@@ -1,4 +1,4 @@
-"""What a stranger's kernel is launched with, and what it has to compute."""
+"""What a third-party kernel is launched with, and what it has to compute."""
 
 from __future__ import annotations
 

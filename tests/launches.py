@@ -151,10 +151,10 @@ def lessons() -> Iterator[Launch]:
         yield Launch(path.stem, make)
 
 
-def strangers() -> Iterator[Launch]:
+def corpus() -> Iterator[Launch]:
     """Kernels in the shapes that others write."""
     from corpus import catalog
-    from tests.e2e.strangers.judging import FORMS
+    from tests.e2e.corpus.judging import FORMS
 
     for case in catalog.everything():
         how = {**case.meta, **FORMS["auto"], **case.knobs}
@@ -233,4 +233,4 @@ def tutorials() -> Iterator[Launch]:
             yield Launch(name, lambda meta=meta: _of_jit(of.attention, attended, (2, 2), meta))  # type: ignore[misc]
 
 
-PARTS = {f.__name__: f for f in (eject, library, scripts, lessons, strangers, tutorials)}
+PARTS = {f.__name__: f for f in (eject, library, scripts, lessons, corpus, tutorials)}

@@ -4,7 +4,7 @@ are not proved, and why.
 python tools/not_proved.py [--global] [--jobs N] [--out PAGE] [--log FILE] [PART …]
 
 Without --global the whole check, which takes long: with --log a run that was cut short goes on where it was.
-The page is docs/not-proved.md (--out).  Parts: eject, library, scripts, lessons, strangers, tutorials; all
+The page is docs/not-proved.md (--out).  Parts: eject, library, scripts, lessons, corpus, tutorials; all
 by default.
 """
 

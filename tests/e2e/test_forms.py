@@ -19,7 +19,7 @@ from corpus.case import Case
 from corpus.choice_kernels import known_k, one_tile
 from corpus.states import chunk_state_case
 from tests.e2e import road
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.errors import CompileError, WarploomWarning
 from warploom.kernels.gemm import gemm_pointers
 from warploom.runtime.compiled import CompiledKernel

@@ -10,7 +10,7 @@ import pytest
 
 from corpus.case import BF16, E4M3, F16, Case
 from corpus.in_order import CASES, product
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.ir.core import Level, walk
 from warploom.ir.ops import mma, tile
 

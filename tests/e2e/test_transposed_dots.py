@@ -9,7 +9,7 @@ import pytest
 
 from corpus.case import BF16, E4M3
 from corpus.skinny import CASES, product
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.errors import CompileError
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")

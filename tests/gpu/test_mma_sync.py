@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corpus.in_order import CASES
-from tests.e2e.strangers.judging import arrays, copies
+from tests.e2e.corpus.judging import arrays, copies
 from tests.gpu.probe import needs_gpu
 
 pytestmark = [pytest.mark.gpu, needs_gpu]

@@ -1,4 +1,4 @@
-"""What of the benchmarks needs no GPU: the yardstick's build, the cases, the report of the bars."""
+"""What of the benchmarks needs no GPU: the reference kernel's build, the cases, the report of the targets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import overview, page
-from benchmarks.bars import bars, last, verdict
-from benchmarks.cases import BARS, CASES, DUAL, Gemm
+from benchmarks.cases import CASES, DUAL, TARGETS, Gemm
 from benchmarks.groups import GROUPS
 from benchmarks.records import (
     RESULTS,
@@ -28,12 +27,13 @@ from benchmarks.records import (
     read,
     write,
 )
+from benchmarks.reference.build import SHARED_BYTES, THREADS, compile_cubin
 from benchmarks.report import RECORDED, against, best_of, load, median, table
-from benchmarks.yardstick.build import SHARED_BYTES, THREADS, compile_cubin
+from benchmarks.targets import judged, last, verdict
 from warploom.target import SM_90A
 
 
-def test_the_yardstick_compiles_without_spill_or_advisory() -> None:
+def test_the_reference_kernel_compiles_without_spill_or_advisory() -> None:
     cubin, report = compile_cubin()
     assert cubin.startswith(b"\x7fELF")
     assert "0 bytes spill stores, 0 bytes spill loads" in report
@@ -54,19 +54,21 @@ def written(path: Path, *records: Record, run: str = "1") -> Path:
     return path
 
 
-def judged(tmp_path: Path, group: str, *records: Record) -> dict[str, tuple[str, bool]]:
-    """What each bar of the group makes of records of one case: what was found, whether it is met."""
+def verdicts(tmp_path: Path, group: str, *records: Record) -> dict[str, tuple[str, bool]]:
+    """What each target of the group makes of records of one case: what was found, whether it is met."""
     named = next(g for g in GROUPS if g.name == group)
     one = replace(named, shapes=[c for c in named.shapes if c.name == records[0].case])
     results = load([written(tmp_path / "r.jsonl", *records)])
-    return {f"{bar.ours} of {bar.of}": verdict(one, results, bar) for bar in one.bars}
+    return {
+        f"{target.ours} of {target.of}": verdict(one, results, target) for target in one.targets
+    }
 
 
-def test_bars_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
+def test_targets_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
     def found(ours: float, triton: float) -> dict[str, tuple[str, bool]]:
         rows = [record(CASE, "cuBLAS", [800.0]), record(CASE, "Triton TMA", [triton])]
         rows.append(record(CASE, "warploom", [ours - 1, ours, ours + 50]))
-        return judged(tmp_path, "GEMM bf16 and fp16", *rows)
+        return verdicts(tmp_path, "GEMM bf16 and fp16", *rows)
 
     triton, cublas = "warploom of Triton's best", "warploom of cuBLAS"
     assert found(830.0, 830.0)[triton] == ("1.000 (1.000)", True)
@@ -77,9 +79,9 @@ def test_bars_are_met_and_missed_by_the_margin(tmp_path: Path) -> None:
     assert found(830.0, 830.0)["warploom of the uniform kernel"] == ("not measured", False)
 
 
-def test_a_case_without_a_figure_misses_its_bars(tmp_path: Path) -> None:
+def test_a_case_without_a_figure_misses_its_targets(tmp_path: Path) -> None:
     rows = [record(CASE, "cuBLAS", [800.0]), record(CASE, "warploom", [900.0])]
-    text, met = bars(load([written(tmp_path / "r.jsonl", *rows)]))
+    text, met = judged(load([written(tmp_path / "r.jsonl", *rows)]))
     assert not met and "1.125 (1.125); 13 of 14 cases not measured | **missed**" in text
 
 
@@ -120,7 +122,7 @@ def test_a_table_has_its_place() -> None:
 
 
 def test_every_target_is_met() -> None:
-    text, met = bars(last())
+    text, met = judged(last())
     assert met, text
 
 
@@ -244,13 +246,13 @@ def test_a_bar_against_one_peer_is_their_geometric_mean(tmp_path: Path) -> None:
     assert not against(results, "explicit dual", quack, mean + 0.006)[1]
 
 
-def test_the_bars_of_attention(tmp_path: Path) -> None:
+def test_the_targets_of_attention(tmp_path: Path) -> None:
     case, other = (case for case in CASES["attention"] if case.seq == 4096 and not case.causal)
 
     def found(ours: float, fa3: float, cudnn: float, d: int, name: str) -> dict[str, Any]:
         rows = [record(name, "cuDNN", [cudnn]), record(name, "FlashAttention-3", [fa3])]
         rows.append(record(name, "warploom, explicit", [ours]))
-        return judged(tmp_path, f"attention d = {d}", *rows)
+        return verdicts(tmp_path, f"attention d = {d}", *rows)
 
     fa3, best = "warploom, explicit of FlashAttention-3", "warploom, explicit of the best peer"
     assert found(740.0, 728.0, 680.0, 128, case.name)[fa3] == ("1.016 (1.016)", True)
@@ -270,8 +272,8 @@ def test_a_later_file_replaces_and_a_failure_has_no_figure(tmp_path: Path) -> No
 
 
 def test_the_cases_are_those_of_the_bars() -> None:
-    assert Gemm(8192, 8192, 512) in BARS and Gemm(64, 8192, 8192, layout="NN") in BARS
-    assert len({case.name for case in BARS}) == len(BARS) == 14
+    assert Gemm(8192, 8192, 512) in TARGETS and Gemm(64, 8192, 8192, layout="NN") in TARGETS
+    assert len({case.name for case in TARGETS}) == len(TARGETS) == 14
     gemms = [case for group in CASES.values() for case in group if case.kind == "gemm"]
     assert all(case.flops == 2 * case.m * case.n * case.k for case in gemms)
 

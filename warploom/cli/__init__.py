@@ -3,7 +3,7 @@
 | code | meaning |
 |---|---|
 | 0 | done, nothing found |
-| 1 | done, and it found something: a failed check, a wrong result, a missed bar |
+| 1 | done, and it found something: a failed check, a wrong result, a missed target |
 | 2 | the command line is wrong: an unknown option, no such file, no such kernel |
 | 3 | the kernel doesn't compile as asked |
 | 4 | this machine lacks what the command needs (a GPU, a package) |

@@ -1,7 +1,7 @@
-"""The bars as data, and where the committed records stand against them.
+"""The targets as data, and where the committed records stand against them.
 
-    python -m benchmarks.bars                    # both tables, from benchmarks/results
-    python -m benchmarks.bars out/fp8.jsonl …    # from other records
+    python -m benchmarks.targets                    # both tables, from benchmarks/results
+    python -m benchmarks.targets out/fp8.jsonl …    # from other records
 
 A ratio "≥ r" holds if the ratio of burst medians is ≥ r − 0.005.  A peer that did not run beside ours
 counts as its recorded ratio (`benchmarks/report.py`).
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.groups import GROUPS, Bar, Group
+from benchmarks.groups import GROUPS, Group, Target
 from benchmarks.records import current
 from benchmarks.report import (
     MARGIN,
@@ -55,18 +55,18 @@ def summary(found: dict[str, float]) -> str:
     return f"{geometric_mean(list(found.values())):.3f} ({min(found.values()):.3f})"
 
 
-def verdict(group: Group, results: Results, bar: Bar) -> tuple[str, bool]:
-    """What was found, and whether it meets the bar; a case without a figure of ours misses it."""
-    found = ratios(results, bar.ours, bar.peers)
+def verdict(group: Group, results: Results, target: Target) -> tuple[str, bool]:
+    """What was found, and whether it meets the target; a case without a figure of ours misses it."""
+    found = ratios(results, target.ours, target.peers)
     absent = [
         case
         for case in group.shapes
-        if math.isnan(median(results.get(case.name, {}).get(bar.ours)))
+        if math.isnan(median(results.get(case.name, {}).get(target.ours)))
     ]
     if not found:
         return "not measured", False
-    met = not absent and geometric_mean(list(found.values())) >= bar.mean - MARGIN
-    low = [f"{case} {r:.3f}" for case, r in found.items() if r < bar.each - MARGIN]
+    met = not absent and geometric_mean(list(found.values())) >= target.mean - MARGIN
+    low = [f"{case} {r:.3f}" for case, r in found.items() if r < target.each - MARGIN]
     text = "; ".join((summary(found), *low))
     if absent:
         text += f"; {len(absent)} of {len(group.shapes)} cases not measured"
@@ -92,17 +92,17 @@ def table(found: Results) -> str:
     return "\n".join(lines)
 
 
-def bars(found: Results) -> tuple[str, bool]:
-    """A row a bar; all met?"""
-    lines = ["| bar | asked: mean, each | found: mean (worst) | |", "|---|---|---|---|"]
+def judged(found: Results) -> tuple[str, bool]:
+    """A row a target; all met?"""
+    lines = ["| target | asked: mean, each | found: mean (worst) | |", "|---|---|---|---|"]
     all_met = True
     for group in GROUPS:
         results = group.cases(found)
-        for bar in group.bars if results else ():
-            text, met = verdict(group, results, bar)
+        for target in group.targets if results else ():
+            text, met = verdict(group, results, target)
             all_met &= met
-            asked = ", ".join(f"{x:g}" if x else "–" for x in (bar.mean, bar.each))
-            what = f"{group.name}: {bar.ours} of {bar.of}"
+            asked = ", ".join(f"{x:g}" if x else "–" for x in (target.mean, target.each))
+            what = f"{group.name}: {target.ours} of {target.of}"
             lines.append(f"| {what} | {asked} | {text} | {'met' if met else '**missed**'} |")
     return "\n".join(lines), all_met
 
@@ -112,8 +112,8 @@ def main() -> int:
     parser.add_argument("results", nargs="*", type=Path)
     args = parser.parse_args()
     found = load(args.results) if args.results else last()
-    judged, met = bars(found)
-    print(f"{table(found)}\n\n{judged}")
+    text, met = judged(found)
+    print(f"{table(found)}\n\n{text}")
     return 0 if met else 1
 
 

@@ -7,10 +7,10 @@ import inspect
 import numpy as np
 import pytest
 
-from benchmarks import stranger_products
+from benchmarks import corpus_products
 from benchmarks.data import Paper
 
-CASES = stranger_products.cases()
+CASES = corpus_products.cases()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,4 +1,4 @@
-"""Strangers' products (corpus/): a sample against float64, and what they once broke."""
+"""Third-party products (corpus/): a sample against float64, and what they once broke."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from corpus import catalog
 from corpus.case import Case
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import tma
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 
-# One of each shape; `python -m tests.e2e.strangers` judges all of them, in every order, checked and ejected.
+# One of each shape; `python -m tests.e2e.corpus` judges all of them, in every order, checked and ejected.
 SAMPLE = [
     "matmul-e4m3-e5m2-rr",
     "matmul-64x64x0",
@@ -54,7 +54,7 @@ CASES = {c.name: c for c in catalog.cases()}
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_stranger_s_kernel(name: str, tmp_path: Path) -> None:
+def test_a_kernel_of_the_corpus(name: str, tmp_path: Path) -> None:
     judging.judge(CASES[name], "tasks", tmp_path, orders=("late",), full=False)
 
 

@@ -1,7 +1,7 @@
-"""Strangers' products (corpus/) at real sizes, in tiles as their authors take them.
+"""Third-party products (corpus/) at real sizes, in tiles as their authors take them.
 
 A case is a function of where its arrays come from (`benchmarks.data`): on the GPU they are random, and
-`benchmarks/strangers.py` checks and times what it is launched with; on paper they are enough to compile.
+`benchmarks/corpus.py` checks and times what it is launched with; on paper they are enough to compile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a stranger's kernel does what it should, everywhere but on a GPU."""
+"""Whether a third-party kernel does what it should, everywhere but on a GPU."""
 
 from __future__ import annotations
 

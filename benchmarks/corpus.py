@@ -1,8 +1,8 @@
-"""Strangers' kernels (corpus/) at real sizes, by warploom and by Triton: the same text.
+"""Third-party kernels (corpus/) at real sizes, by warploom and by Triton: the same text.
 
-    python -m benchmarks.strangers --out out/corpus.jsonl --made /tmp/made [--only decode] [--products]
+    python -m benchmarks.corpus --out out/corpus.jsonl --made /tmp/made [--only decode] [--products]
 
-What is like attention is listed here, products in `stranger_products.py`.  Each case is made, compiled and
+What is like attention is listed here, products in `corpus_products.py`.  Each case is made, compiled and
 checked against float64 in a process of its own; what came out right is then timed in one process
 (benchmarks/plain.py).  Warploom is asked for nothing; of Triton's options (`THEIRS`) the fastest count.
 """
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import triton
 
-from benchmarks import plain, stranger_products
+from benchmarks import corpus_products, plain
 from benchmarks.data import Gpu, input_sets
 from benchmarks.measure import begun
 from benchmarks.records import write
@@ -95,7 +95,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "fused rotated": lambda: fused.rotated_case(8192),
 }
 
-PRODUCTS = {f"product {name}": make for name, make in stranger_products.cases().items()}
+PRODUCTS = {f"product {name}": make for name, make in corpus_products.cases().items()}
 NAMES = [*CASES, *PRODUCTS]
 TRITON_S = {"bf16": "bfloat16", "f16": "float16"}
 
@@ -122,7 +122,7 @@ def work(name: str, case: Mapping[str, Any]) -> plain.Work:
 
 
 def product(name: str) -> plain.Work:
-    """A case of `stranger_products` as the same."""
+    """A case of `corpus_products` as the same."""
     made = PRODUCTS[name](source=Gpu())
     own = {x: getattr(triton.language, TRITON_S[str(made.meta[x])]) for x in made.dtypes}
     return plain.Work(

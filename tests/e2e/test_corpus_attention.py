@@ -1,5 +1,5 @@
-"""Strangers' attention-like kernels (corpus/): a sample against float64, unasked with a producer and
-consumers, and what they once broke.  `python -m tests.e2e.strangers` judges all of them."""
+"""Third-party attention-like kernels (corpus/): a sample against float64, unasked with a producer and
+consumers, and what they once broke.  `python -m tests.e2e.corpus` judges all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corpus.attending import named
 from corpus.backward import two_walks_case
 from corpus.case import Case
 from corpus.catalog import ATTENDING
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.layout import wgmma_acc
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
@@ -47,7 +47,7 @@ def case_of(name: str) -> Case:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_stranger_s_attention(name: str, tmp_path: Path) -> None:
+def test_an_attention_of_the_corpus(name: str, tmp_path: Path) -> None:
     said = judging.judge(case_of(name), "auto", tmp_path, orders=("late",), full=False)
     assert said.startswith("tasks")
 

@@ -1,4 +1,4 @@
-"""Strangers' kernels on a GPU:  python -m tests.e2e.strangers.on_gpu OUT.json [PART OF NAME …] [--lanes 14] [--seconds 140]
+"""Third-party kernels on a GPU:  python -m tests.e2e.corpus.on_gpu OUT.json [PART OF NAME …] [--lanes 14] [--seconds 140]
 
 Lanes are processes that compile, launch and judge one product after the other.  What hangs or takes its
 context down costs only its lane, which begins again.  Results are written as they come; what `seconds` did not
@@ -19,7 +19,7 @@ from typing import Any
 
 from corpus.arrays import download, upload
 from corpus.case import Case
-from tests.e2e.strangers.judging import arrays
+from tests.e2e.corpus.judging import arrays
 from warploom.errors import WarploomWarning
 
 SECONDS = 25  # for one kernel
@@ -60,7 +60,7 @@ def one(case: Case, knobs: dict[str, Any]) -> dict[str, Any]:
 def work(tasks: Any) -> None:
     """A lane's process: (name, form) in, what came of it out."""
     from corpus import catalog
-    from tests.e2e.strangers import judging
+    from tests.e2e.corpus import judging
 
     cases = {c.name: c for c in catalog.everything()}
     while True:
@@ -106,7 +106,7 @@ class Lane:
 
 def main() -> None:
     from corpus import catalog
-    from tests.e2e.strangers import judging
+    from tests.e2e.corpus import judging
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)

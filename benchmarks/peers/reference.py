@@ -10,17 +10,17 @@ import torch
 
 from benchmarks.data import Data
 from benchmarks.measure import Candidate
-from benchmarks.yardstick.build import Yardstick, compile_cubin
+from benchmarks.reference.build import ReferenceKernel, compile_cubin
 from warploom.bench import Run
 
-NAME = "yardstick (hand-written CUDA)"
-CUBIN = "YARDSTICK_CUBIN"  # a cubin built elsewhere, for machines with an older NVRTC
+NAME = "reference (hand-written CUDA)"
+CUBIN = "REFERENCE_CUBIN"  # a cubin built elsewhere, for machines with an older NVRTC
 
 
 @cache
-def loaded() -> Yardstick:
+def loaded() -> ReferenceKernel:
     path = os.environ.get(CUBIN)
-    return Yardstick(Path(path).read_bytes() if path else compile_cubin()[0])
+    return ReferenceKernel(Path(path).read_bytes() if path else compile_cubin()[0])
 
 
 def candidates(data: Data) -> list[Candidate]:

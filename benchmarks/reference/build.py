@@ -1,6 +1,6 @@
 """Builds `gemm.cu` by NVRTC and launches it through cuda-core.
 
-python -m benchmarks.yardstick.build OUT.cubin     # compile only: no GPU needed; prints ptxas' report
+python -m benchmarks.reference.build OUT.cubin     # compile only: no GPU needed; prints ptxas' report
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def compile_cubin() -> tuple[bytes, str]:
     return bytes(code), log.getvalue()
 
 
-class Yardstick:
+class ReferenceKernel:
     """The loaded kernel; `prepare` binds it to tensors."""
 
     def __init__(self, cubin: bytes) -> None:

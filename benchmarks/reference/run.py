@@ -1,6 +1,6 @@
-"""Compares the yardstick with float64, each shape in a process of its own with a time limit.
+"""Compares the reference kernel with float64, each shape in a process of its own with a time limit.
 
-python -m benchmarks.yardstick.run [M N K]
+python -m benchmarks.reference.run [M N K]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(m: int, n: int, k: int) -> float:
     """The relative error of three runs on fresh data (NaN if something was not written)."""
     import torch
 
-    from benchmarks.peers.yardstick import loaded
+    from benchmarks.peers.reference import loaded
 
     worst = 0.0
     for seed in range(3):
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         error = check(m, n, k)
         print(f"{m}x{n}x{k}: relative error {error:.2e}")
         return 0 if error < 6e-3 else 1
-    command = [sys.executable, "-m", "benchmarks.yardstick.run"]
+    command = [sys.executable, "-m", "benchmarks.reference.run"]
     running = [subprocess.Popen([*command, *map(str, shape)]) for shape in SHAPES]
     failed = 0
     for shape, process in zip(SHAPES, running, strict=True):
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         if code:
             print(f"{shape}: {'hung' if code == -1 else f'failed ({code})'}", flush=True)
             failed += 1
-    print(f"yardstick: {len(SHAPES) - failed} of {len(SHAPES)} shapes right")
+    print(f"reference kernel: {len(SHAPES) - failed} of {len(SHAPES)} shapes right")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Judges strangers' kernels without a GPU:  python -m tests.e2e.strangers [PART OF NAME …] [--nvrtc] [--trace]"""
+"""Judges the corpus without a GPU:  python -m tests.e2e.corpus [PART OF NAME …] [--nvrtc] [--trace]"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from corpus import catalog
-from tests.e2e.strangers import judging
+from tests.e2e.corpus import judging
 from warploom.errors import WarploomWarning
 
 

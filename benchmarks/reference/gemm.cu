@@ -1,4 +1,4 @@
-// The yardstick of the code generator: C[M,N] = A[M,K] · B[N,K]ᵀ written by hand, as we want it emitted.
+// The reference of the code generator: C[M,N] = A[M,K] · B[N,K]ᵀ written by hand, as we want it emitted.
 // bf16 in and out, rows contiguous, float32 accumulation; sm_90a; no headers, so that NVRTC alone builds it.
 //
 // A persistent program of three warp groups.  Groups 0 and 1 consume: each owns 64 rows of the
