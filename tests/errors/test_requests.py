@@ -35,8 +35,8 @@ def compiled(signature: Any = None, constexprs: Any = None, /, **knobs: Any) -> 
 
 # (id, constexprs, knobs, code, part of the message, part of the advice, line it points at)
 REQUESTS: list[tuple[str, dict[str, Any], dict[str, Any], str, str, str, str]] = [
-    ("rows", {"BM": 100}, {}, "wgmma-m", "dot of 100 rows", "multiple of 16", DOT),
-    ("columns", {"BN": 100}, {}, "wgmma-n", "dot of 100 columns", "multiple of 8", DOT),
+    ("rows", {"BM": 100}, {}, "mma-m", "dot of 100 rows", "multiple of 16", DOT),
+    ("columns", {"BN": 100}, {}, "mma-n", "dot of 100 columns", "multiple of 8", DOT),
     ("depth_of_k", {"BK": 8}, {}, "wgmma-k", "dot over K = 8", "multiple of 16", DOT),
     ("wide", {"BM": 1024, "BN": 1024}, {}, "registers", "registers a thread", "groups", DOT),
     ("tile_too_large", {"BK": 4096}, {}, "shared-memory", "1 slot of 2097152 bytes", "lower", DOT),

@@ -341,7 +341,7 @@ class ConsumerPartition:
             unit, first = units[-1], units[0]
             if m % unit.m:
                 return CompileError(
-                    "wgmma-m",
+                    unit.code("m"),
                     f"dot of {m} rows: {unit.rows}",
                     o.loc,
                     help=f"use a BLOCK_M that is a multiple of {unit.m}, or one of {first.n_step} "
@@ -350,7 +350,7 @@ class ConsumerPartition:
                 )
             if not unit.takes_columns(n):
                 return CompileError(
-                    "wgmma-n",
+                    unit.code("n"),
                     f"dot of {n} columns: {unit.columns}",
                     o.loc,
                     help=f"use a BLOCK_N that is a multiple of {unit.n_step}, or split a wider one among "

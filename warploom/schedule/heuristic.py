@@ -321,7 +321,7 @@ def _check_dot_types(o: Op, matrix_unit: MatrixUnit) -> None:
     unit = matrix_unit.k_step(a.bits)
     if k % unit:
         raise CompileError(
-            "wgmma-k",
+            matrix_unit.code("k"),
             f"dot over K = {k}: {matrix_unit.instruction} takes multiples of {unit} for {a}",
             o.loc,
             help=f"use a BLOCK_K that is a multiple of {unit}",

@@ -131,7 +131,12 @@ class MatrixUnit:
     @property
     def columns(self) -> str:
         """For messages: what columns it takes."""
-        return f"{self.instruction} takes multiples of {self.n_step} up to {self.n_max}"
+        most = f" up to {self.n_max}" if self.is_async else ""
+        return f"{self.instruction} takes multiples of {self.n_step}{most}"
+
+    def code(self, axis: Literal["m", "n", "k"]) -> str:
+        """The code of errors of products whose M, N or K it does not take: "mma-m"."""
+        return f"{self.instruction.partition('.')[0]}-{axis}"
 
 
 # ---- copies, synchronisation, registers
