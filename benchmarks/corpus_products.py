@@ -31,13 +31,14 @@ Tile = tuple[int, int, int]
 
 @dataclass
 class Launches:
-    """What a kernel is launched with.  calls: the arguments for each input set; wanted: by position, what the
-    outputs have to be, in float64; adds: to outputs that are 0 at first; dtypes: which of `meta` are
-    dtypes (Triton has its own); fresh: arguments that are set to 0 before each launch."""
+    """What a kernel is launched with.  calls: the arguments for each input set; grid: as a launch takes it;
+    wanted: by position, what the outputs have to be, in float64; adds: to outputs that are 0 at first;
+    dtypes: which of `meta` are dtypes (Triton has its own); fresh: arguments that are set to 0 before each
+    launch."""
 
     kernel: Any
     calls: list[tuple[Any, ...]]
-    grid: tuple[int, ...]
+    grid: Any
     meta: dict[str, Any]
     wanted: Mapping[int, Callable[..., Any]]
     flops: int

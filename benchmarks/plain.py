@@ -48,7 +48,7 @@ class Work:
     name: str
     kernel: Any
     calls: list[tuple[Any, ...]]
-    grid: tuple[int, ...]
+    grid: Any
     meta: dict[str, Any]
     outputs: tuple[int, ...]
     wanted: Callable[[], Sequence[Any]]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from corpus import skinny
 from corpus.case import BF16, E4M3, F16, Case
 from corpus.in_order import CASES, product
 from tests.e2e.corpus import judging
@@ -69,6 +71,21 @@ def test_a_dot_that_a_warp_group_fills_goes_to_the_warp_group(dtype: Any) -> Non
     made = compiled_for(product(128, 64, 64, (64, 64, 64), dtype, "rc", 4))
     kinds = {o.kind for o in walk(made.lowered.at(Level.PLACED).body)}
     assert mma.wgmma in kinds and tile.dot not in kinds
+
+
+@pytest.mark.parametrize("name", ["80x64", "16x256", "200x64", "e5m2", "e4m3"])
+@pytest.mark.parametrize("groups", [None, 0, 2])
+def test_the_unit_that_is_asked_for_does_all_dots(
+    name: str, groups: int | None, tmp_path: Path
+) -> None:
+    """Also those whose rows wgmma takes, as they are or as columns."""
+    case = skinny.CASES[name]()
+    case = replace(
+        case, knobs={**case.knobs, "matrix_unit": "mma.sync", "num_consumer_groups": groups}
+    )
+    judging.judge(case, "auto", tmp_path)
+    kinds = [o.kind for o in walk(compiled_for(case).lowered.at(Level.PLACED).body)]
+    assert mma.wgmma not in kinds and tile.dot in kinds
 
 
 def test_bits_are_those_of_the_instruction() -> None:

@@ -154,6 +154,8 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "knob_below_zero": (lambda: compiled(num_consumer_groups=-1), "knob", "whole number"),
     "strict_of_number": (lambda: compiled(strict=1), "knob", "True or False"),
     "unknown_target": (lambda: compiled(target="sm_70"), "target", "sm_70"),
+    "unit_of_no_target": (lambda: compiled(matrix_unit="imma"), "knob", "'wgmma' or 'mma.sync'"),
+    "unit_of_another_target": (lambda: compiled(target="sm_80", matrix_unit="wgmma"), "matrix-unit", "sm_80 multiplies by mma.sync"),
     "signature_too_short": (lambda: compiled(SIGNATURE[:-1]), "signature", "has 5"),
     "signature_in_one_string": (lambda: compiled("*bf16"), "signature", "no list of strings"),
     "signature_of_numbers": (lambda: compiled([1] * 6), "signature", "no list of strings"),

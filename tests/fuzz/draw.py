@@ -175,14 +175,11 @@ class Draw(Expressions):
                 k["num_ctas"] = 2
         for name, values, p in (
             ("num_stages", [1, 2, 3, 4], 0.4), ("store_buffers", [0, 1, 2], 0.1),
-            ("store_whole", [True, False], 0.05), ("", [True, False], 0.1), ("enable_fp_fusion", [False], 0.1),
+            ("store_whole", [True, False], 0.05), ("matrix_unit", ["mma.sync" if self.seed >= IN_ORDER_FROM else None, None], 0.1), ("enable_fp_fusion", [False], 0.1),
             ("pdl", [False], 0.1), ("debug", [True], 0.04),
         ):  # fmt: skip
             if self.maybe(p):
                 k[name] = r.choice(values)
-        k.pop(
-            "", None
-        )  # was a knob; it is still drawn, so that the seeds in the log keep their kernels
 
     # ---- what statements are built with
 

@@ -42,6 +42,9 @@ def test_a_config_has_the_defaults_of_the_knobs() -> None:
         ({"consumer_stages": 0}, "consumer_stages is 1 to 2, not 0"),
         ({"num_stages": -1}, "num_stages is a whole number, not -1"),
         ({"ping_pong": "rows"}, "ping_pong is True or False or 'tiles', not 'rows'"),
+        ({"num_warps": True}, "num_warps is a whole number, not True"),
+        ({"num_warps": 4.0}, "num_warps is a whole number, not 4.0"),
+        ({"matrix_unit": "imma"}, "matrix_unit is 'wgmma' or 'mma.sync', not 'imma'"),
         ({"num_wraps": 4}, "did you mean num_warps?"),
     ],
 )

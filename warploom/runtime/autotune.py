@@ -69,6 +69,7 @@ class Config:
     store_whole: bool | None = None
     store_task: bool | None = None
     skip_idle: bool | Literal["masked"] | None = None
+    matrix_unit: Literal["wgmma", "mma.sync"] | None = None
 
     @functools.cached_property
     def all_kwargs(self) -> dict[str, Any]:

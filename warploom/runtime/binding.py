@@ -266,12 +266,14 @@ def make_knobs(given: Mapping[str, Any]) -> Knobs:
         kinds = str(
             KNOBS[name].type
         )  # annotations are text: "bool", "bool | Literal["tiles"] | None"
-        is_flag, words = "bool" in kinds, re.findall(r"'(\w+)'", kinds)
+        is_flag, is_number = "bool" in kinds, "int" in kinds
+        words = re.findall(r"'([\w.]+)'", kinds)
         numbers = KNOBS[name].metadata["numbers"]
-        ok = isinstance(value, bool) if is_flag else type(value) is int and value in numbers
+        ok = is_flag and isinstance(value, bool)
+        ok |= is_number and type(value) is int and value in numbers
         if not (ok or (value is None and default is None) or value in words):
-            kind = " or ".join(["True", "False", *map(repr, words)])
-            if not is_flag:
+            kind = " or ".join([*["True", "False"] * is_flag, *map(repr, words)])
+            if is_number:
                 few = len(numbers) < 10  # else whatever hardware and memory allow: said elsewhere
                 kind = f"{numbers[0]} to {numbers[-1]}" if few else "a whole number"
             raise CompileError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from warploom.errors import SharedMemoryError
+from warploom.errors import CompileError, SharedMemoryError
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.ir.core import Func
@@ -117,8 +117,13 @@ class Request:
 
     def machine(self) -> Target:
         """What the kernel is made for, with no more registers at entry than are asked for.  Raises
-        CompileError where the target is unknown."""
-        return named(self.target).limited(self.knobs.maxnreg)
+        CompileError where the target is unknown, or lacks the matrix unit asked for."""
+        target, unit = named(self.target), self.knobs.matrix_unit
+        if unit is not None and target.unit_of(unit) is None:
+            have = ", ".join(u.instruction for u in target.matrix_units)
+            what = f"matrix_unit={unit!r}: {target.name} multiplies by {have}"
+            raise CompileError("matrix-unit", what, help="leave matrix_unit out")
+        return target.limited(self.knobs.maxnreg).multiplying_by(unit)
 
     def translate(self, reads: Reads | None = None) -> Func:
         """The kernel at TILE, as the frontend makes it.  reads: a `reader()` that records what it reads."""

@@ -135,6 +135,9 @@ class Knobs:
         "masked: also those in which the mask is false for all its rows (assumes finite inputs); None: no",
         of_tasks=True,
     )
+    matrix_unit: Literal["wgmma", "mma.sync"] | None = _knob(
+        None, "the instruction of all dots; None: the preferred one that takes each, else the next"
+    )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
     debug: bool = _knob(
         False, "every wait is bounded and traps with its name; device asserts are on"

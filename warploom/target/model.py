@@ -365,6 +365,11 @@ class Target:
         """The same for launches with so many registers a thread at most (None: with what there are)."""
         return replace(self, entry_limit=registers)
 
+    def multiplying_by(self, instruction: str | None) -> Target:
+        """The same with this matrix unit alone (None: with all that there are)."""
+        units = tuple(u for u in self.matrix_units if instruction in (None, u.instruction))
+        return replace(self, matrix_units=units)
+
     def entry_registers(self, threads: int) -> int:
         """Registers a thread that a CTA of so many threads is launched with: the file divided evenly, in
         whole units, never more than a thread can address or `entry_limit`."""
