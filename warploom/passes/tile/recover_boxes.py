@@ -10,6 +10,7 @@ through splats, broadcasts, loops that advance pointers and nested loops, and re
     before:  %p = addptr(%splat_base, %offsets)      in a loop: %next = addptr(%p, %step)
              %x = load(%p, %mask)
     after:   %v = make_view(%base, %extent0, %extent1, %stride0, %stride1)      before the loop
+             %p = addptr(%splat_base, %offsets)       unused: canonicalize drops it
              %x = load_box(%v, %start0, %start1)
 
 Coordinates have 32 bits: where the program computes in 64 what may be longer than that (a vector's start,

@@ -10,6 +10,15 @@ stand beside the ops that the schedule names:
 - in_flight_dots.py: sums of dots, in flight while the next iteration issues its own;
 - overlapped_dots.py: a consumer whose dots wait for each other (attention), and its producer's loads;
 - prefetched_loads.py: loads of a kernel without dots, which wait in registers.
+
+The first of them, a sum that one dot adds to:
+
+before:  for … (%k, %acc, %slot)           after:  for … (%k, %sums, %slot, %previous)
+           mbarrier_wait(%full, %slot)               mbarrier_wait(%full, %slot)
+           %a = in_flight(%acc)                      %started = gt(%k, %first)
+           wgmma(%x, %y, %a); wgmma_commit()         wgmma(%x, %y, %sums, %started); wgmma_commit()
+           wgmma_wait() {pending=0}                  wgmma_wait() {pending=1}
+           mbarrier_arrive(%empty, %slot)            if (%started) mbarrier_arrive(%empty, %previous)
 """
 
 from __future__ import annotations

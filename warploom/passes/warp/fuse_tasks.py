@@ -3,11 +3,12 @@
 Order: last before layouts; does nothing to specialized schedules.
 Changes: 14 families, all uniform kernels with dots.
 
-    consumer region        loads region            fused
-    for k:                 for k:                  for k in first depth-1:   loads(k)
-      use(k)                 loads(k)              for k:
-                                                     use(k)
-                                                     if k + depth-1 in range: loads(k + depth-1)
+before (two regions, a ring of d slots):   after (one):
+  for %k … mbarrier_wait(%full); use(%k)      for the first d - 1:  mbarrier_wait(%empty); cp_async(…)
+  for %k … mbarrier_wait(%empty);             for %k …
+           cp_async(…)                          mbarrier_wait(%full); use(%k)
+                                                if (lt(add(%k, d - 1), %end))
+                                                  mbarrier_wait(%empty); cp_async(…)
 
 Both regions are copies of one program, so their loops and ifs correspond by id.  Innermost loops of loads
 are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as many iterations later as the

@@ -5,9 +5,9 @@ kernel every TMA instruction outside of single_thread().  Computations between t
 Changes: 26 families: products, attention, convolutions, states.
 
     before:  elect() do { tma_load(…) }
-             %y = add(%x, %c) : i32
+             %y = mul(%x, %c) : i32
              elect() do { tma_load(…, %y) }
-    after:   %y = add(%x, %c) : i32
+    after:   %y = mul(%x, %c) : i32
              elect() do { tma_load(…); tma_load(…, %y) }
 
 Refuses nothing.

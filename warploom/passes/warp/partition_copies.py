@@ -5,13 +5,11 @@ into the main task, which all replicas run.
 Changes: uniform products of several warp groups: gathered, block-scaled, chained.
 
     before:  mbarrier_wait(%empty, %slot, %free)
-             elect() do { … tma_load(…) … }
              %place = shared_slot(%b_smem, %slot)
              cp_async(%v, %place, %k, %col) {bytes=8}
              cp_async_arrive(%full, %slot)
     after:   %id = replica_id()
              mbarrier_wait(%empty, %slot, %free)
-             if eq(%id, %zero) do { elect() do { … tma_load(…) … } }
              %place = shared_slot(%b_smem, %slot)
              %part = shared_slice(%place, %id, %zero) {shape=(32, 64)}
              cp_async(%v, %part, add(%k, mul(%id, 32)), %col) {bytes=8}

@@ -9,9 +9,8 @@ before:  for … (tiles) {                   after:  for … (tiles) {
                                                      named_barrier(%replica)              take the turn
            %sum = wgmma_wait(%f)                     %sum = wgmma_wait(%f)
            %out = arithmetic(%sum)                   %out = arithmetic(%sum)
-           shared_store(%staging, %out)              shared_store(%staging, %out)
+           store_box(%c_view, %out)                  store_box(%c_view, %out)
                                                      named_barrier(%next) {arrive=true}   pass it on
-           tma_store(…)                              tma_store(…)
          }                                         }
 
 The turn is taken before the wait: the assembler keeps arithmetic behind a wait, not behind a named barrier.
