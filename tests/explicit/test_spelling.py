@@ -74,6 +74,7 @@ class Machinery(Script):
         with self.thread_group(0, 128):
             self.cp_async.load(g_x, x, offsets=[0, 0])
             self.cp_async.arrive(full)
+            self.cp_async.wait_all()
             self.mbarrier.wait(full, 0)
             self.setmaxnreg(240)
             value = self.load_shared(x) + self.load_global(g_x, offsets=[0, 0], shape=[32, 32])

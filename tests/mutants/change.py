@@ -31,6 +31,8 @@ PROTOCOL: frozenset[OpKind] = frozenset(
         tma.tma_store_commit,
         tma.tma_store_wait,
         mbarrier.cp_async_arrive,
+        smem.cp_async_commit,
+        smem.cp_async_wait,
         cluster.cluster_arrive,
         cluster.cluster_wait,
     )
@@ -40,6 +42,7 @@ NUMBERS: dict[OpKind, dict[str, int]] = {  # attribute -> the least that is lega
     mbarrier.mbarrier_expect: {"bytes": 0},
     mma.wgmma_wait: {"pending": 0},
     tma.tma_store_wait: {"pending": 0},
+    smem.cp_async_wait: {"pending": 0},
     task.ring_next: {"depth": 1},
 }
 

@@ -34,7 +34,9 @@ from warploom.sim.scheduler import Choice, Heads, Scheduler
 
 MAX_STATES = 200_000  # of one program at one input
 MORE = 3  # interleavings after the first that fails, for a shorter one
-_PRIVATE = frozenset(("wgmma", "tma_store"))  # kinds of actions that only their own agent waits for
+_PRIVATE = frozenset(
+    ("wgmma", "tma_store", "copy")
+)  # kinds of actions that only their own agent waits for
 
 Simulation = Callable[[Scheduler], SimReport]  # runs the program; see `simulation`
 

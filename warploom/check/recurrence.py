@@ -2,12 +2,12 @@
 
 In a confluent program each agent's steps are the same in every order, and which of them follow from which
 is settled by the barriers and phases that they name.  So iterations of a loop are compared step by step: the
-op, the slot or barrier that it takes, how many of the agent's wgmma groups and TMA stores are under way
-(their age), and the phase.  All that an iteration does follows from these: where iterations i and i + p agree
-in all of it, and each barrier has moved on by one even number of phases (so that parities are the same), for
-all i but the first, which has nothing to release, and the last ones, which have nothing to fetch ahead, the
-state of cursors and barriers at i + p is that at i: a longer loop repeats these iterations, and who waits for
-whom in them.
+op, the slot or barrier that it takes, how many of the agent's groups of wgmmas, TMA stores and cp.asyncs are
+under way (their age), and the phase.  All that an iteration does follows from these: where iterations i and
+i + p agree in all of it, and each barrier has moved on by one even number of phases (so that parities are the
+same), for all i but the first, which has nothing to release, and the last ones, which have nothing to fetch
+ahead, the state of cursors and barriers at i + p is that at i: a longer loop repeats these iterations, and
+who waits for whom in them.
 """
 
 from __future__ import annotations

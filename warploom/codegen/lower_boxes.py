@@ -168,6 +168,14 @@ def _cp_async_pointers(e: Emitter, o: Op) -> None:
         e.line_if((holder, e.inside(v.type, r)), copy)
 
 
+def _commit(e: Emitter, o: Op) -> None:
+    e.line("cp_async_commit();")
+
+
+def _wait(e: Emitter, o: Op) -> None:
+    e.line(f"cp_async_wait<{o.attrs['pending']}>();")
+
+
 def _turn(
     at: Sequence[Place], offsets: Sequence[Ints], real: Sequence[Bools]
 ) -> tuple[int, tuple[int, ...], int]:
@@ -193,6 +201,8 @@ def _turn(
 
 LOWER: dict[OpKind, Lowering] = {
     smem.cp_async: _cp_async,
+    smem.cp_async_commit: _commit,
+    smem.cp_async_wait: _wait,
     tile.make_view: _make_view,
     tile.load_box: _load_box,
     tile.store_box: _store_box,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from warploom.eject import copies as copies  # its rows of the table
 from warploom.eject.expressions import DTYPE_NAMES
 from warploom.eject.flow import Flow, analyse
 from warploom.eject.names import Namer, depth_names

@@ -11,6 +11,7 @@ from warploom.explicit.operands import (
     box_offsets,
     index_of,
     known_int,
+    lie_along,
     not_yet,
     one_thread,
     policy_of,
@@ -24,7 +25,7 @@ from warploom.frontend.language.memory import mask_for
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import mbarrier, smem, tma
-from warploom.ir.types import Tile
+from warploom.ir.types import Shared, Tile
 
 
 class Tma:
@@ -110,6 +111,19 @@ def _none(x: Any, name: str, why: str) -> None:
         )
 
 
+def _along_rows(src: GlobalView, d: Value) -> None:
+    """The slot lies as the rows of the view that a cp.async copies pieces of."""
+    assert isinstance(d.type, Shared)
+    extra = len(src.shape) - len(d.type.shape)
+    if src.unit is None or src.unit < extra:
+        refuse(
+            "view-strides",
+            f"cp.async of {d.type} from a view whose last {len(d.type.shape)} axes are not dense",
+            "one of these axes has a stride of 1",
+        )
+    lie_along(d, src.unit - extra, "cp.async copies pieces of the view's rows")
+
+
 class CpAsync:
     """self.cp_async: copies by all threads of the group together, a few bytes each."""
 
@@ -119,13 +133,14 @@ class CpAsync:
         src: Any,
         dst: Any,
         offsets: Any = None,
-        bytes: Any = 16,
+        bytes: Any = None,
         mask: Operand = None,
         cache_policy: Any = None,
     ) -> None:
         """Fills dst in pieces of 4, 8 or 16 bytes: from a view the box of dst's shape at offsets, zeros
         out of bounds; from a tile of pointers what they point at, zeros where the mask is false.  Of these
-        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike.
+        each piece, along dst's adjacent axis, is adjacent in memory, aligned, and masked alike.  bytes: of a
+        piece, by default as many as rows and offsets are known to be aligned to (16 from pointers).
         cache_policy: none, so far: the assembler (NVRTC 13.5) makes an illegal instruction of it."""
         whole_group("cp_async.load")
         if cache_policy is not None:
@@ -134,9 +149,11 @@ class CpAsync:
                 "cp.async with a cache policy, of which NVRTC 13.5's assembler makes an illegal instruction",
                 "leave it out, or copy by self.tma.global_to_shared",
             )
-        d, size = shared_of(dst), static_int(bytes, "bytes")
+        d = shared_of(dst)
         if isinstance(src, GlobalView):
             _none(mask, "mask", "a view's box ends at its bounds")
+            size = 0 if bytes is None else static_int(bytes, "bytes")
+            _along_rows(src, d)
             current().emit(smem.cp_async, src.view, d, *box_offsets(offsets, src), bytes=size)
             return
         _none(offsets, "offsets", "pointers say where they point")
@@ -147,7 +164,27 @@ class CpAsync:
                 "use self.global_view, or ptr + offsets",
             )
         rest = [] if mask is None else [mask_for(mask, src.type.shape, "cp_async.load")]
+        size = 16 if bytes is None else static_int(bytes, "bytes")
         current().emit(smem.cp_async, src, d, *rest, bytes=size)
+
+    @builtin
+    def commit_group(self) -> None:
+        """Closes each thread's group of its copies so far."""
+        whole_group("cp_async.commit_group")
+        current().emit(smem.cp_async_commit)
+
+    @builtin
+    def wait_group(self, n: Any = 0) -> None:
+        """Until at most n of each thread's latest groups are going on.  A thread then sees what its own
+        copies wrote; what others copied it sees after a self.sync() behind the wait."""
+        whole_group("cp_async.wait_group")
+        current().emit(smem.cp_async_wait, pending=static_int(n, "n"))
+
+    @builtin
+    def wait_all(self) -> None:
+        """Closes each thread's group, and waits for all groups: commit_group(), then wait_group(0)."""
+        CpAsync.commit_group(self)
+        CpAsync.wait_group(self, 0)
 
     @builtin
     def arrive(self, barrier: Any) -> None:

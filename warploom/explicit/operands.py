@@ -179,6 +179,21 @@ def box_offsets(offsets: Any, view: GlobalView) -> list[Value]:
     return [index_of(x) for x in at]
 
 
+def lie_along(s: Value, inner: int, because: str) -> None:
+    """A copy of rows of a view that is dense along `inner`: the shared tensor lies so, too."""
+    p, t = program(), s.type
+    assert isinstance(t, Shared)
+    if inner == t.inner:
+        return
+    if p.site(s) is None:
+        refuse(
+            "layout-conflict",
+            f"the view is dense along axis {inner}, {t} is not",
+            "transpose one",
+        )
+    p.choose_inner(s, inner, because, current().loc)
+
+
 def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
     """The tensor map that moves boxes of a slot's shape between a view and shared memory.
 
@@ -207,15 +222,7 @@ def tensor_map(view: GlobalView, s: Value, dims: Any, promote: Any) -> Value:
             "include it",
         )
     inner = axes.index(view.unit)
-    if inner != t.inner:
-        site = p.site(s)
-        if site is None:
-            refuse(
-                "layout-conflict",
-                f"the view is dense along axis {inner}, {t} is not",
-                "transpose one",
-            )
-        p.choose_inner(s, inner, "TMA moves rows of the view as they lie", emitter.loc)
+    lie_along(s, inner, "TMA moves rows of the view as they lie")
     thin = tuple(a for a in range(rank) if a not in axes)
     fetched = static_int(promote, "promote")
     key = (view.view, t.shape, inner, t.swizzle, thin, fetched)

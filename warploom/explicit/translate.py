@@ -19,6 +19,7 @@ from warploom.explicit.assemble import assemble
 from warploom.explicit.groups import Groups
 from warploom.explicit.handles import Instance
 from warploom.explicit.operands import is_register
+from warploom.explicit.pieces import with_pieces
 from warploom.explicit.program import SETTLED, Again, Program, ScriptEmitter, SharedChoice
 from warploom.explicit.script import ScriptBase
 from warploom.frontend.branches import FLAG, RESULT, Arm, Outcome
@@ -106,10 +107,11 @@ def _translate(
         scope[node.arg] = Binding(bound, where)
     with translating(emitter):
         ScriptStatements(emitter, source, scope, (fn,), None).kernel_body()
-        return assemble(
+        func = assemble(
             type(script).__name__, program, params, tuple(facts) or (Fact(),) * len(params),
             source.loc(source.tree),
         )  # fmt: skip
+        return with_pieces(func)
 
 
 def _read_annotation(reads: Reads, fn: Function, node: ast.arg) -> None:

@@ -68,7 +68,7 @@ def _lacks(target: Target) -> dict[OpKind, str]:
         **dict.fromkeys((tma.tensor_map, tma.tma_store, tma.tma_store_commit), boxes),
         tma.tma_store_wait: boxes,
         tma.tma_load: boxes or completed,
-        smem.cp_async: pieces,
+        **dict.fromkeys((smem.cp_async, smem.cp_async_commit, smem.cp_async_wait), pieces),
         mbarrier.cp_async_arrive: pieces or completed,
         mbarrier.mbarrier_expect: completed,
         smem.named_barrier: named,

@@ -18,7 +18,7 @@ import numpy as np
 from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
 from warploom.sim.barriers import MBarrier, Touch
-from warploom.sim.engines import BulkStores, Lane, WgmmaQueue
+from warploom.sim.engines import BulkStores, Copies, Lane, WgmmaQueue
 from warploom.sim.order import Array, Loops, Party, joined, located
 from warploom.sim.outline import STEPS
 from warploom.sim.report import Event, ProtocolError, SyncStep
@@ -96,8 +96,7 @@ class Agent:
         self.bulk = BulkStores()
         self.apart: Array | None = None  # positions at its lanes' first access since they met
         self.got: dict[tuple[int, int], int] = {}  # how many numbers it took from each place
-        self.copies = 0  # cp.asyncs issued
-        self.copied = 0.0  # when the last of them is over
+        self.copies = Copies()
         self.issued = 0  # actions with a lane of their own
 
     # ---- who and what it knows
@@ -105,7 +104,7 @@ class Agent:
     def follow(self, before: Sequence[Agent]) -> None:
         """Begins after the barrier that ends the phase of `before`."""
         if before:
-            np.maximum(self.clock, joined([joined(a.clock) for a in before]), out=self.clock)
+            np.maximum(self.clock, joined([joined(a.told()) for a in before]), out=self.clock)
             self.released()
             self.time = max(a.time for a in before) + self.cta.cost.sync
 
@@ -143,6 +142,16 @@ class Agent:
         else:
             self.positions += 1
             self.accesses += 1
+
+    def told(self) -> Array:
+        """What its warps know where they meet others: each thread of its own cp.asyncs as well."""
+        copies = self.copies
+        if not copies.known:
+            return self.clock
+        rows, own, half = self.clock.copy(), np.arange(self.warps), self.cta.width // 2
+        for at, over in ((self.copy_order, copies.known), (self.copy_order + half, copies.fenced)):
+            rows[own, at] = np.maximum(rows[own, at], over)
+        return rows
 
     def epochs(self) -> Array:
         """The executing warps' own positions."""
@@ -182,7 +191,12 @@ class Agent:
     def log(self, o: Op, thing: str, phase: int = -1) -> None:
         """Records a step of the protocol."""
         if self.cta.is_tracked:
-            age = self.wgmma.committed - self.wgmma.known, self.bulk.committed - self.bulk.known
+            copies, wgmma, bulk = self.copies, self.wgmma, self.bulk
+            age = (
+                wgmma.committed - wgmma.known,
+                bulk.committed - bulk.known,
+                len(copies.groups) - copies.waited,
+            )
             self.cta.report.steps.append(SyncStep(self.label, o, self.turns, thing, phase, age))
 
     # ---- time

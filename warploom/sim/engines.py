@@ -31,7 +31,9 @@ class Lane(NamedTuple):
 class Action:
     """Something that an engine will do.  `time`: when it is finished on the predicted timeline."""
 
-    kind: str  # "tma_load", "tma_store", "cp_async", "wgmma", "lagging warp"
+    kind: (
+        str  # "tma_load", "tma_store", "copy" (by cp.async), its "arrival", "wgmma", "lagging warp"
+    )
     run: Callable[[], None]
     time: float
     serial: int
@@ -109,6 +111,19 @@ class WgmmaQueue:
 
     def finished(self, group: int) -> bool:
         return all(p.group > group for p in self.unfinished)
+
+
+@dataclass
+class Copies:
+    """One agent's cp.asyncs, counted from 1, and their groups."""
+
+    issued: int = 0
+    landed: int = 0
+    end: float = 0.0  # when the last of them is over
+    groups: list[tuple[int, float]] = field(default_factory=list)  # of each (issued, end) so far
+    waited: int = 0  # groups that a wait has covered
+    known: int = 0  # copies that each thread knows to be over, its own alone
+    fenced: int = 0  # those of them that a proxy fence covers
 
 
 @dataclass

@@ -29,6 +29,7 @@ from warploom.ir.ops import regs
 from warploom.sim import (  # noqa: F401  (what agents do for each op: the modules fill outline.STEPS)
     steps,
     steps_async,
+    steps_copies,
     steps_registers,
     steps_sync,
     steps_unaligned,
@@ -304,7 +305,7 @@ class Phases:
 
     def check_exit(self) -> None:
         """No copy may still be on its way into shared memory when the CTA ends."""
-        known = joined([joined(agent.clock) for agent in self.agents])
+        known = joined([joined(agent.told()) for agent in self.agents])
         for b, (phase, party) in self.cta.loads.items():
             is_over = known[b.component] > phase if self.cta.is_tracked else b.in_flight == 0
             if not is_over:
@@ -314,6 +315,14 @@ class Phases:
                     f"{party.who} may still write shared memory",
                     party.op.loc,
                     help="wait for that phase before the end, or leave the last copies out",
+                )
+        for agent, party in self.cta.copied.items():
+            if self.cta.is_tracked and (known[agent.copy_order] < agent.copies.issued).any():
+                raise ProtocolError(
+                    "exit-copy",
+                    f"the program ends while a cp.async of {party.who} may still write shared memory",
+                    party.op.loc,
+                    help="self.cp_async.wait_all() before the end, or leave the last copies out",
                 )
         for reach in self.cta.reached.values():
             if self.cta.is_tracked and not reach.is_over(known):

@@ -5,7 +5,7 @@ A clock has one component for each thing whose progress others can know:
   warp w                 counts its releases (its program order)
   accesses of warp w     the same number; a relaxed arrival hands on the first, not this one
   wgmma queue of warp w  groups that it knows to be finished (wait_group covers the executing warp only)
-  cp.async of warp w     copies that have landed
+  cp.async of warp w     copies that have landed (what a thread waits for itself others know after a barrier)
   bulk reads of agent a  groups of TMA stores that have finished reading shared memory
   barrier b              phases that are complete (and so the bytes that they counted)
   bytes of barrier b     the same number; a relaxed wait or arrival hands on the first, not this one: what TMA
@@ -40,6 +40,8 @@ ORDERED_BY = {
     "that gives the slot back",
     "tma_store": "the copy reads until its group is waited for: self.tma.wait_group(0) by the thread that "
     "issued it, then a barrier",
+    "cp_async": "the bytes are there when their group has been waited for (self.cp_async.wait_group), for "
+    "other threads behind a barrier after that; or at the mbarrier of self.cp_async.arrive",
     "tma_load": "the bytes are there when the copy's mbarrier completes its phase: wait for it",
 }
 

@@ -105,15 +105,15 @@ class SyncStep(NamedTuple):
     """What an agent did to a barrier, bound to a full phase (or generation), or to a slot (phase -1).
 
     loops: for each enclosing loop the op and the iteration, counted from 0.  thing: the barrier's name, or
-    the slot's.  age: how many of the agent's wgmma groups, and of its groups of TMA stores, it has committed
-    and not waited for."""
+    the slot's.  age: how many of the agent's wgmma groups, of its groups of TMA stores, and of its groups of
+    cp.asyncs, it has committed and not waited for."""
 
     agent: str
     op: Op
     loops: tuple[tuple[Op, int], ...]
     thing: str
     phase: int
-    age: tuple[int, int]
+    age: tuple[int, int, int]
 
 
 @dataclass

@@ -106,6 +106,7 @@ class Cta:
         self.free = dict.fromkeys(UNITS, 0.0)
         self.cycles = 0.0
         self.loads: dict[MBarrier, tuple[int, Party]] = {}
+        self.copied: dict[Any, Party] = {}  # of each agent its last cp.async
         self.put: dict[tuple[int, int], int] = {}  # how many numbers were left at each place
         self.reached: dict[Hashable, Reach] = {}  # by other CTAs, the last of each kind
         self.has_begun = self.has_ended = False

@@ -1,6 +1,6 @@
 """What an agent does for each op that is not pure: control flow, global and shared memory.
 
-Barriers: steps_sync.py.  What goes on by itself (TMA, cp.async, wgmma): steps_async.py.
+Barriers: steps_sync.py.  What goes on by itself: steps_async.py, steps_copies.py (cp.async).
 """
 
 from __future__ import annotations
@@ -381,6 +381,7 @@ def _fence_async(a: Agent, o: Op) -> None:
         return
     rows, half = a.rows, a.cta.width // 2
     np.maximum(rows[:, half:], rows[:, :half], out=rows[:, half:])
+    a.copies.fenced = a.copies.known
     for w in range(len(rows) if a.cta.has_data else 0):
         for cta in a.cta.program.ctas:
             a.lag(w, cta.shared.fence)

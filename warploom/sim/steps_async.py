@@ -1,4 +1,4 @@
-"""What an agent issues and waits for: copies by TMA and cp.async, and products by wgmma."""
+"""What an agent issues and waits for: copies by TMA, and products by wgmma (by cp.async: steps_copies.py)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Op, Type
-from warploom.ir.ops import mbarrier, mma, regs, smem, tma
-from warploom.ir.types import InFlight, TensorMap, Tile, View
+from warploom.ir.ops import mma, regs, smem, tma
+from warploom.ir.types import InFlight, TensorMap, Tile
 from warploom.sim.accesses import need_written, reach, read, write
 from warploom.sim.agent import Agent, Block, Steps
-from warploom.sim.barriers import MBarrier, Together
+from warploom.sim.barriers import MBarrier
 from warploom.sim.cluster import Reach
 from warploom.sim.engines import BulkStores, Fresh, Product
 from warploom.sim.memory import ViewValue
 from warploom.sim.order import Array, Party, described
 from warploom.sim.outline import step
 from warploom.sim.shared import LayoutError, Place
-from warploom.sim.steps import check_run, results_of
+from warploom.sim.steps import results_of
 from warploom.sim.steps_sync import ranks_of, same_barrier
 
 # ---- TMA
@@ -190,58 +190,6 @@ def _tma_store_wait(a: Agent, o: Op) -> Steps:
     a.stall(max(over, default=a.time), o, "stores")
     bulk.known = max(bulk.known, group)
     a.clock[0, a.bulk_order] = bulk.known
-    return ()
-
-
-# ---- cp.async
-
-
-@step(smem.cp_async)
-def _cp_async(a: Agent, o: Op, source: Any, dst: Place, *rest: Any) -> Steps:
-    cta, n = a.cta, len(a.rows)
-    at: list[int] = []
-    pointers = not isinstance(o.operands[0].type, View)
-    if not pointers:
-        at = a.offsets(rest)
-    elif cta.has_data:
-        run = dst.type.inner, o.attrs["bytes"] // dst.type.dtype.bytes
-        check_run(a, o, source, rest[0] if rest else None, run)
-    a.copies += 1
-    epochs = np.full(n, a.copies)
-    write(a, cta, o, dst, a.copy_order[:n], epochs, False)
-    end = a.transfer(o, dst.type.tile_bytes) + cta.cost.tma_latency
-    a.copied = max(a.copied, end)
-
-    def copy() -> None:
-        if not cta.has_data:
-            return
-        if pointers:
-            data = cta.memory.load(dst.type.dtype, source, rest[0] if rest else None, None, o.loc)
-        else:
-            data = cta.memory.load_box(dst.type.dtype, source, at, dst.type.shape, o.loc)
-        cta.shared.write(dst.addresses, data, dst.type.dtype, False)
-
-    cta.engine.issue("cp_async", copy, end, a.lane("cp_async"))
-    yield None
-    return ()
-
-
-@step(mbarrier.cp_async_arrive)
-def _cp_async_arrive(a: Agent, o: Op, barriers: list[MBarrier], index: Any) -> Steps:
-    b, party, n = a.barrier(o, barriers, index), a.party(o), len(a.rows)
-    stamps = a.rows.copy()
-    stamps[np.arange(n), a.copy_order[:n]] = a.copies
-    threads = 1 if a.is_solo else a.cta.target.warp_size
-    time, together = max(a.time, a.copied), Together(threads * n)
-
-    def run() -> None:
-        for row in stamps:
-            rows = row[None] if a.cta.is_tracked else None
-            b.arrive(party, row, time, rows, None, threads, together)
-
-    a.cta.engine.issue("cp_async", run, time, a.lane("cp_async"))
-    a.released()
-    yield None
     return ()
 
 

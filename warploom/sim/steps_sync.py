@@ -35,7 +35,7 @@ def _group_sync(a: Agent, o: Op) -> Steps:
 def _sync_replica(a: Agent, o: Op) -> Steps:
     """A barrier of an agent's warps."""
     yield from a.settle(o)
-    a.clock[:] = joined(a.clock)
+    a.clock[:] = joined(a.told())
     a.released()
     a.apart = None
     a.time += a.cta.cost.barrier
@@ -76,7 +76,7 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
 
 
 def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool) -> Steps:
-    mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.clock, a.time)
+    mine = barrier.arrive(a.party(o), a.cta.target.warp_size * a.warps, threads, a.told(), a.time)
     a.log(o, barrier.name, mine)
     a.released()
     a.apart = None if waits else a.apart
@@ -104,7 +104,7 @@ def _counted(a: Agent, o: Op, barrier: CountedBarrier, threads: int, waits: bool
 @step(cluster.cluster_arrive)
 def _cluster_arrive(a: Agent, o: Op) -> Steps:
     yield from a.settle(o)
-    program, stamp = a.cta.program, joined(a.clock)
+    program, stamp = a.cta.program, joined(a.told())
     stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
     program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
@@ -226,10 +226,11 @@ def _mbarrier_arrive(
         "count", 1
     )
     order, together = a.proof(), Together(warps * times)
-    known = a.clock[:warps].copy()
+    known = a.told()[:warps].copy()
     is_synced = a.is_solo or by != "warp" or o.attrs.get("synced", True)
     if is_synced and by == "warp" and not a.is_solo:
         a.apart = None
+        a.clock[:] = known
     elif not is_synced and a.apart is not None:  # lane 0 knows nothing of what the others did since
         own = np.arange(warps)
         for at in (a.access_order, a.access_order + a.cta.width // 2):

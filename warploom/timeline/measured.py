@@ -99,6 +99,25 @@ def _moments(sites: Sequence[Site], records: Records, first: Sequence[Any]) -> l
     ]
 
 
+class _Groups:
+    """Copies of an agent in groups: those of the open one, and the groups under way."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Op, float]] = []
+        self.closed: list[list[tuple[Op, float]]] = []
+
+    def commit(self) -> None:
+        self.closed.append(self.open)
+        self.open = []
+
+    def waited(self, pending: int) -> list[tuple[Op, float]]:
+        """The copies that a wait covers."""
+        done = max(0, len(self.closed) - pending)
+        over = [copy for group in self.closed[:done] for copy in group]
+        del self.closed[:done]
+        return over
+
+
 class _Agent:
     """What one agent's stamps say.  spent: cycles of a stamp."""
 
@@ -111,11 +130,10 @@ class _Agent:
         self.landed: dict[Key, list[float]] = {}  # when it knew of each phase of a barrier
         self.copies: list[Copy] = []
         self.phases: dict[Key, int] = {}  # how many it has opened
-        self.pieces: list[tuple[Op, float]] = []  # cp.asyncs that no arrival follows yet
+        self.pieces = _Groups()  # cp.asyncs; the open ones are those that no arrival follows yet
         self.product: tuple[Op, float] | None = None  # the first of the open group
         self.groups: list[tuple[Op, float]] = []  # in flight
-        self.stores: list[tuple[Op, float]] = []  # of the open bulk group
-        self.bulk: list[list[tuple[Op, float]]] = []  # in flight
+        self.stores = _Groups()
         self.tensor_until = self.begun = self.end = 0.0
 
     def walk(self, moments: Sequence[Moment], work: Mapping[int, tuple[str, Op] | None]) -> None:
@@ -183,19 +201,18 @@ class _Agent:
             if done:
                 self.tensor_until = max(self.tensor_until, over)
             del self.groups[:done]
-        elif o.kind is tma.tma_store_wait:
-            done = max(0, len(self.bulk) - o.attrs["pending"])
-            for store, start in (s for group in self.bulk[:done] for s in group):
-                self._emit("tma", store, start, max(over, start + 1))
-            del self.bulk[:done]
+        elif o.kind in (tma.tma_store_wait, smem.cp_async_wait):
+            groups = self.stores if o.kind is tma.tma_store_wait else self.pieces
+            for copy, start in groups.waited(o.attrs["pending"]):
+                self._emit("tma", copy, start, max(over, start + 1))
 
     def _issued(self, o: Op, key: Key, t: float) -> None:
         if o.kind is tma.tma_load:  # its bytes were expected before
             self.copies.append(Copy(o, t, key, max(0, self.phases.get(key, 0) - 1)))
         elif o.kind is tma.tma_store:
-            self.stores.append((o, t))
+            self.stores.open.append((o, t))
         elif o.kind is smem.cp_async:
-            self.pieces.append((o, t))
+            self.pieces.open.append((o, t))
         elif self.product is None:
             self.product = o, t
 
@@ -206,14 +223,15 @@ class _Agent:
             self.groups += [] if self.product is None else [self.product]
             self.product = None
         elif o.kind is tma.tma_store_commit:
-            self.bulk.append(self.stores)
-            self.stores = []
+            self.stores.commit()
+        elif o.kind is smem.cp_async_commit:
+            self.pieces.commit()
         elif o.kind in (mbarrier.mbarrier_expect, mbarrier.cp_async_arrive):
             phase = self.phases.get(key, 0)
             self.phases[key] = phase + 1
             if o.kind is mbarrier.cp_async_arrive:
-                self.copies += [Copy(c, start, key, phase) for c, start in self.pieces]
-                self.pieces.clear()
+                self.copies += [Copy(c, start, key, phase) for c, start in self.pieces.open]
+                self.pieces.open.clear()
 
     def _emit(self, unit: str, o: Op, start: float, end: float, cause: str = "") -> None:
         if end > start:
@@ -245,6 +263,8 @@ class _Names:
                 return "wgmma"
             case tma.tma_store_wait | tma.tma_store_commit:
                 return "stores"
+            case smem.cp_async_wait | smem.cp_async_commit:
+                return "copies"
             case smem.named_barrier:
                 return f"named barrier {o.attrs['id'] + index}{self.of}"
             case smem.group_sync:

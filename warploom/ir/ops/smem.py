@@ -150,7 +150,10 @@ def named_barrier(*index: Scalar, id: int, threads: int, arrive: bool, n: int = 
 
 @op(Family.ISSUE, levels=HARDWARE, effect=Effect.SYNC | Effect.READ | Effect.WRITE, runs=Runs.ALL)
 def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
-    """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16).
+    """Fills a slot from global memory, in pieces of `bytes` (4, 8 or 16; 0 until a script's alignment is
+    known); each thread issues its own.  They are there for the thread once it waited for their group
+    (cp_async_wait), or for the mbarrier of cp_async_arrive; for others after a barrier behind that (PTX ISA,
+    cp.async: before, no copy is ordered with another one).
 
     From a view: the box of dst's shape at offsets `rest`; out of bounds zeros.  From a tile of pointers of
     dst's shape: the elements at them, zeros where the mask (`rest`, may be left out) is false.  Then along
@@ -159,9 +162,23 @@ def cp_async(source: Type, dst: Shared, *rest: Type, bytes: int) -> None:
 
     There is no cache policy: ptxas (of CUDA 13.1 to 13.5) gives the policy of cp.async a wrong register
     where the address has a uniform part, which is an illegal instruction on the card (seen on an H200)."""
-    require(bytes in (4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
+    require(bytes in (0, 4, 8, 16), f"cp.async copies 4, 8 or 16 bytes, not {bytes}")
     fits = not dst.lead and not dst.peer and is_source(source, rest, dst.shape, dst.dtype)
     require(fits, f"cp_async of {source} into {dst}")
+
+
+@op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
+def cp_async_commit() -> None:
+    """cp.async.commit_group by every thread: closes the group of its cp_asyncs so far that are in none; a
+    group may be empty."""
+
+
+@op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
+def cp_async_wait(*, pending: int) -> None:
+    """cp.async.wait_group: until at most `pending` of the thread's latest groups of cp_asyncs are going on.
+    What the others wrote this thread sees, and no other one before a barrier; of other accesses it orders
+    none (PTX ISA, cp.async.wait_group)."""
+    require(pending >= 0, "pending is not negative")
 
 
 @op(Family.OUTPUT, levels={Level.PLACED}, effect=Effect.SYNC)
