@@ -141,6 +141,9 @@ TARGETS = [Gemm(*shape) for shape in _TN]
 TARGETS += [Gemm(*shape, layout="NN") for shape in _NN]
 TARGETS += [Gemm(*shape, dtype="fp16") for shape in _TN[:2]]
 
+# Few rows: what a product takes is the time in which its weights are read.
+SHORT = [Gemm(16, 8192, 8192), Gemm(16, 14336, 4096), Gemm(32, 8192, 8192), Gemm(16, 4096, 4096)]
+
 ATTENTION = [
     Attention(batch, 2048 // d, 16384 // batch, d, causal)
     for d in (128, 64)
@@ -164,6 +167,7 @@ CASES: dict[str, Sequence[Case]] = {
     "core": CORE,
     "targets": TARGETS,
     "one": CORE[:1],
+    "short": SHORT,
     "depths": [Gemm(8192, 8192, k) for k in (512, 1024, 2048, 4096, 8192)],
     "attention": ATTENTION,
     "attention128": ATTENTION[:6],

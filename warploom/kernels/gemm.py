@@ -200,13 +200,22 @@ GEMM_CONFIGS = [
     config(64, 64, 64, 8, 1, 12),
     config(128, 192, 64, 4, 2, 4, in_turn=True, buffers=1),
     config(128, 128, 64, 4, 2, 5, in_turn=True, task=True),
+    # Few rows, made as columns of the transpose (swap-AB): a stream of B, as many bytes in flight as fit.
+    config(16, 64, 128, 8, 1, 11),
+    config(16, 64, 256, 8, 1, 5),
+    config(16, 128, 64, 8, 1, 12),
+    config(16, 128, 128, 8, 1, 6),
+    config(32, 64, 128, 8, 1, 9),
+    config(32, 128, 64, 8, 1, 11),
 ]
+SHORT = (16, 32, 64)  # BLOCK_M of the configs for products of few rows
 
 
 def worth_trying(configs: list[wl.Config], args: dict[str, Any], **_: Any) -> list[wl.Config]:
-    """Of these configs those of 64 rows where `args["M"]` is at most 64, else the others."""
-    flat = args["M"] <= 64
-    return [c for c in configs if (c.kwargs["BLOCK_M"] == 64) == flat]
+    """Of these configs those of the fewest rows (`SHORT`) that hold `args["M"]`, else the others."""
+    short = [rows for rows in SHORT if args["M"] <= rows]
+    mine = short[:1] or {c.kwargs["BLOCK_M"] for c in configs}.difference(SHORT)
+    return [c for c in configs if c.kwargs["BLOCK_M"] in mine]
 
 
 def check_gemm(given: Given) -> None:
