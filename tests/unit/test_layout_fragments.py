@@ -71,7 +71,7 @@ def test_every_instruction_has_its_elements(
                         (row, column),
                     ),
                     (a, a_count * (2 * i + step), a_count, a_at, (row, step * depth)),
-                    (b, b_count * (2 * j + step), b_count, b_at, (step * depth, column)),
+                    (b, b_count * (wide * step + j), b_count, b_at, (step * depth, column)),
                 ):
                     for r in range(count):
                         found = tuple(int(x[w, lane, start + r]) for x in layout.table)

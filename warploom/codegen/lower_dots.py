@@ -33,11 +33,13 @@ def _dot(e: Emitter, o: Op) -> None:
     for name, count in ((step, steps), (i, rows), (j, columns)):
         e.line("#pragma unroll")
         e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
-    at = (
-        f"{name} + {n} * ({steps} * {along} + {step})"
-        for name, n, along in zip(given, form.registers, (i, j), strict=True)
-    )
-    e.line(f"{form.name}({e.array(o.result).name} + 4 * ({columns} * {i} + {j}), {', '.join(at)});")
+    (a, b), (per_a, per_b) = given, form.registers
+    at = [
+        f"{e.array(o.result).name} + 4 * ({columns} * {i} + {j})",
+        f"{a} + {per_a} * ({steps} * {i} + {step})",
+        f"{b} + {per_b} * ({columns} * {step} + {j})",
+    ]
+    e.line(f"{form.name}({', '.join(at)});")
 
 
 def _fragments(e: Emitter, v: Value) -> str:

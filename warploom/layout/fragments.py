@@ -38,12 +38,15 @@ def warp_grid(m: int, n: int, warps: int, rows_first: bool) -> tuple[int, int]:
 def mma_acc(shape: tuple[int, ...], grid: tuple[int, int], warps: int) -> Layout:
     """The accumulator (M, N) of a product whose rows and columns the warps of a `grid` share.
 
-    Warps take neighbouring rows by 16, and columns by the largest power of two times 8 that divides their
-    share.  Raises ValueError on shapes that no instructions fill."""
+    Warps take neighbouring rows by 16, and neighbouring columns by 8 or 16, so that up to four have a part of
+    each 32 columns, 128 bytes of 32 bits: of what is stored at a time.  Raises ValueError on shapes that no
+    instructions fill."""
     (m, n), (rows, columns) = shape, grid
     if m % (ROWS * rows) or n % (COLUMNS * columns) or not m * n:
         raise ValueError(f"no accumulator of {rows}x{columns} warps is {m}x{n}")
     step = COLUMNS * _two_part(n // COLUMNS // columns)
+    if columns > 1:
+        step = min(step, max(COLUMNS, 4 * COLUMNS // columns))
     warp = [*_doubled((ROWS, 0), rows), *_doubled((0, step), columns)]
     warp += [(0, 0)] * ((warps // (rows * columns)).bit_length() - 1)
     repeats = (
@@ -64,7 +67,8 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, int], warps: int) -> Layout
 def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
     """The left (axis 0: M × K) or right (axis 1: K × N) operand, of elements so wide, of the product that has
     this accumulator: each warp holds the rows (columns) of its part.  Of 16 bits and whole rows A lies as an
-    accumulator does.  Raises ValueError where no instructions fill K."""
+    accumulator does; B lies instruction by instruction of K, so that one `ldmatrix` brings 16 columns for
+    one of them.  Raises ValueError where no instructions fill K."""
     step, word = 8 * K_BYTES // bits, max(1, 32 // bits)
     if k % step or not k:
         raise ValueError(f"instructions take {step} of K at a time, not {k}")
@@ -76,13 +80,14 @@ def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
     rows = [at(8, 0)] if axis == 0 else []
     second = [at(0, 4 * word)] if step > 4 * word else []
     along = [(1 - axis, k // step, step)] if k > step else []
+    across = [r for r in acc.repeats if r[0] == axis]
     shape = (acc.shape[0], k) if axis == 0 else (k, acc.shape[1])
     return Layout(
         shape,
         reg=(*in_word, *rows, *second),
         lane=(at(0, word), at(0, 2 * word), at(1, 0), at(2, 0), at(4, 0)),
         warp=tuple(at(v[axis], 0) for v in acc.warp),
-        repeats=(*along, *(r for r in acc.repeats if r[0] == axis)),
+        repeats=(*along, *across) if axis == 0 else (*across, *along),
     )
 
 
