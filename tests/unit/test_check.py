@@ -9,8 +9,13 @@ import pytest
 
 from warploom.check import Case, check
 from warploom.check.cases import find_cases
+from warploom.check.course import Course
+from warploom.check.recurrence import Recurrences
+from warploom.ir.core import Op
+from warploom.ir.ops import control
 from warploom.ir.parser import parse_func
 from warploom.ir.types import bf16
+from warploom.sim.report import SimReport, SyncStep
 
 FILE = Path(__file__).parent.parent / "golden" / "gemm_bf16_tn.warp.ir"
 GEMM = FILE.read_text(encoding="utf-8")
@@ -77,3 +82,41 @@ def test_cases_cover_zero_trips() -> None:
     assert len(cases) <= 64
     assert any(c.args[5] == 0 for c in cases) and any(c.args[3] == 0 for c in cases)
     assert any(c.grid == (2,) for c in cases)
+
+
+def _step(op: Op, loop: Op, turn: int, phase: int) -> SyncStep:
+    return SyncStep("producer", op, ((loop, turn),), "full[0]", phase, (0, 0))
+
+
+def test_a_loop_is_lengthened_from_inputs_that_do_all_that_it_does() -> None:
+    """Those that leave a part out, such as a loop inside that runs for 0 iterations, show no recurrence of the
+    whole, however long they are."""
+    loop, wait, arrive = (Op(control.yield_, (), {}, (), (), frozenset(), None) for _ in range(3))
+    recurrences = Recurrences(2)
+
+    def run(ops: tuple[Op, ...], trips: int) -> Case:
+        case = Case((trips, *ops), (1,))
+        steps = [_step(o, loop, i, i) for i in range(trips) for o in ops]
+        recurrences.add(SimReport(steps=steps, trips={loop: {trips}}), case)
+        return case
+
+    run((wait,), 8)
+    whole = run((wait, arrive), 7)
+    assert recurrences.brief(loop) == [whole]
+    run((wait,), 40)
+    assert recurrences.brief(loop) == [whole] and recurrences.period(loop) is None
+    run((wait, arrive), 12)
+    assert recurrences.brief(loop) == [whole] and recurrences.period(loop) == 2
+
+
+def test_without_a_known_course_each_kind_of_iteration_is_lengthened() -> None:
+    loop, wait, arrive = (Op(control.yield_, (), {}, (), (), frozenset(), None) for _ in range(3))
+    recurrences = Recurrences(1, {loop: Course(is_known=False)})
+    kinds = [(wait,), (wait,), (arrive,), (wait,), (wait,), (wait,)]
+    steps = [_step(o, loop, i, i) for i, kind in enumerate(kinds) for o in kind]
+    first, second = Case((1,), (1,)), Case((2,), (1,))
+    recurrences.add(SimReport(steps=steps, trips={loop: {len(kinds)}}), first)
+    assert recurrences.brief(loop) == [first]
+    steps = [_step(arrive, loop, i, i) for i in range(6)]
+    recurrences.add(SimReport(steps=steps, trips={loop: {6}}), second)
+    assert recurrences.brief(loop) == [first], "waits never came for more than two iterations"

@@ -50,8 +50,9 @@ class Recurrences:
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
         # Where conditions change along the way: of each run, iterations in a row that do the same.
         self._stretches: dict[Op, list[list[list[Turn]]]] = {}
-        # Of each kind of iterations the input with the shortest runs that have some, and their steps.
-        self._shortest: dict[tuple[Op, Kind], tuple[int, Case]] = {}
+        # Of each kind of iterations (of each loop, or of what its runs do in all, where its conditions' courses
+        # are known) the input with the shortest runs that have some, and their steps.
+        self._shortest: dict[Op, dict[Kind, tuple[int, Case]]] = {}
         self._found: dict[Op, int | None] = {}
         self._busy: set[Op] = set()  # loops in which something shared is touched
         self._periods: dict[Op, int] = {}
@@ -74,10 +75,12 @@ class Recurrences:
             if len(result.trips[loop]) == 1:  # at the end there may be some that do nothing
                 turns += [[] for _ in range(len(turns), *result.trips[loop])]
             course = self.courses.get(loop, Course())
-            for key in {(loop, _kind(turn)) for turn in turns}:
-                length = len(result.steps) * math.prod(case.grid)
-                if key not in self._shortest or length < self._shortest[key][0]:
-                    self._shortest[key] = length, case
+            shortest = self._shortest.setdefault(loop, {})
+            length = len(result.steps) * math.prod(case.grid)
+            every = _kind([s for turn in turns for s in turn])
+            for kind in {every} if course.is_known else set(map(_kind, turns)):
+                if kind not in shortest or length < shortest[kind][0]:
+                    shortest[kind] = length, case
             middle = turns[max(1, course.head) : len(turns) - max(self.depth, course.tail)]
             if len(middle) > 1:
                 kept = self._turns if _is_uniform(loop, middle) else self._mixed
@@ -110,9 +113,8 @@ class Recurrences:
                 these = (r for r in whole if short <= set(map(_kind, r)))
                 return next((p for r in these if (p := _period_of_longest([r])) is not None), None)
         elif runs:
-            done = [frozenset(s.op for turn in run for s in turn) for run in runs]
-            everything = frozenset().union(*done)
-            full = [len(run) for run, ops in zip(runs, done, strict=True) if ops == everything]
+            everything = _done(runs)
+            full = [len(run) for run in runs if _done([run]) == everything]
             longest = max(full, default=0)
         else:
             return _period_of_longest(mixed)
@@ -136,14 +138,16 @@ class Recurrences:
         return found
 
     def brief(self, loop: Op) -> list[Case]:
-        """The smallest inputs with iterations of a kind that never comes for long."""
-        long = {kind for kind, n in self._kinds(loop).items() if n > 2 * self.depth}
-        found = (
-            case
-            for (o, kind), (_, case) in self._shortest.items()
-            if o is loop and kind not in long
-        )
-        return list({case.key: case for case in found}.values())
+        """The smallest inputs with iterations that have to come for longer, for a recurrence to be seen: of a
+        kind that never does; where all that matters is how long the loop is, with all that it does."""
+        if self.courses.get(loop, Course()).is_known:
+            whole = _done(self._turns.get(loop, []))
+            kinds = [k for k in self._shortest.get(loop, {}) if whole.issubset(k)]
+        else:
+            long = {kind for kind, n in self._kinds(loop).items() if n > 2 * self.depth}
+            kinds = [k for k in self._shortest.get(loop, {}) if k not in long]
+        found = (self._shortest[loop][k] for k in kinds)
+        return list({case.key: case for _, case in found}.values())
 
     def _few(self, loop: Op, stretches: Sequence[list[list[Turn]]]) -> set[Kind]:
         """The kinds of iterations between two others that are few, however long the loop is."""
@@ -164,6 +168,11 @@ def _period_of_longest(runs: Sequence[list[Turn]]) -> int | None:
 def _kind(turn: Turn) -> Kind:
     """What an iteration does, however often the loops inside it do so."""
     return tuple(dict.fromkeys(s.op for s in turn))
+
+
+def _done(runs: Sequence[list[Turn]]) -> set[Op]:
+    """All that is done in some runs."""
+    return {s.op for run in runs for turn in run for s in turn}
 
 
 def _inner(turn: Turn, loop: Op) -> set[tuple[tuple[Op, int], ...]]:
