@@ -15,6 +15,7 @@ from warploom.check.values import Wish
 from warploom.ir.core import Op
 from warploom.sim.chosen import PATTERNS, Fill
 
+MUCH_LONGER = 4  # times the iterations of the longest loop in the base
 MOST_STEPS = 20_000  # of inputs that are to turn conditions; as many of those that lengthen a loop
 
 
@@ -109,24 +110,27 @@ class Search:
 
         wanted = trips(base, 0)
 
-        def lacking(case: Case) -> list[int]:
-            """By how much loops are too short."""
+        def lacking(case: Case) -> tuple[list[int], bool]:
+            """By how much loops are too short, and whether others are much longer than asked for."""
             found = trips(case, at)
-            return [
+            short = [
                 -(-n // max(found.get(o, 0), 1)) for o, n in wanted.items() if found.get(o, 0) < n
             ]
+            return short, max(found.values(), default=0) > MUCH_LONGER * max(wanted.values(), default=0)
 
-        missing = lacking(case)
+        missing, _ = lacking(case)
         programs = math.prod(case.grid) if wish.ids else 1
         for i in self.steering.variables if missing else ():
             if i >= self.steering.grid or i in wish.numbers:
                 continue
-            for n in sorted({case.args[i], *self.steering.units(i)}):
-                for factor in sorted({programs, *missing}):
-                    larger = self.steering.changed(case, {i: n * factor})
-                    still = lacking(larger)
-                    if (len(still), sum(still)) < (len(missing), sum(missing)):
-                        case, missing = larger, still
-                    if not missing:
-                        return case
+            units = sorted({case.args[i], *self.steering.units(i)})
+            for n, factor in ((n, by) for n in units for by in sorted({programs, *missing})):
+                larger = self.steering.changed(case, {i: n * factor})
+                still, is_far = lacking(larger)
+                if (len(still), sum(still)) < (len(missing), sum(missing)):
+                    case, missing = larger, still
+                if not missing:
+                    return case
+                if is_far:  # a larger one lengthens what is long enough
+                    break
         return case
