@@ -78,6 +78,7 @@ class Agent:
         flat, step = self.clock.reshape(-1), cta.width + 1
         self.positions: Array = flat[self.program_order[0] :: step]
         self.accesses: Array = flat[self.access_order[0] :: step]
+        self.queues: Array = flat[self.queue_order[0] :: step]
         self.positions[:] = self.accesses[:] = 1
         self.clock[:, numbers.begun.start] = 1
         self.env: dict[Value, Any] = dict(cta.env)
@@ -155,7 +156,7 @@ class Agent:
 
     def epochs(self) -> Array:
         """The executing warps' own positions."""
-        return self.positions[: 1 if self.is_solo else self.warps].copy()
+        return (self.positions[:1] if self.is_solo else self.positions).copy()
 
     def proof(self) -> tuple[Array, Array]:
         """The components and the epochs of what the executing warps do now: it is over for who knows them."""
@@ -264,15 +265,16 @@ class Agent:
         env, made, cta = self.env, self.made, self.cta
         has_data, is_skeleton = cta.has_data, cta.is_skeleton
         value_of = env.__getitem__
-        for line in cta.outline.lines(region, is_skeleton):
-            o, run, is_pure, operands, results, tiles, unit, cycles = line
+        for o, run, is_pure, operands, results, tiles, unit, cycles in cta.outline.lines(
+            region, is_skeleton
+        ):
             self.count += 1
-            values = [*map(value_of, operands)]
             if not is_pure:
-                out = run(self, o, *values)
+                out = run(self, o, *map(value_of, operands))
                 if type(out) is GeneratorType:
                     out = yield from out
             else:
+                values = [*map(value_of, operands)]
                 if not is_skeleton:
                     if tiles and cycles and cta.is_timed:
                         yield None  # agents whose clock is behind go first
@@ -280,20 +282,22 @@ class Agent:
                         self.spend(unit, cycles, name_of(o))
                     else:
                         self.time += cycles
-                has_all = has_data or not tiles
-                if not has_data:
+                out = None if len(results) == 1 else (None,) * len(results)
+                if has_data:
+                    out = run(*values)
+                elif not tiles:
                     for x in values:
                         if x is None:
-                            has_all = False
-                nothing = None if len(results) == 1 else (None,) * len(results)
-                out = run(*values) if has_all else nothing
+                            break
+                    else:
+                        out = run(*values)
             if len(results) == 1:
                 env[results[0]] = out
             elif results:
                 env.update(zip(results, out, strict=True))
             for v in tiles:
                 made[v] = self.count
-        return tuple([env[v] for v in region.yielded])
+        return tuple([*map(value_of, region.yielded)])
 
     def number(self, x: Any) -> int:
         """A scalar that control flow or an address needs."""
@@ -318,6 +322,8 @@ class Agent:
 
     def settle(self, o: Op) -> Steps:
         """Lets the replica's lagging warps catch up."""
+        if not self.cta.lets_warps_lag:
+            return
         lanes = [self.lane(kind, w) for kind in LAGS for w in range(1, self.warps)]
         engine = self.cta.engine
         if not any(engine.pending(lane) for lane in lanes):

@@ -45,7 +45,7 @@ class Together:
     phases: dict[MBarrier, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Waiter:
     """A wait that passed: the components and epochs that prove it is over."""
 

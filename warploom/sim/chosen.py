@@ -111,8 +111,6 @@ class ChosenMemory(GlobalMemory):
         if mask is not None and not mask:
             return np.asarray(values).dtype.type(0)
         dtype = np.asarray(values).dtype
-        one = np.full(1, self._word(address, dtype) + dtype.type(self._fill(address)[0].drift))
-        cell = GlobalMemory()
-        old = cell.atomic(fn, cell.add("word", one), values, rest, loc)
-        self.words[address] = one[0]
+        old = self._word(address, dtype) + dtype.type(self._fill(address)[0].drift)
+        self.words[address] = dtype.type(self.updated(fn, old, values, rest))
         return old

@@ -8,6 +8,7 @@ the narrow operation itself would (Figueroa 1995) for + - · / and square root.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ def _pure(kind: OpKind) -> Callable[[Fn], Fn]:
 
 def round_to(x: Any, dtype: DType) -> Any:
     """A value converted as `cast` converts it."""
+    if isinstance(x, np.integer) and dtype.is_int and dtype.kind != "bool":
+        return x.astype(dtype.numpy)
     a = np.asarray(x)
     source = a.dtype
     with np.errstate(all="ignore"):
@@ -104,10 +107,30 @@ def _narrow(x: Any, dtype: DType) -> Any:
     return round_to(x, dtype)
 
 
+# By operators, which a NumPy scalar takes a tenth of the time for that a ufunc does.
 def _quotient(x: Any, y: Any) -> Any:
-    q = np.floor_divide(x, y)
-    rounded = (np.multiply(q, y) != x) & ((x < 0) != (y < 0))
+    q = x // y
+    rounded = (q * y != x) & ((x < 0) != (y < 0))
     return q + rounded.astype(q.dtype)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        return np.fmod(x, y)
+    r = x % y
+    return r - y if r and (r < 0) != (x < 0) else r
+
+
+def _lesser(x: Any, y: Any) -> Any:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        return np.minimum(x, y)
+    return y if y < x else x
+
+
+def _greater(x: Any, y: Any) -> Any:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        return np.maximum(x, y)
+    return y if y > x else x
 
 
 def _erf(x: Any) -> Any:
@@ -128,29 +151,29 @@ _OWN: dict[OpKind, Fn] = {arith.erf: _erf, arith.rsqrt: _rsqrt, arith.rcp: _rcp}
 FUNCTIONS: dict[OpKind, Fn] = {k: _OWN.get(k) or getattr(np, k.name) for k in arith.MATH}
 
 for _kind, _ints, _floats in (
-    (arith.add, np.add, None),
-    (arith.sub, np.subtract, None),
-    (arith.mul, np.multiply, None),
-    (arith.div, np.divide, None),
-    (arith.div_rn, np.divide, None),
+    (arith.add, operator.add, None),
+    (arith.sub, operator.sub, None),
+    (arith.mul, operator.mul, None),
+    (arith.div, operator.truediv, None),
+    (arith.div_rn, operator.truediv, None),
     (arith.idiv, _quotient, None),
-    (arith.rem, np.fmod, None),
-    (arith.minimum, np.minimum, np.fmin),
-    (arith.maximum, np.maximum, np.fmax),
-    (arith.and_, np.bitwise_and, None),
-    (arith.or_, np.bitwise_or, None),
-    (arith.xor, np.bitwise_xor, None),
-    (arith.shl, np.left_shift, None),
-    (arith.shr, np.right_shift, None),
-    (arith.lt, np.less, None),
-    (arith.le, np.less_equal, None),
-    (arith.gt, np.greater, None),
-    (arith.ge, np.greater_equal, None),
-    (arith.eq, np.equal, None),
-    (arith.ne, np.not_equal, None),
-    (arith.neg, np.negative, None),
-    (arith.abs_, np.abs, None),
-    (arith.not_, np.invert, None),
+    (arith.rem, _remainder, np.fmod),
+    (arith.minimum, _lesser, np.fmin),
+    (arith.maximum, _greater, np.fmax),
+    (arith.and_, operator.and_, None),
+    (arith.or_, operator.or_, None),
+    (arith.xor, operator.xor, None),
+    (arith.shl, operator.lshift, None),
+    (arith.shr, operator.rshift, None),
+    (arith.lt, operator.lt, None),
+    (arith.le, operator.le, None),
+    (arith.gt, operator.gt, None),
+    (arith.ge, operator.ge, None),
+    (arith.eq, operator.eq, None),
+    (arith.ne, operator.ne, None),
+    (arith.neg, operator.neg, None),
+    (arith.abs_, operator.abs, None),
+    (arith.not_, operator.invert, None),
 ):
     PURE[_kind] = _arithmetic(_ints, _floats)
     ON_INTEGERS[_kind] = _ints
@@ -164,7 +187,7 @@ def _const(o: Op) -> Any:
 
 @_pure(arith.select)
 def _select(o: Op, c: Any, x: Any, y: Any) -> Any:
-    return np.where(c, x, y) if np.ndim(c) else (x if c else y)
+    return np.where(c, x, y) if isinstance(c, np.ndarray) and c.ndim else (x if c else y)
 
 
 @_pure(arith.cast)
@@ -179,7 +202,7 @@ def _bitcast(o: Op, x: Any) -> Any:
 
 @_pure(arith.addptr)
 def _addptr(o: Op, p: Any, offset: Any) -> Any:
-    return np.add(p, np.asarray(offset).astype(np.int64))
+    return p + offset.astype(np.int64)
 
 
 @_pure(tile.splat)

@@ -214,11 +214,14 @@ class GlobalMemory:
             self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
                 old[lane] = buffer.data[e]
-                if fn != "cas":
-                    buffer.data[e] = self.numerics.combined(fn, buffer.data[e], given[lane])
-                elif old[lane] == compared[lane]:
-                    buffer.data[e] = given[lane]
+                buffer.data[e] = self.updated(fn, buffer.data[e], given[lane], compared[lane])
         return old.reshape(shape) if shape else old[0]
+
+    def updated(self, fn: str, old: Any, given: Any, compared: Any) -> Any:
+        """What an atomic leaves of a word; compared: of cas."""
+        if fn == "cas":
+            return given if old == compared else old
+        return self.numerics.combined(fn, old, given)
 
     def _writable(self, buffer: Buffer, loc: Loc | None) -> None:
         if not buffer.data.flags.writeable:

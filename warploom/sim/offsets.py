@@ -8,6 +8,7 @@ accesses, such as a masked-off one, does no harm.  Wherever else such a value go
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,10 @@ from warploom.sim.memory import marked
 Fn = Callable[..., Any]
 
 _EXACT: dict[OpKind, Fn] = {
-    arith.add: np.add,
-    arith.sub: np.subtract,
-    arith.mul: np.multiply,
-    arith.neg: np.negative,
+    arith.add: operator.add,
+    arith.sub: operator.sub,
+    arith.mul: operator.mul,
+    arith.neg: operator.neg,
 }
 # Which hand on their operands' elements, and from which operand on.
 _MOVES: dict[OpKind, int] = {
@@ -38,6 +39,7 @@ _MOVES: dict[OpKind, int] = {
     tile.slice_tile: 0,
     tile.convert_layout: 0,
 }
+_WIDE = np.dtype(np.int64)
 _LOW, _HIGH = -(1 << 31), (1 << 31) - 1
 
 
@@ -72,7 +74,7 @@ class Offsets:
         def wraps(*xs: Any) -> Any:
             given = list(xs)
             for i in at:
-                if getattr(given[i], "dtype", None) == np.int64:
+                if getattr(given[i], "dtype", None) is _WIDE:
                     given[i] = given[i].astype(np.int32)
             return run(*given)
 
@@ -106,6 +108,8 @@ def _is_i32(v: Value) -> bool:
 
 
 def _fits(x: Any) -> bool:
+    if not isinstance(x, np.ndarray):
+        return _LOW <= int(x) <= _HIGH
     return bool(x.size == 0 or (x.min() >= _LOW and x.max() <= _HIGH))
 
 
@@ -119,5 +123,5 @@ def _exact(fn: Fn) -> Fn:
 
 def _addptr(p: Any, offset: Any) -> Any:
     if offset.dtype != np.int64:
-        return np.add(p, offset.astype(np.int64))
+        return p + offset.astype(np.int64)
     return marked(p, offset, (offset < _LOW) | (offset > _HIGH))

@@ -239,7 +239,7 @@ def _wgmma(a: Agent, o: Op, x: Any, b: Place, acc: Fresh | Product, use_acc: Any
     group = queue.committed + 1
     for place, mn_axis in ((x, 0), (b, 1)):
         if isinstance(place, Place):
-            epochs = np.full(a.warps, group)
+            epochs = np.array([group])
             try:
                 if not cta.is_tracked:
                     place.operand(mn_axis)  # else `read` asks for it
@@ -308,7 +308,7 @@ def _wgmma_wait(a: Agent, o: Op, *accs: Fresh | Product) -> Steps:
     )
     a.stall(max((p.end for p in covered), default=a.time), o, "wgmma")
     queue.known = max(queue.known, group)
-    a.clock[np.arange(a.warps), a.queue_order] = queue.known
+    a.queues[:] = queue.known
     values = []
     for v, acc in zip(o.results, accs, strict=True):
         if isinstance(acc, Product) and acc.group > group:
