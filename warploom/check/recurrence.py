@@ -50,8 +50,8 @@ class Recurrences:
         self._mixed: dict[Op, list[list[Turn]]] = {}  # those in which inner loops vary
         # Where conditions change along the way: of each run, iterations in a row that do the same.
         self._stretches: dict[Op, list[list[list[Turn]]]] = {}
-        # Of each kind of iterations (of each loop, or of what its runs do in all, where its conditions' courses
-        # are known) the input with the shortest runs that have some, and their steps.
+        # Of each kind of iterations the input with the shortest runs that have some, and their steps; where
+        # the course of all conditions is known, of what each run of the loop does in all.
         self._shortest: dict[Op, dict[Kind, tuple[int, Case]]] = {}
         self._found: dict[Op, int | None] = {}
         self._busy: set[Op] = set()  # loops in which something shared is touched

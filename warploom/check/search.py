@@ -116,7 +116,9 @@ class Search:
             short = [
                 -(-n // max(found.get(o, 0), 1)) for o, n in wanted.items() if found.get(o, 0) < n
             ]
-            return short, max(found.values(), default=0) > MUCH_LONGER * max(wanted.values(), default=0)
+            return short, max(found.values(), default=0) > MUCH_LONGER * max(
+                wanted.values(), default=0
+            )
 
         missing, _ = lacking(case)
         programs = math.prod(case.grid) if wish.ids else 1

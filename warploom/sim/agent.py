@@ -297,7 +297,7 @@ class Agent:
                 env.update(zip(results, out, strict=True))
             for v in tiles:
                 made[v] = self.count
-        return tuple([*map(value_of, region.yielded)])
+        return tuple(map(value_of, region.yielded))
 
     def number(self, x: Any) -> int:
         """A scalar that control flow or an address needs."""
