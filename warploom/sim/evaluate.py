@@ -115,22 +115,18 @@ def _quotient(x: Any, y: Any) -> Any:
 
 
 def _remainder(x: Any, y: Any) -> Any:
-    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-        return np.fmod(x, y)
     r = x % y
     return r - y if r and (r < 0) != (x < 0) else r
 
 
-def _lesser(x: Any, y: Any) -> Any:
-    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-        return np.minimum(x, y)
-    return y if y < x else x
+def _either(arrays: Fn, numbers: Fn) -> Fn:
+    """By a ufunc on arrays, otherwise on numbers."""
 
+    def run(x: Any, y: Any) -> Any:
+        has_array = isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
+        return arrays(x, y) if has_array else numbers(x, y)
 
-def _greater(x: Any, y: Any) -> Any:
-    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-        return np.maximum(x, y)
-    return y if y > x else x
+    return run
 
 
 def _erf(x: Any) -> Any:
@@ -157,9 +153,9 @@ for _kind, _ints, _floats in (
     (arith.div, operator.truediv, None),
     (arith.div_rn, operator.truediv, None),
     (arith.idiv, _quotient, None),
-    (arith.rem, _remainder, np.fmod),
-    (arith.minimum, _lesser, np.fmin),
-    (arith.maximum, _greater, np.fmax),
+    (arith.rem, _either(np.fmod, _remainder), np.fmod),
+    (arith.minimum, _either(np.minimum, min), np.fmin),
+    (arith.maximum, _either(np.maximum, max), np.fmax),
     (arith.and_, operator.and_, None),
     (arith.or_, operator.or_, None),
     (arith.xor, operator.xor, None),
