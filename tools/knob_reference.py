@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from warploom import options
-from warploom.runtime.autotune import Config
+from warploom.runtime.config import Config
 from warploom.schedule.model import Knobs
 
 FILE = Path(__file__).parents[1] / "docs" / "knobs.md"

@@ -8,6 +8,7 @@ A `wl.Script` is a kernel in which the user places every role and barrier.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from warploom import options as _options
 from warploom.codegen.resources import Resources
 from warploom.errors import (
     CompileError,
@@ -17,8 +18,9 @@ from warploom.errors import (
     WarploomWarning,
 )
 from warploom.runtime.args import TensorDescriptor
-from warploom.runtime.autotune import Autotuner, Config, heuristics
+from warploom.runtime.autotune import Autotuner, heuristics
 from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.config import Config, Hooks
 from warploom.runtime.jit import JITFunction, jit
 from warploom.schedule.model import Knobs, Schedule
 
@@ -60,22 +62,30 @@ def autotune(
     restore_value: Sequence[str] | None = None,
     reset_to_zero: Sequence[str] | None = None,
     prune_configs_by: Mapping[str, Any] | None = None,
+    pre_hook: Callable[..., object] | None = None,
+    post_hook: Callable[..., object] | None = None,
+    do_bench: Callable[..., Any] | None = None,
     warmup: Any = None,
     rep: Any = None,
+    use_cuda_graph: Any = None,
+    cache_results: Any = None,
 ) -> Callable[[Any], Any]:
     """Decorator: choose among configs by timing, once for each value of the `key` parameters.
 
     restore_value, reset_to_zero: parameters whose arrays are restored, or zeroed, before each timed
     launch.  prune_configs_by: `early_config_prune`, or `perf_model` and `top_k`, as in Triton.
-    warmup and rep are accepted and have no effect: the protocol is docs/internals/runtime.md's.
+    do_bench, pre_hook, post_hook: the user's own timing, in this process, and what is called around each of
+    its launches (`runtime.autotune.Hooks`).  warmup, rep and use_cuda_graph have no effect: the protocol is
+    docs/internals/runtime.md's; nor has cache_results: verdicts are always kept.
     On a `wl.Script`, as in Tilus: autotune("block_m, block_n", [[128, 64], [128, 128]]), stacked at will.
     """
     if isinstance(configs, str):
         from warploom.runtime.script import autotune as of_script
 
         return of_script(configs, key)
+    hooks = Hooks(pre_hook, post_hook, do_bench)
     return lambda fn: Autotuner(
-        fn, configs, key, restore_value or (), reset_to_zero or (), prune_configs_by
+        fn, configs, key, restore_value or (), reset_to_zero or (), prune_configs_by, hooks
     )
 
 
@@ -91,6 +101,12 @@ def next_power_of_2(n: int) -> int:
 
 for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs
     _helper.__warploom_constexpr__ = _helper  # type: ignore[union-attr]
+
+
+if _options.as_triton():
+    from warploom.triton.serve import serve as _serve
+
+    _serve()
 
 
 def __getattr__(name: str) -> Any:

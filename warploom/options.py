@@ -11,6 +11,7 @@
 | WARPLOOM_TIMELINE | `<file>` | write the timeline of a simulated call there |
 | WARPLOOM_CHECK | 0, 1, strict | check explicit kernels before a launch; strict: refuse *not proved* |
 | WARPLOOM_TRACEBACK | 0, 1 | a user's mistake is told with the compiler's frames, too |
+| WARPLOOM_AS_TRITON | 0, 1 | `import triton` and `import tilus` give warploom's (docs/triton.md) |
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Options:
     check: Check = Check.ON
     traceback: bool = False
     cache_size: int = CACHE_SIZE
+    as_triton: bool = False
 
 
 def get(environ: Mapping[str, str] | None = None) -> Options:
@@ -83,7 +85,13 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
         check=read("CHECK", Check, Check.ON),
         traceback=read("TRACEBACK", _flag, False),
         cache_size=read("CACHE_SIZE", _size, CACHE_SIZE),
+        as_triton=read("AS_TRITON", _flag, False),
     )
+
+
+def as_triton() -> bool:
+    """Whether WARPLOOM_AS_TRITON is 1; other options are not looked at, which are read where they count."""
+    return os.environ.get(f"{PREFIX}AS_TRITON", "").strip() == "1"
 
 
 def write(path: Path, data: bytes, option: str) -> None:

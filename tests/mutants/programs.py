@@ -28,7 +28,7 @@ from warploom.kernels.attention import ATTENTION_CONFIGS, attention_forward, sec
 from warploom.kernels.dual import dual_gemm_forward
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.fp8 import fp8_gemm_rowwise
-from warploom.runtime.autotune import Config
+from warploom.runtime.config import Config
 
 ROOT = Path(__file__).parents[2]
 SEQUENCES = ((1, 1), (1, 100), (1, 300), (2, 200))  # heads, rows

@@ -25,7 +25,7 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == EXIT.ok
     text = capsys.readouterr().out
-    for command in ("demo", "explain", "check", "compile", "eject", "bench", "doctor"):
+    for command in ("demo", "explain", "check", "compile", "eject", "run", "bench", "doctor"):
         assert command in text
 
 

@@ -29,7 +29,7 @@ ORDER: tuple[frozenset[str], ...] = tuple(
         "compile",
         "timeline explain eject",
         "runtime",
-        "kernels tilus",
+        "kernels tilus triton",
         "bench",
         "cli",
         "__main__",

@@ -25,9 +25,21 @@ def test_every_variable_is_read() -> None:
         "WARPLOOM_CHECK": "0",
         "WARPLOOM_TRACEBACK": "1",
         "WARPLOOM_CACHE_SIZE": "3m",
+        "WARPLOOM_AS_TRITON": "1",
     }
     got = options.get(env)
-    want = ("all", False, True, Path("/k"), None, Path("/t.svg"), options.Check.OFF, True, 3 << 20)
+    want = (
+        "all",
+        False,
+        True,
+        Path("/k"),
+        None,
+        Path("/t.svg"),
+        options.Check.OFF,
+        True,
+        3 << 20,
+        True,
+    )
     assert dataclasses.astuple(got) == want
     assert len(env) == len(dataclasses.fields(options.Options))
     assert options.get(dict.fromkeys(env, "")) == options.get({})

@@ -264,6 +264,55 @@ def test_pruning_by_the_user(gpu: Gpu) -> None:
         kernel[(1,)](X, 2)
 
 
+def test_a_config_s_hook_runs_before_each_launch_with_it(gpu: Gpu) -> None:
+    told: list[tuple[int, int]] = []
+
+    def hook(named: dict[str, Any]) -> None:
+        told.append((named["BLOCK"], named["n"]))
+
+    configs = [wl.Config({"BLOCK": b}, pre_hook=hook) for b in (32, 64)]
+    kernel = wl.autotune(configs, key=["n"])(wl.jit(tuned_kernel))
+    for _ in range(2):
+        kernel[(1,)](X, 1000)
+    # once a config before it is compiled, then before the launches of the fastest
+    assert told == [(32, 1000), (64, 1000), (64, 1000), (64, 1000)]
+    assert kernel.best_config is configs[1] and "pre_hook" not in str(configs[1])
+    assert configs[1].all_kwargs() == configs[1].all_kwargs == {"BLOCK": 64}
+
+
+def test_a_timing_function_of_the_user_decides(gpu: Gpu) -> None:
+    said: list[str] = []
+    told: list[Any] = []
+
+    def bench(launch: Any, quantiles: Any) -> list[float]:
+        launch()
+        said.append(f"{gpu.driver.launches[-1][1]}")
+        return [3.0 - len(said), 0.0, 0.0]
+
+    kernel = tuner(
+        32,
+        64,
+        128,
+        do_bench=bench,
+        pre_hook=lambda named: told.append(named["BLOCK"]),
+        post_hook=lambda named, exception: told.append(exception),
+    )
+    kernel[lambda meta: (meta["BLOCK"],)](X, 1000)
+    assert said == ["(32, 1, 1)", "(64, 1, 1)", "(128, 1, 1)"]
+    assert told == [32, None, 64, None, 128, None]
+    assert kernel.best_config.kwargs == {"BLOCK": 128} and gpu.timer.asked == []
+
+
+def test_the_tuner_s_hook_restores_after_timing(gpu: Gpu) -> None:
+    told: list[tuple[bool, Any]] = []
+    kernel = tuner(
+        32, 64, pre_hook=lambda named, reset_only=False: told.append((reset_only, named["n"]))
+    )
+    for _ in range(2):
+        kernel[(1,)](X, 1000)
+    assert told == [(True, 1000)]
+
+
 def test_mistakes_of_decorators(gpu: Gpu) -> None:
     with pytest.raises(CompileError, match="names m, which is no parameter"):
         wl.autotune([wl.Config({})], key=["m"])(wl.jit(tuned_kernel))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from warploom import errors
-from warploom.cli import bench, cache, demo, doctor, inspect
+from warploom.cli import bench, cache, demo, doctor, inspect, run
 from warploom.cli.console import EXIT, UsageError, stderr
 
 
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "compile, 4 this machine lacks something, 70 a bug of warploom",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (demo, inspect, bench, cache, doctor):
+    for module in (demo, inspect, run, bench, cache, doctor):
         module.add_commands(commands)
     return top
 

@@ -23,7 +23,7 @@ from warploom.ir.core import Builder, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DType, Tile, i1, shape_of
 
-PUBLIC = "warploom.language"  # what users import frontend/language as
+PUBLIC = ("warploom.language", "warploom.triton.language")  # what users import frontend/language as
 
 
 class Expressions(Calls):
@@ -349,7 +349,7 @@ class Expressions(Calls):
         if value is not MISSING:
             with self.at(node):
                 return admit(self.source.text(node), value)
-        if module.__name__ == PUBLIC and node.attr in NOT_YET:
+        if module.__name__ in PUBLIC and node.attr in NOT_YET:
             self.fail(
                 node,
                 "not-yet",
@@ -361,7 +361,7 @@ class Expressions(Calls):
             node,
             "unknown-function",
             f"{module.__name__} has no {node.attr}",
-            did_you_mean(node.attr, public, f"see the names in {PUBLIC}"),
+            did_you_mean(node.attr, public, f"see the names in {module.__name__}"),
         )
 
     def expr_Subscript(self, node: ast.Subscript) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.runtime.args import Array, inspect, span
-from warploom.runtime.autotune import Autotuner, Config
+from warploom.runtime.autotune import Autotuner
+from warploom.runtime.config import Config
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.seen import SeenCalls
 

@@ -173,13 +173,27 @@ def span(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
 CPU = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Mock:
+    """Stands for an aligned array of a dtype where a kernel is compiled and not launched."""
+
+    dtype: Any
+
+    @staticmethod
+    def of(value: Any) -> Any:
+        """A Mock for a dtype of torch; all else itself."""
+        kind = type(value)
+        is_dtype = kind.__name__ == "dtype" and kind.__module__ == "torch"
+        return Mock(value) if is_dtype else value
+
+
+@dataclass(eq=False)
 class TensorDescriptor:
     """A host-side descriptor of a tiled array, as Triton's `TensorDescriptor`.
 
     base: an array; shape and strides in elements, the last stride 1; block_shape: what one load or
-    store moves; padding: what a load gives outside, `zero` or `nan`.  Raises LaunchError where they
-    don't fit together.
+    store moves; padding: what a load gives outside, `zero` or `nan`.  They may be assigned between launches
+    (a config's pre_hook gives the block its shape).  Raises LaunchError where they don't fit together.
     """
 
     base: Any
@@ -220,11 +234,13 @@ class TensorDescriptor:
             )
 
     @staticmethod
-    def from_tensor(tensor: Any, block_shape: Sequence[int]) -> TensorDescriptor:
+    def from_tensor(
+        tensor: Any, block_shape: Sequence[int], padding: str = "zero"
+    ) -> TensorDescriptor:
         """A descriptor of a whole array."""
         a = inspect(tensor)
         shape, strides = ((), ()) if a is None else (a.shape, a.strides)
-        return TensorDescriptor(tensor, shape, strides, tuple(block_shape))
+        return TensorDescriptor(tensor, shape, strides, tuple(block_shape), padding)
 
 
 def _check_integers(name: str, sizes: Any, least: int) -> None:
@@ -302,6 +318,7 @@ def _descriptor_key(d: TensorDescriptor) -> Any:
 
 
 KEYS[TensorDescriptor] = _descriptor_key
+_PROBES[Mock] = lambda m: (m.dtype, 16, (1,), (1,), CPU)
 
 
 def _find_probe(kind: type, value: Any) -> Probe | None:

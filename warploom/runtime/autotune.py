@@ -12,11 +12,10 @@ import functools
 import json
 import os
 import statistics
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.reads import Reads
@@ -26,62 +25,22 @@ from warploom.runtime.binding import KNOBS, Call, make_knobs, no_parameter
 from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.config import KNOBS_OF_CONFIGS, Config, Hooks
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.jit import Hit, JITFunction
 from warploom.runtime.launch import Prepared, current_stream, driver
+from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.seen import SeenCalls
 from warploom.runtime.snapshot import snapshot
 from warploom.runtime.worker import TimingError, Worker
-from warploom.schedule.model import RENAMED, takes_former_names
+from warploom.schedule.model import RENAMED
 
 # After each round of the race so many candidates go on at most, and only those whose median so far is at most
 # so many times the fastest's.  Timings of one kernel repeat within 0.8 % on a card of its own
 # (docs/log/2026-11-21-automatic-attention.md); the margins are for one that is shared, or wakes up.
 HEATS = ((12, 1.25), (8, 1.12), (4, 1.06), (4, 1.06), (4, 1.06))
 ROUNDS = len(HEATS) + 1
-
-
-@takes_former_names
-@dataclass(frozen=True)
-class Config:
-    """One candidate: values of meta-parameters, and knobs (`Knobs` says what each means; docs/knobs.md).
-
-    pre_hook, ir_override and the like of Triton's Config are not taken: they are user code, which the
-    timing worker never runs.
-    """
-
-    kwargs: Mapping[str, Any]
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
-    maxnreg: int | None = None
-    num_consumer_groups: int | None = None
-    num_buffers_warp_spec: int | None = None
-    reg_dec_producer: int | None = None
-    reg_inc_consumer: int | None = None
-    ctas_per_sm: int | None = None
-    consumer_stages: int | None = None
-    ping_pong: bool | Literal["tiles"] | None = None
-    stagger_epilogues: bool | None = None
-    mma_wait_position: int | None = None
-    store_buffers: int | None = None
-    store_whole: bool | None = None
-    store_task: bool | None = None
-    skip_idle: bool | Literal["masked"] | None = None
-    matrix_unit: Literal["wgmma", "mma.sync"] | None = None
-
-    @functools.cached_property
-    def all_kwargs(self) -> dict[str, Any]:
-        """What is passed to the kernel: meta-parameters, and the knobs that differ from the default."""
-        knobs = {f: getattr(self, f) for f in _KNOBS if getattr(self, f) != _KNOBS[f]}
-        return {**self.kwargs, **knobs}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{k}={v}" for k, v in self.all_kwargs.items()) or "default"
-
-
-_KNOBS = {name: f.default for name, f in Config.__dataclass_fields__.items() if name != "kwargs"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +79,7 @@ class Candidate:
     skipped: str = ""
 
 
-class Decorated(ABC):
+class Decorated(Launched):
     """A kernel under a decorator that completes its launches."""
 
     fn: Any
@@ -132,13 +91,6 @@ class Decorated(ABC):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.kernel(*args, **kwargs)  # which says that a grid is missing
-
-    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
-        return functools.partial(self.run, grid)
-
-    @abstractmethod
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Launch on a grid."""
 
 
 class Autotuner(Decorated):
@@ -153,37 +105,23 @@ class Autotuner(Decorated):
         restore_value: Sequence[str] = (),
         reset_to_zero: Sequence[str] = (),
         prune_configs_by: Mapping[str, Any] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
-        if not configs:
-            raise CompileError(
-                "autotune",
-                "autotune needs at least one config",
-                help="pass configs=[wl.Config({…})]",
-            )
-        for c in configs:
-            if not isinstance(c, Config) or not isinstance(c.kwargs, Mapping):
-                raise CompileError(
-                    "autotune",
-                    f"{c!r} is no config",
-                    help="write wl.Config({meta-parameters by name}, num_warps=…)",
-                )
-        lists = {"key": key, "restore_value": restore_value, "reset_to_zero": reset_to_zero}
-        for what, names in lists.items():
-            if not isinstance(names, list | tuple):
-                raise CompileError(
-                    "autotune",
-                    f"{what} is a list of parameter names, not {names!r}",
-                    help=f'write {what}=["name"]',
-                )
+        _check(
+            configs, {"key": key, "restore_value": restore_value, "reset_to_zero": reset_to_zero}
+        )
         self.fn = fn
         self.configs = tuple(configs)
         self.restore_value, self.reset_to_zero = tuple(restore_value), tuple(reset_to_zero)
         self.prune_configs_by = _pruning(prune_configs_by)
+        self.hooks = hooks or Hooks()
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self._chosen = frozenset(name for c in self.configs for name in c.all_kwargs)
         self.verdicts: dict[Any, Verdict] = {}
+        self._last: Verdict | None = None  # of the last call that was not seen before
         self._seen: SeenCalls[tuple[Hit, Config]] = SeenCalls()
-        self._direct = isinstance(fn, JITFunction)  # heuristics may look at more than the key holds
+        # heuristics may look at more than the key holds, and hooks change what arguments hold
+        self._direct = isinstance(fn, JITFunction) and not any(c.pre_hook for c in self.configs)
         kernel = self.kernel
         names = (*key, *self.restore_value, *self.reset_to_zero)
         for name in names:
@@ -207,7 +145,7 @@ class Autotuner(Decorated):
     def __repr__(self) -> str:
         return f"<autotuned {self.kernel!r}, {len(self.configs)} configs>"
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the fastest config; tunes at the first call of a key."""
         step_aside()
         if seen := self._seen.find(args, kwargs):
@@ -219,7 +157,8 @@ class Autotuner(Decorated):
                 return kernel
         config = self.choose(grid, args, kwargs)
         resolved = {**kwargs, **config.all_kwargs}
-        found: CompiledKernel | None = self.fn.run(grid, *args, **resolved)
+        self.prepare_arguments(config, args, kwargs)
+        found: CompiledKernel | None = self.fn.launch(grid, *args, **resolved)
         if self._direct and (hit := self.kernel.seen.find(args, resolved)):
             self._seen.add(args, kwargs, (hit, config))
         return found
@@ -227,8 +166,21 @@ class Autotuner(Decorated):
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
         """As JITFunction.prepare, with the fastest config."""
         config = self.choose(grid, args, kwargs)
+        self.prepare_arguments(config, args, kwargs)
         found: Prepared = self.fn.prepare(*args, grid=grid, **kwargs, **config.all_kwargs)
         return found
+
+    def prepare_arguments(
+        self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Calls the config's pre_hook."""
+        if config.pre_hook is not None:
+            config.pre_hook(self.kernel.meta(args, {**kwargs, **config.all_kwargs}))
+
+    @property
+    def best_config(self) -> Config:
+        """The config that the last tuned or looked-up key led to; before any call the first."""
+        return self.configs[0 if self._last is None else self._last.best]
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch: those given, and those of the config that is known to be fastest
@@ -243,8 +195,8 @@ class Autotuner(Decorated):
     ) -> CompiledKernel:
         """As JITFunction.compile; meta-parameters and knobs that are not given are the first config's."""
         first = self.configs[0].all_kwargs
-        meta = {k: v for k, v in first.items() if k not in _KNOBS}
-        rest = {k: v for k, v in first.items() if k in _KNOBS}
+        meta = {k: v for k, v in first.items() if k not in KNOBS_OF_CONFIGS}
+        rest = {k: v for k, v in first.items() if k in KNOBS_OF_CONFIGS}
         kernel: CompiledKernel = self.fn.compile(
             signature, {**meta, **(constexprs or {})}, **{**rest, **knobs}
         )
@@ -276,6 +228,7 @@ class Autotuner(Decorated):
         verdict = self.verdicts.get(key)
         if verdict is None:
             verdict = self.verdicts[key] = self._first_call(key, grid, args, kwargs)
+        self._last = verdict
         return self.configs[verdict.best]
 
     # ---- tuning
@@ -303,11 +256,15 @@ class Autotuner(Decorated):
                 help="call the kernel once with such arguments before the capture",
             )
         candidates = self._compiled(configs, grid, args, kwargs, device)
+        if self.hooks.do_bench is not None:
+            return self._benched(candidates, grid, args, kwargs)
         timer = self.make_timer(call, device)
         try:
             verdict = judge(candidates, timer, kernel.fn.__name__)
         finally:
             timer.close()
+        if self.hooks.pre_hook is not None:
+            self.hooks.pre_hook(kernel.meta(args, kwargs), reset_only=True)
         first = candidates[
             0
         ].kernel  # what it read stands for all: a wrong verdict is slow, not wrong
@@ -315,6 +272,34 @@ class Autotuner(Decorated):
         parts |= {} if first is None else {"reads": first.reads.text.encode()}
         disk.store("tuned", name, parts)
         return verdict
+
+    def _benched(
+        self,
+        candidates: Sequence[Candidate],
+        grid: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Verdict:
+        """The verdict of the user's own do_bench, which times launches on the arguments themselves."""
+        hooks, times = self.hooks, dict[int, float]()
+        for c in candidates:
+            if c.skipped:
+                continue
+            named = self.kernel.meta(args, {**kwargs, **c.config.all_kwargs})
+
+            def once(c: Candidate = c, named: dict[str, Any] = named) -> None:
+                self.prepare_arguments(c.config, args, kwargs)
+                with hooks.around(named):
+                    self.fn.launch(grid, *args, **{**kwargs, **c.config.all_kwargs})
+
+            assert hooks.do_bench is not None
+            found = hooks.do_bench(once, quantiles=(0.5, 0.2, 0.8))
+            times[c.index] = float(found[0] if isinstance(found, list | tuple) else found)
+        skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
+        if not times:
+            raise _none_runs(self.kernel.fn.__name__, skipped)
+        told = {str(self.configs[i]): ms for i, ms in times.items()}
+        return Verdict(min(times, key=lambda i: times[i]), told, skipped)
 
     def make_timer(self, call: Call, device: int) -> Timer:
         """A worker process with copies of the call's arguments."""
@@ -371,20 +356,30 @@ class Autotuner(Decorated):
         """All candidates, compiled on threads; those that can't be are skipped."""
         kernel = self.kernel
 
-        def one(index: int, config: Config) -> Candidate:
+        def bound(config: Config) -> tuple[Call, tuple[int, int, int]] | WarploomError:
+            try:
+                self.prepare_arguments(config, args, kwargs)
+                given = self._with(config, args, kwargs)
+                return kernel.bind(args, given), kernel.sizes(grid, args, given)
+            except WarploomError as e:
+                return e
+
+        def one(index: int, config: Config, found: Any) -> Candidate:
             made = Candidate(index, config)
             try:
-                given = self._with(config, args, kwargs)
-                made.grid = kernel.sizes(grid, args, given)
-                made.kernel = kernel.variant_for(kernel.bind(args, given), device, made.grid)
+                if isinstance(found, WarploomError):
+                    raise found
+                call, made.grid = found
+                made.kernel = kernel.variant_for(call, device, made.grid)
                 request = made.kernel.request
                 made.skipped = "; ".join(resources_fit(made.kernel.resources, request.machine()))
             except WarploomError as e:
                 made.skipped = str(e).splitlines()[0]
             return made
 
+        calls = [(i, c, bound(c)) for i, c in configs]  # in turn: hooks change the arguments
         with ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
-            found = list(pool.map(lambda c: one(*c), configs))
+            found = list(pool.map(lambda c: one(*c), calls))
         if any(not c.skipped and not _spills(c) for c in found):
             for c in found:
                 if not c.skipped and _spills(c):
@@ -438,14 +433,18 @@ def judge(candidates: Sequence[Candidate], timer: Timer, name: str) -> Verdict:
     left = running(racing) or running(candidates)
     skipped = {str(c.config): c.skipped for c in candidates if c.skipped}
     if not left:
-        reasons = "".join(f"\n  {config}: {why}" for config, why in skipped.items())
-        raise LaunchError(
-            "autotune-failed",
-            f"no config of {name} runs:{reasons}",
-            help="add a config with smaller blocks or fewer buffers",
-        )
+        raise _none_runs(name, skipped)
     times = {str(c.config): statistics.median(c.times) for c in candidates if not c.skipped}
     return Verdict(left[0].index, times, skipped, tuple(timer.notes))
+
+
+def _none_runs(name: str, skipped: Mapping[str, str]) -> LaunchError:
+    reasons = "".join(f"\n  {config}: {why}" for config, why in skipped.items())
+    return LaunchError(
+        "autotune-failed",
+        f"no config of {name} runs:{reasons}",
+        help="add a config with smaller blocks or fewer buffers",
+    )
 
 
 def _verdict_from(entry: Mapping[str, bytes], configs: int) -> Verdict | None:
@@ -489,10 +488,10 @@ class Heuristics(Decorated):
             given[name] = compute(self.kernel.meta(args, given))
         return given
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch with the computed values."""
         step_aside()
-        found: CompiledKernel | None = self.fn.run(grid, *args, **self._computed(args, kwargs))
+        found: CompiledKernel | None = self.fn.launch(grid, *args, **self._computed(args, kwargs))
         return found
 
     def prepare(self, *args: Any, grid: Any, **kwargs: Any) -> Prepared:
@@ -507,6 +506,30 @@ class Heuristics(Decorated):
     def compile_for(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """As JITFunction.compile_for, with the computed values."""
         return self.kernel.compile_for(*args, grid=grid, **self.resolve(args, kwargs))
+
+
+def _check(configs: Sequence[Config], lists: Mapping[str, Any]) -> None:
+    """Raises CompileError on what is no list of configs, or no list of names."""
+    if not configs:
+        raise CompileError(
+            "autotune",
+            "autotune needs at least one config",
+            help="pass configs=[wl.Config({…})]",
+        )
+    for c in configs:
+        if not isinstance(c, Config) or not isinstance(c.kwargs, Mapping):
+            raise CompileError(
+                "autotune",
+                f"{c!r} is no config",
+                help="write wl.Config({meta-parameters by name}, num_warps=…)",
+            )
+    for what, names in lists.items():
+        if not isinstance(names, list | tuple):
+            raise CompileError(
+                "autotune",
+                f"{what} is a list of parameter names, not {names!r}",
+                help=f'write {what}=["name"]',
+            )
 
 
 def _pruning(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -13,11 +13,23 @@ from typing import Any
 
 from warploom.errors import CompileError, LaunchError
 from warploom.frontend.source import Parameter, parameters
+from warploom.ir.core import Fact
 from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
 from warploom.runtime.request import Request
 from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
 
 KNOBS = {f.name: f for f in dataclasses.fields(Knobs)}
+
+# What launches of Triton's may say, and what a launch here does anyway or does without.
+OF_TRITON = {
+    "launch_pdl": "launches overlap where the kernel allows it (the knob pdl)",
+    "launch_cooperative_grid": "programs that wait for each other have to fit on the GPU together, as ever",
+    "warp_size": "it is 32",
+    "sanitize_overflow": "oracle and simulator refuse addresses that overflow",
+    "enable_reflect_ftz": "functions keep subnormal numbers as their documentation says",
+    "ptx_version": "NVRTC chooses it",
+    "arch": "it is the device's",
+}
 
 
 @dataclass(frozen=True)
@@ -40,9 +52,17 @@ class Call:
 class Callee:
     """A kernel as its callers see it: its parameters, and what calls and signatures say of them."""
 
-    def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        do_not_specialize: Sequence[str | int] = (),
+        do_not_specialize_on_alignment: Sequence[str | int] = (),
+        debug: bool | None = None,
+    ) -> None:
         self.fn = fn
+        self.debug = debug
         self._unspecialized = self._named(do_not_specialize)
+        self._unaligned = self._named(do_not_specialize_on_alignment)
 
     def _named(self, listed: Sequence[str | int]) -> tuple[str | int, ...]:
         """Parameters listed by name or position.  Raises CompileError on what is none."""
@@ -90,7 +110,7 @@ class Callee:
                 help="knobs such as num_warps go by name",
             )
         given = dict(zip(self.arg_names, args, strict=False))
-        knobs: dict[str, Any] = {}
+        knobs: dict[str, Any] = {} if self.debug is None else {"debug": bool(self.debug)}
         for name, value in kwargs.items():
             if name in given:
                 raise LaunchError(
@@ -102,7 +122,7 @@ class Callee:
                 given[name] = value
             elif name in KNOBS or name in RENAMED:
                 knobs[name] = value
-            else:
+            elif name not in OF_TRITON:
                 raise LaunchError("argument-name", no_parameter(name, self), help=_its(self))
         given = {**self._defaults, **given}
         missing = [n for n in self.arg_names if n not in given]
@@ -124,6 +144,8 @@ class Callee:
             spec = spec_of(value, mine[0].array, p.name)
             if i in self._unspecialized or p.name in self._unspecialized:
                 spec = dataclasses.replace(spec, fact=NOTHING)
+            elif i in self._unaligned or p.name in self._unaligned:
+                spec = dataclasses.replace(spec, fact=Fact(1, spec.fact.value))
             specs.append(spec)
             fields += mine
         return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))

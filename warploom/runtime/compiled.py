@@ -17,7 +17,7 @@ from warploom.frontend.reads import Reads
 from warploom.ir.core import walk
 from warploom.runtime.build import best_build, load_back, resources_from
 from warploom.runtime.cache import DiskCache, default_cache
-from warploom.runtime.kernel import Kernel
+from warploom.runtime.introspection import Introspection
 from warploom.runtime.launch import grid_sizes
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.plan import LaunchPlan
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from warploom.timeline.model import Timeline
 
 
-class CompiledKernel(Kernel):
+class CompiledKernel(Introspection):
     """One compiled variant of a kernel.  Get it by `kernel.compile(…)` or `kernel.compile_for(…)`.
 
     cuda: the emitted source.  cubin, plan: what a launch uses.  warnings: what was not done as asked.

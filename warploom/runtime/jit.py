@@ -24,7 +24,9 @@ from warploom.runtime.binding import Call, Callee
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.dynamo import step_aside
+from warploom.runtime.hooks import AROUND, ENTER, EXIT, Hook, launch_with_hooks
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
+from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing, warn
 from warploom.runtime.request import Request
 from warploom.runtime.seen import UNKEYED, SeenCalls
@@ -73,11 +75,19 @@ def _is_array(item: Any) -> bool:
     return type(item) is tuple and len(item) > 2
 
 
-class JITFunction(Callee):
+class JITFunction(Callee, Launched):
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
     @user_facing
-    def __init__(self, fn: Callable[..., Any], do_not_specialize: Sequence[str | int] = ()) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        do_not_specialize: Sequence[str | int] = (),
+        do_not_specialize_on_alignment: Sequence[str | int] = (),
+        debug: bool | None = None,
+        repr: Callable[..., str] | None = None,
+        launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
         if not python_inspect.isfunction(fn):
             raise CompileError(
                 "not-a-function",
@@ -86,7 +96,9 @@ class JITFunction(Callee):
             )
         refuse_wrapper(fn)
         capture(fn)
-        super().__init__(fn, do_not_specialize)
+        super().__init__(fn, do_not_specialize, do_not_specialize_on_alignment, debug)
+        self.repr, self.launch_metadata = repr, launch_metadata
+        self.pre_run_hooks: list[Hook] = []
         self.__warploom_fn__ = fn
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
@@ -106,15 +118,15 @@ class JITFunction(Callee):
             help=f"launch it as {self.fn.__name__}[(programs,)](…)",
         )
 
-    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
-        """The launcher for a grid: 1 to 3 sizes, or a function of the arguments (a dict) giving them."""
-        return functools.partial(self.run, grid)
-
     # ---- launching
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch; the compiled variant that ran, or None where the kernel was interpreted on the CPU."""
         step_aside()
+        if AROUND or ENTER or EXIT or self.pre_run_hooks:
+            launch = functools.partial(self._run_unseen, grid, args, kwargs)
+            found: CompiledKernel | None = launch_with_hooks(self, launch, grid, args, kwargs)
+            return found
         hit = self.seen.find(args, kwargs)
         if hit is not None:
             prepared, kernel, holds = hit
@@ -122,6 +134,10 @@ class JITFunction(Callee):
                 prepared.start(grid(self.meta(args, kwargs)) if callable(grid) else grid)
                 return kernel
         return self._run_unseen(grid, args, kwargs)
+
+    def add_pre_run_hook(self, hook: Hook) -> None:
+        """Has hook(*args, **kwargs) called before each launch."""
+        self.pre_run_hooks.append(hook)
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch; decorators above add theirs."""
@@ -450,15 +466,47 @@ def jit(fn: Callable[..., Any]) -> JITFunction: ...
 
 @overload
 def jit(
-    fn: None = None, *, do_not_specialize: Sequence[str | int] = ()
+    fn: None = None,
+    *,
+    do_not_specialize: Sequence[str | int] = (),
+    do_not_specialize_on_alignment: Sequence[str | int] = (),
+    debug: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    noinline: bool | None = None,
+    version: Any = None,
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
 
-def jit(fn: Any = None, *, do_not_specialize: Sequence[str | int] = ()) -> Any:
+def jit(
+    fn: Any = None,
+    *,
+    do_not_specialize: Sequence[str | int] | None = None,
+    do_not_specialize_on_alignment: Sequence[str | int] | None = None,
+    debug: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    noinline: bool | None = None,
+    version: Any = None,
+) -> Any:
     """Decorator: a Triton-style kernel.
 
-    do_not_specialize: parameters (names or positions) whose values must not lead to variants.
+    do_not_specialize: parameters (names or positions) whose values must not lead to variants;
+    do_not_specialize_on_alignment: whose divisibility must not.  debug: the knob, where a launch doesn't say.
+    launch_metadata: what hooks around launches are told more (runtime/hooks.py): a dict, given the grid,
+    metadata (name and knobs) and the arguments by name.
+    repr, noinline and version change nothing: a kernel keeps its function's name, helpers are always inlined,
+    and a variant knows what it was made of.
     """
-    if fn is None:
-        return lambda f: JITFunction(f, do_not_specialize)
-    return JITFunction(fn, do_not_specialize)
+
+    def made(f: Callable[..., Any]) -> JITFunction:
+        return JITFunction(
+            f,
+            do_not_specialize or (),
+            do_not_specialize_on_alignment or (),
+            debug,
+            repr,
+            launch_metadata,
+        )
+
+    return made if fn is None else made(fn)

@@ -240,16 +240,14 @@ class CudaDriver:
 
     def architecture(self, device: int) -> tuple[int, int]:
         """Compute capability, (major, minor)."""
-        attribute = self._cu.CUdevice_attribute
+        major, minor = "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"
+        return self.attribute(device, major), self.attribute(device, minor)
+
+    def attribute(self, device: int, name: str) -> int:
+        """What the driver says of a device; name: of a CUdevice_attribute, without its prefix."""
+        wanted = getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         handle = self._call(self._cu.cuDeviceGet, device)
-        major, minor = (
-            int(self._call(self._cu.cuDeviceGetAttribute, a, handle))
-            for a in (
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-        )
-        return major, minor
+        return int(self._call(self._cu.cuDeviceGetAttribute, wanted, handle))
 
     def device_name(self, device: int) -> str:
         handle = self._call(self._cu.cuDeviceGet, device)

@@ -33,12 +33,13 @@ from warploom.runtime.args import (
     fields_of,
     pointer_spec,
 )
-from warploom.runtime.autotune import Candidate, Config, Verdict, judge
+from warploom.runtime.autotune import Candidate, Verdict, judge
 from warploom.runtime.binding import Call, read_signature
 from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import DiskCache, compiler_package, digest, own_sources
 from warploom.runtime.checked import check_first_launch, launch_of
 from warploom.runtime.compiled import CompiledKernel, compile_request
+from warploom.runtime.config import Config
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.jit import target_of
 from warploom.runtime.launch import Prepared, grid_sizes

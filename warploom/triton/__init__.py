@@ -1,0 +1,71 @@
+"""Triton's names: a Triton file runs when `import triton` becomes `import warploom.triton as triton`, and
+`import triton.language as tl` becomes `import warploom.triton.language as tl`.
+
+`warploom run script.py` serves `import triton` from here, in scripts and in the libraries that they import,
+without a change to any file (serve.py).  docs/triton.md says of each name what it is here.
+"""
+
+from typing import Any
+
+from warploom import Config, JITFunction, cdiv, heuristics, jit, next_power_of_2
+from warploom.frontend.language.core import constexpr_function
+from warploom.runtime.args import Mock as MockTensor
+from warploom.runtime.launched import Launched as KernelInterface
+from warploom.triton import backends, compiler, errors, knobs, language, runtime, testing, tools
+from warploom.triton.compiler import compile
+from warploom.triton.errors import (
+    CompilationError,
+    InterpreterError,
+    OutOfResources,
+    TritonError,
+)
+from warploom.triton.runtime.autotuner import autotune
+
+__all__ = [
+    "CompilationError",
+    "Config",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TritonError",
+    "autotune",
+    "backends",
+    "cdiv",
+    "compile",
+    "compiler",
+    "constexpr_function",
+    "errors",
+    "heuristics",
+    "jit",
+    "knobs",
+    "language",
+    "must_use_result",
+    "next_power_of_2",
+    "reinterpret",
+    "runtime",
+    "set_allocator",
+    "testing",
+    "tools",
+]
+
+__version__ = "3.6.0"  # whose language and host side this is
+
+
+def set_allocator(allocator: Any) -> None:
+    """Nothing: descriptors that kernels make need no memory of the host's."""
+
+
+def reinterpret(tensor: Any, dtype: Any) -> Any:
+    """The same memory as an array of another dtype of the same size: a tensor of torch, or a NumPy array."""
+    if hasattr(tensor, "data_ptr"):
+        import torch
+
+        return tensor.view(getattr(torch, dtype.numpy.name))
+    return tensor.view(dtype.numpy)
+
+
+def must_use_result(fn: Any, is_used: bool = True) -> Any:
+    """The function itself."""
+    return fn

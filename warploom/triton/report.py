@@ -1,0 +1,91 @@
+"""What `warploom run --report` prints: the kernels that a program met, and what became of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warploom.errors import ReportedError
+from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.hooks import AROUND
+from warploom.runtime.jit import JITFunction
+
+
+@dataclass
+class Met:
+    """One kernel.  forms: of its launches, in the order in which they were met.  first: seconds of the first
+    launch of each form, which compiles; rest: of all others."""
+
+    place: str
+    launches: int = 0
+    forms: dict[str, None] = field(default_factory=dict)
+    first: float = 0.0
+    rest: float = 0.0
+    refusals: dict[str, None] = field(default_factory=dict)
+
+
+class Report:
+    """Follows the launches of this process from `start` on.  handed: kernels that another Triton runs, and
+    why."""
+
+    def __init__(self, handed: Mapping[JITFunction, str] | None = None) -> None:
+        self.met: dict[JITFunction, Met] = {}
+        self.handed = {} if handed is None else handed
+
+    def start(self) -> None:
+        AROUND.append(self.around)
+
+    def stop(self) -> None:
+        AROUND.remove(self.around)
+
+    def around(
+        self,
+        kernel: JITFunction,
+        launch: Callable[[], CompiledKernel | None],
+        grid: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> CompiledKernel | None:
+        code = kernel.fn.__code__
+        met = self.met.setdefault(
+            kernel, Met(f"{Path(code.co_filename).name}:{code.co_firstlineno}")
+        )
+        met.launches += 1
+        start = time.perf_counter()
+        try:
+            found = launch()
+        except ReportedError as error:
+            met.refusals[str(error).splitlines()[0]] = None
+            raise
+        finally:
+            if kernel in self.handed:
+                met.refusals[self.handed[kernel]] = None
+        seconds = time.perf_counter() - start
+        form = "by the installed Triton" if kernel in self.handed else _form(found)
+        if form in met.forms:
+            met.rest += seconds
+        else:
+            met.forms[form] = None
+            met.first += seconds
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """A line a kernel, its refusals below it, and a line for all of them."""
+        refused = [m for m in self.met.values() if m.refusals]
+        for kernel, met in self.met.items():
+            forms = ", ".join(met.forms) or "refused"
+            count = f"{met.launches} launch{'es' if met.launches > 1 else ''}"
+            times = f"{met.first:.2f} s at first, {1e3 * met.rest:.1f} ms after"
+            yield f"{kernel.fn.__name__} ({met.place}): {forms}; {count}, {times} on the host"
+            yield from (f"  {text}" for text in met.refusals)
+        yield f"{len(self.met)} kernels met, {len(refused)} refused"
+
+
+def _form(kernel: CompiledKernel | None) -> str:
+    if kernel is None:
+        return "interpreted"
+    kind = "specialized" if kernel.schedule.specialized else "uniform"
+    return f"{kind}, {kernel.plan.threads // 32} warps"

@@ -1,0 +1,116 @@
+"""triton.runtime.driver: what hosts ask of the GPU.
+
+Without a GPU kernels are compiled for the default target and arrays are interpreted on the CPU; the answers
+are those of that target.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from warploom.errors import LaunchError
+from warploom.runtime.jit import target_of
+from warploom.runtime.launch import current_stream
+from warploom.runtime.launch import driver as cuda_driver
+from warploom.target import DEFAULT, Target
+from warploom.triton.backends import GPUTarget
+
+__all__ = ["Driver", "active", "default", "driver", "set_active"]
+
+
+class Driver:
+    """The active driver, and its `utils`."""
+
+    @property
+    def utils(self) -> Driver:
+        return self
+
+    def is_active(self) -> bool:
+        """Whether there is a GPU that kernels are compiled for."""
+        return self.target() is not None
+
+    def target(self, device: int = 0) -> Target | None:
+        try:
+            return target_of(device)
+        except LaunchError:
+            return None
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget.of(self.target(self.get_current_device()) or DEFAULT)
+
+    def get_current_device(self) -> int:
+        """torch's current CUDA device; 0 without one."""
+        torch = sys.modules.get("torch")
+        return torch.cuda.current_device() if torch and torch.cuda.is_available() else 0
+
+    def set_current_device(self, device: int) -> None:
+        import torch
+
+        torch.cuda.set_device(device)
+
+    def get_current_stream(self, device: int) -> int:
+        return current_stream(device) if self.is_active() else 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        if self.target(device) is not None:
+            return cuda_driver().architecture(device)
+        return divmod(GPUTarget.of(DEFAULT).arch, 10)
+
+    def get_active_torch_device(self) -> Any:
+        """The device that arrays should lie on; the CPU where there is no GPU."""
+        import torch
+
+        return (
+            torch.device("cuda", self.get_current_device())
+            if self.is_active()
+            else torch.device("cpu")
+        )
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """An array as large as the L2 cache, twice over; clear_cache writes it."""
+        import torch
+
+        return torch.empty(256 << 18, dtype=torch.int32, device=self.get_active_torch_device())
+
+    def clear_cache(self, cache: Any) -> None:
+        cache.zero_()
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        """By Triton's names: max_shared_mem (bytes a CTA), max_num_regs (of a multiprocessor),
+        multiprocessor_count, warpSize; of a GPU also sm_clock_rate and mem_clock_rate (kHz) and
+        mem_bus_width (bits)."""
+        target = self.target(device)
+        known = target or DEFAULT
+        found = {
+            "max_shared_mem": known.shared_bytes,
+            "max_num_regs": known.registers.per_sm,
+            "multiprocessor_count": known.multiprocessors,
+            "warpSize": known.warp_size,
+        }
+        if target is not None:
+            ask = cuda_driver().attribute
+            found |= {name: ask(device, attribute) for name, attribute in _ATTRIBUTES.items()}
+        return found
+
+
+# CUDA driver API, CUdevice_attribute
+_ATTRIBUTES = {
+    "multiprocessor_count": "MULTIPROCESSOR_COUNT",
+    "sm_clock_rate": "CLOCK_RATE",
+    "mem_clock_rate": "MEMORY_CLOCK_RATE",
+    "mem_bus_width": "GLOBAL_MEMORY_BUS_WIDTH",
+}
+
+active = Driver()
+default = active
+driver = sys.modules[__name__]
+
+
+def set_active(other: Any) -> None:
+    """Nothing: there is one driver."""

@@ -1,0 +1,71 @@
+"""`import triton` and `import tilus` served from here, in this process: also to libraries that do it.
+
+    from warploom.triton.serve import serve
+    serve()
+    import triton  # is warploom.triton
+
+A finder before all others answers for both names and what is below them: `triton.X` becomes the module
+`warploom.triton.X`, one object under two names.  Call it before anything else imports Triton.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+SERVED = {"triton": "warploom.triton", "tilus": "warploom.tilus"}
+
+
+class Served(MetaPathFinder, Loader):
+    """Finds modules below the served names, and loads ours in their place."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in SERVED:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Puts our module where Python expects the one that it made.  Raises ModuleNotFoundError by the name
+        that was asked for."""
+        name = module.__name__
+        root, dot, rest = name.partition(".")
+        own = f"{SERVED[root]}{dot}{rest}"
+        try:
+            sys.modules[name] = importlib.import_module(own)
+        except ModuleNotFoundError as error:
+            if error.name != own:
+                raise
+            text = f"No module named {name!r} (warploom serves {root}: docs/triton.md)"
+            raise ModuleNotFoundError(text, name=name) from None
+
+
+_FINDER = Served()
+
+
+def serve() -> None:
+    """Serve both names from now on.  Raises RuntimeError where another Triton or Tilus is loaded already."""
+    for root, own in SERVED.items():
+        loaded = sys.modules.get(root)
+        if loaded is not None and loaded.__name__ != own:
+            raise RuntimeError(
+                f"{root} is loaded already, from {loaded.__file__}: serve it before anything imports it"
+            )
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+def stop() -> None:
+    """Give the names back: who imports them now gets what is installed."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+    for name in [m for m in sys.modules if m.partition(".")[0] in SERVED]:
+        del sys.modules[name]

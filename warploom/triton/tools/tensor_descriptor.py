@@ -1,0 +1,3 @@
+"""triton.tools.tensor_descriptor."""
+
+from warploom.runtime.args import TensorDescriptor as TensorDescriptor
