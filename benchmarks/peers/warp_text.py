@@ -25,16 +25,15 @@ GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "gemm_bf16_tn.warp.ir"
 def loaded(path: str) -> Any:
     """The text's kernel in the driver, ready to prepare launches."""
     from warploom.codegen.emit import emit
+    from warploom.compile import lower_explicit
     from warploom.ir.parser import parse_func
-    from warploom.passes.placed.allocate_shared import allocate_shared
-    from warploom.passes.placed.assign_layouts import assign_layouts
     from warploom.runtime.launch import LoadedKernel, driver
     from warploom.runtime.nvrtc import compile_cuda
     from warploom.runtime.signature import plan_of
     from warploom.target import SM_90A
 
     func = parse_func(Path(path).read_text(), path)
-    placed = allocate_shared(assign_layouts(func, None, SM_90A), None, SM_90A)
+    placed = lower_explicit(func, SM_90A).placed
     emitted = emit(placed, SM_90A)
     build = compile_cuda(emitted.source, name=emitted.name, target=SM_90A)
     if build.problems():

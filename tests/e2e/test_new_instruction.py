@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.passes import road
 from warploom.check import check
 from warploom.codegen.context import Emitter
 from warploom.codegen.emit import emit
@@ -31,8 +32,6 @@ from warploom.ir.printer import print_func
 from warploom.ir.rules import Rules
 from warploom.ir.types import Barriers, Scalar, Shared, dtype_of
 from warploom.ir.verify import verify
-from warploom.passes.placed.allocate_shared import allocate_shared
-from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.passes.placed.instrument import instrument
 from warploom.schedule.model import Schedule, SplitPlan
 from warploom.sim.accesses import write
@@ -139,9 +138,7 @@ def fill_async(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def placed(text: str = PROGRAM) -> Func:
     func = parse_func(text)
     verify(func)
-    func = allocate_shared(assign_layouts(func, None, SM_90A), None, SM_90A)
-    verify(func)
-    return func
+    return road.placed(func)
 
 
 def test_its_text_goes_round() -> None:

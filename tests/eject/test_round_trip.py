@@ -13,12 +13,14 @@ from tests.e2e.library_products import GEMMS, PRODUCTS, LibraryProduct
 from tests.eject.corpus import cases
 from tests.eject.owned import owned, same_program
 from tests.explicit.test_spelling import Cluster, Machinery, Numbers
+from warploom import Script
 from warploom.explicit.translate import kernel_parameters
 from warploom.ir.types import Pointer
 from warploom.kernels.explicit.attention import Attention
 from warploom.kernels.explicit.dual_gemm import DualGemm
 from warploom.kernels.explicit.fp8_gemm import Fp8GemmPromoted
 from warploom.kernels.explicit.gemm import Gemm
+from warploom.language import float32, int32
 
 pytestmark = pytest.mark.usefixtures("without_nvrtc")
 CASES = cases()
@@ -66,6 +68,19 @@ def test_it_takes_the_same_arguments(name: str, tmp_path: Path) -> None:
         road.same(expected, found, name)
 
 
+class Tickets(Script):
+    """A warp counts itself, and stores which it is."""
+
+    def __call__(self, x: ~float32, counts: ~int32):
+        self.attrs.blocks = [4]
+        self.attrs.warps = 1
+        at = self.blockIdx.x * 32 + self.arange(0, 32)
+        self.store(x + at, self.cast(at, float32))
+        came = self.atomic_add(counts, 1)
+        self.atomic_add(counts + 1, 1)
+        self.store(counts + 2 + came, came)
+
+
 SCRIPTS: dict[str, Any] = {
     "gemm": Gemm(),
     "multicast": Gemm(ctas=2, share="a"),
@@ -77,7 +92,17 @@ SCRIPTS: dict[str, Any] = {
     "numbers": Numbers(),
     "machinery": Machinery(),
     "cluster": Cluster(),
+    "tickets": Tickets(),
 }
+
+
+def test_barriers_around_a_ticket_are_said() -> None:
+    """Once: the script that has them is given no more."""
+    text = Tickets().compile(aligned(Tickets())).eject()
+    lines = [x.strip() for x in text.splitlines()]
+    at = lines.index("came = self.atomic_add(counts, 1)")
+    assert lines[at - 1] == lines[at + 1] == "self.sync()"
+    assert 'sem="release"' in text  # what it counts nobody reads
 
 
 def aligned(script: Any) -> list[str]:

@@ -3,24 +3,26 @@
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.passes import road
 from warploom.errors import CompileError, InternalError
 from warploom.ir.core import Func, Level, walk
 from warploom.ir.ops import mbarrier, smem
 from warploom.ir.parser import parse_func
+from warploom.ir.rewrite import rewrite
 from warploom.ir.types import Barriers, Shared
 from warploom.ir.verify import verify
-from warploom.passes.placed.allocate_shared import allocate_shared
-from warploom.passes.placed.assign_layouts import assign_layouts
+from warploom.sim.machine import simulate
+from warploom.sim.report import ProtocolError
 from warploom.target import SM_90A
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gemm_bf16_tn.warp.ir"
 
 
 def place(text: str) -> Func:
-    out = allocate_shared(assign_layouts(parse_func(text), None, SM_90A), None, SM_90A)
-    verify(out)
+    out = road.placed(parse_func(text))
     assert out.level is Level.PLACED
     return out
 
@@ -196,3 +198,53 @@ def test_what_just_fits_is_placed() -> None:
     barrier = '%b = mbarrier_alloc() {name="b", n=1, count=1}\n'
     with pytest.raises(CompileError, match="8 more than the 232448"):
         place(kernel(alloc("a", "()", f"({rows}, 64)", 128) + barrier))
+
+
+# ---- named barriers
+
+TWO = 'names=("a", "b"), warps=(4, 2), replicas=(2, 1), registers=(none, none)'
+MEET = """group_sync() {scope="replica"}
+ group_sync() {scope="task"}
+---
+ named_barrier() {id=2, threads=64, arrive=false}
+ group_sync() {scope="replica"}
+ group_sync() {scope="cta"}"""
+
+
+def ids(func: Func) -> list[int]:
+    return [o.attrs["id"] for o in walk(func.body) if o.kind is smem.group_sync]
+
+
+def changed(func: Func, n: int, id: int) -> Func:
+    """With another number at its n-th barrier."""
+    other = [o for o in walk(func.body) if o.kind is smem.group_sync][n]
+    return rewrite(
+        func,
+        lambda o, b: (
+            (b.append(o.with_(attrs={**o.attrs, "id": id})), ())[1] if o is other else None
+        ),
+    )
+
+
+def test_barriers_are_numbered_around_a_program_s_own() -> None:
+    func = place(kernel("", TWO, MEET))
+    assert ids(func) == [3, 1, 5, 0]  # replicas of a meet at 3 and 4
+    one = place(kernel("", 'names=("a", "b"), warps=(1, 3), replicas=(1, 1), registers=(none, none)', 'group_sync() {scope="replica"}\n---\n'))  # fmt: skip
+    assert not any("id" in o.attrs for o in walk(one.body) if o.kind is smem.group_sync)
+
+
+@pytest.mark.parametrize(("n", "id"), [(2, 4), (2, 2), (1, 3)])
+def test_one_barrier_for_two_is_found(n: int, id: int) -> None:
+    """By the verifier, and in the simulator where both come there."""
+    spoilt = changed(place(kernel("", TWO, MEET)), n, id)
+    with pytest.raises(InternalError, match="that of other threads"):
+        verify(spoilt)
+    with pytest.raises(ProtocolError, match="which is that of"):
+        simulate(spoilt, [np.zeros(1, np.float32)], 1)
+
+
+def test_more_barriers_than_there_are_is_the_user_s_mistake() -> None:
+    tasks = 'names=("a",), warps=(2,), replicas=(16,), registers=(none,)'
+    with pytest.raises(CompileError, match="more than the 16 named barriers") as caught:
+        place(kernel("", tasks, 'group_sync() {scope="replica"}'))
+    assert caught.value.code == "named-barriers"

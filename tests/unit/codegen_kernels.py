@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tests.passes import road
 from warploom.analysis.occupancy import open_occupancy
 from warploom.codegen.emit import Emitted, emit
 from warploom.ir.core import Func
 from warploom.ir.parser import parse_func
 from warploom.ir.verify import verify
-from warploom.passes.placed.allocate_shared import allocate_shared
-from warploom.passes.placed.assign_layouts import assign_layouts
 from warploom.runtime.build import best_occupancy
 from warploom.runtime.nvrtc import Build, compile_cuda
 from warploom.target import SM_90A
@@ -33,9 +32,7 @@ def placed(text: str) -> Func:
     """WARP text at PLACED."""
     func = parse_func(text)
     verify(func)
-    func = allocate_shared(assign_layouts(func, None, SM_90A), None, SM_90A)
-    verify(func)
-    return func
+    return road.placed(func)
 
 
 def emitted(text: str) -> Emitted:

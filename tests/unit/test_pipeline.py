@@ -53,7 +53,7 @@ def test_passes_below_tile_list_the_kernels_that_they_change() -> None:
 def test_a_kernel_takes_the_passes_that_its_schedule_asks_for() -> None:
     lowered = lower(copy(), Knobs(num_warps=4), SM_90A)
     took = [name for name, _ in lowered.steps]
-    assert took[0] == "frontend" and took[-1] == "elide_warp_syncs"
+    assert took[0] == "frontend" and took[-1] == "place_warp_syncs"
     assert "partition_code" in took
     assert not {
         "peel_single_trip_loops",
@@ -71,8 +71,10 @@ def test_what_is_at_warp_enters_there() -> None:
         "canonicalize",
         "merge_elects",
         "assign_layouts",
+        "limit_unrolling",
         "allocate_shared",
-        "elide_warp_syncs",
+        "place_grid_wait",
+        "place_warp_syncs",
     ]
 
 

@@ -184,7 +184,7 @@ def test_dump_works_on_kernels_from_the_cache(
     monkeypatch.setenv("WARPLOOM_DUMP", "all")
     kernel = compile_scale()
     dumped = sorted(p.name for p in (tmp_path / "out" / "scale").iterdir())
-    assert dumped[0] == "00_frontend.ir" and dumped[-1].endswith("_elide_warp_syncs.ir")
+    assert dumped[0] == "00_frontend.ir" and dumped[-1].endswith("_place_warp_syncs.ir")
     monkeypatch.setenv("WARPLOOM_DUMP", "assign_layouts")
     monkeypatch.setenv("WARPLOOM_KEEP", str(tmp_path / "kept"))
     compile_scale()

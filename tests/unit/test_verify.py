@@ -145,18 +145,21 @@ def test_values_cross_by_channels() -> None:
         verify(parse_func(SPLIT.replace(" @{c}", "")))
 
 
-PLACED = """func @f(%x: i32) level=PLACED {
+PLACED = """func @f(%x: i32, %q: ptr<i32>) level=PLACED {
   %a = shared_alloc() {name="a", lead=(2,), shape=(8, 64), dtype=bf16, inner=1, swizzle=128, offset=0} : shared<[2]8x64xbf16, inner=1, swizzle=128>
   %b = shared_alloc() {name="b", lead=(), shape=(8, 64), dtype=bf16, inner=1, swizzle=0, offset=1024, alias="a"} : shared<8x64xbf16, inner=1, swizzle=0>
   %m = mbarrier_alloc() {name="m", n=2, count=1, offset=2048} : mbarriers<2>
+  grid_wait()
+  grid_release() {last=8}
   tasks() {names=("p", "c"), warps=(4, 4), replicas=(1, 2), registers=(none, none)} do {
     yield()
   } do {
-    group_sync() {scope="replica"}
+    group_sync() {scope="replica", id=1}
     yield()
   }
   yield()
 }"""
+P_ENDS = "    yield()\n  } do {"
 MISPLACED = [
     ("offset=2048", "offset=2044", "offset 2044 is not aligned to 8 bytes"),
     ("offset=2048", "offset=2040", "m overlaps a and is no alias of it"),
@@ -167,7 +170,15 @@ MISPLACED = [
     ('alias="a"', 'alias="b"', "b is an alias of b, which is no other allocation"),
     ("offset=2048", "offset=232440", "m ends at byte 232456 of 232448"),
     ("replicas=(1, 2)", "replicas=(1, 20)", "84 warps"),
-    ("warps=(4, 4), replicas=(1, 2)", "warps=(4, 1), replicas=(1, 20)", "21 named barriers are more than 16"),
+    ("id=1", "id=15", "barrier 16 is none of the 16"),
+    (", id=1", "", "4 warps meet at barriers with an id"),
+    ("id=1", "id=0", "barrier 0 is that of other threads"),
+    (P_ENDS, "    named_barrier() {id=2, threads=128, arrive=false}\n" + P_ENDS, "barrier 2 is that of other threads"),
+    ("  grid_wait()\n", "  %l = load(%q) : i32\n  grid_wait()\n", "before the grid has waited"),
+    ("  grid_wait()\n", "  grid_wait()\n  grid_wait()\n", "waits once, before its tasks"),
+    (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acq_rel\"} : i32\n" + P_ENDS, "nobody reads what it met"),
+    (P_ENDS, "    %o = atomic(%q, %x) {fn=\"add\", sem=\"acquire\"} : i32\n    store(%q, %o)\n" + P_ENDS,
+     "one number's order"),
 ]  # fmt: skip
 
 

@@ -72,10 +72,13 @@ class Tickets:
     taken: dict[str, None] = field(default_factory=dict)
 
     def draw(self, a: Agent, counter: int, begin: int | None, name: str) -> Ticket:
-        """One program takes a number."""
+        """One program takes a number.  Where one lane does it for its warp, it knows what the others did when
+        they met before, and they what it met when they meet again."""
         rows = a.rows
         known, components = rows.min(axis=0), a.access_order[: len(rows)]
-        draw = _Draw(a.cta.number, known, components, a.epochs())
+        if not a.is_solo and a.apart is not None:
+            known[components] = np.minimum(known[components], a.apart - 1)
+        draw = _Draw(a.cta.number, known, components, a.epochs() + (not a.is_solo))
         self.draws.setdefault(counter, []).append(draw)
         self.names[counter] = name
         if begin is not None:

@@ -306,6 +306,8 @@ class _Traced(Outline):
         if self.trace.words > MOST_WORDS or self.trace.executions > MOST_EVENTS:
             raise Unknown("too many words")
         rows, cta = a.rows, a.cta
+        if a.apart is None and not a.is_solo and any(isinstance(v.type, Tile) for v in o.operands):
+            a.apart = a.positions.copy()
         components, epochs = a.access_order[: len(rows)], a.epochs()
         if o.kind in _COPIES:
             epochs = np.full(len(rows), _NEVER)

@@ -7,7 +7,7 @@ An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,13 +17,23 @@ from warploom.analysis.facts import facts_of
 from warploom.codegen import host
 from warploom.codegen.formula import Bools, Ints, thread_formula
 from warploom.codegen.needed import is_view, needed_ops, operands, passing
-from warploom.codegen.registers import BYTES, Array, Regs, c_type, is_packed, map_lines, splat
+from warploom.codegen.registers import (
+    BYTES,
+    Array,
+    Regs,
+    c_type,
+    is_packed,
+    map_lines,
+    pack,
+    per_word,
+    splat,
+)
 from warploom.codegen.storage import Storage, Variable, assign_storage, registers_of
 from warploom.codegen.text import Text, all_of
-from warploom.errors import CompileError, InternalError
+from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
-from warploom.ir.ops import arith, control, smem
+from warploom.ir.ops import arith, control
 from warploom.ir.types import Pointer, Scalar, Tile, Units, i32, i64
 from warploom.layout import Layout
 from warploom.target import Target
@@ -92,8 +102,6 @@ class Emitter(Text):
         self.wanted: set[str] = set()  # of a task's variables
         self.way: Op | None = None  # the `exchange` of the op that comes next
         self.elected = False
-        self.barriers: dict[tuple[str, str], int] = {}  # (task, scope) -> first named barrier
-        self.replicas_of: dict[str, int] = {}
         self.heads: dict[str, str] = {}  # formula -> variable at the head of the task
         self.task_scope: set[str] = set()
         self.sole_elect: Op | None = None
@@ -183,6 +191,13 @@ class Emitter(Text):
         if isinstance(v.type, Units):  # two for each 16 bytes
             return Array(variable.name, BYTES, 2 * t.elem.bytes * t.layout.registers)  # type: ignore[union-attr]
         return Array(variable.name, BYTES if v in self.passing else t.elem, t.layout.registers)
+
+    def put(self, v: Value, texts: Sequence[str]) -> None:
+        """Gives a tile result its elements."""
+        dst = self.array(v)
+        n = per_word(dst.elem)
+        for w in range(dst.words):
+            self.line(f"{dst.name}[{w}] = {pack(dst.elem, texts[w * n : (w + 1) * n])};")
 
     def units_flag(self, v: Value) -> str:
         """The variable that tells whether units were read."""
@@ -277,57 +292,32 @@ class Emitter(Text):
 
     def exchange(self, size: int) -> Address:
         """Scratch of `size` bytes for an exchange between the replica's warps: the caller writes, calls
-        sync_replica, and reads.  The `exchange` before the op says where."""
-        o, self.way = self.way, None
+        `exchanged`, and reads.  The `exchange` before the op says where."""
+        o = self.way
         if o is None or size > o.operands[0].type.tile_bytes:  # type: ignore[attr-defined]
             raise InternalError(f"codegen: no exchange of {size} bytes was planned")
         if o.attrs.get("guarded"):
-            self.sync_replica()
+            self.meet(o)
         return self.shared(o.operands[0])
 
-    def named_barrier(self, scope: str) -> int:
-        """First id of the barriers of a task's scope ('replica': one a replica; 'task': one)."""
-        frame = self.frame
-        assert frame is not None
-        key = (frame.name, scope)
-        if key not in self.barriers:
-            taken = {
-                o.attrs["id"] + i
-                for o in walk(self.func.body)
-                if o.kind is smem.named_barrier
-                for i in range(o.attrs.get("n", 1))
-            }
-            count = frame.replicas if scope == "replica" else 1
-            for (name, kind), first in self.barriers.items():
-                size = self.replicas_of[name] if kind == "replica" else 1
-                taken |= set(range(first, first + size))
-            limit = self.target.sync.named_barriers
-            free = [
-                first
-                for first in range(1, limit - count + 1)
-                if not taken & set(range(first, first + count))
-            ]
-            if not free:
-                raise CompileError(
-                    "named-barriers",
-                    f"the kernel needs more than the {limit} named barriers of a program",
-                    loc=self.func.loc,
-                    help="fewer tasks or consumer groups",
-                )
-            self.barriers[key] = free[0]
-        return self.barriers[key]
+    def exchanged(self) -> None:
+        """The barrier between the writes and the reads of an exchange."""
+        o, self.way = self.way, None
+        assert o is not None
+        self.meet(o)
 
-    def sync_replica(self) -> None:
-        """A barrier of the replica's threads."""
-        frame = self.frame
+    def meet(self, o: Op) -> None:
+        """The barrier of an op at which the threads of a replica, or of a task, meet."""
+        frame, number = self.frame, o.attrs.get("id")
         assert frame is not None
-        if frame.warps == 1:
+        if number is None:
             self.line("__syncwarp();")
-        elif frame.warps * 32 == self.threads:
+        elif number == 0:
             self.line("__syncthreads();")
+        elif o.attrs.get("scope") == "task" and frame.replicas > 1:
+            self.line(f"named_sync({number}, {32 * frame.warps * frame.replicas});")
         else:
-            first = self.named_barrier("replica")
-            which = f"{first} + {self.use('replica')}" if frame.replicas > 1 else str(first)
+            which = f"{number} + {self.use('replica')}" if frame.replicas > 1 else number
             self.line(f"named_sync({which}, {32 * frame.warps});")
 
     # ---- threads

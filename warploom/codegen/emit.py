@@ -65,10 +65,6 @@ def emit(func: Func, target: Target) -> Emitted:
     return _Kernel(func, target).run()
 
 
-# Programs of a multiprocessor, the last it gets, that let the next grid in.
-LAST_PROGRAMS = 8
-
-
 class _Kernel(Emitter):
     """The frame of a kernel."""
 
@@ -78,24 +74,16 @@ class _Kernel(Emitter):
             raise InternalError(f"codegen: {func.name} has no tasks op")
         self.main = self.phases[0]  # the phase being emitted
         warps, replicas = self.main.attrs["warps"], self.main.attrs["replicas"]
-        self.total_warps = sum(w * n for w, n in zip(warps, replicas, strict=True))
         self.inits: list[tuple[str, int, int]] = []  # barriers: name, how many, arrivals
         self.maps: list[str] = []  # tensor maps
-        super().__init__(func, target, LOWER, 32 * self.total_warps)
+        total = sum(w * n for w, n in zip(warps, replicas, strict=True))
+        super().__init__(func, target, LOWER, 32 * total)
 
     def run(self) -> Emitted:
-        func, total_warps, threads = self.func, self.total_warps, self.threads
-        if total_warps > self.target.grid.warps:
-            raise CompileError(
-                "too-many-warps",
-                f"{total_warps} warps are more than the {self.target.grid.warps} of a program",
-                loc=func.loc,
-                help="reduce num_warps or num_consumer_groups",
-            )
         self.depth = 1
         params = self._parameters()
         self._shared_memory()
-        prologue = [o for o in func.body.ops if o not in self.phases]
+        prologue = [o for o in self.func.body.ops if o not in self.phases]
         pure = list(itertools.takewhile(_is_pure, prologue))
         self.region(Region((), tuple(pure)))
         self._start()
@@ -106,19 +94,8 @@ class _Kernel(Emitter):
                 self.line("__syncthreads();")
             self.main = phase
             self._tasks()
-        name = kernel_name(func)
         used = "".join(line.text for line in self.out)
-        params = tuple(p for p in params if is_used(p.name, used))
-        shared_bytes = int(func.attrs["shared_bytes"])
-        if shared_bytes > self.target.shared_bytes:
-            raise CompileError(
-                "shared-memory",
-                f"the kernel needs {shared_bytes} bytes of shared memory, {self.target.name} has"
-                f" {self.target.shared_bytes}",
-                loc=func.loc,
-                help="fewer buffers (num_stages, num_buffers_warp_spec) or smaller blocks",
-            )
-        return self._assemble(name, threads, shared_bytes, params)
+        return self._assemble(tuple(p for p in params if is_used(p.name, used)))
 
     def _parameters(self) -> tuple[host.Param, ...]:
         params: list[host.Param] = []
@@ -169,12 +146,7 @@ class _Kernel(Emitter):
                     self.inits.append((name, t.n, o.attrs["count"]))
 
     def _start(self) -> None:
-        """What may overlap with the grid before (programmatic dependent launch), then the wait for it.
-
-        Every thread waits, before any touches global memory: so the end of this grid implies the end of
-        all before it, and the next grid has to wait for this one alone.  The release comes after the
-        wait, so no more than two grids are ever in flight.
-        """
+        """What allocations and maps take before anybody uses them; it needs nothing of global memory."""
         self.loc = self.shown = None
         self.line("")
         if self.maps or self.inits:
@@ -188,20 +160,11 @@ class _Kernel(Emitter):
                     self.line("mbarrier_init_fence();")
         if self.inits:
             self.line("__syncthreads();")
-        target = self.target
-        if not target.grid.dependent:
-            return
-        self.line("grid_wait();")
-        last = target.multiprocessors * min(
-            target.grid.threads_per_sm // self.threads, LAST_PROGRAMS
-        )
-        self.line(f"grid_release<{self.constant('LAST_WAVE', last)}>();")
 
     def _tasks(self) -> None:
         """One branch a task."""
         o = self.main
         names, warps, replicas = (o.attrs[k] for k in ("names", "warps", "replicas"))
-        self.replicas_of.update(zip(names, replicas, strict=True))
         frames, first = [], 0
         for name, w, n in zip(names, warps, replicas, strict=True):
             frames.append(TaskFrame(name, first, w, n))
@@ -250,8 +213,7 @@ class _Kernel(Emitter):
         many = f" x {frame.replicas}" if frame.replicas > 1 else ""
         title = f"// ==== {frame.name}: {frame.warps} warp{'s' * (frame.warps > 1)}{many}"
         self.frame, self.wanted, self.heads = frame, set(), {}
-        elects = [o for o in walk(region) if o.kind is task.elect and o in self.needed]
-        self.sole_elect = elects[0] if len(elects) == 1 and elects[0] in region.ops else None
+        self.sole_elect = task.sole_elect(region)
         self.loc = self.shown = None
         with self.block(self._joined(header)):
             self.out[-1] = self.out[-1]._replace(text=f"{self.out[-1].text.ljust(60)} {title}")
@@ -327,9 +289,9 @@ class _Kernel(Emitter):
         ctas, constant = told_ctas(self.func, self.target), self.constant("THREADS", threads)
         return constant if ctas is None else f"{constant}, {ctas}"
 
-    def _assemble(
-        self, name: str, threads: int, shared_bytes: int, params: tuple[host.Param, ...]
-    ) -> Emitted:
+    def _assemble(self, params: tuple[host.Param, ...]) -> Emitted:
+        name, threads = kernel_name(self.func), self.threads
+        shared_bytes = int(self.func.attrs["shared_bytes"])
         body = [x._replace(text=INDENT * x.depth + x.text if x.text else "") for x in self.out]
         used = "\n".join(x.text for x in body)
         first = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from warploom.codegen.context import Emitter, Lowering, scalar_elem
 from warploom.codegen.registers import c_type, read
 from warploom.ir import format
-from warploom.ir.core import Effect, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import control, mbarrier, task, tile
+from warploom.ir.core import Op, OpKind, Region, Value
+from warploom.ir.ops import control, task, tile
 from warploom.ir.ops.cluster import cluster_of
 from warploom.ir.types import Scalar, Tile, dtype_of, elem_of
 
@@ -16,13 +16,8 @@ def _for(e: Emitter, o: Op) -> None:
     (body,) = o.regions
     iv, *carried = body.params
     e.parallel_assign(list(zip(carried, init, strict=True)))
-    unroll = o.attrs.get("unroll")
-    trips_known = all(e.const(v) is not None for v in (lo, hi, step))
-    waits = any(i.kind.effect & Effect.SYNC for i in walk(body))
-    if unroll is not None:
-        e.line(f"#pragma unroll {unroll}")
-    elif trips_known and waits:
-        e.line("#pragma unroll 1")
+    if o.attrs.get("unroll") is not None:
+        e.line(f"#pragma unroll {o.attrs['unroll']}")
     kind = c_type(scalar_elem(iv.type))
     e.scopes.append(set())
     variable = e.storage.variables[iv]
@@ -168,9 +163,7 @@ def _elect(e: Emitter, o: Op) -> None:
     with e.block(f"if ({e.electing(o)})"):
         e.region(body)
     e.elected = False
-    if e.sole_elect is not o and any(i.kind is mbarrier.mbarrier_wait for i in walk(body)):
-        # Else ptxas takes the warp for diverged after the loop in there, and keeps ring slots and wgmma's
-        # descriptors in vector registers, with moves between the instructions.
+    if o.attrs.get("synced"):
         e.line("__syncwarp();")
 
 

@@ -20,7 +20,7 @@ from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import BYTES, Array, Regs, word, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import cluster, mbarrier, mma, regs, smem, tma
+from warploom.ir.ops import cluster, grid, mbarrier, mma, regs, smem, tma
 from warploom.ir.registers import action, counts_before
 from warploom.ir.types import Barriers, InFlight, Shared, TensorMap, Tile, dtype_of, i64, u32, u64
 from warploom.layout import wgmma_a, wgmma_acc
@@ -148,17 +148,6 @@ def _fence_async(e: Emitter, o: Op) -> None:
 def reaches_peers(e: Emitter) -> bool:
     """Do ordinary accesses go to the shared memory of other CTAs?"""
     return any(o.kind in ORDINARY and is_peer(o.operands[0]) for o in e.needed)
-
-
-def _group_sync(e: Emitter, o: Op) -> None:
-    frame = e.frame
-    scope = o.attrs["scope"]
-    if frame is None or scope == "cta":
-        e.line("__syncthreads();")
-    elif scope == "replica" or frame.replicas == 1:
-        e.sync_replica()
-    else:
-        e.line(f"named_sync({e.named_barrier('task')}, {32 * frame.warps * frame.replicas});")
 
 
 def _setmaxnreg(e: Emitter, o: Op) -> None:
@@ -340,8 +329,7 @@ def _peer(e: Emitter, o: Op) -> None:
 
 
 def _cluster_arrive(e: Emitter, o: Op) -> None:
-    if e.frame is not None:
-        e.line("__syncwarp();")  # .aligned: a lane may come from an elect
+    e.line("__syncwarp();")
     e.line(f"cluster_arrive{'_relaxed' * (o.attrs.get('sem', 'release') == 'relaxed')}();")
 
 
@@ -534,6 +522,13 @@ def _pieces(n: int, widths: tuple[int, ...]) -> list[tuple[int, int]]:
     return out
 
 
+# ---- the grid
+
+
+def _grid_release(e: Emitter, o: Op) -> None:
+    e.line(f"grid_release<{e.constant('LAST_WAVE', o.attrs['last'])}>();")
+
+
 LOWER: dict[OpKind, Lowering] = {
     tma.tensor_map: declared,
     smem.shared_alloc: declared,
@@ -545,7 +540,7 @@ LOWER: dict[OpKind, Lowering] = {
     smem.shared_put: _shared_put,
     smem.exchange: _exchange,
     smem.fence_async: _fence_async,
-    smem.group_sync: _group_sync,
+    smem.group_sync: Emitter.meet,
     smem.named_barrier: _named_barrier,
     regs.setmaxnreg: _setmaxnreg,
     mbarrier.mbarrier_wait: _mbarrier_wait,
@@ -560,6 +555,8 @@ LOWER: dict[OpKind, Lowering] = {
     cluster.peer: _peer,
     cluster.cluster_arrive: _cluster_arrive,
     cluster.cluster_wait: _plain("cluster_wait();"),
+    grid.grid_wait: _plain("grid_wait();"),
+    grid.grid_release: _grid_release,
     mma.in_flight: _in_flight,
     mma.no_acc: _no_acc,
     mma.wgmma_fence: _plain("wgmma_fence();"),

@@ -446,7 +446,6 @@ def _atomic(e: Emitter, o: Op) -> None:
     r, pointers = e.regs(value), e.regs(p)
     compared = e.regs(rest[0]) if fn == "cas" else None
     masks = e.regs(rest[0]) if rest and compared is None else None
-    n = per_word(elem)
     results = []
     _order(e, o, "release")
     together = 1 if used else _together(o, t)
@@ -471,24 +470,17 @@ def _atomic(e: Emitter, o: Op) -> None:
         e.line_if(tests, f"{text};")
     _order(e, o, "acquire")
     if used:
-        dst = e.array(o.result)
-        for w in range(dst.words):
-            e.line(f"{dst.name}[{w}] = {pack(elem, results[w * n : (w + 1) * n])};")
+        e.put(o.result, results)
 
 
 def _order(e: Emitter, o: Op, side: str) -> None:
-    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there.  Who
-    looks at no result can't tell whose value was met: then nothing is acquired."""
-    if side == "acquire" and o.result not in e.used:
-        return
+    """The fence that an atomic has before it ('release') or behind it ('acquire'), if it orders there."""
     if o.attrs.get("sem", "relaxed") in (side, "acq_rel"):
         e.line("fence_gpu();")
 
 
 def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
-    """One thread's.  Its fences order what the other threads do where a barrier stands between (PTX ISA,
-    "Memory Consistency Model", causality order): in front of an atomic whose result nobody uses the passes
-    put one where it matters, around others it is here."""
+    """One thread's; all lanes of its warp get the result."""
     p, value, *rest = o.operands
     compared = e.scalar(rest.pop()) if o.attrs["fn"] == "cas" else ""
     text = _atomic_text(elem, o.attrs["fn"], e.scalar(p), e.scalar(value), o, compared)
@@ -502,18 +494,13 @@ def _scalar_atomic(e: Emitter, o: Op, elem: DType, used: bool) -> None:
             loc=o.loc,
             help="compile with num_warps=1, or do the atomic on a tile",
         )
-    together = used and not e.elected and o.attrs.get("sem", "relaxed") != "relaxed"
     name = e.name(o.result.hint, "old") if used else ""
     if used:
         e.line(f"{c_type(elem)} {name} = {literal(0, elem)};")
-    if together:
-        e.sync_replica()
     with e.block(f"if ({' && '.join(tests)})") if tests else nullcontext():
         _order(e, o, "release")
         e.line(f"{name} = {text};" if used else f"{text};")
         _order(e, o, "acquire")
-    if together:
-        e.sync_replica()
     if used:
         e.define(o.result, name if e.elected else f"__shfl_sync(~0u, {name}, 0)")
 

@@ -204,11 +204,7 @@ def _reduce(e: Emitter, o: Op) -> None:
     order = result.permutation(target.layout)
     if order is None:
         raise InternalError(f"codegen: a reduction gives {result}, not {target.layout}")
-    dst = e.array(o.result)
-    n = per_word(elem)
-    for w in range(dst.words):
-        values = [f"{part}[{order[r]}]" for r in range(w * n, min((w + 1) * n, dst.count))]
-        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+    e.put(o.result, [f"{part}[{r}]" for r in order])
 
 
 def _groups(layout: Layout, axis: int, result: Layout) -> list[list[int]]:
@@ -252,7 +248,7 @@ def _across_warps(
         where = _at(e, write, i, size, "partial_at")
         text = _store_text(elem, f"{scratch} + {where}", f"{part}[{i}]")
         e.line_if([e.inside(temp, i) if result.shape else ""], text)
-    e.sync_replica()
+    e.exchanged()
     for i in range(result.registers):
         where = _at(e, flat, i, size, "total_at")
         if elements == 1 and elem.name == "f32" and parts % 4 == 0:
@@ -321,7 +317,7 @@ def _gather(e: Emitter, o: Op) -> None:
         where = f"{scratch} + {_at(e, places, r, size, 'put_at')}"
         text, inside = _store_text(elem, where, read(source.elements[r], elem)), e.inside(t, r)
         e.line(f"if ({inside}) {text}" if inside else text)
-    e.sync_replica()
+    e.exchanged()
     beside = [c * (a != axis) for a, c in enumerate(by.layout.table)]
     lines, step = row_major(beside, t.shape), math.prod(t.shape[axis + 1 :]) * size
     part = e.name(o.result.hint or "gathered", "gathered")
@@ -331,11 +327,7 @@ def _gather(e: Emitter, o: Op) -> None:
         where = f"{scratch} + {line} + (u32){paren(read(at.elements[r], by.dtype))} * {step}"
         test = f"if ({inside}) " if inside else ""
         e.line(f"{test}{part}[{r}] = {_load_text(elem, where)};")
-    dst = e.array(o.result)
-    n = per_word(elem)
-    for w in range(dst.words):
-        values = [f"{part}[{r}]" for r in range(w * n, min((w + 1) * n, dst.count))]
-        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+    e.put(o.result, [f"{part}[{r}]" for r in range(by.layout.registers)])
 
 
 # ---- scans
@@ -417,11 +409,7 @@ def _scan(e: Emitter, o: Op) -> None:
                 carry, old = e.name("carry"), carry
                 text = combine(old, totals[i][c]) if old else totals[i][c]
                 e.line(f"const {kind_c} {carry} = {text};")
-    dst = e.array(o.result)
-    n = per_word(elem)
-    for w in range(dst.words):
-        values = [f"{part}[{r}]" for r in range(w * n, min((w + 1) * n, dst.count))]
-        e.line(f"{dst.name}[{w}] = {pack(elem, values)};")
+    e.put(o.result, [f"{part}[{r}]" for r in range(t.layout.registers)])
 
 
 def _warps_in_front(
@@ -458,7 +446,7 @@ def _warps_in_front(
         for c, total in enumerate(row):
             text = _store_text(elem, f"{scratch} + {where} + {c * parts * elements * size}", total)
             e.line(f"if ({inside}) {text}" if inside else text)
-    e.sync_replica()
+    e.exchanged()
     my = e.thread_value(np.broadcast_to(rank[:, None], (layout.warps, 32)), "warp_place")
     kind_c = c_type(elem)
     for i, row in enumerate(totals):
@@ -502,7 +490,7 @@ def _convert(e: Emitter, o: Op) -> None:
         g = scratch_geometry(source.layout, t.layout, size)
         scratch = e.exchange(g.bytes)
         store_tile(e, scratch, g, source, e.regs(x), "scratch")
-        e.sync_replica()
+        e.exchanged()
         load_tile(e, scratch, g, t, e.array(o.result), "scratch")
 
 

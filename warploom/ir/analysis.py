@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Family, Func, Op, Region, Value, walk
-from warploom.ir.ops import control, smem, tile
+from warploom.ir.ops import control, grid, smem, tile, tma
 from warploom.ir.types import Shared
 
 T = TypeVar("T")
@@ -70,6 +70,28 @@ def effects(o: Op) -> Effect:
         for inner in region.ops:
             effect |= effects(inner)
     return effect
+
+
+def first_meeting(ops: Iterable[Op]) -> Op | None:
+    """The barrier of a replica, or a task, that is the first of the ops to do more than compute."""
+    acting = (o for o in ops if (o.regions or o.kind.effect) and o.kind.family is not Family.OUTPUT)
+    first = next(acting, None)
+    return first if first is not None and first.kind is smem.group_sync else None
+
+
+def touches_global(o: Op) -> bool:
+    """Does it read or write global memory, itself or by an engine?"""
+    return o.accesses or o.kind in (tma.tma_load, tma.tma_store, smem.cp_async)
+
+
+def unwaited(func: Func) -> Op | None:
+    """What touches global memory before the wait for earlier grids; where there is none, the first to."""
+    for o in walk(func.body):
+        if o.kind is grid.grid_wait:
+            return None
+        if touches_global(o):
+            return o
+    return None
 
 
 def must_run(o: Op) -> bool:

@@ -1,14 +1,14 @@
 """What must hold of a function at its level, checked after every pass.
 
 Structure and type rules first (the ops' own rules, asked again), then the invariants of the level: one
-function each, listed in `INVARIANTS`.  A violation is a bug of ours: InternalError with op, location, rule.
+function each, listed in `INVARIANTS` (those of PLACED: verify_placed.py).  A violation is a bug of ours:
+InternalError with op, location, rule.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from weakref import WeakSet
 
 from warploom.errors import InternalError
@@ -29,19 +29,12 @@ from warploom.ir.core import (
 )
 from warploom.ir.in_flight import overwritten_operands
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, regs, smem, task, tile, tma
+from warploom.ir.ops.grid import grid_release, grid_wait
 from warploom.ir.printer import print_op
 from warploom.ir.registers import action, at_entry, counts_before, ctas_per_sm, threads_of
 from warploom.ir.types import InFlight, Shared, Tile
-from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
+from warploom.ir.verify_placed import PLACED, Violation
 from warploom.target import Target
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A broken rule, and the op that breaks it (None: the function as a whole)."""
-
-    op: Op | None
-    rule: str
 
 
 def verify(func: Func, target: Target | None = None) -> None:
@@ -168,6 +161,7 @@ def _crosses_by_channels(func: Func, _: Target) -> Iterator[Violation]:
 _DECLARATIONS = (tma.tensor_map, smem.shared_alloc, mbarrier.mbarrier_alloc)
 _WHO = (tile.program_id, cluster.cta_rank, cluster.cta_id)
 _USER_CHECKS = (control.assume, control.device_assert, control.device_print, control.printf)
+_AT_ENTRY = (*_USER_CHECKS, grid_wait, grid_release)
 
 
 def _one_tasks_op(func: Func, _: Target) -> Iterator[Violation]:
@@ -198,7 +192,7 @@ def _warps(o: Op) -> int:
 def _entry(func: Func, _: Target) -> Iterator[Violation]:
     """What stands before `tasks`, and what stands only there."""
     for o in func.body.ops[: -1 - len(task.phases(func))]:
-        if effects(o) & (Effect.WRITE | Effect.SYNC) and o.kind not in _USER_CHECKS:
+        if effects(o) & (Effect.WRITE | Effect.SYNC) and o.kind not in _AT_ENTRY:
             yield Violation(o, "before `tasks` nothing is written and nothing synchronises")
         if any(isinstance(v.type, Tile) for v in o.results):
             yield Violation(o, "before `tasks` there are scalars and declarations, no tiles")
@@ -374,91 +368,6 @@ def _indices(func: Func, _: Target) -> Iterator[Violation]:
                 yield Violation(o, f"the index is outside {slots}")
 
 
-# ---- PLACED
-
-
-def _layouts(func: Func, _: Target) -> Iterator[Violation]:
-    for o in walk(func.body):
-        for v in (*o.results, *(p for r in o.regions for p in r.params)):
-            held = v.type.tile if isinstance(v.type, InFlight) else v.type
-            if isinstance(held, Tile) and held.layout is None:
-                yield Violation(o, f"%{v.hint}: {v.type} has no layout")
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Bytes [start, end) of shared memory; blocks of one `root` may share them."""
-
-    op: Op
-    name: str
-    start: int
-    end: int
-    root: str
-
-
-def allocated_bytes(o: Op, target: Target) -> int:
-    """Bytes of a shared_alloc or mbarrier_alloc."""
-    if o.kind is mbarrier.mbarrier_alloc:
-        return target.sync.barrier_bytes * int(o.attrs["n"])
-    t = o.result.type
-    assert isinstance(t, Shared)
-    return t.slot_bytes * math.prod(t.lead)
-
-
-def _memory(func: Func, target: Target) -> Iterator[Violation]:
-    """Allocations are where they may be."""
-    allocations = [
-        o for o in func.body.ops if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc)
-    ]
-    alias = {o.attrs["name"]: o.attrs.get("alias") for o in allocations}
-    blocks: list[_Block] = []
-    for o in allocations:
-        name, start = o.attrs["name"], o.attrs.get("offset")
-        if start is None:
-            yield Violation(o, "from PLACED on an allocation has an offset")
-            return
-        root, seen = name, {name}
-        while alias[root] is not None:
-            root = alias[root]
-            if root not in alias or root in seen:
-                yield Violation(o, f"{name} is an alias of {root}, which is no other allocation")
-                return
-            seen.add(root)
-        align = target.sync.barrier_bytes
-        if o.kind is smem.shared_alloc:
-            align = SLOT_ALIGN_BYTES if o.attrs["swizzle"] else PLAIN_ALIGN_BYTES
-        if start < 0 or start % align:
-            yield Violation(o, f"offset {start} is not aligned to {align} bytes")
-        blocks.append(_Block(o, name, start, start + allocated_bytes(o, target), root))
-    for i, x in enumerate(blocks):
-        if x.end > target.shared_bytes:
-            yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")
-        for y in blocks[:i]:
-            if x.start < y.end and y.start < x.end and x.root != y.root:
-                yield Violation(x.op, f"{x.name} overlaps {y.name} and is no alias of it")
-
-
-def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
-    """Barrier 0 is the CTA's; each replica that syncs, and each task that syncs as a whole, takes one."""
-    o = task.phases(func)[-1]
-    ids: set[object] = {0}
-    for name, replicas, region in (
-        row
-        for phase in task.phases(func)
-        for row in zip(phase.attrs["names"], phase.attrs["replicas"], phase.regions, strict=True)
-    ):
-        for i in walk(region):
-            if i.kind is smem.group_sync and i.attrs["scope"] == "task":
-                ids.add(name)
-            elif i.kind is smem.group_sync and i.attrs["scope"] == "replica":
-                ids.update((name, replica) for replica in range(replicas))
-            elif i.kind is smem.named_barrier:
-                ids.update(range(i.attrs["id"], i.attrs["id"] + i.attrs.get("n", 1)))
-    # Where there are none, groups synchronise by counters in shared memory.
-    if target.sync.named_barriers and len(ids) > target.sync.named_barriers:
-        yield Violation(o, f"{len(ids)} named barriers are more than {target.sync.named_barriers}")
-
-
 _SPLIT = frozenset({Level.TASK, Level.CHANNEL})
 _CHANNEL = frozenset({Level.CHANNEL})
 _HARDWARE = frozenset({Level.WARP, Level.PLACED})
@@ -479,7 +388,5 @@ INVARIANTS: tuple[tuple[frozenset[Level], Callable[[Func, Target], Iterator[Viol
     (_HARDWARE, _capabilities),
     (_HARDWARE, _resources),
     (_HARDWARE, _indices),
-    (_PLACED, _layouts),
-    (_PLACED, _memory),
-    (_PLACED, _named_barriers),
+    *((_PLACED, invariant) for invariant in PLACED),
 )

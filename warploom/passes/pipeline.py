@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 from warploom.analysis.single_trip import loops
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Level
+from warploom.ir.ops import tile
 from warploom.passes.placed.allocate_shared import allocate_shared
 from warploom.passes.placed.assign_layouts import assign_layouts
-from warploom.passes.placed.elide_warp_syncs import elide_warp_syncs
+from warploom.passes.placed.limit_unrolling import limit_unrolling
 from warploom.passes.placed.pipeline_unaligned_loads import (
     has_unaligned_loads,
     pipeline_unaligned_loads,
 )
+from warploom.passes.placed.place_grid_wait import place_grid_wait
+from warploom.passes.placed.place_warp_syncs import place_warp_syncs
 from warploom.passes.task.fuse_dots import fuse_dots
 from warploom.passes.task.insert_channels import insert_channels
 from warploom.passes.task.partition_data import partition_data
@@ -36,6 +39,7 @@ from warploom.passes.warp.expand_pipeline import expand_pipeline
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
 from warploom.passes.warp.merge_elects import merge_elects
+from warploom.passes.warp.order_atomics import order_atomics
 from warploom.passes.warp.partition_code import partition_code
 from warploom.passes.warp.partition_copies import partition_copies
 from warploom.passes.warp.ping_pong_tiles import ping_pong_tiles
@@ -125,6 +129,10 @@ def _divided(func: Func, road: Road) -> bool:
     return road.cluster.ctas > 1
 
 
+def _has_atomics(func: Func, road: Road) -> bool:
+    return any(o.kind is tile.atomic for o in func.body.all_ops)
+
+
 def _one_trip(func: Func, road: Road) -> bool:
     return road.launch is not None and road.launch.short and bool(loops(func, road.target))
 
@@ -198,9 +206,12 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(broadcast_scalars, Level.WARP),
     replace(_canonical(Level.WARP, lambda f, r: r.schedule is None), entry=True),
     _row(merge_elects, Level.WARP),
+    _row(order_atomics, Level.WARP, _has_atomics),
     _row(assign_layouts, Level.WARP),
+    _row(limit_unrolling, Level.WARP),
     _row(allocate_shared, Level.PLACED),
-    _row(elide_warp_syncs, Level.PLACED),
+    _row(place_grid_wait, Level.PLACED, lambda f, r: r.target.grid.dependent),
+    _row(place_warp_syncs, Level.PLACED),
     _row(pipeline_unaligned_loads, Level.PLACED, lambda f, r: has_unaligned_loads(f)),
 )
 

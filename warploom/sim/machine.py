@@ -41,7 +41,7 @@ from warploom.sim.memory import bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.order import joined
 from warploom.sim.outline import Outline
-from warploom.sim.report import Deadlock, Event, ProtocolError, SimError, SimReport, StepLimit
+from warploom.sim.report import Deadlock, Event, ProtocolError, Race, SimError, SimReport, StepLimit
 from warploom.sim.scheduler import ORDERS, Ordered, Scheduler
 from warploom.sim.state import Cta, Program, Settings
 from warploom.target import CostTable
@@ -297,6 +297,13 @@ class Phases:
 
     def _prologue(self) -> None:
         """The ops before `tasks`, which every thread runs."""
+        if (early := self.cta.outline.unwaited) is not None:
+            raise Race(
+                "grid-race",
+                f"{early.kind.name} touches global memory that an earlier grid may still write or read",
+                early.loc,
+                help="a grid that may begin before those ahead of it have ended waits for them first",
+            )
         entry = Agent(self.cta, "entry", 0, 1, 1, 0, 0)
         for block in entry.region(self.cta.outline.prologue):
             if block is not None:

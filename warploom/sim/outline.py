@@ -13,8 +13,8 @@ import numpy as np
 
 from warploom.analysis.cost import elementwise
 from warploom.errors import InternalError
-from warploom.ir.analysis import backward_slice, sources
-from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
+from warploom.ir.analysis import backward_slice, sources, unwaited
+from warploom.ir.core import Func, Level, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, mbarrier, mma, smem, task, tma, unaligned
 from warploom.ir.types import Scalar, Shared, Tile
 from warploom.sim.evaluate import PURE
@@ -124,6 +124,12 @@ class Outline:
     @cached_property
     def ops(self) -> tuple[Op, ...]:
         return tuple(walk(self.func.body))
+
+    @cached_property
+    def unwaited(self) -> Op | None:
+        """What at PLACED touches global memory that the grids before this one may still write."""
+        is_early = self.func.level is Level.PLACED and self.func.target.grid.dependent
+        return unwaited(self.func) if is_early else None
 
     @cached_property
     def task_names(self) -> tuple[str, ...]:

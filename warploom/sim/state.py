@@ -108,6 +108,7 @@ class Cta:
         self.loads: dict[MBarrier, tuple[int, Party]] = {}
         self.copied: dict[Any, Party] = {}  # of each agent its last cp.async
         self.put: dict[tuple[int, int], int] = {}  # how many numbers were left at each place
+        self.met: dict[int, str] = {}  # who meets at each named barrier
         self.reached: dict[Hashable, Reach] = {}  # by other CTAs, the last of each kind
         self.has_begun = self.has_ended = False
         self.warps = outline.warps

@@ -137,6 +137,8 @@ def _elect(a: Agent, o: Op) -> Steps:
     a.is_solo = True
     yield from a.region(o.regions[0])
     a.is_solo = False
+    if o.attrs.get("synced"):
+        a.apart = None
     return ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Op
-from warploom.ir.ops import cluster, mbarrier, smem
+from warploom.ir.ops import cluster, grid, mbarrier, smem
 from warploom.ir.types import u8
 from warploom.sim.accesses import reach, read_now, write_now
 from warploom.sim.agent import LAGS, Agent, Block, Steps
@@ -18,11 +18,18 @@ from warploom.sim.outline import step
 from warploom.sim.shared import Place
 
 
+@step(grid.grid_wait)
+@step(grid.grid_release)
+def _grid(a: Agent, o: Op) -> None:
+    """Nothing: a program is run by itself.  What may come before the wait: Outline.unwaited."""
+
+
 @step(smem.group_sync)
 def _group_sync(a: Agent, o: Op) -> Steps:
     if a.is_solo:
         raise a.error("sync-in-elect", "one thread can't pass a barrier of its whole replica", o)
     scope = o.attrs["scope"]
+    _take(a, o)
     if scope == "replica" or (scope == "task" and a.replicas == 1):
         return (yield from _sync_replica(a, o))
     yield from a.settle(o)
@@ -30,6 +37,21 @@ def _group_sync(a: Agent, o: Op) -> Steps:
     barrier = a.cta.sync_barrier(a.name if is_task else None)
     warps = a.warps * a.replicas if is_task else a.cta.warps
     return (yield from _counted(a, o, barrier, a.cta.target.warp_size * warps, True))
+
+
+def _take(a: Agent, o: Op, index: int = 0) -> None:
+    """Takes the barrier that an op names for the threads that meet there: no others of the CTA may."""
+    if not o.attrs.get("id"):
+        return
+    owner = "named_barrier"
+    if o.kind is not smem.named_barrier:
+        is_task = o.attrs.get("scope") == "task" and a.replicas > 1
+        owner, index = (a.name, 0) if is_task else (a.label, a.replica)
+    at = o.attrs["id"] + index
+    other = a.cta.met.setdefault(at, owner)
+    if other != owner:
+        where = f"comes to barrier {at}, which is that of {other}"
+        raise a.error("named-barrier", where, o, "each group meets at barriers of its own")
 
 
 def _sync_replica(a: Agent, o: Op) -> Steps:
@@ -48,6 +70,7 @@ def _exchange(a: Agent, o: Op, s: Place) -> Steps:
         raise a.error(
             "sync-in-elect", "one thread can't exchange elements with its whole replica", o
         )
+    _take(a, o)
     if o.attrs.get("guarded"):
         yield from _sync_replica(a, o)
     cta = write_now(a, o, s)
@@ -71,6 +94,7 @@ def _named_barrier(a: Agent, o: Op, index: Any = 0) -> Steps:
             o,
             "n= is how many barriers index chooses from",
         )
+    _take(a, o, which)
     barrier = a.cta.named_barriers[o.attrs["id"] + which]
     return (yield from _counted(a, o, barrier, o.attrs["threads"], not o.attrs["arrive"]))
 
@@ -108,6 +132,7 @@ def _cluster_arrive(a: Agent, o: Op) -> Steps:
     stamp = program.relaxed(stamp) if _is_relaxed(o) else stamp
     program.barrier.arrive(a.own_warps, a.party(o), stamp, a.time)
     a.released()
+    a.apart = None
     a.time += a.cta.cost.sync
     yield None
     return ()

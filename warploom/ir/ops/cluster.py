@@ -55,7 +55,8 @@ def peer(x: Type, rank: Scalar) -> Type:
 
 @op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def cluster_arrive(*, sem: str = "release") -> None:
-    """barrier.cluster.arrive by every thread of the replica, 'release' or 'relaxed'.
+    """barrier.cluster.arrive by every thread of the replica, 'release' or 'relaxed'.  The lanes of each warp
+    meet first (.aligned: all of a warp execute it together; one may come from an elect).
 
     The barrier's generation is complete when all threads of the cluster that have not ended have arrived.  A
     thread arrives once a generation: between two arrivals it waits.  Relaxed, it orders the initialisation of

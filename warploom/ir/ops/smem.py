@@ -116,10 +116,11 @@ def shared_put(s: Shared, value: Scalar) -> None:
 
 
 @op(Family.SHARED, levels={Level.PLACED}, effect=Effect.READ | Effect.WRITE)
-def exchange(s: Shared, *, guarded: bool = False) -> None:
+def exchange(s: Shared, *, guarded: bool = False, id: int | None = None) -> None:
     """The way on which elements go from warp to warp in the op that follows (a conversion, a reduction, a
     scan): all threads of the replica write to these bytes, meet at a barrier, and read them.  guarded: they
-    meet before they write as well, as some may still read there what an exchange before left."""
+    meet before they write as well, as some may still read there what an exchange before left.  id: as of
+    group_sync."""
     require(not s.lead and not s.peer, f"an exchange goes through a slot, not {s}")
 
 
@@ -132,8 +133,11 @@ def fence_async(*, space: str = "shared") -> None:
 
 
 @op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
-def group_sync(*, scope: str) -> None:
-    """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'."""
+def group_sync(*, scope: str, id: int | None = None) -> None:
+    """bar.sync of all threads of the 'replica', or of all replicas of the 'task', or of the 'cta'.
+
+    id: from PLACED on the number of the barrier, of replicas that of the first, which the others' follow; 0
+    is that of all threads of the CTA; a replica of one warp needs none (bar.warp.sync)."""
     require(scope in ("replica", "task", "cta"), f"unknown scope {scope}")
 
 

@@ -177,10 +177,17 @@ def replica_id() -> Scalar:
 
 
 @op(Family.CONTROL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
-def elect(*, regions: tuple[Region, ...]) -> None:
+def elect(*, regions: tuple[Region, ...], synced: bool = False) -> None:
     """Its region is run by one thread of the replica, always the same one (thread 0 of its warp 0).
 
     TMA copies, expect-tx, bulk commits and waits stand inside.  Inside, every op counts for one thread.
+    synced: behind it the lanes of each warp meet (bar.warp.sync).
     """
     (body,) = regions
     require(not body.params and not body.yielded, "an elect region passes no values")
+
+
+def sole_elect(region: Region) -> Op | None:
+    """The one elect of a task, outside control flow: its warp comes there converged."""
+    elects = [o for o in region.all_ops if o.kind is elect]
+    return elects[0] if len(elects) == 1 and elects[0] in region.ops else None

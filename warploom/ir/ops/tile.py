@@ -390,9 +390,9 @@ def atomic(
 
     sem: what it orders of the accesses of the thread that does it, for all threads of the GPU: 'release'
     those before it, 'acquire' those behind it, 'acq_rel' both, 'relaxed' none (PTX ISA, "membar/fence" and
-    "Release and Acquire Patterns").  Of one number's, 'release' orders all that the program wrote before it,
-    unless it is the producer that does it, for all tasks.  run: as of `load`; each element is still combined
-    by itself.
+    "Release and Acquire Patterns"): a fence before it, behind it, both or none.  Of one number's, 'release'
+    orders all that the program wrote before it, unless it is the producer that does it, for all tasks.  run:
+    as of `load`; each element is still combined by itself.
     """
     require(sem in ORDERS, f"an atomic is {', '.join(ORDERS)}, not {sem}", "atomic-order")
     pointed = _pointed("atomic", p)

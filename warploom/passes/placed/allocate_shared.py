@@ -1,6 +1,7 @@
-"""Gives shared memory and mbarriers their byte offsets: WARP → PLACED.
+"""Gives shared memory and mbarriers their byte offsets, named barriers their ids: WARP → PLACED.
 
-Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py).
+Order: after assign_layouts, whose conversions and reductions may need scratch (exchanges.py) and a barrier
+(named_barriers.py).
 
 Slots come first (those that start at multiples of 1024 bytes before the others), then mbarriers of 8 bytes.
 An allocation with `alias` takes the place of the one that it names; where nobody uses that, and it is gone,
@@ -13,8 +14,8 @@ it has one of its own.  Sets the function attributes
     after:   %s = shared_alloc() {name="s", …, swizzle=128, offset=0}
              %f = mbarrier_alloc() {name="f", n=2, count=1, offset=16384}
 
-Refuses (CompileError `shared-memory`) what doesn't fit in the target's shared memory, and says what to
-change.
+Refuses (CompileError `shared-memory`, `named-barriers`) what doesn't fit in the target's shared memory, or
+takes more barriers than it has, and says what to change.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from warploom.ir.ops import mbarrier, smem, task
 from warploom.ir.types import Shared
 from warploom.layout.shared import PLAIN_ALIGN_BYTES, SLOT_ALIGN_BYTES
 from warploom.passes.placed.exchanges import SUFFIX, is_scratch, with_exchanges
+from warploom.passes.placed.named_barriers import with_barriers
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
@@ -48,7 +50,7 @@ class _Consumer:
 
 def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
-    func = with_exchanges(_without_lost_aliases(func))
+    func = with_barriers(with_exchanges(_without_lost_aliases(func)), target)
     allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
     offsets, top, consumers = _slots(allocations)
     barriers = [o for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]

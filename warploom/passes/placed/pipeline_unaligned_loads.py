@@ -27,6 +27,7 @@ from warploom.ir import build
 from warploom.ir.analysis import defined, definitions
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, mbarrier, mma, smem, task, tile, tma, unaligned
+from warploom.ir.rewrite import rewrite_tasks
 from warploom.ir.types import Tile, Units, dtype_of, i1
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -58,15 +59,13 @@ def has_unaligned_loads(func: Func) -> bool:
 def pipeline_unaligned_loads(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     rewriter = _Rewriter(facts_of(func), definitions(func.body))
-    ops: list[Op] = []
-    for o in func.body.ops:
-        if o.kind is task.tasks:
-            budgets = zip(o.regions, o.attrs["registers"], strict=True)
-            at_entry = target.entry_registers(func.attrs["threads"])
-            regions = (rewriter.task(r, n or at_entry) for r, n in budgets)
-            o = o.with_(regions=tuple(regions))
-        ops.append(o)
-    return func.with_(body=Region(func.body.params, tuple(ops)))
+    at_entry = target.entry_registers(func.attrs["threads"])
+
+    def phase(o: Op) -> Op:
+        budgets = zip(o.regions, o.attrs["registers"], strict=True)
+        return o.with_(regions=tuple(rewriter.task(r, n or at_entry) for r, n in budgets))
+
+    return rewrite_tasks(func, phase)
 
 
 @dataclass

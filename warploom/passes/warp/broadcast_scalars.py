@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from warploom.analysis.scalars import is_on_numbers
 from warploom.ir import build
+from warploom.ir.analysis import first_meeting
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, smem, task, tile
 from warploom.ir.rewrite import with_regions
@@ -111,5 +112,5 @@ class _Sharer:
 
 def _have_met(b: Builder) -> bool:
     """Has nothing been done since a barrier of the whole task?"""
-    last = next((o for o in reversed(b.ops) if o.regions or o.kind.effect), None)
-    return last is not None and last.kind is smem.group_sync and last.attrs["scope"] == "task"
+    last = first_meeting(reversed(b.ops))
+    return last is not None and last.attrs["scope"] == "task"

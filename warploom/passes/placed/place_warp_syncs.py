@@ -1,4 +1,4 @@
-"""Elides the __syncwarp of warps' arrivals where no other task depends on what their lanes did.
+"""Says where the lanes of a warp meet: at arrivals on which other tasks depend, and behind elects that wait.
 
 Order: PLACED → PLACED, after allocate_shared, whose aliases say which allocations are one.
 
@@ -7,8 +7,14 @@ by ordinary accesses.  A task has nothing to release if its ordinary instruction
 nor reach another CTA, and touch nothing that other tasks of its phase touch (or its own copies and products,
 where it waits for its own arrivals).  TMA and wgmma are waited for by each lane.
 
+Behind an elect whose thread waits, lanes meet unless it is the task's only one: else ptxas takes the warp for
+diverged after the loop in there, and keeps ring slots and wgmma's descriptors in vector registers, with moves
+between the instructions.
+
     before:  mbarrier_arrive(%empty, %slot)
+             elect() do { mbarrier_wait(%full, %slot, %phase); … }
     after:   mbarrier_arrive(%empty, %slot) {synced=False}
+             elect() {synced=True} do { mbarrier_wait(%full, %slot, %phase); … }
 
 Changes: products and attention whose consumers read shared memory by wgmma alone.
 """
@@ -20,6 +26,7 @@ from collections.abc import Iterable
 from warploom.ir.analysis import allocations_of
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import mbarrier, mma, smem, task, tma
+from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Shared
 from warploom.schedule.model import Schedule
 from warploom.target import Target
@@ -28,21 +35,20 @@ _ORDINARY = frozenset({smem.shared_load, smem.shared_store, smem.cp_async})
 _ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
 
 
-def elide_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
+def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     made = allocations_of(func)
-    ops = []
-    for o in func.body.ops:
-        if o.kind is task.tasks:
-            used = [_names(walk(r), made) for r in o.regions]
-            regions = []
-            for i, r in enumerate(o.regions):
-                others = {name for j, names in enumerate(used) if j != i for name in names}
-                others |= _handed_on(r, made)
-                regions.append(r if _is_released(r, made, others) else _elided(r))
-            o = o.with_(regions=tuple(regions))
-        ops.append(o)
-    return func.with_(body=Region(func.body.params, tuple(ops)))
+
+    def phase(o: Op) -> Op:
+        used = [_names(walk(r), made) for r in o.regions]
+        regions = []
+        for i, r in enumerate(o.regions):
+            others = {name for j, names in enumerate(used) if j != i for name in names}
+            others |= _handed_on(r, made)
+            regions.append(_synced(r, _is_released(r, made, others), task.sole_elect(r)))
+        return o.with_(regions=tuple(regions))
+
+    return rewrite_tasks(func, phase)
 
 
 def _names(ops: Iterable[Op], made: dict[Value, Op]) -> set[str]:
@@ -76,12 +82,14 @@ def _is_released(region: Region, made: dict[Value, Op], others: set[str]) -> boo
     return bool(_names(ordinary, made) & others)
 
 
-def _elided(region: Region) -> Region:
+def _synced(region: Region, is_released: bool, sole: Op | None) -> Region:
     ops = []
     for o in region.ops:
         if o.kind is mbarrier.mbarrier_arrive and o.attrs.get("by", "warp") == "warp":
-            o = o.with_(attrs={**o.attrs, "synced": False})
-        elif o.kind is not task.elect and o.regions:
-            o = o.with_(regions=tuple(map(_elided, o.regions)))
+            o = o if is_released else o.with_(attrs={**o.attrs, "synced": False})
+        elif o.kind is not task.elect:
+            o = with_regions(o, lambda r: _synced(r, is_released, sole))
+        elif o is not sole and any(i.kind is mbarrier.mbarrier_wait for i in o.all_ops):
+            o = o.with_(attrs={**o.attrs, "synced": True})
         ops.append(o)
-    return Region(region.params, tuple(ops))
+    return with_ops(region, ops)

@@ -1,18 +1,14 @@
-"""elide_warp_syncs: which arrivals wait for their warp's lanes, and that a missing __syncwarp is found."""
+"""place_warp_syncs: which arrivals wait for their warp's lanes, and that a missing __syncwarp is found."""
 
 import numpy as np
 import pytest
 
+from tests.passes import road
 from warploom.ir.core import Func, Op, Region, walk
 from warploom.ir.ops import mbarrier
 from warploom.ir.parser import parse_func
-from warploom.ir.verify import verify
-from warploom.passes.placed.allocate_shared import allocate_shared
-from warploom.passes.placed.assign_layouts import assign_layouts
-from warploom.passes.placed.elide_warp_syncs import elide_warp_syncs
 from warploom.sim.machine import simulate
 from warploom.sim.report import Race
-from warploom.target import SM_90A
 
 
 def text(consumer: str, again: str = "shared_store(%s, %v)") -> str:
@@ -46,10 +42,7 @@ OWN = """    %w = splat(%one) {shape=(64, 64)}
 
 
 def placed(source: str) -> Func:
-    func = allocate_shared(assign_layouts(parse_func(source), None, SM_90A), None, SM_90A)
-    func = elide_warp_syncs(func, None, SM_90A)
-    verify(func)
-    return func
+    return road.placed(parse_func(source))
 
 
 def synced(func: Func) -> list[bool]:

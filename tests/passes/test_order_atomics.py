@@ -1,0 +1,129 @@
+"""order_atomics: what a ticket orders for a warp's lanes is in the program, and the checker misses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from tests.passes import road
+from warploom.check import Case, Verdict, check
+from warploom.check.launches import at_launch
+from warploom.errors import InternalError
+from warploom.ir.core import Func, Op, Region
+from warploom.ir.ops import smem, tile
+from warploom.ir.parser import parse_func
+from warploom.ir.verify import verify
+from warploom.passes.warp.order_atomics import order_atomics
+
+ARGS = (*(np.zeros(n, np.float32) for n in (192, 192, 64)), np.zeros(2, np.int32))
+
+# Three programs of a warp store a part each; who draws the last number adds them up.
+TEXT = """func @k(%x: ptr<f32>, %parts: ptr<f32>, %y: ptr<f32>, %counts: ptr<i32>) level=WARP {warps=1} {
+  %c1 = const() {value=1, dtype=i32}
+  %c2 = const() {value=2, dtype=i32}
+  %c3 = const() {value=3, dtype=i32}
+  %c32 = const() {value=32, dtype=i32}
+  %row = program_id() {axis=0}
+  %part = program_id() {axis=1}
+  %rows = mul(%row, %c3)
+  %place = add(%rows, %part)
+  %here = mul(%place, %c32)
+  %all = mul(%rows, %c32)
+  %out = mul(%row, %c32)
+  tasks() {names=("main",), warps=(1,), replicas=(1,), registers=(none,)} do {
+    %at = arange() {start=0, end=32}
+    %mine = splat(%here) {shape=(32,)}
+    %to = add(%mine, %at)
+    %xs = splat(%x) {shape=(32,)}
+    %from = addptr(%xs, %to)
+    %v = load(%from)
+    %ps = splat(%parts) {shape=(32,)}
+    %into = addptr(%ps, %to)
+    store(%into, %v)
+    %count = addptr(%counts, %row)
+    %came = atomic(%count, %c1) {fn="add", sem="acq_rel"}
+    %last = eq(%came, %c2)
+    if(%last) do {
+      %first = splat(%all) {shape=(32,)}
+      %a0 = add(%first, %at)
+      %p0 = addptr(%ps, %a0)
+      %v0 = load(%p0)
+      %step = splat(%c32) {shape=(32,)}
+      %a1 = add(%a0, %step)
+      %p1 = addptr(%ps, %a1)
+      %v1 = load(%p1)
+      %a2 = add(%a1, %step)
+      %p2 = addptr(%ps, %a2)
+      %v2 = load(%p2)
+      %s = add(%v0, %v1)
+      %t = add(%s, %v2)
+      %yrow = splat(%out) {shape=(32,)}
+      %yat = add(%yrow, %at)
+      %ys = splat(%y) {shape=(32,)}
+      %yp = addptr(%ys, %yat)
+      store(%yp, %t)
+      yield()
+    } do {
+      yield()
+    }
+    yield()
+  }
+  yield()
+}"""
+
+
+@lru_cache
+def tickets() -> Func:
+    return road.placed(parse_func(TEXT))
+
+
+def changed(func: Func, change: Callable[[Op], Op | None]) -> Func:
+    def region(r: Region) -> Region:
+        ops = (o.with_(regions=tuple(map(region, o.regions))) if o.regions else o for o in r.ops)
+        return Region(r.params, tuple(x for o in ops if (x := change(o)) is not None))
+
+    return func.with_(body=region(func.body))
+
+
+def kinds(func: Func) -> list[str]:
+    acting = (smem.group_sync, tile.atomic, tile.store, tile.load)
+    return [o.kind.name for o in func.body.all_ops if o.kind in acting]
+
+
+def verdict(func: Func) -> str:
+    return at_launch(func, Case(ARGS, (2, 3))).verdict
+
+
+def test_lanes_meet_on_both_sides_of_a_ticket() -> None:
+    func = tickets()
+    assert kinds(func)[:5] == ["load", "store", "group_sync", "atomic", "group_sync"]
+    assert verdict(func) == "proved"
+
+
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_without_a_barrier_on_one_side_it_is_not_proved(side: str) -> None:
+    func = tickets()
+    syncs = [o for o in func.body.all_ops if o.kind is smem.group_sync]
+    assert len(syncs) == 2
+    lost = syncs[side == "behind"]
+    spoilt = changed(func, lambda o: None if o is lost else o)
+    assert verdict(spoilt) == "not proved"
+    with pytest.raises(InternalError, match="one number's order"):
+        verify(spoilt)
+
+
+def test_without_its_order_it_is_not_proved() -> None:
+    def relaxed(o: Op) -> Op:
+        return o.with_(attrs={**o.attrs, "sem": "release"}) if o.kind is tile.atomic else o
+
+    assert verdict(changed(tickets(), relaxed)) == "not proved"
+
+
+def test_what_is_ordered_stays_as_it_is() -> None:
+    """As in a script that was ejected."""
+    func = tickets()
+    assert kinds(order_atomics(func, None, func.target)) == kinds(func)
+    assert check(func).verdict is not Verdict.BROKEN

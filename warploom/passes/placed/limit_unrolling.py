@@ -1,0 +1,41 @@
+"""Keeps loops of known trip counts that wait from being unrolled.
+
+Order: before allocate_shared, whose exchanges count on what a loop comes back to.
+Changes: GEMM, attention and convolution where a constexpr says how often a ring is walked.
+
+Left to itself, the compiler of CUDA C++ unrolls a loop whose bounds are constants: each copy of a wait is a
+loop of its own, and the copies' addresses and phases are kept in registers.  A loop that says how often it is
+unrolled stays as it is.
+
+    before:  for(%0, %8, %1) do (%k: i32) { mbarrier_wait(%full, %slot, %phase); … }
+    after:   for(%0, %8, %1) {unroll=1} do (%k: i32) { mbarrier_wait(%full, %slot, %phase); … }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warploom.ir.analysis import definitions, effects
+from warploom.ir.core import Builder, Effect, Func, Op, Value
+from warploom.ir.ops import arith, control
+from warploom.ir.rewrite import rewrite
+from warploom.schedule.model import Schedule
+from warploom.target import Target
+
+
+def limit_unrolling(func: Func, schedule: Schedule | None, target: Target) -> Func:
+    """See the module's docstring."""
+    made = definitions(func.body)
+
+    def is_constant(v: Value) -> bool:
+        return v in made and made[v].kind is arith.const
+
+    def limited(o: Op, b: Builder) -> Sequence[Value] | None:
+        if o.kind is not control.for_ or o.attrs.get("unroll") is not None:
+            return None
+        if not all(map(is_constant, o.operands[:3])) or not effects(o) & Effect.SYNC:
+            return None
+        b.append(o.with_(attrs={**o.attrs, "unroll": 1}))
+        return o.results
+
+    return rewrite(func, limited)
