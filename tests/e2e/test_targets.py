@@ -14,7 +14,7 @@ from corpus.case import Case
 from tests.e2e.road import default_orders
 from warploom.errors import CompileError
 from warploom.ir.core import walk
-from warploom.ir.ops import mma, regs, smem, tile, tma
+from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.target import TARGETS, for_device
 
 CATALOG = {case.name: case for case in catalog.everything()}
@@ -52,6 +52,35 @@ def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
     assert report.ok, str(report)
 
 
+# uniform kernels, each with what its loads do
+PIPELINED = {
+    "matmul-bf16-rc": {},
+    "two stages": {"num_stages": 2},
+    "one stage": {"num_stages": 1},
+    "five stages, two groups": {"num_stages": 5, "num_warps": 8},
+}
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("knobs", PIPELINED.values(), ids=list(PIPELINED))
+@pytest.mark.parametrize("target", [t for t in OTHERS if not TARGETS[t].box_limit])
+def test_uniform_kernels_copy_in_groups(target: str, knobs: dict[str, Any]) -> None:
+    """What a group waits for, it copied itself: no mbarrier, and stages as deep as the ring."""
+    case = CATALOG["matmul-bf16-rc"]
+    made = compiled(case, target, **knobs)
+    ops = list(walk(made.placed.body))
+    kinds = {o.kind for o in ops}
+    assert not made.schedule.specialized
+    assert smem.cp_async_commit in kinds and mbarrier.mbarrier_wait not in kinds
+    (ring,) = made.schedule.channels
+    pending = [o.attrs["pending"] for o in ops if o.kind is smem.cp_async_wait]
+    assert pending == [max(0, ring.depth - 2)]
+    assert ring.depth == knobs.get("num_stages", ring.depth)
+    simulated(case, made)
+    report = made.check()
+    assert report.ok, str(report)
+
+
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("target", OTHERS)
 def test_tasks_feed_products(target: str) -> None:
@@ -66,7 +95,9 @@ def test_tasks_feed_products(target: str) -> None:
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", ["matmul-bf16-rc", "attention-alibi", "layernorm"])
+@pytest.mark.parametrize(
+    "name", ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic"]
+)
 @pytest.mark.parametrize("target", OTHERS)
 def test_a_build_has_no_problems(target: str, name: str) -> None:
     made = compiled(CATALOG[name], target)

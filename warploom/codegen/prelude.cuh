@@ -792,13 +792,21 @@ DEV double load_double(u32 addr) { return __longlong_as_double(load_long(addr));
 // What an atomic with an order has before and behind it (PTX ISA, "membar/fence").
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// Adds to adjacent f32, each by itself, where `on`; p is aligned to all.
+// Adds to adjacent f32, each by itself, where `on`; p is aligned to all.  (PTX ISA, "red": vectors from sm_90 on.)
 DEV void red_add_f32x2(bool on, float* p, float a, float b) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("{ .reg .pred on; setp.ne.u32 on, %3, 0; @on red.global.add.v2.f32 [%0], {%1, %2}; }" :: "l"(p), "f"(a), "f"(b), "r"((u32)on) : "memory");
+#else
+  if (on) { atomicAdd(p, a); atomicAdd(p + 1, b); }
+#endif
 }
 
 DEV void red_add_f32x4(bool on, float* p, float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on red.global.add.v4.f32 [%0], {%1, %2, %3, %4}; }" :: "l"(p), "f"(a), "f"(b), "f"(c), "f"(d), "r"((u32)on) : "memory");
+#else
+  if (on) { atomicAdd(p, a); atomicAdd(p + 1, b); atomicAdd(p + 2, c); atomicAdd(p + 3, d); }
+#endif
 }
 
 // The old value; NaN operands as in fmaxf and fminf.

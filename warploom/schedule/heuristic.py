@@ -68,22 +68,25 @@ def choose(
     try:
         schedule, need = _scheduled(context)
     except CompileError as refusal:
-        return _instead(context, refusal)
+        return _instead(context, refusal, refusal.message)
     if not schedule.specialized:
         return schedule
+    if not target.box_limit:
+        why = "producers would copy piece by piece, and keep registers that consumers could have"
+        return _instead(context, schedule, why)
     return _faster(context, schedule, need, launch or Launch())
 
 
-def _instead(context: Context, refusal: CompileError) -> Schedule:
-    """The uniform schedule of a kernel that can't be specialized, where nobody asked for that.  Raises
-    `refusal` where there is none either."""
+def _instead(context: Context, otherwise: Schedule | CompileError, why: str) -> Schedule:
+    """The uniform schedule, where nobody asked for tasks; where there is none, the specialized one that there
+    is `otherwise`, or what refuses that."""
     try:
         schedule, _ = _scheduled(context.afresh(), plainly=True)
     except CompileError:
-        raise refusal from None
-    return replace(
-        schedule, reasons=(Reason("kernel", "uniform", refusal.message), *schedule.reasons)
-    )
+        if isinstance(otherwise, CompileError):
+            raise otherwise from None
+        return otherwise
+    return replace(schedule, reasons=(Reason("kernel", "uniform", why), *schedule.reasons))
 
 
 def _faster(context: Context, schedule: Schedule, need: int, launch: Launch) -> Schedule:

@@ -147,7 +147,8 @@ class CopyEngine:
     """A way from global to shared memory beside the threads.
 
     moves: "boxes" of a tensor, which one thread asks for, or "pieces" of `pieces` bytes, one an instruction
-    of every thread.  completes: how it tells that bytes have arrived, at an "mbarrier" or by "group".
+    of every thread.  completes: how it tells threads that bytes of their own copies have arrived, at an
+    "mbarrier" or by "group" (others hear of it at mbarriers in either case).
     stores: does it copy back to global memory?  multicast: into several CTAs of a cluster at once?
     box_limit: elements along one axis of an instruction's box.  unit_bytes: what rows and the starts of boxes
     are multiples of."""

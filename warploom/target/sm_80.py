@@ -48,7 +48,8 @@ SM_80 = Target(
     shared=SharedMemory(per_cta=166_912, per_sm=167_936, reserved=1024, stores_matrices=False),
     grid=Grid(ctas=(2**31 - 1, 65_535, 65_535), warps=32, dependent=False, threads_per_sm=2048),
     matrix_units=(MMA_SYNC,),
-    copy_engines=(sm_90a.CP_ASYNC,),
+    # beside the arrivals at mbarriers that sm_90a's has (PTX ISA, cp.async.mbarrier.arrive)
+    copy_engines=(replace(sm_90a.CP_ASYNC, completes="group"),),
     sync=Sync(
         barriers="mbarrier", barrier_bytes=8, named_barriers=16, cluster_ctas=1, async_proxy=False
     ),

@@ -15,6 +15,15 @@ are software-pipelined (pipelined_loop.py): loads are stage 0, uses stage 1, as 
 ring has slots but one.  Around them the two copies are merged block by block, loads before uses.  The loads
 keep their own carried values (cursors, advanced addresses): they are that many iterations ahead.
 A ring of one slot can't run ahead: loads come before uses in the same iteration.
+
+Where copies complete by group, an iteration begins with the one wait for all that it reads, and each
+iteration of the loads is one group, empty where there is nothing left to load: so the group that an iteration
+waits for always has as many behind it.
+
+    for k in first depth-1:   if in range: loads(k);  cp_async_commit()
+    for k:                    cp_async_wait() {pending=depth-2};  group_sync()
+                              if k + depth-1 in range: loads(k + depth-1)
+                              cp_async_commit();  use(k)
 """
 
 from __future__ import annotations
@@ -26,8 +35,15 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, task, tile
-from warploom.ir.rewrite import clone_op, rewrite_tasks, substitute, substitute_operands
+from warploom.ir.ops import arith, control, smem, task, tile
+from warploom.ir.rewrite import (
+    clone_op,
+    rewrite_tasks,
+    substitute,
+    substitute_operands,
+    with_ops,
+    with_regions,
+)
 from warploom.ir.types import dtype_of
 from warploom.passes.warp.pipelined_loop import PipelinedLoop, Values
 from warploom.schedule.model import Schedule
@@ -116,8 +132,8 @@ class _Fuser:
             if main.kind is control.for_:
                 self.env[s.params[0]] = r.params[0]
             if ahead:
-                early = substitute(s, self.env).ops[:-1]
-                inner.ops += [*early, *r.ops[:-1]]
+                early = tuple(_without_groups(substitute(s, self.env).ops[:-1]))
+                inner.ops += [*early, *_without_groups(r.ops[:-1])]
             else:
                 self.block(r.ops[:-1], s.ops[:-1], inner)
             control.yield_(inner, *r.yielded, *self.get(s.yielded[len(s.yielded) - n :]))
@@ -128,7 +144,8 @@ class _Fuser:
             regions=tuple(regions),
         )
         if ahead:
-            _LoadsAhead(fused, early, n, ahead).write(b)
+            by_group = any(o.kind is smem.cp_async_commit for o in walk(loads.regions[0]))
+            _LoadsAhead(fused, early, n, ahead, by_group).write(b)
         else:
             b.append(fused)
 
@@ -143,10 +160,16 @@ class _Fuser:
 class _LoadsAhead(PipelinedLoop):
     """A loop whose `loads` are stage 0, some iterations ahead of its uses.  kept: what the loads carry, the
     last of its values.  The prologue is a loop, as there may be fewer iterations, and the steady state runs
-    stage 0 where there is such an iteration."""
+    stage 0 where there is such an iteration.  by_group: see the module's docstring."""
 
-    def __init__(self, o: Op, loads: Collection[Op], kept: int, distance: int) -> None:
-        self.loads, self.distance = loads, distance
+    def __init__(
+        self, o: Op, loads: Collection[Op], kept: int, distance: int, by_group: bool
+    ) -> None:
+        self.loads, self.distance, self.by_group = loads, distance, by_group
+        # what goes through registers would be waited for before the uses
+        self.is_first = by_group and not any(
+            x.kind is smem.shared_store for o in loads for x in o.all_ops
+        )
         super().__init__(o)
         uses = len(self.params) - kept
         self.carried_late, self.kept = self.params[:uses], self.params[uses:]
@@ -162,9 +185,11 @@ class _LoadsAhead(PipelinedLoop):
         lo, hi, step, *init = self.loop.operands
         distance = build.const(b, self.distance, dtype_of(lo.type))
         self.lead = arith.mul(b, step, distance)
-        stop = arith.minimum(b, hi, arith.add(b, lo, self.lead))
+        stop = arith.add(b, lo, self.lead)
+        load = self.load_in_range if self.by_group else self.load
+        stop = stop if self.by_group else arith.minimum(b, hi, stop)
         uses, hints = len(self.carried_late), [p.hint for p in self.kept]
-        early = build.for_(b, (lo, stop, step), init[uses:], self.load, iv="early", hints=hints)
+        early = build.for_(b, (lo, stop, step), init[uses:], load, iv="early", hints=hints)
         self.new_loop(b, (lo, hi, step), (*init[:uses], *early))
         b.ops[-1] = b.ops[-1].with_(results=self.loop.results)
 
@@ -174,15 +199,42 @@ class _LoadsAhead(PipelinedLoop):
         new.write(self.in_stage(0))
         return tuple(new.get(self.ends[p]) for p in self.kept)
 
+    def load_in_range(self, b: Builder, index: Value, carried: Values) -> Values:
+        """Stage 0 of an iteration, if there is one."""
+        more = arith.lt(b, index, self.loop.operands[1], hint="more")
+        out = build.if_(b, more, lambda b: self.load(b, index, carried), lambda b: carried)
+        if self.by_group:
+            smem.cp_async_commit(b)
+        return out
+
     def body(self, b: Builder, i: Value, state: Values) -> Values:
         uses = len(self.carried_late)
+        carried = state[uses:]
+        if self.by_group:
+            smem.cp_async_wait(b, pending=self.distance - 1)
+            smem.group_sync(b, scope="task")
+        if self.is_first:
+            carried = self.load_ahead(b, i, carried)
         old = self.copy(b, dict(zip((self.index, *self.carried_late), (i, *state), strict=False)))
         old.write(self.in_stage(1))
-        index = arith.add(b, i, self.lead, hint="early")
-        more = arith.lt(b, index, self.loop.operands[1], hint="more")
-        carried = state[uses:]
-        ahead = build.if_(b, more, lambda b: self.load(b, index, carried), lambda b: carried)
-        return (*(old.get(self.ends[p]) for p in self.carried_late), *ahead)
+        if not self.is_first:
+            carried = self.load_ahead(b, i, carried)
+        return (*(old.get(self.ends[p]) for p in self.carried_late), *carried)
+
+    def load_ahead(self, b: Builder, i: Value, carried: Values) -> Values:
+        """Stage 0 of the iteration that is to be loaded now."""
+        return self.load_in_range(b, arith.add(b, i, self.lead, hint="early"), carried)
+
+
+def _without_groups(ops: Sequence[Op]) -> list[Op]:
+    """Without commits of groups, and waits for them with the barrier behind each."""
+    found: list[Op] = []
+    for before, o in zip((None, *ops), ops, strict=False):
+        waited = before is not None and before.kind is smem.cp_async_wait
+        if o.kind in (smem.cp_async_commit, smem.cp_async_wait) or waited:
+            continue
+        found.append(with_regions(o, lambda r: with_ops(r, _without_groups(r.ops))))
+    return found
 
 
 def _partner(o: Op, ops: Sequence[Op]) -> Op | None:

@@ -1,26 +1,17 @@
-"""Channels as shared memory and mbarriers: the part of partition_code that knows rings.
-
-    producer_acquire   mbarrier_wait(empty[slot], phase ^ 1); TMA: mbarrier_expect(full[slot], bytes)
-    produce, put       tma_load (completes on full[slot]) | cp_async | load, shared_store
-    producer_commit    TMA: nothing | cp_async_arrive | fence_async, mbarrier_arrive
-    consumer_wait      mbarrier_wait(full[slot], phase); after cp.async: fence_async where wgmma reads
-    consumer_release   mbarrier_arrive(empty[slot]) by each warp; fence_async before, where ordinary loads
-                       read what TMA will overwrite
-
-In a cluster, an item that all CTAs need is loaded once: each CTA multicasts its part of it.  Every full
-barrier still expects all bytes; a slot is free when the consumers of all CTAs have released it, each at all
-CTAs.
+"""Channels as shared memory and mbarriers: what a ring is made of (part of partition_code; what is done with
+it: ring_protocol.py).
 
 Items that are read as one (`concat`) lie side by side in one slot, and each is filled as a part of it.
 
 Full barriers expect one arrival for TMA (with the bytes of all its items), one of every thread for
-cp.async, one of every warp for ordinary stores.  Empty ones expect every warp of every consumer replica.
+cp.async, one of every warp for ordinary stores.  Empty ones expect every warp of every consumer replica.  A
+ring that completes by group has none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +20,18 @@ from warploom.analysis.matrix_units import doing
 from warploom.analysis.structure import Structure
 from warploom.errors import InternalError
 from warploom.ir import build
-from warploom.ir.core import Builder, Effect, Func, Op, Type, Value
-from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma
-from warploom.ir.types import Channel, Shared, TensorMap, Tile
+from warploom.ir.core import Builder, Func, Op, Type, Value
+from warploom.ir.ops import cluster, control, mbarrier, smem, task, tile, tma
+from warploom.ir.types import Channel, Tile
 from warploom.schedule import rings
 from warploom.schedule.model import ChannelPlan, Schedule
 from warploom.target import Target
+
+# A box that goes through registers is cut into pieces of at most so many elements a thread: many enough to be
+# on their way at a time, few enough for the producer's registers.  Of rows that are not aligned, the units
+# around take twice their bytes.
+_NEAR = 32
+_FAR_BYTES, _REGISTERS_OF_FAR = 128, 104
 
 
 @dataclass(frozen=True)
@@ -73,15 +70,26 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """A channel's declarations.  generic: does any consumer read it by ordinary loads?  rank and everyone:
-    this CTA's and the mask of all, where some item is multicast."""
+    """A channel's declarations.  full and empty: its mbarriers, of rings that have them.  generic: does any
+    consumer read it by ordinary loads?  rank and everyone: this CTA's and the mask of all, where some item is
+    multicast."""
 
     items: tuple[Item, ...]
-    full: Value
-    empty: Value
+    depth: int
+    barriers: tuple[Value, Value] | None
     generic: bool
     rank: Value | None = None
     everyone: Value | None = None
+
+    @property
+    def full(self) -> Value:
+        assert self.barriers is not None
+        return self.barriers[0]
+
+    @property
+    def empty(self) -> Value:
+        assert self.barriers is not None
+        return self.barriers[1]
 
     def filled_by(self, via: str) -> list[Item]:
         """The items that come so."""
@@ -130,6 +138,26 @@ class _Declarations:
         ctas = math.prod(cluster.cluster_of(self.accesses.func)) if plan.multicast else 1
         users = self.structure.users.get(o.result, [])
         items = tuple(self.item(plan, n, t, users, ctas) for n, t in enumerate(channel.items))
+        everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
+        target, first = self.accesses.target, self.schedule.tasks[0]
+        taken = [u.result for u in users if u.kind is task.take]
+        return Ring(
+            items,
+            plan.depth,
+            None if self.in_groups(plan) else self.barriers(plan, users, ctas),
+            generic=any(needs_registers(self.structure, v, target, first.warps) for v in taken),
+            rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
+            everyone=everyone,
+        )
+
+    def in_groups(self, plan: ChannelPlan) -> bool:
+        """Do those who read a ring fill it themselves, and wait for groups of their own copies?"""
+        engine = self.accesses.target.copy_engine("pieces")
+        waits = engine is not None and engine.completes == "group"
+        return waits and not self.tasks[plan.producer].warps and "tma" not in plan.via
+
+    def barriers(self, plan: ChannelPlan, users: Sequence[Op], ctas: int) -> tuple[Value, Value]:
+        """The mbarriers of a ring, full and empty."""
         producer, first = self.tasks[plan.producer], self.schedule.tasks[0]
         filling = producer.warps or first.warps * first.replicas  # an inline task runs in the first
         threads = self.accesses.target.warp_size * filling
@@ -139,25 +167,15 @@ class _Declarations:
         alone = loop and any(p.id == loop for p in self.structure.enclosing(users[0]))
         readers = (self.tasks[c] for c in plan.consumers)
         reading = sum(t.warps * (1 if alone else t.replicas) for t in readers)
-        everyone = build.const(top, (1 << ctas) - 1, hint="everyone") if ctas > 1 else None
         suffix = "" if len(self.schedule.channels) == 1 else f"_{plan.name}"
         full, empty = (
-            mbarrier.mbarrier_alloc(top, name=name, n=plan.depth, count=count, hint=name)
+            mbarrier.mbarrier_alloc(self.top, name=name, n=plan.depth, count=count, hint=name)
             for name, count in (
                 (build.unique(f"full{suffix}", self.names), sum(arrivals[v] for v in {*plan.via})),
                 (build.unique(f"empty{suffix}", self.names), reading * ctas),
             )
         )
-        target = self.accesses.target
-        taken = [u.result for u in users if u.kind is task.take]
-        return Ring(
-            items,
-            full,
-            empty,
-            generic=any(needs_registers(self.structure, v, target, first.warps) for v in taken),
-            rank=cluster.cta_rank(top, hint="cta") if ctas > 1 else None,
-            everyone=everyone,
-        )
+        return full, empty
 
     def item(self, plan: ChannelPlan, n: int, t: Type, users: Sequence[Op], ctas: int) -> Item:
         assert isinstance(t, Tile)
@@ -278,188 +296,3 @@ def needs_registers(structure: Structure, v: Value, target: Target, warps: int) 
         else not in_place(o, v) or not doing(o, target, warps).reads_shared
         for o in users
     )
-
-
-# ---- what the ops become.  `b` stands in the task; values are those of the task.
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """What fills one item: a box of a view, pointers and perhaps their mask, or a tile that `load` puts in
-    registers.  policy: the load's `cache_policy`."""
-
-    box: tuple[Value, ...] = ()
-    load: Callable[[Builder], Value] | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)
-
-
-def fill(
-    b: Builder,
-    ring: Ring,
-    slot: Value,
-    phase: Value,
-    sources: Sequence[Source],
-    elected: bool,
-    replicas: int,
-) -> None:
-    """From acquire to commit.  elected: one thread runs this already.  replicas: so many are going to
-    share the copies (partition_copies)."""
-
-    def comes(via: str) -> list[tuple[Item, Source]]:
-        return [(x, y) for x, y in zip(ring.items, sources, strict=True) if x.via == via]
-
-    def wait(b: Builder) -> None:
-        free = arith.xor(b, phase, build.const(b, 1), hint="free")
-        # what consumers of other CTAs read by ordinary loads is over, too
-        foreign = ring.everyone is not None and ring.generic
-        wide: dict[str, Any] = {"scope": "cluster"} if foreign else {}
-        mbarrier.mbarrier_wait(b, ring.empty, slot, free, **wide)
-
-    def copies(b: Builder) -> None:
-        mbarrier.mbarrier_expect(b, ring.full, slot, bytes=ring.expect_bytes)
-        for x, source in comes("tma"):
-            view, *at = source.box
-            place = x.place(b, slot, hint=x.slots.hint.replace("_smem", "_slot"))
-            if x.divided is not None:
-                _load_part(b, ring, x, place, slot, source)
-            else:
-                tma.tma_load(b, x.maps[view], place, ring.full, slot, *at, **source.policy)
-
-    def both(b: Builder) -> None:
-        wait(b)
-        copies(b)
-
-    if ring.only_tma:
-        if elected:
-            both(b)
-        else:
-            build.elect(b, both)
-        return
-    loaded = {x: x.load(b) for x in sources if x.load is not None}
-    wait(b)
-    if comes("tma"):
-        build.elect(b, copies)
-    for x, source in comes("cp_async"):
-        place = x.place(b, slot)
-        pointers, *rest = source.box
-        smem.cp_async(b, pointers, place, *rest, bytes=x.piece)
-    if comes("cp_async"):
-        mbarrier.cp_async_arrive(b, ring.full, slot)
-    for x, source in comes("registers"):
-        place = x.place(b, slot)
-        if source in loaded:
-            smem.shared_store(b, place, loaded[source])
-        else:
-            _copy_box(b, source, place, replicas, x.piece)
-    if comes("registers"):
-        smem.fence_async(b)
-        mbarrier.mbarrier_arrive(b, ring.full, slot, by="warp")
-
-
-def _load_part(
-    b: Builder, ring: Ring, item: Item, place: Value, slot: Value, source: Source
-) -> None:
-    """This CTA's part of an item, for all CTAs of the cluster."""
-    axis, rank, everyone = item.divided, ring.rank, ring.everyone
-    tensor_map = item.maps[source.box[0]]
-    assert isinstance(tensor_map.type, TensorMap) and axis is not None
-    assert rank is not None and everyone is not None
-    shape = tensor_map.type.box
-    zero = build.const(b, 0)
-    blocks = [rank if a == axis else zero for a in range(len(shape))]
-    part = smem.shared_slice(b, place, *blocks, shape=shape, hint=place.hint)
-    at = list(source.box[1:])
-    along = tensor_map.type.axes[axis]
-    share = arith.mul(b, rank, build.const(b, shape[axis]))
-    at[along] = arith.add(b, at[along], share)
-    how = {"multicast": True, **source.policy}
-    tma.tma_load(b, tensor_map, part, ring.full, slot, *at, everyone, **how)
-
-
-# A box that goes through registers is cut into pieces of at most so many elements a thread: many enough to be
-# on their way at a time, few enough for the producer's registers.  Of rows that are not aligned, the units
-# around take twice their bytes.
-_NEAR = 32
-_FAR_BYTES, _REGISTERS_OF_FAR = 128, 104
-
-
-def _copy_box(b: Builder, source: Source, place: Value, replicas: int, piece_elements: int) -> None:
-    """A two-dimensional box through registers, in a loop over pieces (unrolled, the addresses of all
-    would be kept in registers across the loop around)."""
-    t = place.type
-    assert isinstance(t, Shared)
-    (view, *offsets), policy = source.box, source.policy
-    axis = 1 - t.inner  # cut where rows of 8 keep the swizzle's pattern, in each replica's part
-    extent, other = t.shape[axis], t.shape[t.inner]
-    unit = 8 * replicas
-    most = piece_elements * replicas // other
-    rows = [n for n in range(unit, extent + 1, unit) if extent % n == 0 and n <= most]
-    step = max(rows, default=unit if extent % unit == 0 else extent)
-    if step == extent:
-        value = tile.load_box(b, view, *offsets, shape=t.shape, **policy)
-        smem.shared_store(b, place, value)
-        return
-    shape = (step, other) if axis == 0 else (other, step)
-    zero, one = build.const(b, 0), build.const(b, 1)
-
-    def piece(inner: Builder, n: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        at = list(offsets)
-        along = len(at) - 2 + axis
-        at[along] = arith.add(inner, at[along], arith.mul(inner, n, build.const(inner, step)))
-        value = tile.load_box(inner, view, *at, shape=shape, hint="piece", **policy)
-        blocks = [n if i == axis else zero for i in range(2)]
-        part = smem.shared_slice(inner, place, *blocks, shape=shape)
-        smem.shared_store(inner, part, value)
-        return carried
-
-    build.for_(b, (zero, build.const(b, extent // step), one), (), piece, iv="piece", unroll=1)
-
-
-def wait(b: Builder, ring: Ring, slot: Value, phase: Value) -> None:
-    """consumer_wait.  cp.async wrote by the generic proxy; whoever has observed that fences."""
-    mbarrier.mbarrier_wait(b, ring.full, slot, phase)
-    if ring.filled_by("cp_async"):
-        smem.fence_async(b)
-
-
-def release(b: Builder, ring: Ring, slot: Value) -> None:
-    """consumer_release, in front of what was computed since something last read memory: the adding up of a
-    promoted sum need not keep the slot."""
-    at = len(b.ops)
-    while at and _only_computes(b.ops[at - 1]) and slot not in b.ops[at - 1].results:
-        at -= 1
-    after = b.ops[at:]
-    del b.ops[at:]
-    _release(b, ring, slot)
-    b.ops += after
-
-
-def _only_computes(o: Op) -> bool:
-    """A dot in registers does not: its operands would all have to be loaded before the release."""
-    return o.kind.effect is Effect.NONE and not o.regions and o.kind is not tile.dot
-
-
-def _release(b: Builder, ring: Ring, slot: Value) -> None:
-    if ring.generic and ring.filled_by("tma"):
-        smem.fence_async(b)
-    if ring.everyone is None:
-        mbarrier.mbarrier_arrive(b, ring.empty, slot, by="warp")
-        return
-    # wgmma's reads are over: only ordinary ones have to be released, and what was stored by ordinary ones
-    ordinary = ring.generic or not ring.only_tma
-    relaxed: dict[str, Any] = {} if ordinary else {"sem": "relaxed"}
-    mbarrier.mbarrier_arrive(b, ring.empty, slot, ring.everyone, by="warp", **relaxed)
-
-
-def view(b: Builder, o: Op, place: Value, blocks: Sequence[Value]) -> Value:
-    """A transpose, slice_block or concat of an item, as a view of its slot."""
-    t = o.result.type
-    assert isinstance(t, Tile)
-    part: Value = place
-    if o.kind is tile.transpose:
-        part = smem.shared_transpose(b, place, perm=o.attrs["perm"], hint=o.result.hint)
-    elif o.kind is task.slice_block:
-        part = smem.shared_slice(b, place, *blocks, shape=t.shape, hint=o.result.hint)
-    elif o.kind is not tile.concat:  # each part of which stands for the whole already
-        raise InternalError(f"{o.kind.name} is no view")
-    return part

@@ -1,7 +1,7 @@
 """Takes the tasks apart: one region a task, each with its own copy of the control flow it needs.
 
 Order: after insert_channels; the step from CHANNEL to WARP.  No single level holds both channels and
-wgmma, so what this pass puts in the regions is lowered as it is copied: rings by lower_channels, dots
+wgmma, so what this pass puts in the regions is lowered as it is copied: rings by ring_protocol, dots
 and stores by select_instructions.  Afterwards expand_pipeline, and for uniform kernels partition_copies and
 fuse_tasks.
 Changes: every kernel.
@@ -30,6 +30,7 @@ from warploom.ir.core import Builder, Effect, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, cluster, control, smem, task, tile, tma
 from warploom.ir.types import Pointer, Scalar, Shared, Tile, View, i32
 from warploom.passes.warp import lower_channels, lower_scalars, select_instructions, skip_idle
+from warploom.passes.warp import ring_protocol as protocol
 from warploom.schedule import rings
 from warploom.schedule.model import Schedule, StorePlan, TaskPlan
 from warploom.target import Target
@@ -255,17 +256,16 @@ class _Writer:
         elif o.operands and o.operands[0] in self.shared.numbers:
             self.number(o, self.shared.numbers[o.operands[0]], b)
         elif kind is task.consumer_wait:
-            ring = self.shared.rings[o.operands[0]]
-            lower_channels.wait(b, ring, *(self.get(v) for v in o.operands[1:]))
+            protocol.wait(b, self.shared.rings[o.operands[0]], *map(self.get, o.operands[1:]))
         elif kind is task.take:
             ring = self.shared.rings[o.operands[0]]
             self.place(o.result, self.slot_of(o, ring, b), b)
         elif o.operands and o.operands[0] in self.places and kind in rings.VIEWS:
             blocks = [self.get(v) for v in o.operands[1:] if v not in self.places]
-            place = lower_channels.view(b, o, self.places[o.operands[0]], blocks)
+            place = protocol.view(b, o, self.places[o.operands[0]], blocks)
             self.place(o.result, place, b)
         elif kind is task.consumer_release:
-            lower_channels.release(b, self.shared.rings[o.operands[0]], self.get(o.operands[1]))
+            protocol.release(b, self.shared.rings[o.operands[0]], self.get(o.operands[1]))
         elif kind is tile.dot:
             self.dot(o, b)
         elif kind is tile.store_box and self.shared.stores[o.id].via == "tma":
@@ -342,32 +342,32 @@ class _Writer:
             lower_scalars.put(b, numbers, slot, phase, number, self.elected)
             return
         ring = self.shared.rings[acquire.operands[0]]
-        sources = [lower_channels.Source()] * len(ring.items)
+        sources = [protocol.Source()] * len(ring.items)
         made = {o.result: o for o in unit if o.loads or o.kind is task.relay}
         for o in unit:
             if o.kind is task.produce:
                 box = tuple(self.get(v) for v in o.operands[2:])
-                sources[o.attrs["item"]] = lower_channels.Source(box, policy=tile.policy_of(o))
+                sources[o.attrs["item"]] = protocol.Source(box, policy=tile.policy_of(o))
             elif o.kind is task.put:
                 sources[o.attrs["item"]] = self.source(made[o.operands[2]])
 
         inline = self.plan.role == "inline"
         sharing = self.shared.schedule.tasks[0].replicas if inline else 1
-        lower_channels.fill(b, ring, slot, phase, sources, self.elected, sharing)
+        protocol.fill(b, ring, slot, phase, sources, self.elected, sharing)
 
-    def source(self, o: Op) -> lower_channels.Source:
+    def source(self, o: Op) -> protocol.Source:
         """A load, or what a transposer relays, that goes through registers."""
         if o.kind is tile.load_box:
             box = tuple(self.get(v) for v in o.operands)
-            return lower_channels.Source(box, policy=tile.policy_of(o))
+            return protocol.Source(box, policy=tile.policy_of(o))
         if o.kind is task.relay:
-            return lower_channels.Source(load=lambda b: self.get(o.operands[0]))
+            return protocol.Source(load=lambda b: self.get(o.operands[0]))
 
         def load(b: Builder) -> Value:
             self.copy(o, b)
             return self.env[o.result]
 
-        return lower_channels.Source(load=load)
+        return protocol.Source(load=load)
 
     def dot(self, o: Op, b: Builder) -> None:
         left, right, acc = o.operands
