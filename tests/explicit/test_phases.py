@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from warploom import Script
-from warploom.check import check
+from warploom.check import Verdict, check
 from warploom.errors import CompileError
+from warploom.ir.core import Func
+from warploom.ir.ops import task
+from warploom.ir.rewrite import with_ops
 from warploom.language import float32, int32
 
 
@@ -71,3 +74,57 @@ def test_phases_without_a_barrier_are_refused(bug: str) -> None:
         run(bug)
     assert e.value.code == "phase-sync"
     assert e.value.loc is not None and e.value.notes[0].loc is not None
+
+
+class Pair(Script):
+    """y = x of the other warp, in a cluster: all threads meet at its barrier, release or relaxed."""
+
+    def __init__(self, sem: str):
+        super().__init__()
+        self.sem = sem
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.cluster_blocks = 2
+        self.attrs.blocks = 2
+        self.attrs.warps = 2
+        sem = self.sem
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[64, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[64, 32])
+        x = self.shared_tensor(dtype=float32, shape=[32, 32])
+        at = self.blockIdx.x * 32
+        self.store_shared(x, self.load_global(g_x, offsets=[at, 0], shape=[32, 32]))
+        self.cluster.arrive(sem)
+        self.cluster.wait()
+        with self.single_warp(0):
+            self.store_global(g_y, self.load_shared(x), offsets=[at, 0])
+
+
+def synced(func: Func) -> list[bool]:
+    return [o.attrs.get("synced", True) for o in task.phases(func)]
+
+
+def parted(func: Func) -> Func:
+    """Without a barrier behind its first phase."""
+    first = task.phases(func)[0]
+    ops = [o.with_(attrs={**o.attrs, "synced": False}) if o is first else o for o in func.body.ops]
+    return func.with_(body=with_ops(func.body, ops))
+
+
+@pytest.mark.parametrize(("sem", "barriers"), [("release", 0), ("relaxed", 1)])
+def test_phases_need_no_barrier_where_the_cluster_has_released(sem: str, barriers: int) -> None:
+    """A relaxed arrival orders no ordinary stores: the barrier between the phases does."""
+    kernel = Pair(sem).compile(["*fp32:16", "*fp32:16"])
+    assert synced(kernel.placed) == [bool(barriers), True]
+    assert kernel.cuda.count("__syncthreads();") == barriers
+    x = np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
+    y = np.zeros_like(x)
+    Pair(sem)(x, y)
+    assert np.array_equal(y, x)
+    report = check(parted(kernel.placed))
+    assert report.ok == (not barriers), str(report)
+
+
+def test_a_missing_barrier_between_phases_is_a_race() -> None:
+    func = Phases().compile(["*fp32:16", "*fp32:16", "i32:16"]).placed
+    assert synced(func) == [True, True, True]
+    assert check(parted(func)).verdict is Verdict.BROKEN

@@ -90,7 +90,7 @@ class _Kernel(Emitter):
         self.region(Region((), tuple(prologue[len(pure) :])))
         self.loc = None
         for i, phase in enumerate(self.phases):
-            if i > 0 and not _ends_together(self.phases[i - 1]):
+            if i > 0 and self.phases[i - 1].attrs.get("synced", True):
                 self.line("__syncthreads();")
             self.main = phase
             self._tasks()
@@ -352,12 +352,6 @@ def _branches(frames: list[TaskFrame], unit: int) -> list[str]:
         test = f"{which} < {(f.first_warp + f.warps * f.replicas) // unit}"
         headers.append(f"else if ({test})" if headers else f"if ({test})")
     return [*headers, "else" if headers else ""]
-
-
-def _ends_together(phase: Op) -> bool:
-    """Does a phase end in a barrier of all threads already?"""
-    last = [o for o in phase.regions[0].ops[:-1] if o.kind is not smem.stamp][-1:]
-    return len(phase.regions) == 1 and any(o.kind is cluster.cluster_wait for o in last)
 
 
 def _is_pure(o: Op) -> bool:

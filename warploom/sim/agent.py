@@ -102,10 +102,12 @@ class Agent:
 
     # ---- who and what it knows
 
-    def follow(self, before: Sequence[Agent]) -> None:
-        """Begins after the barrier that ends the phase of `before`."""
+    def follow(self, before: Sequence[Agent], synced: bool) -> None:
+        """Begins after the phase of `before`.  synced: a barrier ends it."""
         if before:
-            np.maximum(self.clock, joined([joined(a.told()) for a in before]), out=self.clock)
+            known = np.concatenate([a.told() if synced else a.clock for a in before])  # by warp
+            known = joined(known) if synced else known[self.warps_of_cta]
+            np.maximum(self.clock, known, out=self.clock)
             self.released()
             self.time = max(a.time for a in before) + self.cta.cost.sync
 

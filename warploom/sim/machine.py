@@ -277,9 +277,10 @@ class Phases:
         self.cta.cycles = max(*(agent.time for agent in self.agents), *self.cta.free.values())
 
     def _start(self, o: Op) -> list[tuple[Agent, Steps]]:
-        """The agents of a phase; a barrier stands between them and those of the phase before."""
+        """The agents of a phase."""
         running: list[tuple[Agent, Steps]] = []
         before, first_warp, a = self.agents, 0, o.attrs
+        synced = not before or self.phases[self.next_phase - 2].attrs.get("synced", True)
         keys = ("names", "warps", "replicas", "registers")
         per_task = zip(*(a[key] for key in keys), o.regions, strict=True)
         for name, warps, replicas, registers, region in per_task:
@@ -287,7 +288,7 @@ class Phases:
             for r in range(replicas):
                 index = self.started + len(running)
                 agent = Agent(self.cta, name, r, replicas, warps, first_warp, index)
-                agent.follow(before)
+                agent.follow(before, synced)
                 first_warp += warps
                 running.append((agent, agent.run(region, budget)))
         self.started += len(running)

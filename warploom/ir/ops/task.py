@@ -130,6 +130,7 @@ def tasks(
     replicas: tuple[int, ...],
     registers: tuple[int | None, ...],
     regions: tuple[Region, ...],
+    synced: bool = True,
 ) -> None:
     """Runs its regions concurrently, each by warps[i] warps, replicated replicas[i] times.
 
@@ -138,9 +139,9 @@ def tasks(
     registers[i] is the task's budget a thread: it begins with this setmaxnreg (None: without); tasks that
     share a warp group have the same one, which all its threads take before they part.  Ends when all end.
     A function ends in one, or in several *phases* of the same number of warps: between two stands a barrier
-    of the CTA.  Names are unique among all phases; only the last may have register budgets, where no other
-    has a setmaxnreg.  Ops before are run by every thread (scalars), or declare shared memory, barriers and
-    tensor maps.
+    of the CTA, unless the first is not `synced` (its threads have met as it ends).  Names are unique among
+    all phases; only the last may have register budgets, where no other has a setmaxnreg.  Ops before are run
+    by every thread (scalars), or declare shared memory, barriers and tensor maps.
     """
     n = len(regions)
     require(len(names) == len(warps) == len(replicas) == len(registers) == n, "one entry a region")

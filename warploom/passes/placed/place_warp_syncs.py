@@ -1,4 +1,4 @@
-"""Says where the lanes of a warp meet: at arrivals on which other tasks depend, and behind elects that wait.
+"""Says where a warp's lanes meet, at arrivals and behind elects, and where phases part without a barrier.
 
 Order: PLACED → PLACED, after allocate_shared, whose aliases say which allocations are one.
 
@@ -10,6 +10,9 @@ where it waits for its own arrivals).  TMA and wgmma are waited for by each lane
 Behind an elect whose thread waits, lanes meet unless it is the task's only one: else ptxas takes the warp for
 diverged after the loop in there, and keeps ring slots and wgmma's descriptors in vector registers, with moves
 between the instructions.
+
+Between two phases stands a barrier of the CTA, unless the first ends in one of the cluster that releases what
+all threads did.
 
     before:  mbarrier_arrive(%empty, %slot)
              elect() do { mbarrier_wait(%full, %slot, %phase); … }
@@ -25,7 +28,7 @@ from collections.abc import Iterable
 
 from warploom.ir.analysis import allocations_of
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
-from warploom.ir.ops import mbarrier, mma, smem, task, tma
+from warploom.ir.ops import cluster, mbarrier, mma, smem, task, tma
 from warploom.ir.rewrite import rewrite_tasks, with_ops, with_regions
 from warploom.ir.types import Shared
 from warploom.schedule.model import Schedule
@@ -38,8 +41,11 @@ _ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
 def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> Func:
     """See the module's docstring."""
     made = allocations_of(func)
+    last = task.phases(func)[-1]
 
     def phase(o: Op) -> Op:
+        if o is not last and _ends_in_meeting(o):
+            o = o.with_(attrs={**o.attrs, "synced": False})
         used = [_names(walk(r), made) for r in o.regions]
         regions = []
         for i, r in enumerate(o.regions):
@@ -49,6 +55,14 @@ def place_warp_syncs(func: Func, schedule: Schedule | None, target: Target) -> F
         return o.with_(regions=tuple(regions))
 
     return rewrite_tasks(func, phase)
+
+
+def _ends_in_meeting(phase: Op) -> bool:
+    """Do all threads of a phase end in a barrier of the cluster that orders what they did?"""
+    arrivals = (o for o in phase.all_ops if o.kind is cluster.cluster_arrive)
+    if len(phase.regions) > 1 or any(o.attrs.get("sem") == "relaxed" for o in arrivals):
+        return False
+    return any(o.kind is cluster.cluster_wait for o in phase.regions[0].ops[-2:-1])
 
 
 def _names(ops: Iterable[Op], made: dict[Value, Op]) -> set[str]:

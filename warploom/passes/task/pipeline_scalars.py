@@ -1,5 +1,7 @@
 """Software-pipelines the dynamic tile scheduler: hoists the atomic that fetches the next tile's index, and
-sinks its first use, so that the work between hides its latency.
+sinks its first use.
+
+The work between hides the atomic's latency.
 
 Order: after partition_tasks, before insert_channels, which hands a number on in front of its first reader.
 Changes: the library's attention that draws its tiles from a counter (where causal 0.92 to 0.97 of the

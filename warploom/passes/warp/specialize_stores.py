@@ -1,5 +1,6 @@
-"""Epilogue warp: a task of its own issues the TMA stores of a loop over tiles and waits for them, so that who
-computes a tile does neither.
+"""Epilogue warp: a task of its own issues the TMA stores of a loop over tiles and waits for them.
+
+Who computes a tile does neither.
 
 Order: after ping_pong_tiles; the loop over tiles has its final form.
 Changes: persistent products, gated pairs, fp8 and promoted products of the library.
