@@ -587,6 +587,56 @@ def test_attention_whose_tiles_are_drawn(config: tuple[int, bool, int]) -> None:
     assert found.verdict == "proved", found.unproved
 
 
+@wl.jit
+def in_splits(
+    y: Any, HEADS: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr
+) -> None:
+    """Each program writes one split of a head's G rows."""
+    g = tl.arange(0, BLOCK)
+    row = (tl.program_id(0) * HEADS + tl.program_id(1)) * G + g
+    at = row * SPLITS + tl.program_id(2)
+    tl.store(y + at, tl.program_id(2) + 0 * g, mask=g < G)
+
+
+@wl.jit
+def in_heads(y: Any, HEAD: tl.constexpr, STEP: tl.constexpr) -> None:
+    """64 rows of a head's HEAD a program."""
+    at = tl.program_id(1) * HEAD + tl.program_id(0) * STEP + tl.arange(0, 64)
+    tl.store(y + at, tl.program_id(0) + 0 * at)
+
+
+@wl.jit
+def sum_of_splits(y: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.program_id(1) + 0 * at)
+
+
+def test_a_grid_that_is_not_known_is_no_witness_where_the_text_has_room_for_one_program() -> None:
+    """With one split its number has no place of its own: what the launch does decides."""
+    func = in_splits.compile(["*i32:16"], {"HEADS": 2, "G": 8, "BLOCK": 16, "SPLITS": 1}).placed
+    found = check_global(func)
+    assert found.verdict == "not proved"
+    assert "keep apart where 1 ≥ num_programs(2); 2 ≥ num_programs(1)," in str(found.unproved[0])
+    y = np.zeros(4 * 2 * 8, np.int32)
+    assert at_launch(func, Case((y,), (4, 2, 1))).verdict == "proved"
+    assert at_launch(func, Case((y,), (2, 2, 2))).verdict == "broken"
+    assert of(in_heads, "*i32:16", HEAD=64, STEP=64).verdict == "not proved"
+    several = of(in_splits, "*i32:16", HEADS=2, G=8, BLOCK=16, SPLITS=3)
+    assert several.verdict == "proved"
+    assert {"3 ≥ num_programs(2)", "2 ≥ num_programs(1)"} <= set(several.conditions)
+
+
+@pytest.mark.parametrize(("head", "step"), [(128, 1), (128, 32), (64, 32), (96, 32)])
+def test_steps_that_are_too_short_stay_broken_whatever_the_grid(head: int, step: int) -> None:
+    """A head has room for two blocks, or the step of a block is no row's."""
+    assert of(in_heads, "*i32:16", HEAD=head, STEP=step).verdict == "broken"
+    assert of(in_heads, "*i32:16", HEAD=128, STEP=64).verdict == "proved"
+
+
+def test_programs_along_an_axis_that_no_place_follows_stay_broken() -> None:
+    assert of(sum_of_splits, "*i32:16", BLOCK=64).verdict == "broken"
+
+
 def test_no_condition_that_no_launch_keeps() -> None:
     func = attention_of(64, True, 0).placed
     assert not any("section ≥ section" in c for c in check_global(func).conditions)

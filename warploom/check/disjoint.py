@@ -15,10 +15,20 @@ knows (a stride) and nothing tells that R is smaller, it becomes a *condition* o
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from warploom.check.equations import (
+    contradicts,
+    crowded,
+    depth,
+    is_below,
+    is_count,
+    is_negative,
+    is_stride,
+    positive,
+    splits,
+)
 from warploom.check.global_accesses import Access, facts_of
 from warploom.check.inequalities import Facts
 from warploom.check.terms import LAUNCH, ONE, Atom, Terms, atoms_of, of_launch, show
@@ -27,7 +37,6 @@ from warploom.ir.poly import Poly
 ROUNDS = 60
 _CHOICES = frozenset({"one_of", "select", "remainder"})
 _BOUNDS = frozenset({"min", "max"})
-_PLAIN = frozenset({"coordinate", "replica", "cta"})
 CASES = 64  # of selections and carried numbers, a pair
 
 
@@ -62,6 +71,12 @@ class Meeting:
     @property
     def is_fine(self) -> bool:
         return self.apart or self.same or self.agrees
+
+    @property
+    def takes_one_program(self) -> bool:
+        """Is that so only where the grid has one program along an axis, for which there is no reason but that
+        others leave no room?"""
+        return any(c.big == ONE for c in self.conditions)
 
 
 def meet(
@@ -153,7 +168,7 @@ class _Solver:
         for _ in range(ROUNDS):
             if self.terms.replaced > self.terms.most_replaced:
                 return Meeting(left=s.equations, is_cut=True)
-            s.equations = list(dict.fromkeys(_positive(q) for q in s.equations if q))
+            s.equations = list(dict.fromkeys(positive(q) for q in s.equations if q))
             if facts.given != s.given:
                 assumptions += facts.assumed
                 facts = Facts(self.terms, s.given, like=facts)
@@ -161,7 +176,7 @@ class _Solver:
             if (
                 is_impossible
                 or not all(s.clashes)
-                or any(_contradicts(q, facts) for q in s.equations)
+                or any(contradicts(q, facts) for q in s.equations)
             ):
                 return Meeting(apart=True, conditions=conditions, assumed=assumptions)
             if has_targets and not any(s.targets):
@@ -172,7 +187,7 @@ class _Solver:
             if step is not None:
                 s = step
                 continue
-            if any(_is_negative(q, facts) or _is_negative(-q, facts) for q in s.equations):
+            if any(is_negative(q, facts) or is_negative(-q, facts) for q in s.equations):
                 return Meeting(
                     apart=True, conditions=conditions, assumed=[*assumptions, *facts.assumed]
                 )
@@ -183,6 +198,11 @@ class _Solver:
                 conditions.append(condition)
                 continue
             found = found or self._by_cases(s, has_targets, _BOUNDS)
+            if found is None and (alone := self._alone(s, facts)) is not None:
+                s, condition = alone
+                tried = set()
+                conditions.append(condition)
+                continue
             if found is None:
                 break
             found.conditions = conditions + found.conditions
@@ -202,8 +222,8 @@ class _Solver:
                 continue
             keep, drop = x[0], y[0]
             assert isinstance(keep, Atom) and isinstance(drop, Atom)
-            if _depth(keep) > _depth(drop) or (
-                keep.is_other and not drop.is_other and _depth(keep) == _depth(drop)
+            if depth(keep) > depth(drop) or (
+                keep.is_other and not drop.is_other and depth(keep) == depth(drop)
             ):
                 keep, drop = drop, keep
             if drop.kind in LAUNCH or (drop in atoms_of([Poly.atom(keep)]) and drop is not keep):
@@ -218,7 +238,14 @@ class _Solver:
         return None
 
     def _vanish(self, s: _State, facts: Facts) -> _State | None:
-        """Two remainders that are 0, as their divisors are 1 at most, are equal."""
+        """A program's number that a mask keeps below 1 is 0.  Two remainders that are 0, as their divisors
+        are 1 at most, are equal."""
+        asked = {a for q in s.equations for a in q.atoms() if a.kind == "program"}  # type: ignore[attr-defined]
+        for f in s.given:
+            for m, k in f.terms.items():
+                is_small = len(m) == 1 and m[0] in asked and 0 <= f.terms.get((), 0) < -k
+                if is_small and facts.at_least_0(Poly({(): -k - 1, m: k})):
+                    return s.replaced(self.terms, m[0], Poly())  # type: ignore[arg-type]
         for q in s.equations:
             here = [m[0] for m in q.terms if len(m) == 1 and m[0].kind == "remainder"]  # type: ignore[attr-defined]
             for a, b in itertools.combinations(here, 2):
@@ -256,10 +283,10 @@ class _Solver:
         for q in s.equations:
             if q in tried:
                 continue
-            for c, whole, rest in _splits(q):
+            for c, whole, rest in splits(q):
                 if rest and any(a.kind == "argument" and a not in known for a in atoms_of([c])):
                     continue  # nothing is known of this stride
-                if rest and not _is_below(rest, c, facts):
+                if rest and not is_below(rest, c, facts):
                     continue
                 if not rest and not self._is_positive(c, facts):
                     continue
@@ -357,26 +384,35 @@ class _Solver:
         """The split that a stride of the launch makes, taken for granted; or a bound on the grid."""
         name = self.a.base.hint if self.a.base is not None else "memory"
         for q in s.equations:
-            found = [t for t in _splits(q) if _is_stride(t[0])]
+            found = [t for t in splits(q) if is_stride(t[0])]
             found.sort(key=lambda t: -len(next(iter(t[0].terms))))
             for c, whole, rest in found:
                 least = self._bound(rest, facts) if rest else ONE
-                if least is not None and _is_negative(c - least, facts):
+                if least is not None and is_negative(c - least, facts):
                     continue  # no launch keeps it
                 equations = [whole, rest, *(x for x in s.equations if x is not q)]
                 return s.with_(equations), Condition(c, least, name)
-            for c, whole, rest in _splits(q):
+            for c, whole, rest in splits(q):
                 least = self._bound(rest, facts) if c.constant is not None and rest else None
-                if least is None or not _is_count(least):
+                if least is None or not is_count(least):
                     continue
                 equations = [whole, rest, *(x for x in s.equations if x is not q)]
                 return s.with_(equations), Condition(c, least, "")
         return None
 
+    def _alone(self, s: _State, facts: Facts) -> tuple[_State, Condition] | None:
+        """The same for one program alone along an axis, where there is room for no more."""
+        p = next((p for q in s.equations for p in crowded(q, facts)), None)
+        if p is None:
+            return None
+        for a in (p, *self.terms.other(Poly.atom(p)).atoms()):
+            s = s.replaced(self.terms, a, Poly())  # type: ignore[arg-type]
+        return s, Condition(ONE, p.args[0], "")
+
     def _bound(self, rest: Poly, facts: Facts) -> Poly | None:
         """A number of the launch that |rest| stays below."""
         for bound in dict.fromkeys(self._bounds(rest, facts)):
-            if _is_below(rest, bound, facts):
+            if is_below(rest, bound, facts):
                 return bound
         return None
 
@@ -394,93 +430,3 @@ class _Solver:
                 total = total + reach
                 yield reach + ONE
         yield total
-
-
-def _contradicts(q: Poly, facts: Facts) -> bool:
-    """Has q = 0 no solution, by its coefficients alone or by the sizes of plain numbers?"""
-    if q.constant is not None:
-        return q.constant != 0
-    if q.terms.get((), 0) % math.gcd(*(c for m, c in q.terms.items() if m)):
-        return True
-    plain = all(len(m) < 2 for m in q.terms) and all(a.kind in _PLAIN for a in atoms_of([q]))
-    return plain and (_is_negative(q, facts) or _is_negative(-q, facts))
-
-
-def _is_negative(q: Poly, facts: Facts) -> bool:
-    return facts.at_least_0(-q - ONE)
-
-
-def _is_below(rest: Poly, c: Poly, facts: Facts) -> bool:
-    """|rest| < c: each side's part lies in one window of that length, or their difference does."""
-    most = c - ONE
-    if not facts.may_hold(most - rest) or not facts.may_hold(most + rest):
-        return False
-    here, there = rest.split(lambda m: not any(a.is_other for a in _within(m)))
-    there = -there
-    lows = [Poly()]
-    for f in facts.given:
-        launch, own = f.split(lambda m: of_launch(Poly({m: 1})))
-        lows += [launch] if own == here else []
-    for low in dict.fromkeys(lows):
-        parts = here + low, there + low
-        if all(facts.at_least_0(x) and facts.at_least_0(most - x) for x in parts):
-            return True
-    return facts.at_least_0(most - rest) and facts.at_least_0(most + rest)
-
-
-def _depth(a: Atom) -> int:
-    return 1 + max((_depth(x) for p in a.args for x in p.atoms()), default=0)  # type: ignore[arg-type]
-
-
-def _positive(q: Poly) -> Poly:
-    """The same equation with a fixed sign, without a common number."""
-    n = math.gcd(*q.terms.values())
-    first = next(iter(q.terms.values()))
-    sign = -1 if first < 0 else 1
-    return Poly({m: sign * c // n for m, c in q.terms.items()})
-
-
-def _is_stride(c: Poly) -> bool:
-    """Is it a product of arguments?"""
-    ((m, k),) = c.terms.items()
-    return bool(m) and k == 1 and all(isinstance(a, Atom) and a.kind == "argument" for a in m)
-
-
-def _is_count(p: Poly) -> bool:
-    """Is it the grid's size along an axis?"""
-    return len(p.terms) == 1 and all(len(m) == 1 and m[0].kind == "programs" for m in p.terms)  # type: ignore[attr-defined]
-
-
-def _splits(q: Poly) -> Iterator[tuple[Poly, Poly, Poly]]:
-    """(c, Q, R) with q = c·Q + R, c one term: those with symbols first, large numbers before small ones."""
-    parts: dict[Poly, None] = {}
-    for m in sorted(q.terms, key=len, reverse=True):
-        for n in range(len(m), 0, -1):
-            for part in itertools.combinations(m, n):
-                divisible = [abs(k) for t, k in q.terms.items() if _contains(t, part)]
-                if len(divisible) < 2:
-                    continue
-                for k in sorted(set(divisible), reverse=True):
-                    parts[Poly({part: k})] = None
-                parts[Poly({part: 1})] = None
-    for k in sorted({abs(k) for k in q.terms.values()}, reverse=True):
-        if k > 1:
-            parts[Poly.const(k)] = None
-    for c in parts:
-        whole, rest = q.divide(c)
-        if whole and whole != q:
-            yield c, whole, rest
-
-
-def _within(m: Iterable[object]) -> Iterator[Atom]:
-    """The atoms of a monomial, those inside others included."""
-    yield from atoms_of([Poly({tuple(m): 1})])
-
-
-def _contains(t: Iterable[object], part: Iterable[object]) -> bool:
-    left = list(t)
-    for a in part:
-        if a not in left:
-            return False
-        left.remove(a)
-    return True

@@ -158,6 +158,12 @@ class _Checker:
         if common is None:
             return True
         found = meet(self.terms, a, b, executors, self.programs)
+        if found.is_fine and found.takes_one_program:
+            both = str(a) if a is b else f"{a} and {b}"
+            where = "; ".join(map(str, _strongest(found.conditions)))
+            words = f"they keep apart where {where}, and may touch one word on other grids"
+            self._open(a, f"{both} in two programs: {words}")
+            return False
         self._note(found, a)
         if found.is_fine or self._is_last_out(a, b):
             return True
