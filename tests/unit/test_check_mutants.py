@@ -162,6 +162,29 @@ def test_harmless_ones_are_proved(change: str, op: str, family: str, condition: 
     assert verdict.verdict is Verdict.PROVED, verdict.message
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "op", "family", "condition", "run"),
+    [
+        # The number of an iteration, of a loop that begins and steps as the launch says.
+        ("gemm", "again unless", "tma_store_commit", "late", "iteration of t != 2", -2),
+        ("dual GEMM", "again unless", "tma_store_commit", "late", "iteration of tile < 2", 5),
+        # An index is below its loop's end.
+        ("attention by hand, causal", "only if", "ring_next", "always", "i < its end", 2),
+        # No step is run where a number is 0.
+        ("dual GEMM", "only if", "mbarrier_expect", "always", "K >= 1", 5),
+        # Only the inputs that lengthen its loop come to it.
+        ("attention", "only if", "named_barrier", "block", "block * block != 1", -1),
+    ],
+)
+def test_harmless_ones_that_go_by_a_loop_are_proved(
+    name: str, change: str, op: str, family: str, condition: str, run: int
+) -> None:
+    mutant, launch = one(name, change, op, family, condition), program(name).far[-1]
+    verdict = judged(mutant, trials_of(name, run), seeds=1, launch=launch)
+    assert verdict.harm.how == ""
+    assert verdict.verdict is Verdict.PROVED, verdict.message
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_programs_are_proved_at_the_launch_that_mutants_get(name: str) -> None:
     """Else no harmless mutant could be: loops over drawn tiles, and in parts that few tiles come to."""
@@ -216,6 +239,8 @@ def test_a_run_judges_what_todays_checker_has_not(tmp_path: Path) -> None:
         ("FP8 GEMM, promoted", "only if", "ring_next", "block", "block != 1"),
         # An arrival that is missing where the argument leaves one tile: its ring takes a long K.
         ("dual GEMM, store task", "only if", "mbarrier_arrive", "argument", "M != 128"),
+        # A step that is missing in every tile where three numbers say so: it takes two tiles of two steps.
+        ("dual GEMM", "a trip less unless", "for", "both", "words[0] != N or (M < 128 or N < 64)"),
     ],
 )
 def test_loops_are_run_for_long_with_each_outcome(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from warploom.check.cases import Case
-from warploom.check.dependence import COMPARISONS, Condition, Source
+from warploom.check.dependence import COMPARISONS, CONNECTING, Condition, Source
 from warploom.check.sums import Sums, added
 from warploom.check.values import Values
 from warploom.ir.analysis import closure
@@ -39,16 +41,31 @@ class Courses:
 
     def of(self, condition: Condition, loop: Op) -> Course:
         """How a condition goes along the iterations of a loop around it."""
-        behind = closure([condition.value], self.dependence.flow_of)
+        return self._of(condition.value, loop)
+
+    def _of(self, v: Value, loop: Op) -> Course:
+        o = self.dependence.made.get(v)
+        if o is not None and o.kind in (*CONNECTING, arith.not_):
+            return _joined(self._of(x, loop) for x in o.operands)
+        if self.sums.outcome(v) is not None:
+            return Course()
+        behind = self._behind(v, loop)
         body = loop.regions[-1]
         carried = {p for r in loop.regions for p in r.params} - set(body.params[:1])
         if loop.kind is control.while_:
             carried |= set(body.params[:1])
         if any(self.dependence.own(p) for p in carried & behind) or self._is_drawn(loop, behind):
             return Course(is_known=False)
-        if loop.kind is control.while_ or body.params[0] not in behind:
+        turns = {x for x in behind if x is body.params[0] or self.sums.is_iteration(x, loop)}
+        if loop.kind is control.while_ or not turns:
             return Course()
-        return self._table(condition, loop, behind) or self._relative(condition, loop)
+        return self._table(v, loop, behind, turns) or self._relative(v, loop)
+
+    def _behind(self, v: Value, loop: Op) -> set[Value]:
+        """What a value flows from, the number of the loop's iteration from nothing."""
+        return closure(
+            [v], lambda x: () if self.sums.is_iteration(x, loop) else self.dependence.flow_of(x)
+        )
 
     def _is_drawn(self, loop: Op, behind: set[Value]) -> bool:
         """Is something read in each iteration that others may have changed since the one before?"""
@@ -62,53 +79,59 @@ class Courses:
                 return True
         return False
 
-    def _table(self, condition: Condition, loop: Op, behind: set[Value]) -> Course | None:
-        """Where it hangs on constants and the loop's variable alone: told without a run."""
-        turn, (lo, _, step) = loop.regions[0].params[0], loop.operands[:3]
-        if any(self.dependence.own(x) for x in behind - {turn}):
+    def _table(self, v: Value, loop: Op, behind: set[Value], turns: set[Value]) -> Course | None:
+        """Where it hangs on constants and on `turns` alone, the loop's variable and numbers of its iteration:
+        told without a run."""
+        if any(self.dependence.own(x) for x in behind - turns):
             return None
         case = Case((0,) * len(self.func.params), (1,))
-        if any(self.dependence.sources(v) for v in (lo, step)):
-            return None
-        first, stride = self.values(lo, case), self.values(step, case)
-        if first is None or stride is None:
-            return None
-        turns = np.arange(SWEEP, dtype=np.int64) * int(stride) + int(first)
-        found = self.values(condition.value, case, {turn: turns})
+        given, least = dict[Value, Any](), 1 << 62  # how much these grow by an iteration, at least
+        for x in turns:
+            first, step = self._progress(x, loop)
+            if first is None or step is None:
+                return None
+            given[x] = np.arange(SWEEP, dtype=np.int64) * step + first
+            least = min(least, step)
+        found = self.values(v, case, given)
         if found is None:
             return None
-        seen = np.broadcast_to(found, turns.shape)
+        seen = np.broadcast_to(found, (SWEEP,))
         for period in range(1, SWEEP // 4):
             unlike = np.flatnonzero(seen[:-period] != seen[period:])
             head = int(unlike[-1]) + 1 if unlike.size else 0
-            if head + 2 * period <= SWEEP // 2 and not self._turns_later(condition, loop):
+            if head + 2 * period <= SWEEP // 2 and not self._turns_later(v, loop, behind, least):
                 return Course(head=head, period=period)
         return Course(is_known=False)
 
-    def _turns_later(self, condition: Condition, loop: Op) -> bool:
+    def _progress(self, x: Value, loop: Op) -> tuple[int | None, int | None]:
+        """Where the loop's variable, or the number of its iteration, begins, and by how much it grows."""
+        if self.sums.is_iteration(x, loop):
+            return 0, 1
+        return self.sums.constant(loop.operands[0]), self.sums.constant(loop.operands[2])
+
+    def _turns_later(self, v: Value, loop: Op, behind: set[Value], step: int) -> bool:
         """Whether a constant that the condition compares with is reached after the sweep."""
-        known = self._relative(condition, loop)
+        known = self._relative(v, loop)
         if known.is_known:
             return known.head >= SWEEP // 2
-        behind = closure([condition.value], self.dependence.flow_of)
         made = (self.dependence.made.get(x) for x in behind)
-        step = self.values(loop.operands[2], Case((0,) * len(self.func.params), (1,)))
         constants = [o.attrs["value"] for o in made if o is not None and o.kind is arith.const]
-        return any(abs(int(n)) >= int(step) * SWEEP // 2 for n in constants)
+        return any(abs(int(n)) >= step * SWEEP // 2 for n in constants)
 
-    def _relative(self, condition: Condition, loop: Op) -> Course:
-        """Where it compares the loop's variable with the loop's begin or end, constants apart."""
-        unknown = Course(is_known=False)
-        if condition.op.kind not in COMPARISONS:
+    def _relative(self, v: Value, loop: Op) -> Course:
+        """Where it compares the loop's variable with the loop's begin or end, or the number of the iteration
+        with 0, constants apart."""
+        unknown, o = Course(is_known=False), self.dependence.made.get(v)
+        if o is None or o.kind not in COMPARISONS:
             return unknown
-        x, y = condition.op.operands
+        x, y = o.operands
         turn, (lo, hi, step) = loop.regions[0].params[0], loop.operands[:3]
-        stride = self.sums.constant(step)
-        if stride is None or stride <= 0:
-            return unknown
         g = added(self.sums.linear(x), self.sums.linear(y), -1)
-        slope = g.pop(turn, 0)
-        if not slope:
+        count, slope = g.pop(loop, 0), g.pop(turn, 0)
+        if count and not slope and not set(g) - {1}:
+            return Course(head=abs(g.get(1, 0)) // abs(count) + 2)
+        stride = self.sums.constant(step)
+        if count or not slope or stride is None or stride <= 0:
             return unknown
         for end in (lo, hi):
             rest = added(g, self.sums.linear(end), slope)
@@ -119,16 +142,20 @@ class Courses:
 
     def of_loops(self) -> dict[Op, Course]:
         """How the conditions in each loop go, all together."""
-        found: dict[Op, Course] = {}
+        found: dict[Op, list[Course]] = {}
         for condition in self.dependence.conditions:
             for loop in self.dependence.loops.get(condition.op, ()):
-                if loop.kind is control.while_ and condition.op in loop.regions[0].all_ops:
-                    continue
-                one, all_ = self.of(condition, loop), found.get(loop, Course())
-                found[loop] = Course(
-                    max(one.head, all_.head),
-                    max(one.tail, all_.tail),
-                    math.lcm(one.period, all_.period),
-                    one.is_known and all_.is_known,
-                )
-        return found
+                if loop.kind is not control.while_ or condition.op not in loop.regions[0].all_ops:
+                    found.setdefault(loop, []).append(self.of(condition, loop))
+        return {loop: _joined(courses) for loop, courses in found.items()}
+
+
+def _joined(courses: Iterable[Course]) -> Course:
+    """How several conditions go, all together."""
+    every = tuple(courses)
+    return Course(
+        max((c.head for c in every), default=0),
+        max((c.tail for c in every), default=0),
+        math.lcm(*(c.period for c in every)),
+        all(c.is_known for c in every),
+    )

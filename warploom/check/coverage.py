@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from warploom.analysis.facts import facts_of
 from warploom.check.cases import NOT_CONFLUENT, UNFIT, Case, Runs
 from warploom.check.course import Courses
 from warploom.check.dependence import Condition, Source, in_words
@@ -66,7 +65,6 @@ class Coverage:
         self.cases = cases
         self.busy = cases[0]  # of these, the shortest in which each loop runs several times
         self._constant: dict[Condition, bool] = {}
-        self.facts = facts_of(solver.func)
         self._free: dict[int, bool] = {}  # by the class of conditions
         # Loops that were run for long with one outcome alone: why, and where.
         self._brief: list[tuple[str, Loc | None]] = []
@@ -74,14 +72,16 @@ class Coverage:
     def complete(self) -> None:
         """Runs what is missing; stops where something is broken."""
         self.busy = self.checker.busy or self.search.longest
-        self._turn_all()
+        self._turn_all(self._one_of_each_class)
         if self.report.failures:
             return
+        unseen = [c for c in self._one_of_each_class if not self._seen(c)]
         self.search.begin()
         self._part()
         self._turn_pairs()
         self._fill()
         self.loops.lengthen()
+        self._turn_all([c for c in unseen if self._seen(c)])
         self._lengthen_with_outcomes()
         self._words()
 
@@ -196,9 +196,9 @@ class Coverage:
         """Is it computed in runs without data at all?"""
         return condition.op in self.runs.outline.watched
 
-    def _turn_all(self) -> None:
+    def _turn_all(self, pending: Sequence[Condition]) -> None:
         """Turns each condition within its share of the steps; then of what others left of theirs."""
-        end, before, pending = self.runs.taken + MOST_STEPS, -1, self._one_of_each_class
+        end, before, was_cut = self.runs.taken + MOST_STEPS, -1, self.search.is_cut
         while pending and before < self.runs.taken < end:
             before, cut = self.runs.taken, list[Condition]()
             for i, condition in enumerate(pending):
@@ -208,8 +208,8 @@ class Coverage:
                     return
                 if self.search.is_over():
                     cut.append(condition)
-            pending = tuple(cut)
-        self.search.is_cut = bool(pending)
+            pending = cut
+        self.search.is_cut = was_cut or bool(pending)
 
     @cached_property
     def _one_of_each_class(self) -> tuple[Condition, ...]:
@@ -219,14 +219,22 @@ class Coverage:
         return tuple(c for c in self.dependence.conditions if first[kinds[c.value]] is c)
 
     def _turn(self, condition: Condition) -> None:
-        """Runs inputs at which the condition may turn, beside the longest, the busiest and the smallest."""
+        """Runs inputs at which the condition may turn, beside the longest, the busiest and the smallest;
+        where these don't turn it, beside the longest that comes to it."""
         if self._is_constant(condition) or not self._is_worth_it(condition):
             return
-        for base in dict.fromkeys((self.search.longest, self.busy, self.cases[0])):
+        bases = dict.fromkeys((self.search.longest, self.busy, self.cases[0]))
+        for base in itertools.chain(bases, self._reaching(condition)):
             for wish in itertools.islice(self._wishes(condition, base), MOST_WISHES):
                 self.search.run(base, wish)
                 if self.report.failures or (self._seen(condition) == 2 and base is self.cases[0]):
                     return
+
+    def _reaching(self, condition: Condition) -> Iterator[Case]:
+        """The longest input that comes to a condition, if it was seen to come to one outcome alone."""
+        found = self.runs.reaching(condition.op) if self._seen(condition) < 2 else None
+        if found is not None:
+            yield found[0]
 
     def _is_worth_it(self, condition: Condition) -> bool:
         """May an input do what those that were found don't?  What hangs on the iteration in a known way, or
@@ -245,7 +253,10 @@ class Coverage:
     def _is_constant(self, condition: Condition) -> bool:
         """Whether it comes to the same at all inputs: by what is known of its values, or as far as many
         inputs say."""
-        if condition not in self._constant and self.facts.constant(condition.value) is not None:
+        if (
+            condition not in self._constant
+            and self.solver.sums.outcome(condition.value) is not None
+        ):
             self._constant[condition] = True
         if condition not in self._constant:
             outcome = self.solver.drawn.constant(condition, self.cases[0])
@@ -304,12 +315,17 @@ class Coverage:
             if key in seen:
                 continue
             seen.add(key)
-            if is_told:
-                case, _ = self.search.made(base, wish)
-                if case is None or self.solver.outcome(condition, case, wish) == now:
-                    continue
-            yield wish
-            if is_told and len(seen) > 3:
+            if not is_told:
+                yield wish
+                continue
+            for same in (wish, self.solver.pinned(condition, base, wish)):
+                case, _ = self.search.made(base, same)
+                if case is not None and self.solver.outcome(condition, case, same) != now:
+                    yield same
+                    break
+            else:
+                continue
+            if len(seen) > 3:
                 return
 
     def _words(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -192,11 +193,12 @@ class Drawn:
     def _draw_in_loops(self, values: Sequence[Value], at: Op, case: Case) -> tuple[Inputs, bool]:
         """Many inputs, with replicas and CTAs of a cluster and iterations of the loops that values at an op
         hang on, valid where they reach it as far as that is told; whether that is all these hang on."""
-        around = [(o, r) for o, r in self._around[at] if o.kind is not control.for_]
-        guards = [v for o, _ in around for v in control.deciding(o)]
-        inputs = self._draw([*values, *guards], case)
+        around = self._around[at]
+        guards = [control.deciding(o) for o, _ in around]
+        every = [*values, *itertools.chain(*guards)]
+        inputs = self._draw(every, case)
         untold: set[object] = set()
-        behind = self._behind(*values, *guards)
+        behind = self._behind(*every)
         for v in sorted(behind & self._ranks.keys(), key=self._order):
             rng = np.random.default_rng(self._order(v))
             inputs.given[v] = rng.integers(self._ranks[v], size=SAMPLES, dtype=np.int32)
@@ -212,7 +214,7 @@ class Drawn:
                 is_told = self._draw_carried(v, at, inputs, case)
             untold |= set() if is_told else {v}
         for (o, region), guard in zip(around, guards, strict=True):
-            if untold.isdisjoint(self._behind(guard)):
+            if untold.isdisjoint(self._behind(*guard)):
                 inputs.reached &= self._reaches(o, region, inputs, case)
         return inputs, untold.isdisjoint(self._behind(*values))
 

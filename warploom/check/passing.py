@@ -67,7 +67,8 @@ def passings(dependence: Dependence, sums: Sums) -> dict[Op, Passing]:
 
 
 def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) -> Switch | None:
-    """What the condition of an `if` compares the innermost loop's variable with."""
+    """What the condition of an `if` compares the innermost loop's variable, or the number of its iteration,
+    with."""
     made, is_meant = dependence.made.get(o.operands[0]), True
     while made is not None and made.kind is arith.not_:
         made, is_meant = dependence.made.get(made.operands[0]), not is_meant
@@ -78,16 +79,17 @@ def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) ->
     step = sums.constant(loop.operands[2])
     x, y = made.operands
     gap = added(sums.linear(x), sums.linear(y), -1)
-    slope = gap.pop(turn, 0)
+    by_turn, by_count = gap.pop(turn, 0), gap.pop(loop, 0)
+    slope = by_turn or by_count
     if (
         not slope
-        or step is None
-        or step <= 0
+        or (by_turn and (by_count or step is None or step <= 0))
         or not all(_is_kept(dependence, t, outer) for t in gap)
     ):
         return None
     sign = 1 if slope > 0 else -1
-    group = sign * slope, frozenset((t, sign * n) for t, n in gap.items() if t != 1)
+    rest = frozenset((t, sign * n) for t, n in gap.items() if t != 1)
+    group = sign * by_turn, sign * by_count, rest
     if made.kind in (arith.eq, arith.ne):
         return Switch(o, group, None, (made.kind is arith.eq) is is_meant)
     is_less_first = (made.kind in _LESS) is (slope > 0)
@@ -96,6 +98,8 @@ def _switch(dependence: Dependence, sums: Sums, o: Op, loops: tuple[Op, ...]) ->
 
 def _is_kept(dependence: Dependence, term: Any, outer: Collection[Op]) -> bool:
     """Whether a term of a sum stays as it is while a loop runs; outer: the loops around that one."""
+    if isinstance(term, Op):
+        return term in outer
     if not isinstance(term, Value):
         parts = term[1:] if isinstance(term, tuple) else ()
         return all(_is_kept(dependence, t, outer) for part in parts for t, _ in part)

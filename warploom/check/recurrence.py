@@ -5,9 +5,9 @@ is settled by the barriers and phases that they name.  So iterations of a loop a
 op, the slot or barrier that it takes, how many of the agent's groups of wgmmas, TMA stores and cp.asyncs are
 under way (their age), and the phase.  All that an iteration does follows from these: where iterations i and
 i + p agree in all of it, and each barrier has moved on by one even number of phases (so that parities are the
-same), for all i but the first, which has nothing to release, and the last ones, which have nothing to fetch
-ahead, the state of cursors and barriers at i + p is that at i: a longer loop repeats these iterations, and
-who waits for whom in them.
+same), for all i but the first, which has nothing to release, the first after a condition has turned for good,
+and the last ones, which have nothing to fetch ahead, the state of cursors and barriers at i + p is that at i:
+a longer loop repeats these iterations, and who waits for whom in them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Recurrences:
     def enough(self, loop: Op) -> int:
         """So many iterations show whether a loop's state recurs."""
         course = self.courses.get(loop, Course())
-        ends = max(1, course.head) + max(self.depth, course.tail)
+        ends = course.head + 1 + max(self.depth, course.tail)
         return ends + max(2 * self.depth + 1, 2 * course.period + 1)
 
     def add(self, result: SimReport, case: Case) -> None:
@@ -81,7 +81,7 @@ class Recurrences:
             for kind in {every} if course.is_known else set(map(_kind, turns)):
                 if kind not in shortest or length < shortest[kind][0]:
                     shortest[kind] = length, case
-            middle = turns[max(1, course.head) : len(turns) - max(self.depth, course.tail)]
+            middle = turns[course.head + 1 : len(turns) - max(self.depth, course.tail)]
             if len(middle) > 1:
                 kept = self._turns if _is_uniform(loop, middle) else self._mixed
                 kept.setdefault(loop, []).append(middle)

@@ -45,8 +45,9 @@ class Solver:
         """What an input must have, beside what `case` has, for the condition to turn there perhaps."""
         o = condition.op
         if o.kind in CONNECTING:
-            for wanted in (True, False):
-                yield from self._making(condition.value, wanted, case, Wish({}, {}))
+            both = (self._making(condition.value, x, case, Wish({}, {})) for x in (True, False))
+            for pair in itertools.zip_longest(*both):
+                yield from (wish for wish in pair if wish is not None)
             return
         if len(o.operands) != 2 or o.kind not in COMPARISONS:
             for n in (0, 1):
@@ -79,8 +80,12 @@ class Solver:
         elif o.kind in (arith.and_, arith.or_):
             x, y = o.operands
             if (o.kind is arith.and_) == wanted:
-                for one in itertools.islice(self._making(x, wanted, case, wish), FEW):
-                    yield from itertools.islice(self._making(y, wanted, case, one), FEW)
+                is_told = Source.TURN not in sources
+                for first, then in ((x, y), (y, x)):  # what makes one may undo the other
+                    for one in itertools.islice(self._making(first, wanted, case, wish), FEW):
+                        for both in itertools.islice(self._making(then, wanted, case, one), FEW):
+                            if not is_told or self._comes_to(v, wanted, case, both):
+                                yield both
             else:
                 yield from self._making(x, wanted, case, wish)
                 yield from self._making(y, wanted, case, wish)
@@ -104,6 +109,14 @@ class Solver:
         """A condition at an input, in the program that is wished for; None where that can't be told."""
         found = self.values(condition.value, case, self._ids(wish))
         return None if found is None else bool(found)
+
+    def pinned(self, condition: Condition, case: Case, wish: Wish) -> Wish:
+        """A wish that keeps the other arguments that a condition hangs on as they are."""
+        behind = closure([condition.value], self.dependence.behind)
+        kept = (
+            i for i, p in enumerate(self.func.params) if p in behind and i in self.steering.free
+        )
+        return Wish({i: case.args[i] for i in kept}, {}).and_(wish)
 
     def _ids(self, wish: Wish) -> dict[Value, Any]:
         """The program that is wished for, as its numbers."""

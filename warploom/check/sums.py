@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Any
 
-from warploom.check.dependence import Dependence
+from warploom.analysis.facts import facts_of
+from warploom.check.dependence import COMPARISONS, Dependence
 from warploom.ir.core import Op, OpKind, Value
-from warploom.ir.ops import arith, task
-from warploom.ir.types import DType, Scalar, i1
+from warploom.ir.ops import arith, control, task
+from warploom.ir.types import DType, Scalar, i1, i32, i64
 from warploom.sim.evaluate import PURE
 
-Sum = dict[Any, int]  # terms with their factors; 1 stands for the constant
+# Terms with their factors; 1 stands for the constant, a loop for the number of its iteration, from 0.
+Sum = dict[Any, int]
 Bound = tuple[Sum, ...]  # the largest of several sums (the smallest, where it bounds from below)
 
 MOST_BOUNDS = 12  # of one value, and sums in one of them
@@ -31,9 +34,15 @@ class Sums:
             for o in r.all_ops
             if o.kind is task.replica_id
         }
+        self._linear: dict[Value, Sum] = {}
 
     def linear(self, v: Value) -> Sum:
         """A value as a sum.  What is no sum is a term, equal to another that is computed from the same."""
+        if v not in self._linear:
+            self._linear[v] = self._as_sum(v)
+        return self._linear[v]
+
+    def _as_sum(self, v: Value) -> Sum:
         o = self.dependence.made.get(v)
         if o is None or o.kind not in PURE or len(o.results) != 1:
             return {v: 1}
@@ -49,13 +58,64 @@ class Sums:
                 for one, other in (parts, reversed(parts)):
                     if not set(one) - {1}:
                         return {t: n * one.get(1, 0) for t, n in other.items() if one}
+            if o.kind in (arith.idiv, arith.fast_div):
+                for loop in self.dependence.loops.get(o, ()):
+                    if self._is_steps_of(loop, *parts):
+                        return {loop: 1}
         attrs = tuple(sorted((name, repr(x)) for name, x in o.attrs.items()))
         return {((o.kind, attrs), *(frozenset(p.items()) for p in parts)): 1}
+
+    def _is_steps_of(self, loop: Op, way: Sum, step: Sum) -> bool:
+        """Is it the way from a loop's first number to its variable, and the loop's step?"""
+        if loop.kind is not control.for_:
+            return False
+        first, by = map(self.linear, (loop.operands[0], loop.operands[2]))
+        return step == by and way == added({loop.regions[0].params[0]: 1}, first, -1)
+
+    def is_iteration(self, v: Value, loop: Op) -> bool:
+        """Is a value the number of a loop's iteration, from 0?"""
+        found = self.linear(v)
+        return found == {loop: 1} or self._is_steps_of(loop, found, {1: 1})
 
     def constant(self, v: Value) -> int | None:
         """The number that a value is, whatever the input."""
         found = self.linear(v)
         return None if set(found) - {1} else found.get(1, 0)
+
+    def outcome(self, v: Value) -> bool | None:
+        """What an i1 comes to whatever the input: by what its numbers may be, and by what holds where they
+        are compared, as the bounds of loops and the conditions around say.  None: that is not known."""
+        o, known = self.dependence.made.get(v), facts_of(self.dependence.func).constant(v)
+        if known is not None or o is None or o.kind not in COMPARISONS:
+            return None if known is None else bool(known)
+        if any(x.type not in (Scalar(i32), Scalar(i64)) for x in o.operands):
+            return None
+        x, y = o.operands
+        over, under = self._most_difference(x, y, o), self._most_difference(y, x, o)
+        if o.kind in (arith.gt, arith.ge):
+            over, under = under, over
+        if o.kind in (arith.lt, arith.gt):
+            holds, fails = over < 0, under <= 0
+        elif o.kind in (arith.le, arith.ge):
+            holds, fails = over <= 0, under < 0
+        else:
+            holds, fails = max(over, under) <= 0, min(over, under) < 0
+            if o.kind is arith.ne:
+                holds, fails = fails, holds
+        return holds if holds or fails else None
+
+    def _most_difference(self, x: Value, y: Value, at: Op) -> float:
+        """How much larger x is than y at most, by one of the orders that hold at an op."""
+        gap, scope = added(self.linear(x), self.linear(y), -1), facts_of(self.dependence.func).scope
+        most = math.inf if set(gap) - {1} else gap.get(1, 0)
+        orders = scope.orders[scope.block[at]] if scope is not None else {}
+        for low, high, distance in {order for found in orders.values() for order in found}:
+            way = added(self.linear(low), self.linear(high), -1)  # -distance at most
+            factor = next((gap.get(t, 0) // n for t, n in way.items() if t != 1), 0)
+            rest = added(gap, way, -factor)
+            if factor > 0 and not set(rest) - {1}:
+                most = min(most, rest.get(1, 0) - factor * distance)
+        return most
 
     def most_trips(self, loop: Op) -> int | None:
         """How often a loop runs at most, whatever the input; None where that is not known."""
