@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from benchmarks.plain import Work
 
 FORCED = {"matrix_unit": "mma.sync"}
-OURS: Sequence[Mapping[str, Any]] = ({}, {"num_consumer_groups": 0}, {"num_consumer_groups": 2})
+OURS: Sequence[Mapping[str, Any]] = (
+    {},
+    {"num_consumer_groups": 0},
+    {"num_consumer_groups": 2},
+    {"num_consumer_groups": 1, "ctas_per_sm": 2},
+)
+OURS_OF_CHUNKS: Sequence[Mapping[str, Any]] = (
+    {},
+    {"num_consumer_groups": 0},
+    {"num_consumer_groups": 0, "store_buffers": 0},
+)
 FINALISTS = 3  # of each implementation
 SECONDS = 90  # for a case to be compiled and checked
 Config = dict[str, Any]
@@ -40,10 +50,19 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """make: the launches, whose grid is a function of the configuration.  configs: what is tried."""
+    """make: the launches, whose grid is a function of the configuration.  configs: what is tried; ours: in
+    which forms by warploom."""
 
     make: Callable[[Source], Launches]
     configs: Sequence[Config]
+    ours: Sequence[Mapping[str, Any]] = OURS
+
+    def forms(self) -> Iterator[Config]:
+        """What warploom tries.  Eight warps are two consumer groups, one warp is none."""
+        for config, more in itertools.product(self.configs, self.ours):
+            groups = more.get("num_consumer_groups", 0)
+            if config["num_warps"] == 4 or not groups:
+                yield {**config, **FORCED, **more}
 
 
 def tiles(sizes: Sequence[tuple[int, ...]], names: str, *more: tuple[int, int]) -> list[Config]:
@@ -153,19 +172,12 @@ def cases() -> dict[str, Case]:
         found[name] = Case(partial(attend, 32, 4096, d, causal), configs)
     for chunk in (16, 32):
         configs = tiles([(32,), (64,)], "BLOCK_V", *itertools.product((1, 2, 4), (1, 2, 3)))
-        found[f"linear attention {chunk}"] = Case(partial(linear, 1024, 2048, 64, chunk), configs)
+        make = partial(linear, 1024, 2048, 64, chunk)
+        found[f"linear attention {chunk}"] = Case(make, configs, OURS_OF_CHUNKS)
     return found
 
 
 CASES = cases()
-
-
-def ours(configs: Sequence[Config]) -> Iterator[Config]:
-    """What warploom tries."""
-    for config, more in itertools.product(configs, OURS):
-        groups = more.get("num_consumer_groups", 0)
-        if not more or config["num_warps"] == 4 or (config["num_warps"] > 4 and not groups):
-            yield {**config, **FORCED, **more}
 
 
 def label(config: Config) -> str:
@@ -179,7 +191,7 @@ def show(name: str) -> None:
     """What warploom makes of each configuration of a case."""
     case = CASES[name]
     made = case.make(Paper())
-    for config in ours(case.configs):
+    for config in case.forms():
         try:
             compiled = made.kernel.compile_for(
                 *made.calls[0], grid=made.grid, **made.meta, **config
@@ -209,7 +221,7 @@ def trials(case: Case, given: Work) -> dict[tuple[str, str], Callable[[int], obj
     from benchmarks.plain import runs
 
     found = {}
-    for peer, configs in (("warploom", list(ours(case.configs))), ("triton", case.configs)):
+    for peer, configs in (("warploom", list(case.forms())), ("triton", case.configs)):
         for config in configs:
             its = replace(given, meta={**given.meta, **config}, theirs=({},))
             found[peer, label(config)] = runs(its)[peer]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus import skinny
+from corpus import attention, skinny, states
 from corpus.case import BF16, E4M3, F16, Case
 from corpus.in_order import CASES, product
 from tests.e2e.corpus import judging
@@ -86,6 +86,45 @@ def test_the_unit_that_is_asked_for_does_all_dots(
     judging.judge(case, "auto", tmp_path)
     kinds = [o.kind for o in walk(compiled_for(case).lowered.at(Level.PLACED).body)]
     assert mma.wgmma not in kinds and tile.dot in kinds
+
+
+CHAINS = {
+    "attention": (
+        lambda: attention.stages_case(1, 2, 200, 64, causal=True),
+        {"num_consumer_groups": 0},
+        ("operands of loop0/dot0 are loaded before it", "its lanes are added up behind the loop"),
+    ),
+    "attention-tasks": (
+        lambda: attention.stages_case(1, 1, 300, 64, causal=False),
+        {"num_consumer_groups": 1},
+        ("operands of loop0/dot0 are loaded before it", "its lanes are added up behind the loop"),
+    ),
+    "state": (
+        lambda: states.linear_case(t=100, chunk=16),
+        {"num_warps": 1},
+        ("stored by TMA through one chunk of 16x64",),
+    ),
+    "state-wide": (
+        lambda: states.linear_case(t=100, chunk=32),
+        {"num_warps": 2},
+        ("stored by TMA through one chunk of 32x64",),
+    ),
+    "state-four": (
+        lambda: states.linear_case(t=100, chunk=16),
+        {"num_warps": 4, "num_consumer_groups": 0},
+        ("stored directly",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_of_dots(name: str, tmp_path: Path) -> None:
+    make, knobs, decided = CHAINS[name]
+    case = make()
+    case = replace(case, knobs={**case.knobs, "matrix_unit": "mma.sync", **knobs})
+    judging.judge(case, "auto", tmp_path)
+    told = {r.decision for r in compiled_for(case).schedule.reasons}
+    assert told.issuperset(decided)
 
 
 def test_bits_are_those_of_the_instruction() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from warploom.errors import InternalError
 from warploom.ir.core import Op
 from warploom.ir.types import dtype_of, shape_of
+from warploom.layout import warp_grid
 from warploom.target import MatrixUnit, Target
 
 
@@ -37,3 +40,16 @@ def unit_of(
     (m, n), threads = shape_of(dot.result.type), warps * target.warp_size
     units = units_for(dot, target)
     return next((u for u in units if u.takes(m // parts[0], n // parts[1], threads)), None)
+
+
+def operand_registers(
+    dot: Op, axis: int, parts: tuple[int, int], threads: int, target: Target, chained: bool
+) -> int:
+    """Registers a thread of a dot's left (axis 0) or right operand, where warps hold what they multiply.
+
+    parts: into which its rows and columns are cut, each done by so many threads.  chained: do other dots
+    multiply its result, so that warps have whole rows?"""
+    m, n = shape_of(dot.result.type)
+    grid = warp_grid(m // parts[0], n // parts[1], threads // target.warp_size, chained)
+    bits = prod(shape_of(dot.operands[axis].type)) * dtype_of(dot.operands[axis].type).bits
+    return bits // (parts[axis] * grid[axis] * 32 * target.warp_size)

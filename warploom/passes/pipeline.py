@@ -38,6 +38,7 @@ from warploom.passes.warp.delay_row_reduction import delay_row_reduction
 from warploom.passes.warp.expand_pipeline import expand_pipeline
 from warploom.passes.warp.fuse_tasks import fuse_tasks
 from warploom.passes.warp.hoist_loads import hoist_loads
+from warploom.passes.warp.hoist_operands import hoist_operands
 from warploom.passes.warp.merge_elects import merge_elects
 from warploom.passes.warp.order_atomics import order_atomics
 from warploom.passes.warp.partition_code import partition_code
@@ -197,6 +198,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _row(partition_code, Level.WARP),
     _asked(delay_row_reduction, Level.WARP, lambda s: s.delayed_reductions),
     _asked(hoist_loads, Level.WARP, lambda s: s.hoisted_loads),
+    _asked(hoist_operands, Level.WARP, lambda s: s.hoisted_operands),
     _asked(expand_pipeline, Level.WARP, lambda s: s.pipelines or s.wgmma_in_flight),
     _asked(stagger_epilogues, Level.WARP, lambda s: s.staggered_loops),
     _asked(ping_pong_tiles, Level.WARP, lambda s: s.ping_pong_loop),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.analysis import carried_sums, dot_fusion, idle_iterations
+from warploom.analysis.matrix_units import operand_registers
 from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
@@ -21,6 +22,10 @@ from warploom.schedule.model import (
     PromotionPlan,
 )
 from warploom.schedule.roles import Roles
+
+# An operand that is loaded before a loop is at least 1 / LEAST_HELD of what the loop loads for its dots:
+# the registers may cost a resident program.
+LEAST_HELD = 8
 
 
 def joins(
@@ -78,9 +83,17 @@ def promotions(
     return tuple(plans)
 
 
-def deferred(context: Context, overlaps: tuple[PipelinePlan, ...]) -> tuple[str, ...]:
-    """Row sums that cross lanes behind their loop."""
+def deferred(
+    context: Context, partition: ConsumerPartition, overlaps: tuple[PipelinePlan, ...]
+) -> tuple[str, ...]:
+    """Row sums that cross lanes behind their loop: of loops whose iterations overlap, or whose dots complete
+    in order, so that a thread waits for all that it does."""
     loops = {p.loop for p in overlaps}
+    inside: dict[str, list[bool]] = {}
+    for o in context.dots:
+        for loop in context.structure.loops(o):
+            inside.setdefault(loop.id, []).append(partition.unit(o).is_async)
+    loops |= {loop for loop, waits in inside.items() if not any(waits)}
     found = [
         o
         for p in context.ops
@@ -94,6 +107,41 @@ def deferred(context: Context, overlaps: tuple[PipelinePlan, ...]) -> tuple[str,
             "the loop only scales the sum and adds to it",
         )
     return tuple(o.id for o in found)
+
+
+def held_operands(
+    context: Context, roles: Roles, partition: ConsumerPartition, registers: int
+) -> tuple[str, ...]:
+    """Loops whose dots in registers multiply what no iteration changes, loaded once, before them: where that
+    is a part of their loads that counts, and a thread's registers hold it as well."""
+    found = []
+    threads = partition.warps * context.target.warp_size
+    for loop in (o for o in context.ops if o.kind is control.for_ and roles.mine(o)):
+        dots = [o for o in context.dots if context.structure.loops(o)[:1] == [loop]]
+        if not dots or any(partition.unit(o).is_async for o in dots):
+            continue
+        words = {
+            (o, axis): operand_registers(
+                o, axis, partition.parts(o), threads, context.target, chained=len(dots) > 1
+            )
+            for o in dots
+            for axis in (0, 1)
+        }
+        fixed = [at for at in words if _comes_before(context, roles, loop, *at)]
+        held = sum(words[at] for at in fixed)
+        room = registers - context.headroom.consumer - partition.need
+        if fixed and LEAST_HELD * held >= sum(words.values()) and held <= room:
+            loads = named({o for o, _ in fixed})
+            what = f"{held} registers of {room} that are left hold them"
+            context.because(loop.id, f"operands of {loads} are loaded before it", what)
+            found.append(loop.id)
+    return tuple(found)
+
+
+def _comes_before(context: Context, roles: Roles, loop: Op, dot: Op, axis: int) -> bool:
+    """Does a dot read, as its left (axis 0) or right operand, an item that comes before the loop?"""
+    load = context.structure.maker(rings.viewed(context.structure, dot.operands[axis]))
+    return load in roles.loads and loop not in context.structure.enclosing(load)
 
 
 def idles(context: Context, roles: Roles, partition: ConsumerPartition) -> tuple[IdlePlan, ...]:

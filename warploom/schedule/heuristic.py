@@ -217,16 +217,15 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     if any(s.by_task for s in stores):
         tasks = with_stores(tasks, context.target.warp_group)
     overlaps = overlap.plans(context, who, overlapping, alone, tasks[0], channels)
-    deferred = consumer.deferred(context, overlaps)
     idle = consumer.idles(context, who, partition) if shared else ()
     entry = context.target.entry_registers(
         sum(t.warps * t.replicas for t in tasks) * context.target.warp_size
     )
-    promotions = consumer.promotions(context, partition, joins, tasks[0].registers or entry)
+    registers = tasks[0].registers or entry
+    promotions = consumer.promotions(context, partition, joins, registers)
     staggered = epilogues.plans(context, ends, channels, stores, replicas)
-    names = who.names
     assign = {
-        o.id: tuple(names[t] for t in names if t in who.demand.tasks[o])
+        o.id: tuple(name for t, name in who.names.items() if t in who.demand.tasks[o])
         for o in context.ops
         if o.id
     }
@@ -247,9 +246,9 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         channels=(*channels, *numbers),
         stores=stores,
         wgmma_in_flight=int(late),
-        reasons=tuple(context.reasons),
         pipelines=overlaps,
-        delayed_reductions=deferred,
+        delayed_reductions=consumer.deferred(context, partition, overlaps),
+        hoisted_operands=consumer.held_operands(context, who, partition, registers),
         fused_dots=joins.ids(),
         promotions=promotions,
         staggered_loops=staggered,
@@ -257,6 +256,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         ping_pong_loop=partition.ping_pong_loop,
         idle=idle,
         ctas_per_sm=context.ctas_per_sm,
+        reasons=tuple(context.reasons),  # the last: what is called above adds to them
     )
     return schedule, partition.need
 

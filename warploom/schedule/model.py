@@ -371,6 +371,7 @@ class Schedule:
     ping_pong_loop: str = ""  # the consumer's replicas take its iterations in turn, each its own
     idle: tuple[IdlePlan, ...] = ()
     hoisted_loads: tuple[str, ...] = ()  # loads issued in front of the first wait of their block
+    hoisted_operands: tuple[str, ...] = ()  # loops before which dots' fixed operands are loaded
     single_trip_loop: str = ""  # launches that run it exactly once take a variant without it
 
     def to_json(self) -> str:

@@ -19,6 +19,7 @@ from warploom.schedule.model import StorePlan
 from warploom.schedule.roles import Roles
 
 STAGING_CHUNK = 64  # rows of a store's staging chunk
+MANY_WORDS = 16  # of a thread: its stores by itself then cost more than two barriers
 BUFFERS = (4, 2, 1)  # buffers of staging, best first
 WHOLE = 1 << 16  # as many as there are chunks
 
@@ -50,15 +51,24 @@ class Stores:
                 shape[cut] //= self.partition.replicas
             m, n = shape
             size = dtype_of(o.operands[1].type).bytes
-            swizzle = swizzle_for(shape[inner] * size)
-            if not swizzle or shape[1 - inner] % STAGING_CHUNK:
+            swizzle, rows = swizzle_for(shape[inner] * size), self.chunk_rows(shape, inner, size)
+            if not swizzle or not rows:
                 continue
-            chunk = (
-                (STAGING_CHUNK, swizzle // size) if inner == 1 else (swizzle // size, STAGING_CHUNK)
-            )
+            chunk = (rows, swizzle // size) if inner == 1 else (swizzle // size, rows)
             if self.context.accesses.why_not_tma(o, chunk) is None:
                 found.append((o, chunk, (m, n)))
         return found
+
+    def chunk_rows(self, shape: list[int], inner: int, size: int) -> int:
+        """Rows of the chunks of a store, 0 where it is not to go by TMA.  Dots in registers may leave fewer
+        than `STAGING_CHUNK`: all of them, where a thread has many words to store."""
+        rows = shape[1 - inner]
+        if rows % STAGING_CHUNK == 0:
+            return STAGING_CHUNK
+        words = shape[0] * shape[1] * size // (4 * self.context.target.warp_size)
+        small = rows < STAGING_CHUNK and words >= MANY_WORDS * self.partition.warps
+        in_order = not any(self.partition.unit(o).is_async for o in self.context.dots)
+        return rows if small and in_order else 0
 
     def staging_bytes(self, buffers: int) -> dict[Op, int]:
         """Of each store, for all replicas."""
