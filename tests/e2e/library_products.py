@@ -11,14 +11,22 @@ import numpy as np
 import warploom as wl
 from tests.explicit import products
 from tests.explicit.products import E4M3, Inputs, Make
-from warploom.kernels.dual import DUAL_CONFIGS, DUAL_FP8_CONFIGS, dual_gemm_forward
+from warploom.kernels.dual import (
+    DUAL_CONFIGS,
+    DUAL_FP8_CONFIGS,
+    DUAL_FP8_IN_ORDER_CONFIGS,
+    DUAL_IN_ORDER_CONFIGS,
+    dual_gemm_forward,
+)
 from warploom.kernels.fp8 import (
     FP8_CONFIGS,
+    FP8_IN_ORDER_CONFIGS,
     FP8_PROMOTED_CONFIGS,
+    FP8_PROMOTED_IN_ORDER_CONFIGS,
     FP8_TURNED_CONFIGS,
     fp8_gemm_rowwise,
 )
-from warploom.kernels.gemm import GEMM_CONFIGS, gemm_pointers
+from warploom.kernels.gemm import GEMM_CONFIGS, GEMM_IN_ORDER_CONFIGS, gemm_pointers
 from warploom.kernels.gemm import config as gemm_config
 
 
@@ -39,11 +47,9 @@ class LibraryProduct:
 
     def __str__(self) -> str:
         tile = "x".join(str(self.config.kwargs[f"BLOCK_{axis}"]) for axis in "MNK")
-        group, depth = (
-            self.config.kwargs["GROUP_M"],
-            self.config.all_kwargs["num_buffers_warp_spec"],
-        )
-        return f"{self.name}-{tile}-{group}-{depth}"
+        how = self.config.all_kwargs
+        depth = how.get("num_buffers_warp_spec", f"warps{how.get('num_warps', 4)}")
+        return f"{self.name}-{tile}-{self.config.kwargs['GROUP_M']}-{depth}"
 
     def arguments(self, inputs: Sequence[Any], c: Any, m: int, n: int, k: int) -> list[Any]:
         strides = (k, 1, 1, k, n, 1) if self.strided else ()
@@ -122,4 +128,12 @@ PRODUCTS = [
         "both-turned", gemm_config(128, 128, 128, 8, 2, 3, TURN_A=True, TURN_B=True, PROMOTE=True)
     ),
     *(_fp8(f"promoted-{c.kwargs['BLOCK_N']}", c) for c in FP8_PROMOTED_CONFIGS),
+]
+# For chips without wgmma.
+IN_ORDER = [
+    *map(_gemm, GEMM_IN_ORDER_CONFIGS),
+    *(_dual("dual", config, "bf16", False) for config in DUAL_IN_ORDER_CONFIGS),
+    *(_dual("dual-e4m3", config, "fp8e4nv", True) for config in DUAL_FP8_IN_ORDER_CONFIGS),
+    *(_fp8("fp8", config) for config in FP8_IN_ORDER_CONFIGS),
+    *(_fp8("promoted", config) for config in FP8_PROMOTED_IN_ORDER_CONFIGS),
 ]

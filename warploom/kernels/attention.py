@@ -411,13 +411,28 @@ ATTENTION_CONFIGS = {
 }
 
 
+def _in_order_config(rows: int, block: int, warps: int) -> wl.Config:
+    """For chips whose products are done in registers, in order."""
+    meta = {"BLOCK_M": rows, "BLOCK_N": block, "Q_STAGES": 1}
+    meta |= {"BALANCED_PAIRS": False, "DYNAMIC": False, "SPLIT_KV_TAIL": False}
+    return wl.Config(meta, num_warps=warps, num_stages=2, num_consumer_groups=0)
+
+
+# In 99 KB of shared memory and without spills on sm_80 to sm_120a (test_targets.py); not timed there.
+ATTENTION_IN_ORDER_CONFIGS = {
+    64: [_in_order_config(128, 64, 4), _in_order_config(128, 64, 8), _in_order_config(64, 64, 4)],
+    128: [_in_order_config(128, 64, 8), _in_order_config(64, 64, 4), _in_order_config(128, 32, 8)],
+}
+
+
 def _configs(d: int, causal: bool) -> list[wl.Config]:
-    """Those of ATTENTION_CONFIGS for a head size (above 64: as 128)."""
-    return ATTENTION_CONFIGS[128 if d > 64 else 64, causal]
+    """Those for a head size (above 64: as 128)."""
+    size = 128 if d > 64 else 64
+    return ATTENTION_CONFIGS[size, causal] + ATTENTION_IN_ORDER_CONFIGS[size]
 
 
 def for_call(configs: list[wl.Config], args: dict[str, Any], **meta: Any) -> list[wl.Config]:
-    """Of ATTENTION_CONFIGS those for `D` and `CAUSAL` of a call; in parts only with memory for them."""
+    """Of the configs those for `D` and `CAUSAL` of a call; in parts only with memory for them."""
     given = {**args, **meta}
     mine = _configs(given["D"], bool(given["CAUSAL"]))
     with_parts = given.get("parts_ptr") is not None
@@ -465,6 +480,7 @@ attention = Entry(
     configs=[c for configs in ATTENTION_CONFIGS.values() for c in configs],
     key=["heads", "seq", "D", "CAUSAL"],
     prune_configs_by={"early_config_prune": for_call},
+    in_order=[c for configs in ATTENTION_IN_ORDER_CONFIGS.values() for c in configs],
 )
 """`attention_forward`, tuned:
 `attention[grid_of(heads, seq, sms)](q, k, v, o, lse, counter, heads, seq, section, scale, D=…, CAUSAL=…)`;

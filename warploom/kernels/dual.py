@@ -22,7 +22,7 @@ from typing import Any
 import warploom as wl
 import warploom.language as tl
 from warploom.kernels.entry import BYTES, FLOATS, HALVES, Entry, Given
-from warploom.kernels.gemm import config, grouped_tile
+from warploom.kernels.gemm import config, grouped_tile, in_order_config
 
 
 @wl.jit
@@ -86,6 +86,16 @@ DUAL_FP8_CONFIGS = [
     for band in (16, 8)
     for depth in (4, 3)
 ]
+# Two sums a thread: half of the columns that a product by itself has.
+DUAL_IN_ORDER_CONFIGS = [
+    in_order_config(128, 64, 32, 8, 4, 3),
+    in_order_config(128, 64, 32, 8, 8, 3),
+    in_order_config(64, 64, 64, 8, 4, 3),
+]
+DUAL_FP8_IN_ORDER_CONFIGS = [
+    in_order_config(128, 64, 64, 8, 4, 3),
+    in_order_config(128, 64, 64, 8, 8, 3),
+]
 
 
 def check_dual(given: Given, dtypes: Sequence[str]) -> None:
@@ -99,13 +109,15 @@ def check_dual(given: Given, dtypes: Sequence[str]) -> None:
     given.apart("c_ptr")
 
 
-def _tuned(name: str, configs: list[wl.Config], dtypes: Sequence[str]) -> Entry:
+def _tuned(
+    name: str, configs: list[wl.Config], in_order: list[wl.Config], dtypes: Sequence[str]
+) -> Entry:
     check = functools.partial(check_dual, dtypes=dtypes)
-    return Entry(name, dual_gemm_forward, check, configs, key=["M", "N", "K"])
+    return Entry(name, dual_gemm_forward, check, configs, key=["M", "N", "K"], in_order=in_order)
 
 
-dual_gemm = _tuned("dual_gemm", DUAL_CONFIGS, HALVES)
+dual_gemm = _tuned("dual_gemm", DUAL_CONFIGS, DUAL_IN_ORDER_CONFIGS, HALVES)
 """16-bit operands: `dual_gemm[persistent_grid(M, N, sms)](a, b1, b2, c, 1.0, 1.0, M, N, K)`."""
 
-dual_gemm_fp8 = _tuned("dual_gemm_fp8", DUAL_FP8_CONFIGS, BYTES)
+dual_gemm_fp8 = _tuned("dual_gemm_fp8", DUAL_FP8_CONFIGS, DUAL_FP8_IN_ORDER_CONFIGS, BYTES)
 """8-bit operands, with the scales of their products."""

@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
-from warploom.runtime.args import Array, inspect, span
+from warploom.runtime.args import CPU, Array, inspect, span
 from warploom.runtime.autotune import Autotuner
+from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config
+from warploom.runtime.jit import target_of
 from warploom.runtime.mistakes import user_facing
 from warploom.runtime.seen import SeenCalls
+from warploom.target import DEFAULT, Target, named
 
 HALVES = ("f16", "bf16")
 BYTES = ("f8e4m3", "f8e5m2")
@@ -172,7 +175,10 @@ def _same(sizes: Sequence[int], x: Sequence[int], y: Sequence[int]) -> bool:
 
 
 class Entry(Autotuner):
-    """A tuned kernel of the library, which checks what it is given before it tunes or launches."""
+    """A tuned kernel of the library, which checks what it is given before it tunes or launches.
+
+    configs: for chips whose matrix unit runs beside the threads (`MatrixUnit.is_async`); in_order: for those
+    whose products are done in registers."""
 
     def __init__(
         self,
@@ -182,10 +188,12 @@ class Entry(Autotuner):
         configs: Sequence[Config],
         key: Sequence[str],
         prune_configs_by: Mapping[str, Any] | None = None,
+        in_order: Sequence[Config] = (),
     ) -> None:
-        super().__init__(fn, configs, key, prune_configs_by=prune_configs_by)
+        super().__init__(fn, (*configs, *in_order), key, prune_configs_by=prune_configs_by)
         self.name, self.check = name, check
-        tuned = {name for config in configs for name in config.kwargs}
+        self._in_order = len(in_order)
+        tuned = {name for config in self.configs for name in config.kwargs}
         self._asked = [name for name in self.kernel.arg_names if name not in tuned]
         self._accepted: SeenCalls[bool] = SeenCalls()
 
@@ -205,3 +213,25 @@ class Entry(Autotuner):
         """As Autotuner.choose.  Raises LaunchError where an argument is not what the kernel takes."""
         self.look_at(args, kwargs)
         return super().choose(grid, args, kwargs)
+
+    def compile(
+        self, signature: Any, constexprs: Mapping[str, Any] | None = None, **knobs: Any
+    ) -> CompiledKernel:
+        """As Autotuner.compile, with the first config for the target."""
+        target = named(knobs["target"]) if "target" in knobs else DEFAULT
+        given = {**self._for(target)[0].all_kwargs, **(constexprs or {}), **knobs}
+        meta = {k: v for k, v in given.items() if k in self.kernel.arg_names}
+        rest = {k: v for k, v in given.items() if k not in meta}
+        return super().compile(signature, meta, **rest)
+
+    def _for(self, target: Target) -> tuple[Config, ...]:
+        """The configs for chips like the target, or all where it has none of its own."""
+        at = len(self.configs) - self._in_order
+        mine = self.configs[:at] if target.matrix_units[0].is_async else self.configs[at:]
+        return mine or self.configs
+
+    def _candidates(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
+        device = self.kernel.device_of(
+            self.kernel.bind(args, self._with(self.configs[0], args, kwargs))
+        )
+        return self._for(DEFAULT if device == CPU else target_of(device))

@@ -21,7 +21,7 @@ from typing import Any
 import warploom as wl
 import warploom.language as tl
 from warploom.kernels.entry import BYTES, FLOATS, Entry, Given
-from warploom.kernels.gemm import config, grouped_tile
+from warploom.kernels.gemm import config, grouped_tile, in_order_config
 
 
 @wl.jit
@@ -91,6 +91,16 @@ FP8_TURNED_CONFIGS = [
     for rows, columns, depth in ((256, 128, 3), (128, 192, 3), (128, 128, 4))
     for band in (16, 8)
 ]
+# Chips whose products are done in registers (sm_89, sm_120a); TURN_* is for wgmma alone.
+FP8_IN_ORDER_CONFIGS = [
+    in_order_config(128, 128, 64, 8, 8, 3),
+    in_order_config(128, 128, 64, 8, 4, 3),
+    in_order_config(64, 64, 128, 8, 4, 3),
+]
+FP8_PROMOTED_IN_ORDER_CONFIGS = [
+    in_order_config(128, 64, 128, 8, 8, 2, PROMOTE=True),
+    in_order_config(64, 64, 128, 8, 4, 3, PROMOTE=True),
+]
 
 
 def check_fp8(given: Given) -> None:
@@ -105,12 +115,12 @@ def check_fp8(given: Given) -> None:
     given.apart("c_ptr")
 
 
-def _tuned(name: str, configs: list[wl.Config]) -> Entry:
-    return Entry(name, fp8_gemm_rowwise, check_fp8, configs, key=["M", "N", "K"])
+def _tuned(name: str, configs: list[wl.Config], in_order: list[wl.Config]) -> Entry:
+    return Entry(name, fp8_gemm_rowwise, check_fp8, configs, key=["M", "N", "K"], in_order=in_order)
 
 
-fp8_gemm = _tuned("fp8_gemm", FP8_CONFIGS)
+fp8_gemm = _tuned("fp8_gemm", FP8_CONFIGS, FP8_IN_ORDER_CONFIGS)
 """Fast accumulation: `fp8_gemm[persistent_grid(M, N, sms)](a, b, scale_a, scale_b, c, M, N, K)`."""
 
-fp8_gemm_promoted = _tuned("fp8_gemm_promoted", FP8_PROMOTED_CONFIGS)
+fp8_gemm_promoted = _tuned("fp8_gemm_promoted", FP8_PROMOTED_CONFIGS, FP8_PROMOTED_IN_ORDER_CONFIGS)
 """As fp8_gemm, with sums promoted to f32 every 128 of K."""

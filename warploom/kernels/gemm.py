@@ -208,6 +208,27 @@ GEMM_CONFIGS = [
     config(32, 64, 128, 8, 1, 9),
     config(32, 128, 64, 8, 1, 11),
 ]
+
+
+def in_order_config(
+    m: int, n: int, k: int, group: int, warps: int, depth: int, **more: Any
+) -> wl.Config:
+    """The same for chips whose products are done in registers, in order: so many warps and stages."""
+    tile = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": group, **more}
+    return wl.Config(tile, num_warps=warps, num_stages=depth, num_consumer_groups=0)
+
+
+# In 99 KB of shared memory and without spills on sm_80 to sm_120a (test_targets.py); not timed there.
+GEMM_IN_ORDER_CONFIGS = [
+    in_order_config(128, 128, 32, 8, 4, 4),
+    in_order_config(128, 128, 32, 8, 8, 3),
+    in_order_config(128, 256, 32, 8, 8, 3),
+    in_order_config(128, 64, 32, 8, 4, 4),
+    in_order_config(64, 128, 64, 8, 4, 3),
+    in_order_config(64, 64, 64, 8, 4, 4),
+    in_order_config(16, 128, 64, 8, 4, 4),
+    in_order_config(32, 128, 64, 8, 4, 4),
+]
 SHORT = (16, 32, 64)  # BLOCK_M of the configs for products of few rows
 
 
@@ -240,6 +261,7 @@ gemm = Entry(
     configs=GEMM_CONFIGS,
     key=["M", "N", "K", "stride_ak", "stride_bk"],
     prune_configs_by={"early_config_prune": worth_trying},
+    in_order=GEMM_IN_ORDER_CONFIGS,
 )
 """`gemm_pointers`, tuned: `gemm[persistent_grid(M, N, sms)](a, b, c, M, N, K, *strides)`."""
 

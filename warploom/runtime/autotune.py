@@ -326,9 +326,13 @@ class Autotuner(Decorated):
             driver().device_name(device),
         )
 
+    def _candidates(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
+        """The configs that are tried for a call, before `prune_configs_by`."""
+        return self.configs
+
     def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[int, Config]]:
         """The configs that `prune_configs_by` leaves, with their indices."""
-        left = list(self.configs)
+        left = list(self._candidates(args, kwargs))
         named = self.kernel.meta(args, kwargs)
         if early := self.prune_configs_by.get("early_config_prune"):
             left = list(early(left, named, **kwargs))

@@ -1,0 +1,98 @@
+"""The library's kernels for chips without wgmma: equal to the oracle and to float64, proved, built without
+spills.  One configuration of each kernel for each chip here, all in `make test-all`."""
+
+from __future__ import annotations
+
+from itertools import product as pairs
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e import road
+from tests.e2e.library_products import IN_ORDER, LibraryProduct
+from tests.e2e.test_attention import arguments, close
+from tests.explicit.products import BF16
+from warploom.kernels.attention import (
+    ATTENTION_IN_ORDER_CONFIGS,
+    attention,
+    attention_forward,
+    grid_of,
+)
+from warploom.kernels.gemm import gemm
+from warploom.target import TARGETS, Target
+
+OTHERS = [t for t in TARGETS.values() if not t.matrix_units[0].is_async]
+
+
+def takes(target: Target, product: LibraryProduct) -> bool:
+    """Has the chip products of the kernel's operands?"""
+    narrow = "fp8" in product.pointers[0]
+    return not narrow or target.matrix_units[0].product("f8e4m3", "f8e4m3", "f32") is not None
+
+
+def sample(cases: list[tuple[Target, Any]], kind: Any) -> list[Any]:
+    """For each chip and kind of case one, another for each chip; the others are thorough."""
+    found, seen = [], {}
+    for target, case in cases:
+        key = target.name, kind(case)
+        mine = [c for t, c in cases if t is target and kind(c) == key[1]]
+        at = seen[key] = seen.get(key, -1) + 1
+        chosen = at == OTHERS.index(target) % len(mine)
+        marks = () if chosen else (pytest.mark.thorough,)
+        found.append(pytest.param(target, case, marks=marks, id=f"{target.name}-{case}"))
+    return found
+
+
+PRODUCTS = [(t, p) for t, p in pairs(OTHERS, IN_ORDER) if takes(t, p)]
+ATTENTION = [
+    (t, (d, causal, i))
+    for t, d, causal in pairs(OTHERS, ATTENTION_IN_ORDER_CONFIGS, (False, True))
+    for i in range(len(ATTENTION_IN_ORDER_CONFIGS[d]))
+]
+
+
+@pytest.mark.parametrize(("target", "product"), sample(PRODUCTS, lambda p: p.name))
+def test_a_product(target: Target, product: LibraryProduct) -> None:
+    m, n, k = 135, 67, 136
+    inputs = product.exact(np.random.default_rng(n), m, n, k)
+    flat = [road.filled(x.ravel(), x.dtype) for x in inputs]
+    args = product.arguments(flat, road.array((m * n,), BF16), m, n, k)
+    meta = {**product.config.all_kwargs, "target": target.name, "strict": True}
+    variant, found = road.check_equal(product.kernel, args, 2, meta)
+    wanted = product.wanted(*inputs).astype(np.float32).astype(BF16)
+    np.testing.assert_array_equal(found[len(inputs)].reshape(m, n), wanted)
+    assert variant.resources.problems() == ()
+    report = variant.check()
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(("target", "case"), sample(ATTENTION, lambda case: case[:2]))
+def test_attention(target: Target, case: tuple[int, bool, int]) -> None:
+    d, causal, i = case
+    config = ATTENTION_IN_ORDER_CONFIGS[d][i]
+    meta = {**config.all_kwargs, "D": d, "CAUSAL": causal, "GQA_GROUP": 2, "LSE": True}
+    meta |= {"target": target.name, "strict": True}
+    heads, seq = 2, 200
+    args = arguments(heads, seq, d, 2)
+    grid = grid_of(heads, seq, programs=2)(meta)
+    compiled = road.compile_for(attention_forward, args, grid, meta)
+    close(road.expected_of(compiled, args, grid), causal)
+    for order in road.default_orders():
+        close(road.simulated(compiled, args, grid, order), causal)
+    assert compiled.resources.problems() == ()
+    report = compiled.check(*args, grid=grid)
+    assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("target", OTHERS, ids=lambda t: t.name)
+def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
+    """With the first configuration for such chips."""
+    strides = ["i32:16", "i32=1", "i32=1", "i32:16", "i32:16", "i32=1"]
+    made = gemm.compile(["*bf16:16"] * 3 + ["i32:16"] * 3 + strides, target=target.name)
+    assert not made.schedule.specialized and made.schedule.tasks[0].warps == 4
+    pointers = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16"]
+    shape = {"D": 64, "CAUSAL": False, "GQA_GROUP": 1, "LSE": True}
+    made = attention.compile([*pointers, "i32", "i32", "i32", "fp32"], shape, target=target.name)
+    assert not made.schedule.specialized
