@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import launches
 from tests.e2e import road
 from tests.e2e.library_products import IN_ORDER, LibraryProduct
 from tests.e2e.test_attention import arguments, close
@@ -96,3 +97,59 @@ def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
     shape = {"D": 64, "CAUSAL": False, "GQA_GROUP": 1, "LSE": True}
     made = attention.compile([*pointers, "i32", "i32", "i32", "fp32"], shape, target=target.name)
     assert not made.schedule.specialized
+
+
+def tutorials() -> dict[str, tuple[Any, list[Any], Any, dict[str, Any]]]:
+    """The launches of Triton's tutorials, with data: whole numbers where their sums are compared bit by bit."""
+    found: dict[str, tuple[Any, list[Any], Any, dict[str, Any]]] = {}
+    rng = np.random.default_rng(0)
+
+    def filled(x: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return x
+        return road.filled(x if x.dtype.kind == "i" else rng.integers(-2, 3, x.shape), x.dtype)
+
+    def note(kernel: Any, args: Any, grid: Any, meta: dict[str, Any]) -> Any:
+        found[launch.name] = kernel, [filled(x) for x in args], grid, meta
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launches, "_of_jit", note)
+        for launch in launches.tutorials():
+            launch.make()
+    return found
+
+
+TUTORIALS = tutorials()
+OPEN = {"grouped-0", "grouped-1"}  # docs/not-proved.md
+thorough = pytest.mark.thorough
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*not-as-asked")  # tasks, where a chip's are worth less
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(
+            t,
+            name,
+            marks=() if i % len(OTHERS) == OTHERS.index(t) and name not in OPEN else thorough,
+            id=f"{t.name}-{name}",
+        )
+        for t in OTHERS
+        for i, name in enumerate(TUTORIALS)
+    ],
+)
+def test_a_tutorial(target: Target, name: str) -> None:
+    kernel, args, grid, meta = TUTORIALS[name]
+    compiled = road.compile_for(kernel, args, grid, {**meta, "target": target.name})
+    wanted = road.expected_of(compiled, args, grid)
+    for order in road.default_orders():
+        found = road.simulated(compiled, args, grid, order)
+        for x, y in zip(wanted, found, strict=True):
+            if isinstance(x, np.ndarray) and not np.array_equal(x, y):
+                assert name.startswith(("softmax", "layer-norm", "attention")), "sums are exact"
+                np.testing.assert_allclose(
+                    x.astype(np.float64), y.astype(np.float64), rtol=2.0**-7, atol=2.0**-7
+                )
+    assert compiled.resources.problems() == ()
+    report = compiled.check(*args, grid=grid)
+    assert not report.failures and (report.ok or name in OPEN), str(report)

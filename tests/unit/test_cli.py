@@ -206,3 +206,32 @@ def test_no_colours_in_a_pipe() -> None:
         [sys.executable, "-m", "warploom", "doctor"], capture_output=True, text=True, check=True
     )
     assert "\x1b" not in done.stdout and "NVRTC" in done.stdout
+
+
+SCALE = """import warploom as wl, warploom.language as tl
+@wl.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+"""
+
+
+def test_compile_writes_a_file_for_each_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kernels.py").write_text(SCALE)
+    monkeypatch.chdir(tmp_path)
+    asked = ["kernels.py:scale", "--signature", "*fp32:16 i32", "--constexpr", "BLOCK=128"]
+    several = ["compile", *asked, "--arch", "sm_80,sm_90a", "--emit", "cubin"]
+    assert main([*several, "--out", "scale.cubin"]) == EXIT.ok
+    found = {p.name: p.read_bytes() for p in tmp_path.glob("*.cubin")}
+    assert set(found) == {"scale.sm_80.cubin", "scale.sm_90a.cubin"}
+    assert len(set(found.values())) == 2 and all(b.startswith(b"\x7fELF") for b in found.values())
+    assert main(several) == EXIT.usage
+    assert "--out" in capsys.readouterr().err
+    for wrong in (
+        ["compile", *asked, "--arch", "sm_1"],
+        ["check", *asked, "--arch", "sm_80,sm_86"],
+    ):
+        assert main(wrong) == EXIT.usage
+        assert "target" in capsys.readouterr().err

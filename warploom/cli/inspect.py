@@ -29,13 +29,18 @@ def add_commands(commands: Any) -> None:
     check.set_defaults(run=run_check)
 
     compile_ = commands.add_parser("compile", help="write one of the forms of a kernel")
-    kernel.add_arguments(compile_)
+    kernel.add_arguments(compile_, archs="; of several each is written to a file of its own")
     compile_.add_argument("--emit", choices=("ir", "cuda", "ptx", "cubin"), default="cuda")
     compile_.add_argument(
         "--level",
         help="with --emit ir: TILE, TASK, CHANNEL, WARP or PLACED (default: all)",
     )
-    compile_.add_argument("-o", "--out", type=Path, help="a file (default: standard output)")
+    compile_.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        help="a file (default: standard output); of several targets k.cubin becomes k.sm_80.cubin, …",
+    )
     compile_.set_defaults(run=run_compile)
 
     eject = commands.add_parser("eject", help="the kernel as an explicit script, to own and edit")
@@ -77,13 +82,18 @@ def _replay(path: Path) -> int:
 
 
 def run_compile(args: argparse.Namespace) -> int:
-    compiled = _compiled(args)
-    if args.emit == "cubin":
-        _write_bytes(compiled.cubin, args.out)
-    else:
-        _write_text(_text(compiled, args), args.out)
-    if args.emit in ("ptx", "cubin"):
-        stderr().print(str(compiled.resources), markup=False)
+    several, out = len(args.archs) > 1, args.out
+    if several and out is None:
+        raise UsageError("of several targets each gets a file: name it with --out")
+    for arch in args.archs:
+        compiled = _compiled(args, arch)
+        at = out.with_suffix(f".{arch}{out.suffix}") if several else out
+        if args.emit == "cubin":
+            _write_bytes(compiled.cubin, at)
+        else:
+            _write_text(_text(compiled, args), at)
+        if args.emit in ("ptx", "cubin"):
+            stderr().print(f"{arch}: " * several + str(compiled.resources), markup=False)
     return EXIT.ok
 
 
@@ -92,9 +102,9 @@ def run_eject(args: argparse.Namespace) -> int:
     return EXIT.ok
 
 
-def _compiled(args: argparse.Namespace) -> Any:
+def _compiled(args: argparse.Namespace, arch: str | None = None) -> Any:
     with working("compiling"):
-        return kernel.compiled(args)
+        return kernel.compiled(args, arch)
 
 
 def _text(compiled: Any, args: argparse.Namespace) -> str:

@@ -16,8 +16,12 @@ from warploom.schedule.model import RENAMED, Knobs
 from warploom.target import DEFAULT, TARGETS
 
 
-def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
-    """The arguments that say which kernel, for which types, with which constants and knobs."""
+def add_arguments(
+    parser: argparse.ArgumentParser, is_optional: bool = False, archs: str = ""
+) -> None:
+    """The arguments that say which kernel, for which types, with which constants and knobs.
+
+    archs: what several targets are for, where the command takes them."""
     parser.add_argument(
         "kernel",
         metavar="PATH.py:FUNCTION",
@@ -38,7 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) ->
         default=[],
         help="a constexpr argument; may be given several times",
     )
-    parser.add_argument("--target", choices=sorted(TARGETS), default=DEFAULT.name)
+    parser.add_argument(
+        "--arch",
+        "--target",
+        dest="archs",
+        type=_archs if archs else _arch,
+        metavar="ARCH" + ",…" * bool(archs),
+        default=[DEFAULT.name],
+        help=f"of {', '.join(TARGETS)}{archs} (default: {DEFAULT.name})",
+    )
     knobs = parser.add_argument_group("knobs", "None: the compiler chooses")
     for knob in dataclasses.fields(Knobs):
         flag, means = "--" + knob.name.replace("_", "-"), knob.metadata["means"]
@@ -53,6 +65,21 @@ def add_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) ->
     for former, name in RENAMED.items():
         flag = "--" + former.replace("_", "-")
         knobs.add_argument(flag, type=_value, dest=name, default=None, help=argparse.SUPPRESS)
+
+
+def _archs(text: str) -> list[str]:
+    """Targets by comma, each once."""
+    found = list(dict.fromkeys(text.replace(",", " ").split()))
+    if not found or set(found) - set(TARGETS):
+        raise argparse.ArgumentTypeError(f"{text!r}: targets are {', '.join(TARGETS)}")
+    return found
+
+
+def _arch(text: str) -> list[str]:
+    found = _archs(text)
+    if len(found) > 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: one target here")
+    return found
 
 
 def _value(text: str) -> int | bool | str:
@@ -132,12 +159,12 @@ def knobs(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def compiled(args: argparse.Namespace) -> Any:
-    """The kernel that the arguments name, compiled."""
+def compiled(args: argparse.Namespace, arch: str | None = None) -> Any:
+    """The kernel that the arguments name, compiled for this target, or the only one that they name."""
     kernel = load(args.kernel)
     return kernel.compile(
         signature=signature(args.signature),
         constexprs=constexprs(args.constexpr),
-        target=args.target,
+        target=arch or args.archs[0],
         **knobs(args),
     )

@@ -90,7 +90,7 @@ DUAL_FP8_CONFIGS = [
 DUAL_IN_ORDER_CONFIGS = [
     in_order_config(128, 64, 32, 8, 4, 3),
     in_order_config(128, 64, 32, 8, 8, 3),
-    in_order_config(64, 64, 64, 8, 4, 3),
+    in_order_config(64, 64, 32, 8, 4, 4),
 ]
 DUAL_FP8_IN_ORDER_CONFIGS = [
     in_order_config(128, 64, 64, 8, 4, 3),
