@@ -186,7 +186,7 @@ class _LoadsAhead(PipelinedLoop):
         distance = build.const(b, self.distance, dtype_of(lo.type))
         self.lead = arith.mul(b, step, distance)
         stop = arith.add(b, lo, self.lead)
-        load = self.load_in_range if self.by_group else self.load
+        load = self.load_group if self.by_group else self.load
         stop = stop if self.by_group else arith.minimum(b, hi, stop)
         uses, hints = len(self.carried_late), [p.hint for p in self.kept]
         early = build.for_(b, (lo, stop, step), init[uses:], load, iv="early", hints=hints)
@@ -198,6 +198,17 @@ class _LoadsAhead(PipelinedLoop):
         new = self.copy(b, dict(zip((self.index, *self.kept), (index, *carried), strict=True)))
         new.write(self.in_stage(0))
         return tuple(new.get(self.ends[p]) for p in self.kept)
+
+    def load_group(self, b: Builder, index: Value, carried: Values) -> Values:
+        """Stage 0 of an iteration of the prologue, if there is one: a loop of one iteration or none, since the
+        checker asks for both outcomes of a condition, and inside loops that run at all there may be one only.
+        A group in any case, as waits count them."""
+        _, hi, step, *_ = self.loop.operands
+        after = arith.minimum(b, hi, arith.add(b, index, step))
+        hints = [p.hint for p in self.kept]
+        out = build.for_(b, (index, after, step), carried, self.load, iv="present", hints=hints)
+        smem.cp_async_commit(b)
+        return out
 
     def load_in_range(self, b: Builder, index: Value, carried: Values) -> Values:
         """Stage 0 of an iteration, if there is one."""
