@@ -200,7 +200,7 @@ class _LoadsAhead(PipelinedLoop):
         return tuple(new.get(self.ends[p]) for p in self.kept)
 
     def load_group(self, b: Builder, index: Value, carried: Values) -> Values:
-        """Stage 0 of an iteration of the prologue, if there is one: a loop of one iteration or none, since the
+        """Stage 0 of an iteration of the prologue, if any: a loop of one iteration or none, since the
         checker asks for both outcomes of a condition, and inside loops that run at all there may be one only.
         A group in any case, as waits count them."""
         _, hi, step, *_ = self.loop.operands
