@@ -104,3 +104,25 @@ def test_a_task_that_hands_on_to_itself_releases_too() -> None:
   yield()
 }"""
     assert synced(placed(source)) == [True]
+
+
+def test_a_task_that_reads_what_its_other_warps_wrote_releases_too() -> None:
+    """One uniform task without copies of engines."""
+    source = """func @k(%x: ptr<f32>) level=WARP {warps=4} {
+  %s = shared_alloc() {name="s", lead=(), shape=(64, 64), dtype=f32, inner=1, swizzle=0}
+  %full = mbarrier_alloc() {name="full", n=1, count=4}
+  %zero = const() {value=0, dtype=i32}
+  %one = const() {value=1.0, dtype=f32}
+  tasks() {names=("main",), warps=(4,), replicas=(1,), registers=(none,)} do {
+    %v = splat(%one) {shape=(64, 64)}
+    shared_store(%s, %v)
+    mbarrier_arrive(%full, %zero)
+    mbarrier_wait(%full, %zero, %zero)
+    %y = shared_load(%s)
+    yield()
+  }
+  yield()
+}"""
+    func = placed(source)
+    assert synced(func) == [True]
+    run(func)

@@ -34,7 +34,8 @@ from warploom.ir.types import Shared
 from warploom.schedule.model import Schedule
 from warploom.target import Target
 
-_ORDINARY = frozenset({smem.shared_load, smem.shared_store, smem.cp_async})
+_WRITES = frozenset({smem.shared_store, smem.cp_async})
+_ORDINARY = _WRITES | {smem.shared_load}
 _ASYNCHRONOUS = frozenset({mma.wgmma, tma.tma_load})
 
 
@@ -72,8 +73,8 @@ def _names(ops: Iterable[Op], made: dict[Value, Op]) -> set[str]:
 
 
 def _handed_on(region: Region, made: dict[Value, Op]) -> set[str]:
-    """The allocations of a task's own copies and products, where it waits for what it arrives at itself: the
-    one task of a uniform kernel."""
+    """The allocations of a task's own copies and products, and those that its threads both write and read,
+    where it waits for what it arrives at itself: the one task of a uniform kernel."""
     barriers: dict[OpKind, set[Value]] = {
         mbarrier.mbarrier_arrive: set(),
         mbarrier.mbarrier_wait: set(),
@@ -83,7 +84,12 @@ def _handed_on(region: Region, made: dict[Value, Op]) -> set[str]:
             barriers[o.kind].add(o.operands[0])
     if not set.intersection(*barriers.values()):
         return set()
-    return _names((o for o in walk(region) if o.kind in _ASYNCHRONOUS), made)
+    ops = list(walk(region))
+    asynchronous, written, read = (
+        _names((o for o in ops if o.kind in kinds), made)
+        for kinds in (_ASYNCHRONOUS, _WRITES, {smem.shared_load})
+    )
+    return asynchronous | (written & read)
 
 
 def _is_released(region: Region, made: dict[Value, Op], others: set[str]) -> bool:
