@@ -12,6 +12,7 @@ from corpus import (
     formats,
     fused,
     in_order,
+    microscaling,
     plain,
     serving,
     several,
@@ -30,6 +31,7 @@ ATTENDING: Mapping[str, Builds] = {
     "fused": fused.CASES,
     "in order": in_order.CASES,
     "skinny": skinny.CASES,
+    "scaled": microscaling.CASES,
 }
 
 

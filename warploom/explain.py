@@ -17,7 +17,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import HARDWARE, Family, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.rules import Rules
-from warploom.ir.types import Shared, Tile, dtype_of, shape_of
+from warploom.ir.types import Shared, Tile, dtype_of, shape_of, u8
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
 
@@ -244,9 +244,12 @@ def _dot(o: Op, target: Target) -> Iterator[str]:
     (m, k), (_, n) = (shape_of(v.type) for v in o.operands[:2])
     unit = target.unit_of(o.attrs.get("unit") or "")
     if unit is not None:
-        step = unit.k_step(dtype_of(o.operands[0].type).bits)
+        dtype, scales = dtype_of(o.operands[0].type), o.operands[3:]
+        step = unit.k_step(dtype.bits)
         count = m // unit.m * (n // unit.n_step) * (k // step)
-        yield f"{count} × {unit.instruction} m{unit.m}n{unit.n_step}k{step}, both operands from registers"
+        shape = f"m{unit.m}n{unit.n_step}k{2 * step if scales and dtype == u8 else step}"
+        with_scales = " with block scales" if scales else ""
+        yield f"{count} × {unit.instruction} {shape}{with_scales}, both operands from registers"
 
 
 def _in_registers(o: Op, target: Target) -> Iterator[str]:

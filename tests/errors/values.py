@@ -47,6 +47,38 @@ def dot_of_integers(p):
     c = tl.dot(a, a)  # error[dot-integer]: dot multiplies floats and 8-bit integers, not i32
 
 
+@bad("*f16")
+def dot_scaled_scales(p):
+    a = tl.zeros((16, 64), tl.float8e5)
+    s = tl.full((16, 4), 127, tl.uint8)
+    c = tl.dot_scaled(a, s, "e5m2", tl.trans(a), None, "e5m2")  # error[dot-scale]: scales of u8 for 16 rows of 64 are 16x2
+
+
+@bad("*f16")
+def dot_scaled_scales_not_by_32(p):
+    a = tl.zeros((16, 48), tl.float8e5)
+    s = tl.full((16, 1), 127, tl.uint8)
+    c = tl.dot_scaled(a, s, "e5m2", tl.trans(a), None, "e5m2")  # error[dot-scale]: 16 rows of 48 are 16x1.5
+
+
+@bad("*f16")
+def dot_scaled_format(p):
+    a = tl.zeros((16, 64), tl.float8e5)
+    c = tl.dot_scaled(a, None, "e3m2", tl.trans(a), None, "e5m2")  # error[dot-format]: lhs_format='e3m2'
+
+
+@bad("*f16")
+def dot_scaled_result(p):
+    a = tl.zeros((16, 64), tl.float8e5)
+    c = tl.dot_scaled(a, None, "e5m2", tl.trans(a), None, "e5m2", out_dtype=tl.float16)  # error[dot-out]: dot_scaled into f16
+
+
+@bad("*f16")
+def dot_scaled_rank(p):
+    a = tl.zeros((64,), tl.float8e5)
+    c = tl.dot_scaled(a, None, "e5m2", a, None, "e5m2")  # error[dot-rank]: dot_scaled needs two 2-D tiles
+
+
 @bad("*f32")
 def dot_of_f32_in_bf16x3(p):
     a = tl.zeros((16, 16), tl.float32)

@@ -50,6 +50,7 @@ class Numbers(Script):
         w = self.gather(self.div_rn(w, v), self.arange(0, 32), dim=0)
         block = self.cast(self.broadcast_to(self.unsqueeze(w, 0), (16, 32)), tl.float16)
         w = w + self.sum(self.dot(block, self.reshape(block, (32, 16))), dim=None)
+        w = w * self.decode(self.cast(self.arange(96, 128), tl.uint8), "ue8m0")
         square = self.reshape(w, (4, 8))
         square = tl.trans(square)
         row = self.sum(square, dim=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from warploom.layout import mma_acc, mma_operand, warp_grid, wgmma_acc
+from warploom.layout import mma_acc, mma_operand, mma_scales, warp_grid, wgmma_acc
 
 # bits of an element -> K of an instruction; (row, column) of A's and B's register i, of lane 4·g + t
 Formula = Callable[[int, int, int], tuple[int, int]]
@@ -99,3 +99,42 @@ def test_what_no_instructions_fill() -> None:
         mma_acc((24, 8), (1, 1), 1)
     with pytest.raises(ValueError, match="16 of K"):
         mma_operand(mma_acc((16, 8), (1, 1), 1), 1, 24, 16)
+
+
+@pytest.mark.parametrize(("m", "n", "warps"), [(16, 8, 1), (32, 96, 4), (48, 40, 4), (64, 48, 8)])
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_every_instruction_has_its_scales(m: int, n: int, warps: int, groups: int) -> None:
+    """PTX ISA, "Block Scaling for mma.sync", thread-id 0: of each four lanes the first two supply rows g and
+    g + 8 of A, the first one column g of B."""
+    rows, columns = grid = warp_grid(m, n, warps, False)
+    acc = mma_acc((m, n), grid, warps)
+    a, b = (mma_scales(acc, axis, groups) for axis in (0, 1))
+    tall, wide = m // 16 // rows, n // 8 // columns
+    assert (a.registers, b.registers) == (tall * groups, wide * groups)
+    for w in range(warps):
+        for i, j, s in ((i, j, s) for i in range(tall) for j in range(wide) for s in range(groups)):
+            row, column = (int(acc.table[x][w, 0, 4 * (wide * i + j)]) for x in (0, 1))
+            for g in range(8):
+                for t in (0, 1):
+                    found = tuple(int(x[w, 4 * g + t, groups * i + s]) for x in a.table)
+                    assert found == (row + g + 8 * t, s)
+                found = tuple(int(x[w, 4 * g, groups * j + s]) for x in b.table)
+                assert found == (column + g, s)
+
+
+def test_bytes_of_e2m1_are_the_fragments_of_k_64() -> None:
+    """PTX ISA, "Matrix Fragments for mma.m16n8k64": an operand's bytes along K, two elements each, the first in
+    the lower bits."""
+    acc = mma_acc((16, 8), (1, 1), 1)
+    a, b = (mma_operand(acc, axis, 32, 8) for axis in (0, 1))
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for i in range(32):
+            row = g if i < 8 or 16 <= i < 24 else g + 8
+            k = 8 * t + i % 8 + (32 if i >= 16 else 0)
+            y, x = (int(c[0, lane, i // 2]) for c in a.table)
+            assert (y, 2 * x + i % 2) == (row, k)
+        for i in range(16):
+            k = 8 * t + i % 8 + (32 if i >= 8 else 0)
+            y, x = (int(c[0, lane, i // 2]) for c in b.table)
+            assert (2 * y + i % 2, x) == (k, g)

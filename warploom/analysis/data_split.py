@@ -88,7 +88,7 @@ class Split:
         return len(self.forward) > before
 
     def _dot_axis(self, o: Op) -> int:
-        a, b, acc = o.operands
+        a, b, acc = o.operands[:3]
         if acc in self.forward:
             return self.forward[acc]
         if self.forward.get(a) == 0:

@@ -99,7 +99,7 @@ class _Search:
         come alike."""
         sharing: dict[object, list[Op]] = {}
         for o in self.structure.ops:
-            if o.kind is tile.dot:
+            if o.kind is tile.dot and len(o.operands) == 3:
                 sharing.setdefault((self.structure.block[o], o.operands[0]), []).append(o)
         found: dict[object, list[Op]] = {}
         for dots in sharing.values():

@@ -18,9 +18,8 @@ def preferred(dot: Op, target: Target) -> MatrixUnit:
 
 def units_for(dot: Op, target: Target) -> tuple[MatrixUnit, ...]:
     """The units for a dot's operands, the preferred one first; where there is none, the first of all."""
-    a, b = (dtype_of(v.type).name for v in dot.operands[:2])
-    total = dtype_of(dot.result.type).name
-    found = tuple(u for u in target.matrix_units if u.product(a, b, total))
+    a, b, total, *scales = (dtype_of(v.type).name for v in dot.operands)
+    found = tuple(u for u in target.matrix_units if u.product(a, b, total, *scales[:1]))
     return found or target.matrix_units[:1]
 
 

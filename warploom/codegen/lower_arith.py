@@ -281,6 +281,19 @@ def _from_bytes(dst: Array, r: Regs, function: str) -> Iterator[tuple[int, str]]
             yield 0, f"{dst.name}[{i // 2 + half}] = {function}<{half}>({four});"
 
 
+def _decode(e: Emitter, o: Op) -> None:
+    (x,), name = o.operands, f"decode_{o.attrs['encoding']}"
+    if isinstance(o.result.type, Scalar):
+        e.define(o.result, f"{name}({e.scalar(x)})")
+        return
+    dst, r = e.array(o.result), e.regs(x)
+    if is_packed(r.elem):  # its bytes, not its numbers
+        for i in range(dst.count):
+            e.line(f"{dst.name}[{i}] = {name}((u8)({word(r, i // 4 * 4)} >> {8 * (i % 4)}));")
+        return
+    e.lines(map_lines(dst, [r], lambda v: f"{name}({v})"))
+
+
 def _bitcast(e: Emitter, o: Op) -> None:
     (x,) = o.operands
     source, to = dtype_of(x.type), o.attrs["dtype"]
@@ -362,6 +375,7 @@ LOWER: dict[OpKind, Lowering] = {
     arith.select: _select,
     arith.cast: _cast,
     arith.bitcast: _bitcast,
+    arith.decode: _decode,
     arith.addptr: _addptr,
     tile.splat: _splat,
 }

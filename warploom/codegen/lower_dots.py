@@ -8,38 +8,71 @@ from warploom.codegen.registers import Array, is_packed, word
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value
 from warploom.ir.ops import tile
-from warploom.ir.types import Tile, u32
-from warploom.layout import mma_operand
+from warploom.ir.types import Tile, dtype_of, shape_of, u32
+from warploom.layout import mma_operand, mma_scales
 
 
 def _dot(e: Emitter, o: Op) -> None:
-    *operands, acc = o.operands
-    t, (_, k) = o.result.type, operands[0].type.shape  # type: ignore[attr-defined]
+    """Loops over steps of K, rows and columns; with scales the steps are written one after the other, since
+    which bytes of a word hold a step's scales is part of the instruction."""
+    left, right, acc, *scales = o.operands
+    t, (_, k) = o.result.type, shape_of(left.type)
     assert isinstance(t, Tile)
-    for axis, v in enumerate(operands):
-        assert isinstance(v.type, Tile)
-        if v.type.layout != mma_operand(t.layout, axis, k, v.type.dtype.bits):
-            raise InternalError(f"codegen: a dot's operand {axis} is laid out as {v.type.layout}")
-    form = ptx.Mma(*(v.type.dtype for v in operands))  # type: ignore[attr-defined]
+    needed = [mma_operand(t.layout, axis, k, dtype_of(left.type).bits) for axis in (0, 1)]
+    needed += [mma_scales(t.layout, i, shape_of(v.type)[1]) for i, v in enumerate(scales)]
+    for v, layout in zip((left, right, *scales), needed, strict=True):
+        if v.type.layout != layout:  # type: ignore[attr-defined]
+            raise InternalError(f"codegen: a dot's operand is laid out as {v.type}")
+    types = [dtype_of(v.type) for v in (left, right, *scales[:1])]
+    form: ptx.Mma | ptx.ScaledMma = ptx.ScaledMma(*types) if scales else ptx.Mma(*types)
     e.made[form.name] = form.definition()
-    given = [_fragments(e, v) for v in operands]
+    a, b = (_fragments(e, v) for v in (left, right))
+    words = [_scales(e, v) for v in scales]
     e.assign(o.result, acc)
     steps = k // form.k
     rows, columns = (
-        v.type.layout.registers // form.elements(axis) // steps  # type: ignore[attr-defined]
-        for axis, v in enumerate(operands)
+        layout.registers // form.elements(axis) // steps for axis, layout in enumerate(needed[:2])
     )
-    step, i, j = (e.name(name) for name in ("step", "rows", "columns"))
-    for name, count in ((step, steps), (i, rows), (j, columns)):
+    i, j = e.name("rows"), e.name("columns")
+    per_a, per_b = form.registers
+
+    def instruction(step: str, function: str, *more: str) -> None:
+        for name, count in ((i, rows), (j, columns)):
+            e.line("#pragma unroll")
+            e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
+        at = (
+            f"{e.array(o.result).name} + 4 * ({columns} * {i} + {j})",
+            f"{a} + {per_a} * ({steps} * {i} + {step})",
+            f"{b} + {per_b} * ({columns} * {step} + {j})",
+        )
+        e.line(f"{function}({', '.join((*at, *more))});")
+
+    if isinstance(form, ptx.Mma):
+        step = e.name("step")
         e.line("#pragma unroll")
-        e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
-    (a, b), (per_a, per_b) = given, form.registers
-    at = [
-        f"{e.array(o.result).name} + 4 * ({columns} * {i} + {j})",
-        f"{a} + {per_a} * ({steps} * {i} + {step})",
-        f"{b} + {per_b} * ({columns} * {step} + {j})",
+        e.line(f"for (int {step} = 0; {step} < {steps}; ++{step})")
+        instruction(step, form.name)
+        return
+    per_row = -(-shape_of(scales[0].type)[1] // 4)
+    for n in range(steps):
+        word, byte = divmod(n * form.groups, 4)
+        given = (f"{x}[{per_row} * {at} + {word}]" for x, at in zip(words, (i, j), strict=True))
+        instruction(str(n), f"{form.name}<{byte}>", *given)
+
+
+def _scales(e: Emitter, v: Value) -> str:
+    """The array of an operand's scales: words, the last one of a row (a column) perhaps filled in part."""
+    each, r = shape_of(v.type)[1], e.regs(v)
+    if each % 4 == 0:
+        return _fragments(e, v)
+    found = [
+        word(r.pick(range(at + i, min(at + each, at + i + 4))), 0)
+        for at in range(0, len(r.elements), each)
+        for i in range(0, each, 4)
     ]
-    e.line(f"{form.name}({', '.join(at)});")
+    made = Array(e.name(v.hint, "scales"), u32, len(found))
+    e.line(f"const {made.declaration} = {{{', '.join(found)}}};")
+    return made.name
 
 
 def _fragments(e: Emitter, v: Value) -> str:

@@ -769,6 +769,16 @@ DEV float round_f8e4m3(float x) { return f8e4m3_at<0>(pair_f8e4m3(x, 0.0f)); }
 
 DEV float round_f8e5m2(float x) { return f8e5m2_at<0>(pair_f8e5m2(x, 0.0f)); }
 
+// The bits in an f16 of a smaller exponent's bias: times 2^14, 2^8, and as they are.
+DEV float decode_e2m1(u8 x) { return f16_bits((u16)((x & 7) << 9 | (x & 8) << 12)) * 16384.0f; }
+
+DEV float decode_e4m3(u8 x) { return (x & 127) == 127 ? float_of(0x7fffffffu) : f16_bits((u16)((x & 127) << 7 | (x & 128) << 8)) * 256.0f; }
+
+DEV float decode_e5m2(u8 x) { return f16_bits((u16)(x << 8)); }
+
+// Of 0 the exponent is one below a normal number's.
+DEV float decode_ue8m0(u8 x) { return float_of(x == 255 ? 0x7fffffffu : x == 0 ? 0x00400000u : (u32)x << 23); }
+
 DEV u32 join16(u32 lo, u32 hi) { return (lo & 0xffffu) | hi << 16; }
 
 // With + the compiler sees where the four are those of one word, with | it permutes bytes.

@@ -170,6 +170,58 @@ class Mma:
         )
 
 
+@dataclass(frozen=True)
+class ScaledMma:
+    """mma.sync m16n8k(32 bytes) with block scales: of 8-bit floats, or (u8) of e2m1, whose K is 64
+    (PTX ISA, "mma", .block_scale; "Block Scaling for mma.sync", Table "Valid combinations")."""
+
+    a: DType
+    b: DType
+    scale: DType
+
+    k = 32  # bytes
+    registers = (4, 2)
+
+    def elements(self, axis: int) -> int:
+        """Bytes of A (axis 0) or B that a thread holds."""
+        return (16, 8)[axis]
+
+    @property
+    def groups(self) -> int:
+        """Scales of a row that an instruction takes (.scale_vec)."""
+        if self.a.is_float:
+            return 1
+        return 2 if self.scale.name == "u8" else 4
+
+    @property
+    def name(self) -> str:
+        kind = "mxf8f6f4" if self.a.is_float else "mxf4nvf4" if self.groups == 4 else "mxf4"
+        return f"mma_{kind}_{self.a}_{self.b}" if self.a.is_float else f"mma_{kind}"
+
+    def definition(self) -> str:
+        """The device function (d, const a, const b, scales of a, of b): d ← (a·sa)·(b·sb) + d.
+
+        BYTE: the first of the bytes that hold the scales, in words of lanes 4g and 4g + 1 (A), 4g (B)."""
+        kind = self.name.split("_")[1]
+        types = [PTX_TYPES.get(t.name, "") if t.is_float else "e2m1" for t in (self.a, self.b)]
+        stype = "ue8m0" if self.scale.name == "u8" else "ue4m3"
+        k = 32 if self.a.is_float else 64
+        text = (
+            f"mma.sync.aligned.m16n8k{k}.row.col.kind::{kind}.block_scale.scale_vec::{self.groups}X"
+            f".f32.{'.'.join(types)}.f32.{stype}"
+        )
+        d = "{%0, %1, %2, %3}"
+        given = ", ".join(f'"r"({name}[{i}])' for name, n in (("a", 4), ("b", 2)) for i in range(n))
+        return (
+            "template <int BYTE>\n"
+            f"DEV void {self.name}(float* d, const u32* a, const u32* b, u32 sa, u32 sb) {{\n"
+            f'  asm volatile("{text} "\n'
+            f'               "{d}, {{%4, %5, %6, %7}}, {{%8, %9}}, {d}, %10, {{%12, 0}}, %11, {{%12, 0}};"\n'
+            '               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])\n'
+            f'               : {given}, "r"(sa), "r"(sb), "n"(BYTE));\n}}'
+        )
+
+
 def columns(operands: DType) -> tuple[int, ...]:
     """How many columns a wgmma of such operands may have, ascending."""
     return tuple(range(8, 257, 8)) if operands.is_float else INTEGER_N

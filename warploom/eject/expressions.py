@@ -329,6 +329,11 @@ def _bitcast(x: Expressions, o: Op) -> str:
     return call("bitcast", x.full(o.operands[0]), x.dtype(o.attrs["dtype"]))
 
 
+@value(arith.decode, says="encoding")
+def _decode(x: Expressions, o: Op) -> str:
+    return call("decode", x.full(o.operands[0]), repr(o.attrs["encoding"]))
+
+
 @value(arith.addptr)
 def _addptr(x: Expressions, o: Op) -> Expr:
     shape = shape_of(o.result.type)

@@ -14,7 +14,7 @@ from warploom.frontend.language.shape import full
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import mma, tile
-from warploom.ir.types import InFlight, Shared, Tile, accumulator, i1
+from warploom.ir.types import InFlight, Shared, Tile, accumulator, f32, i1
 
 
 class Wgmma:
@@ -84,7 +84,7 @@ class Wgmma:
         return Wait(static_int(n, "n"))
 
 
-def in_registers(a: Any, b: Any, acc: Any, unit: str | None) -> Value:
+def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | None) -> Value:
     """self.dot: a product by the unit of this instruction, or the first that does it in order."""
     emitter = current()
     for x in (a, b):
@@ -98,19 +98,23 @@ def in_registers(a: Any, b: Any, acc: Any, unit: str | None) -> Value:
     left, right = tile_value(a, "dot"), tile_value(b, "dot")
     shapes = emitter.shape(left), emitter.shape(right)
     of = emitter.number(left), emitter.number(right)
-    total = accumulator(of[0])
+    scaled_by = [tile_value(x, "dot") for x in scales if x is not None]
+    total = f32 if scaled_by else accumulator(of[0])
     if acc is None and len(shapes[0]) == len(shapes[1]) == 2:
         acc = full((shapes[0][0], shapes[1][1]), 0, total)
     units = [u for u in program().machine.matrix_units if not u.is_async]
-    units = [u for u in units if u.product(of[0].name, of[1].name, total.name)]
+    names = (d.name for d in (*of, total, *map(emitter.number, scaled_by[:1])))
+    asked = tuple(names)
+    units = [u for u in units if u.product(*asked)]
     found = next((u for u in units if unit in (None, u.instruction)), None)
     if found is None:
         refuse(
             "dot-dtype",
-            f"no {unit or 'matrix unit'} multiplies {of[0]} by {of[1]} in registers",
+            f"no {unit or 'matrix unit'} multiplies {of[0]} by {of[1]}"
+            f"{f' with scales of {asked[3]}' if scaled_by else ''} in registers",
             f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
         )
-    done: Value = emitter.emit(tile.dot, left, right, acc, unit=found.instruction)
+    done: Value = emitter.emit(tile.dot, left, right, acc, *scaled_by, unit=found.instruction)
     (m, k), n = shapes[0], shapes[1][1]
     for size, of_unit, what in (
         (m, found.m, "rows"),

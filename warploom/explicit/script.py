@@ -309,10 +309,22 @@ class Instructions(Tensors, Namespaces):
         return linear.scanned(tile_value(x, "scan"), dim, reverse, fn)
 
     @builtin
-    def dot(self, a: Operand, b: Operand, acc: Operand = None, unit: str | None = None) -> Any:
+    def dot(
+        self,
+        a: Operand,
+        b: Operand,
+        acc: Operand = None,
+        a_scale: Operand = None,
+        b_scale: Operand = None,
+        unit: str | None = None,
+    ) -> Any:
         """a (m, k) · b (k, n) + acc (m, n), all in registers, by a matrix unit that a warp waits for
-        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone."""
-        return in_registers(a, b, acc, unit)
+        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone.
+
+        With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
+        bytes of a and b are two e2m1 each along K then, k twice as many, and scales may be (m, k/16),
+        (n, k/16) of float8e4nv."""
+        return in_registers(a, b, acc, (a_scale, b_scale), unit)
 
     @builtin
     def gather(self, x: Operand, index: Operand, dim: Any) -> Any:
@@ -370,6 +382,14 @@ class Instructions(Tensors, Namespaces):
     def bitcast(self, x: Operand, dtype: Any) -> Any:
         """The same bits as another dtype."""
         return elementwise.to(x, dtype, bitcast=True)
+
+    @builtin
+    def decode(self, x: Operand, encoding: str) -> Any:
+        """The float32 numbers that bytes stand for in "e4m3", "e5m2", "ue8m0" (powers of two), or, by their
+        lowest four bits, "e2m1"."""
+        if encoding not in arith.ENCODINGS:
+            refuse("decode", f"{encoding!r}", f"encodings are {', '.join(arith.ENCODINGS)}")
+        return current().emit(arith.decode, tile_value(x, "decode"), encoding=encoding)
 
     @builtin
     def printf(self, format: str, *values: Operand) -> None:

@@ -20,7 +20,7 @@ from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import admit, leaves, rebuild, skeleton
 from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, REPLACED, SPECULATED
 from warploom.ir.core import Builder, Region, Value
-from warploom.ir.ops import arith, control, tile
+from warploom.ir.ops import arith, control, scaled, tile
 from warploom.ir.types import DType, Tile, i1, shape_of
 
 PUBLIC = ("warploom.language", "warploom.triton.language")  # what users import frontend/language as
@@ -161,7 +161,11 @@ class Expressions(Calls):
         if not emitter.is_last(product) or not isinstance(acc, Value) or acc.type != product.type:
             return None
         dot = ops[-1]
-        if dot.kind is not tile.dot or len(ops) < 3 or dot.operands[2] is not ops[-2].results[0]:
+        if (
+            dot.kind not in (tile.dot, scaled.dot_scaled)
+            or len(ops) < 3
+            or dot.operands[2] is not ops[-2].results[0]
+        ):
             return None
         if (
             ops[-2].kind is not tile.splat
@@ -170,8 +174,8 @@ class Expressions(Calls):
         ):
             return None
         del ops[-3:]
-        a, b, _ = dot.operands
-        fused: Value = emitter.emit(tile.dot, a, b, acc, **dot.attrs)
+        a, b, _, *scales = dot.operands
+        fused: Value = emitter.emit(dot.kind, a, b, acc, *scales, **dot.attrs)
         return fused
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Any:

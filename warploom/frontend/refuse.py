@@ -23,6 +23,7 @@ ADVICE: dict[str, str] = {
     "dot-integer": "cast both to tl.int8 where their values fit, or to tl.bfloat16, exact up to 256",
     "dot-operand": "load or compute a tile of rank 2 first",
     "dot-rank": "dot takes 2-D tiles; use x[:, None] or tl.reshape",
+    "dot-scale": "load scales of (M, K/32) and (N, K/32) as uint8, or (M, K/16) and (N, K/16) as float8e4nv",
     "dot-shape": "load the operand with the other shape, or transpose it with tl.trans(b)",
     "dtype-mismatch": "cast one side with .to(dtype)",
     "mask-shape": "build the mask from the same offsets as the pointer",

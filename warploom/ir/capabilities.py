@@ -42,11 +42,13 @@ def missing(func: Func, target: Target) -> tuple[Op | None, str] | None:
 def _dtypes(o: Op, target: Target) -> str:
     """What is missing for the dtypes of an op."""
     if o.kind is tile.dot:
-        a, b, total = (dtype_of(v.type).name for v in o.operands)
+        a, b, total, *scales = (dtype_of(v.type).name for v in o.operands)
         unit = o.attrs.get("unit")
         if unit and not target.unit_of(unit):
             return "no such matrix unit"
-        if unit is None and not any(u.product(a, b, total) for u in target.matrix_units):
+        if unit is None and not any(
+            u.product(a, b, total, *scales[:1]) for u in target.matrix_units
+        ):
             return f"no matrix unit for {a} by {b}"
     elif o.kind is arith.cast:
         dtypes = {dtype_of(v.type) for v in (*o.operands, *o.results)}

@@ -12,7 +12,7 @@ from warploom.layout.atoms import (
     wgmma_acc,
     whole,
 )
-from warploom.layout.fragments import mma_acc, mma_operand, warp_grid
+from warploom.layout.fragments import mma_acc, mma_operand, mma_scales, warp_grid
 from warploom.layout.linear import Layout
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "is_wgmma_acc",
     "mma_acc",
     "mma_operand",
+    "mma_scales",
     "turning",
     "warp_grid",
     "wgmma_a",

@@ -91,6 +91,26 @@ def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
     )
 
 
+@lru_cache(maxsize=256)
+def mma_scales(acc: Layout, axis: int, groups: int) -> Layout:
+    """The scales of the left (axis 0: M × groups) or right (axis 1: N × groups) operand of the product that
+    has this accumulator.  Of each four lanes t = 0 gives row g and t = 1 row g + 8 of A, t = 0 column g of B
+    (PTX ISA, "Block Scaling for mma.sync", with thread-id 0); the others hold what these hold."""
+
+    def at(mn: int) -> Vector:
+        return (mn, 0)
+
+    second = at(8) if axis == 0 else at(0)
+    along = [(1, groups, 1)] if groups > 1 else []
+    return Layout(
+        (acc.shape[axis], groups),
+        reg=(),
+        lane=(second, at(0), at(1), at(2), at(4)),
+        warp=tuple(at(v[axis]) for v in acc.warp),
+        repeats=(*along, *((0, count, step) for a, count, step in acc.repeats if a == axis)),
+    )
+
+
 def _two_part(n: int) -> int:
     """The largest power of two that divides n."""
     return n & -n

@@ -29,6 +29,7 @@ from warploom.passes.task.partition_tasks import partition_tasks
 from warploom.passes.task.pipeline_scalars import pipeline_scalars
 from warploom.passes.tile.apply_alignment_hints import apply_alignment_hints
 from warploom.passes.tile.canonicalize import canonicalize, number_ops
+from warploom.passes.tile.decode_scaled_dots import decode_scaled_dots, has_scaled_dots
 from warploom.passes.tile.deduplicate_loads import deduplicate_loads
 from warploom.passes.tile.partition_ctas import partition_ctas
 from warploom.passes.tile.peel_single_trip_loops import peel_single_trip_loops
@@ -174,6 +175,7 @@ def _uniform(schedule: Schedule) -> bool:
 
 
 PIPELINE: tuple[Pass | Choice, ...] = (
+    _row(decode_scaled_dots, Level.TILE, lambda f, r: has_scaled_dots(f)),
     _canonical(Level.TILE),
     _row(peel_single_trip_loops, Level.TILE, _one_trip),
     _canonical(Level.TILE, lambda f, r: r.last == "peel_single_trip_loops"),

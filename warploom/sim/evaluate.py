@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from warploom.ir.core import Op, OpKind
-from warploom.ir.ops import arith, task, tile
+from warploom.ir.ops import arith, scaled, task, tile
 from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
+from warploom.sim import scaled as scales
 from warploom.sim.report import MemoryFault
 
 Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
@@ -196,6 +197,11 @@ def _bitcast(o: Op, x: Any) -> Any:
     return np.ascontiguousarray(x).view(o.attrs["dtype"].numpy).reshape(np.shape(x))[()]
 
 
+@_pure(arith.decode)
+def _decode(o: Op, x: Any) -> Any:
+    return scales.FLOATS.number(o, x)
+
+
 @_pure(arith.addptr)
 def _addptr(o: Op, p: Any, offset: Any) -> Any:
     return p + offset.astype(np.int64)
@@ -310,8 +316,15 @@ def _gather(o: Op, x: Any, index: Any) -> Any:
 
 
 @_pure(tile.dot)
-def _dot(o: Op, a: Any, b: Any, acc: Any) -> Any:
-    return acc + multiply(a, b)
+def _dot(o: Op, a: Any, b: Any, acc: Any, *more: Any) -> Any:
+    return _dot_scaled(o, a, b, acc, *more) if more else acc + multiply(a, b)
+
+
+@_pure(scaled.dot_scaled)
+def _dot_scaled(o: Op, *values: Any) -> Any:
+    with np.errstate(all="ignore"):
+        left, right = scales.FLOATS.operands(o, values)
+        return values[2] + left @ right
 
 
 def multiply(a: Any, b: Any) -> Any:

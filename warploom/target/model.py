@@ -47,12 +47,15 @@ class Arithmetic:
 class Product:
     """Operands that a unit multiplies, by the names of their dtypes; f32 operands count as tf32.
     arithmetic: how it adds them; None for integers, whose sums are exact (they wrap), and for f64, whose
-    products and sums each round as IEEE says, in an order of its own."""
+    products and sums each round as IEEE says, in an order of its own.  scale: the dtype of scales that they
+    come with, "u8" (ue8m0) or "f8e4m3" (ue4m3): operands of u8 are pairs of e2m1 then, and how it adds is not
+    known."""
 
     a: str
     b: str
     accumulator: str
     arithmetic: Arithmetic | None = None
+    scale: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,10 @@ class MatrixUnit:
     def is_async(self) -> bool:
         return self.completes != "in order"
 
-    def product(self, a: str, b: str, accumulator: str) -> Product | None:
+    def product(self, a: str, b: str, accumulator: str, scale: str = "") -> Product | None:
         """What it makes of operands of these dtypes; None where it can't multiply them."""
-        asked = a, b, accumulator
-        return next((p for p in self.products if (p.a, p.b, p.accumulator) == asked), None)
+        asked = a, b, accumulator, scale
+        return next((p for p in self.products if (p.a, p.b, p.accumulator, p.scale) == asked), None)
 
     def takes_along_mn(self, bits: int) -> bool:
         """May an operand of elements this wide lie along M or N in shared memory?"""

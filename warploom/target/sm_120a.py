@@ -36,6 +36,12 @@ SM_120A = replace(
                     for b in EIGHT_BIT_FLOATS
                 ),
                 *WHOLE,
+                *(
+                    Product(a, b, "f32", scale="u8")
+                    for a in EIGHT_BIT_FLOATS
+                    for b in EIGHT_BIT_FLOATS
+                ),
+                *(Product("u8", "u8", "f32", scale=scale) for scale in ("u8", "f8e4m3")),
             ),
         ),
     ),

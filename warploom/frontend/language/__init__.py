@@ -14,6 +14,7 @@ from warploom.frontend.language.linear import *
 from warploom.frontend.language.math import *
 from warploom.frontend.language.math import cast_ as cast
 from warploom.frontend.language.memory import *
+from warploom.frontend.language.microscaling import *
 from warploom.frontend.language.shape import *
 from warploom.ir import types as _types
 from warploom.ir.types import DType as dtype, Pointer as pointer_type

@@ -7,6 +7,7 @@ from warploom.ir.ops import grid as grid
 from warploom.ir.ops import mbarrier as mbarrier
 from warploom.ir.ops import mma as mma
 from warploom.ir.ops import regs as regs
+from warploom.ir.ops import scaled as scaled
 from warploom.ir.ops import smem as smem
 from warploom.ir.ops import task as task
 from warploom.ir.ops import tile as tile

@@ -16,10 +16,12 @@ from warploom.ir.types import (
     Tile,
     dtype_of,
     elem_of,
+    f32,
     i1,
     i32,
     like,
     shape_of,
+    u8,
 )
 
 
@@ -199,6 +201,21 @@ def bitcast(x: Type, *, dtype: DType) -> Type:
     """The same bits read as another dtype of the same size."""
     require(dtype_of(x).bits == dtype.bits, f"bitcast from {x} to {dtype} changes the size")
     return like(x, dtype)
+
+
+ENCODINGS = ("e2m1", "e4m3", "e5m2", "ue8m0")
+
+
+@_pointwise
+def decode(x: Type, *, encoding: str) -> Type:
+    """The f32 that a byte stands for: "e4m3" and "e5m2" as f8e4m3 and f8e5m2 do (which it takes too, for
+    targets that don't convert them), "e2m1" by its lowest four bits (±0, 0.5, 1, 1.5, 2, 3, 4, 6), "ue8m0" as
+    2^(x - 127), 255 as NaN (OCP Microscaling Formats 1.0)."""
+    require(encoding in ENCODINGS, f"no encoding is {encoding}")
+    given = dtype_of(x)
+    fits = given == u8 or given.name == f"f8{encoding}"
+    require(fits, f"decode of {encoding} takes bytes, got {x}", "dtype-mismatch")
+    return like(x, f32)
 
 
 @_pointwise

@@ -18,7 +18,7 @@ from warploom.ir.core import (
     op,
     require,
 )
-from warploom.ir.ops import arith
+from warploom.ir.ops import arith, scaled
 from warploom.ir.types import (
     DType,
     Pointer,
@@ -28,6 +28,7 @@ from warploom.ir.types import (
     accumulator,
     dtype_of,
     elem_of,
+    f32,
     i1,
     i8,
     i32,
@@ -106,7 +107,9 @@ def _gathered(o: Op, axis: int) -> Along:
 
 
 def _multiplied(o: Op, axis: int) -> Along:
-    return (0, None, 0) if axis == 0 else (None, 1, 1)
+    """Rows of scales are rows of a and columns of b."""
+    scales = len(o.operands) > 3
+    return (0, None, 0, *(0, None) * scales) if axis == 0 else (None, 1, 1, *(None, 0) * scales)
 
 
 # ---- shape.  `layout` is given at PLACED only, where it can't be derived from the operand's.
@@ -257,13 +260,16 @@ def dot(
     a: Tile,
     b: Tile,
     acc: Tile,
-    *,
+    *scales: Tile,
     max_imprecise: int | None = None,
     turned: bool = False,
     unit: str | None = None,
 ) -> Tile:
     """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
     integers.
+
+    With scales, of a (M×groups) and of b (N×groups), it is what `dot_scaled` says of 8-bit floats, or of u8,
+    which are two e2m1 along K then; K counts bytes (PTX ISA, "Block Scaling for mma.sync").
 
     At WARP it is done in registers, by the target's matrix unit of the instruction `unit`, which completes in
     order (PTX ISA, "mma").
@@ -290,7 +296,11 @@ def dot(
     )
     (m, k), (k2, n) = a.shape, b.shape
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
-    sums = accumulator(a.dtype)
+    sums = f32 if scales else accumulator(a.dtype)
+    require(len(scales) in (0, 2), f"dot takes scales of both operands, not {len(scales)}")
+    for s, rows in zip(scales, (m, n), strict=False):
+        require(a.dtype.bits == 8, f"dot scales no {a.dtype}")
+        scaled.check_scale(s, rows, 2 * k if a.dtype == u8 else k)
     require(
         acc.shape == (m, n) and acc.dtype == sums,
         f"dot accumulates {m}x{n}x{sums} into {acc}",

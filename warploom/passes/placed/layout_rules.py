@@ -19,6 +19,7 @@ from warploom.layout import (
     Layout,
     mma_acc,
     mma_operand,
+    mma_scales,
     turning,
     warp_grid,
     wgmma_a,
@@ -34,6 +35,7 @@ from warploom.layout.choose import (
 )
 from warploom.passes.placed.regrouped_layouts import CONCAT, RESHAPE, SLICE
 from warploom.passes.placed.task_layouts import (
+    FIXED,
     LOADED,
     OPERAND,
     STORED,
@@ -332,25 +334,22 @@ def _sums(t: TaskLayouts, o: Op) -> Layout:
     return mma_acc((m, n), warp_grid(m, n, t.warps, t.chained), t.warps)
 
 
-def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, Layout, Layout]:
-    """What a dot in registers takes: of both operands and the accumulator."""
-    a, b, _ = o.operands
+def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, ...]:
+    """What a dot in registers takes: of both operands, the accumulator, and scales."""
+    a, b, _, *scales = o.operands
     acc, k = _sums(t, o), shape_of_tile(a)[1]
-    left, right = (mma_operand(acc, axis, k, 8 * itemsize(v.type)) for axis, v in enumerate((a, b)))
-    return left, right, acc
+    operands = (mma_operand(acc, axis, k, 8 * itemsize(v.type)) for axis, v in enumerate((a, b)))
+    return *operands, acc, *(mma_scales(acc, i, shape_of_tile(v)[1]) for i, v in enumerate(scales))
 
 
 def _dots(t: TaskLayouts, o: Op) -> None:
-    left, right, acc = _fragments(t, o)
-    t.needs(o.operands[0], left, OPERAND)
-    t.needs(o.operands[1], right, OPERAND)
-    for v in (o.operands[2], o.result):
-        t.needs(v, acc)
+    for i, (v, layout) in enumerate(zip(o.operands, _fragments(t, o), strict=True)):
+        t.needs(v, layout, FIXED if i == 2 else OPERAND)
+    t.needs(o.result, _sums(t, o))
 
 
 def _dotted(t: TaskLayouts, o: Op) -> Settled:
-    *operands, acc = _fragments(t, o)
-    return Settled((*operands, acc), (acc,))
+    return Settled(_fragments(t, o), (_sums(t, o),))
 
 
 def _agrees(t: TaskLayouts, o: Op, v: Value, needed: Layout) -> None:

@@ -284,7 +284,7 @@ def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
 def in_place(o: Op, v: Value) -> bool:
     """Does `o` take the item (or view of one) v where it lies, as a dot takes its operands?"""
     views = o.kind in rings.VIEWS and v in o.operands
-    return views or (o.kind is tile.dot and v is not o.operands[2])
+    return views or (o.kind is tile.dot and v in o.operands[:2])
 
 
 def needs_registers(structure: Structure, v: Value, target: Target, warps: int) -> bool:

@@ -370,11 +370,12 @@ class _Writer:
         return protocol.Source(load=load)
 
     def dot(self, o: Op, b: Builder) -> None:
-        left, right, acc = o.operands
+        left, right, acc, *scales = o.operands
         unit = doing(o, self.shared.target, self.plan.warps)
         if not unit.reads_shared:
-            operands = (self.in_registers(left, b), self.in_registers(right, b), self.get(acc))
-            self.env[o.result] = select_instructions.in_registers(b, o, unit, *operands)
+            left, right, *scales = (self.in_registers(v, b) for v in (left, right, *scales))
+            operands = (left, right, self.get(acc), *scales)
+            self.env[o.result] = select_instructions.in_registers(b, o, unit, operands)
             return
         a = self.readable(left, True) or self.in_registers(left, b)
         right_place = self.readable(right, False)

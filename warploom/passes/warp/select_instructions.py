@@ -11,7 +11,7 @@ store:   chunk by chunk: registers → staging, fence_async, wait until the next
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,9 @@ from warploom.schedule.model import StorePlan
 from warploom.target import MatrixUnit
 
 
-def in_registers(b: Builder, o: Op, unit: MatrixUnit, a: Value, right: Value, acc: Value) -> Value:
-    """acc + a @ right by a unit that reads registers and completes in order."""
-    done: Value = tile.dot(b, a, right, acc, unit=unit.instruction, hint=o.result.hint)
+def in_registers(b: Builder, o: Op, unit: MatrixUnit, operands: Iterable[Value]) -> Value:
+    """Dot o of these operands by a unit that reads registers and completes in order."""
+    done: Value = tile.dot(b, *operands, unit=unit.instruction, hint=o.result.hint)
     b.ops[-1] = b.ops[-1].with_(id=o.id)
     return done
 

@@ -47,8 +47,9 @@ def carry_transposed(func: Func) -> Func:
 def _transpose(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
     if o.kind is not tile.dot or not needs_transpose(o, target):
         return None
-    x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands)
-    transposed = tile.dot(b, y, x, acc, hint=o.result.hint, **{**o.attrs, "turned": True})
+    x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands[:3])
+    scales = reversed(o.operands[3:])
+    transposed = tile.dot(b, y, x, acc, *scales, hint=o.result.hint, **{**o.attrs, "turned": True})
     return (tile.transpose(b, transposed, perm=TURN, hint=o.result.hint),)
 
 
