@@ -86,14 +86,9 @@ def while_of_tile(p, n):
 
 
 @bad("*f32 i32")
-def and_of_tiles(p, n):
+def and_of_a_pointer_tile(p, n):
     offs = tl.arange(0, 8)
-    mask = offs < n and offs > 2  # error[tile-condition]: `and` and `or` take single values, found tile<8xi1>
-
-
-@bad("*f32 i32")
-def not_of_tile(p, n):
-    mask = not (tl.arange(0, 8) < n)  # error[tile-condition]: the truth of a whole tile
+    mask = offs < n and p + offs  # error[pointer-arithmetic]: expected a number, found tile<8xptr<f32>>
 
 
 @bad("*f32 i32")

@@ -130,9 +130,17 @@ def uses_class(p):
 
 
 @bad("*f32")
-def uses_nested_function(p):
-    def inner(x):  # error[unsupported]: kernels can't use a nested function
+def nested_function_of_many(p):
+    def inner(*x):  # error[parameter-kind]: inner takes a variable number of arguments
         return x
+
+
+@bad("*f32")
+def nested_function_calls_itself(p):
+    def inner(x):
+        return inner(x)  # error[recursion]: inner calls itself
+
+    inner(1)
 
 
 @bad("*f32 i32")
@@ -156,13 +164,12 @@ def uses_continue(p, n):
 
 @bad("*f32 i32")
 def uses_starred_target(p, n):
-    a, *b = (n, n, n)  # error[unsupported]: kernels can't use a starred expression
+    a, *b = (n, n, n)  # error[unsupported]: kernels can't use a starred target
 
 
 @bad("*f32 i32")
-def uses_starred_argument(p, n):
-    args = (p, 1.0)
-    tl.store(*args)  # error[unsupported]: kernels can't use a starred expression
+def stars_a_number(p, n):
+    tl.store(*n)  # error[unpack]: * of i32
 
 
 @bad("*f32 i32")
@@ -276,17 +283,37 @@ def unknown_function(p):
 
 @bad("*f32")
 def function_of_triton_only(p):
-    tl.sort(tl.arange(0, 8))  # error[not-yet]: tl.sort is Triton's, but not supported here
+    tl.target_info(p)  # error[not-yet]: tl.target_info is Triton's, but not supported here
 
 
 @wl.jit
-def halved(a, b):
-    return (a + b) // 2
+def twice(a, b):
+    return a, b
 
 
 @bad("*f32")
-def combination_without_a_name(p):
-    tl.reduce(tl.arange(0, 8), 0, halved)  # error[combine]: reduce by a function that does something else than
+def combination_of_too_many(p):
+    tl.reduce(tl.arange(0, 8), 0, twice)  # error[combine]: gives 2 values of 1 and 1
+
+
+@bad("*f32")
+def largest_of_too_few(p):
+    tl.topk(tl.arange(0, 8), 9)  # error[topk]: the largest 9 of 8
+
+
+@bad("*f32")
+def merge_of_an_odd_number(p):
+    tl.bitonic_merge(tl.arange(0, 6))  # error[sort]: bitonic_merge of 6 elements
+
+
+@bad("*f32")
+def histogram_of_floats(p):
+    tl.histogram(tl.zeros((8,), tl.float32), 4)  # error[histogram]: histogram of tile<8xf32> in 4 bins
+
+
+@bad("*f32")
+def random_numbers_for_floats(p):
+    tl.rand(0, tl.zeros((8,), tl.float32))  # error[random]: random numbers for tile<8xf32>
 
 
 @bad("*f32")

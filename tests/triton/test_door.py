@@ -182,14 +182,47 @@ def test_a_hook_gives_descriptors_their_block() -> None:
 
 def test_what_the_driver_tells() -> None:
     target = active.get_current_target()
-    assert (target.backend, target.warp_size) == ("cuda", 32) and target.arch >= 80
+    has_gpu = active.is_active()
+    assert (target.backend, target.warp_size) == (("cuda", 32) if has_gpu else ("cpu", 0))
+    assert target.arch >= 80 * has_gpu
     about = triton.runtime.driver.active.utils.get_device_properties(0)
     assert about["multiprocessor_count"] > 0 and about["max_shared_mem"] > 48 << 10
     assert triton.runtime.driver.driver.active is active
     assert active.get_device_capability() == divmod(target.arch, 10)
 
 
+def test_names_that_libraries_catch_and_ask_for() -> None:
+    runtime = triton.runtime
+    for name in (
+        "Heuristics",
+        "InterpreterError",
+        "KernelInterface",
+        "MockTensor",
+        "OutOfResources",
+    ):
+        assert isinstance(getattr(runtime, name), type)
+    assert isinstance(add_kernel, triton.KernelInterface)
+    assert issubclass(triton.OutOfResources, triton.TritonError)
+    assert issubclass(triton.InterpreterError, triton.TritonError)
+    assert triton.set_allocator(lambda size, align, stream: None) is None
+    assert triton.must_use_result(add_kernel) is add_kernel
+    x = np.ones(4, np.float32)
+    assert np.array_equal(triton.reinterpret(x, tl.int32), x.view(np.int32))
+    mock = triton.MockTensor("float32")
+    signature = add_kernel.warmup(mock, mock, mock, 64, BLOCK=64, grid=(1,)).signature
+    assert signature == ("*fp32:16", "*fp32:16", "*fp32:16", "i32:16")
+
+
 # ---- testing
+
+
+def test_what_a_device_can_do() -> None:
+    testing = triton.testing
+    assert testing.get_dram_gbps() >= 0
+    half, byte = (testing.get_max_tensorcore_tflops(d, 1_755_000) for d in (tl.float16, tl.int8))
+    assert 100 < half < 5000 and byte == 2 * half
+    assert testing.do_bench_cudagraph(lambda: time.sleep(0.001), rep=4) >= 1.0
+    assert isinstance(testing.perf_report([])(print), testing.Mark)
 
 
 def test_do_bench() -> None:

@@ -14,7 +14,11 @@ FUNCTIONS = (
     "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "sin", "cos", "tanh", "erf", "cbrt", "floor",
     "ceil",
 )  # fmt: skip
-UNARY = {*FUNCTIONS, "not"}
+RARE = (
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "exp10", "expm1", "log10", "log1p",
+    "erfc", "lgamma", "tgamma", "trunc", "rint", "round",
+)  # fmt: skip
+UNARY = {*FUNCTIONS, *RARE, "not"}
 SMALL = "16x64"  # 8 elements for each of 128 threads
 
 
@@ -50,6 +54,12 @@ def test_integers(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 def test_functions(dtype: str) -> None:
     b = built(chain([*FUNCTIONS, "div", "rem"], dtype))  # sin and cos have a stack of their own
+    assert b.advisories == ()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_rare_functions(dtype: str) -> None:
+    b = built(chain([*RARE, "pow", "atan2"], dtype))
     assert b.advisories == ()
 
 

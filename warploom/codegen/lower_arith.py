@@ -105,6 +105,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
         if elem.name in WRAPS and kind in (arith.add, arith.sub, arith.mul, arith.shl):
             return f"({c_type(elem)})(({WRAPS[elem.name]}){x} {OPERATORS[kind]} {y})"
         return f"({c_type(elem)})({text})" if elem.bits < 32 and not real else text
+    if kind in (arith.pow_, arith.atan2):
+        return f"{kind.name}{'' if wide else 'f'}({x}, {y})"
     if kind is arith.div_rn:
         return f"{'__ddiv_rn' if wide else '__fdiv_rn'}({x}, {y})"
     if kind in (arith.minimum, arith.maximum):

@@ -36,7 +36,7 @@ from warploom.frontend.coerce import (
     static_int,
 )
 from warploom.frontend.follow import is_own
-from warploom.frontend.language import core, debug, linear, memory
+from warploom.frontend.language import combine, core, debug, linear, memory
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language import shape as shapes
 from warploom.frontend.language.core import builtin
@@ -329,7 +329,7 @@ class Instructions(Tensors, Namespaces):
     @builtin
     def gather(self, x: Operand, index: Operand, dim: Any) -> Any:
         """The elements of x at the indices of a tensor along an axis (tl.gather)."""
-        return linear.gather(tile_value(x, "gather"), tile_value(index, "gather"), dim)
+        return combine.gather(tile_value(x, "gather"), tile_value(index, "gather"), dim)
 
     @builtin
     def any(self, x: Operand, dim: Any) -> Any:
@@ -408,21 +408,9 @@ class Instructions(Tensors, Namespaces):
         debug.device_print(str(prefix), x)
 
     abs = elementwise.abs
-    exp = elementwise.exp
-    exp2 = elementwise.exp2
-    log = elementwise.log
-    log2 = elementwise.log2
-    sqrt = elementwise.sqrt
-    rsqrt = elementwise.rsqrt
-    rcp = elementwise.rcp
     div_rn = elementwise.div_rn
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tanh = elementwise.tanh
-    erf = elementwise.erf
-    cbrt = elementwise.cbrt
-    floor = elementwise.floor
-    ceil = elementwise.ceil
+    pow = elementwise.pow_
+    atan2 = elementwise.atan2
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     fma = elementwise.fma
@@ -436,6 +424,10 @@ class Instructions(Tensors, Namespaces):
     static_assert = debug.static_assert
     device_assert = debug.device_assert
     device_print = debug.device_print
+
+
+for _kind in arith.MATH:
+    setattr(Instructions, _kind.name, elementwise.FUNCTIONS[_kind.name])
 
 
 class Class(Instructions):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warploom.frontend.coerce import Const, Emitter, describe, is_literal
+from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known
 from warploom.frontend.language import memory, shape
-from warploom.frontend.language.core import METHODS, BlockPointer, Descriptor
+from warploom.frontend.language.core import METHODS, BlockPointer, Descriptor, Handle
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.ir.core import Value
-from warploom.ir.types import DType, Pointer, i1
+from warploom.ir.types import DTYPE_PREDICATES, DTYPE_PROPERTIES, DType, Pointer
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,61 @@ class Method:
     receiver: Any
 
 
+@dataclass(frozen=True)
+class BlockType:
+    """x.type of a tile; what Triton's block_type tells, beside what its element does."""
+
+    elem: DType | Pointer
+    shape: tuple[int, ...]
+
+
+BLOCK_TYPE: dict[str, Callable[[BlockType], Any]] = {
+    "shape": lambda t: t.shape,
+    "numel": lambda t: math.prod(t.shape),
+    "scalar": lambda t: t.elem,
+    "element_ty": lambda t: t.elem,
+    "is_block": lambda t: _constant(True),
+    "is_ptr": lambda t: _constant(False),
+    "get_block_shapes": lambda t: _constant(t.shape),
+}
+
+
+_NOTHING = object()
+
+
+def _of_type(x: Any, name: str) -> Any:
+    """An attribute of a dtype, pointer type or block type; _NOTHING where it has none of the name."""
+    match x:
+        case DType() if name == "name":
+            return x.name
+        case DType() if name in DTYPE_PROPERTIES:
+            return DTYPE_PROPERTIES[name](x)
+        case DType() if name in DTYPE_PREDICATES:
+            return _constant(DTYPE_PREDICATES[name](x))
+        case Pointer() if name in ("element_ty", "scalar"):
+            return x.dtype if name == "element_ty" else x
+        case Pointer() if name in DTYPE_PREDICATES:
+            return _constant(name == "is_ptr")
+        case BlockType() if name in BLOCK_TYPE:
+            return BLOCK_TYPE[name](x)
+        case BlockType():
+            return _of_type(x.elem, name)
+    return _NOTHING
+
+
 def attribute(emitter: Emitter, x: Any, name: str) -> Any:
     """x.name of a run-time value, a dtype or a handle."""
     match x:
-        case DType() if name in DTYPE_ATTRIBUTES:
-            return DTYPE_ATTRIBUTES[name](x)
-        case Pointer() if name == "element_ty":
-            return x.dtype
+        case _ if name == "value" and not isinstance(x, Value | Const | Handle):
+            return x  # a constexpr is its value
+        case DType() | Pointer() | BlockType() if (found := _of_type(x, name)) is not _NOTHING:
+            return found
+        case BlockPointer() if name == "type":
+            return Pointer(x.dtype)
+        case BlockPointer() if name == "dtype":
+            return Pointer(x.dtype)
+        case Descriptor() if name == "type":
+            return BlockType(x.dtype, x.block_shape)
         case Descriptor() if name in ("dtype", "block_shape", "shape", "strides"):
             return getattr(x, name)
         case BlockPointer() if name == "advance":
@@ -43,8 +91,10 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
         match name:
             case "dtype":
                 return elem
-            case "type" if not emitter.shape(x):  # p.type.element_ty of a pointer
-                return elem
+            case "type":
+                return BlockType(elem, emitter.shape(x)) if emitter.shape(x) else elem
+            case "value" if not isinstance(x, Value):
+                return known(x)
             case "shape":
                 return emitter.shape(x)
             case "numel":
@@ -77,17 +127,3 @@ def _constant(value: Any) -> Callable[[], Any]:
 
     call.__warploom_builtin__ = True  # type: ignore[attr-defined]
     return call
-
-
-DTYPE_ATTRIBUTES: dict[str, Callable[[DType], Any]] = {
-    "primitive_bitwidth": lambda d: 1 if d is i1 else d.bits,
-    "itemsize": lambda d: d.bytes,
-    "name": lambda d: d.name,
-    "scalar": lambda d: d,
-    "is_floating": lambda d: _constant(d.is_float),
-    "is_int": lambda d: _constant(d.is_int),
-    "is_int_signed": lambda d: _constant(d.kind == "int"),
-    "is_int_unsigned": lambda d: _constant(d.kind in ("uint", "bool")),
-    "is_fp8": lambda d: _constant(d.is_fp8),
-    "is_ptr": lambda d: _constant(False),
-}

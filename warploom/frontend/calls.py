@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self
 
 from warploom.errors import CompileError, InternalError, Loc, Note
@@ -24,6 +25,15 @@ from warploom.ir.core import RuleError, Value
 from warploom.ir.types import DType, Scalar, Tile, f32
 
 
+@dataclass(frozen=True, eq=False)
+class NestedFunction:
+    """A function that a kernel defines inside: its text, its parameters, and whose variables it sees."""
+
+    node: ast.FunctionDef
+    signature: inspect.Signature
+    owner: Calls
+
+
 class Calls(ABC):
     """Translates the calls of one function body, and says where something is wrong in it.
 
@@ -31,7 +41,7 @@ class Calls(ABC):
     being inlined, outermost first."""
 
     def __init__(
-        self, emitter: Emitter, source: Source, scope: Scope, stack: tuple[Function, ...],
+        self, emitter: Emitter, source: Source, scope: Scope, stack: tuple[Any, ...],
         caller: Loc | None,
     ) -> None:  # fmt: skip
         self.emitter = emitter
@@ -100,19 +110,35 @@ class Calls(ABC):
         args, kwargs = self.arguments(node)
         if isinstance(fn, Method):
             args, fn = [fn.receiver, *args], fn.fn
+        if isinstance(fn, NestedFunction):
+            return self.inline_nested(node, fn, args, kwargs)
         if getattr(fn, "__warploom_fn__", None) is not None:
             return self.inline(node, fn.__warploom_fn__, args, kwargs)
         return self._call(node, fn, args, kwargs)
 
     def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """What a call gives, by position and by name."""
-        args = [self.expr(a) for a in node.args]
+        args = self.elements(node.args)
         kwargs: dict[str, Any] = {}
         for k in node.keywords:
             if k.arg is None:
                 self.fail(k.value, "unsupported", "kernels can't use **", "name each argument")
             kwargs[k.arg] = self.expr(k.value)
         return args, kwargs
+
+    def elements(self, nodes: list[ast.expr]) -> list[Any]:
+        """The values of expressions; a starred tuple's are its own."""
+        found: list[Any] = []
+        for e in nodes:
+            if not isinstance(e, ast.Starred):
+                found.append(self.expr(e))
+                continue
+            many = self.expr(e.value)
+            if not isinstance(many, tuple):
+                what = f"* of {describe(many)}"
+                self.fail(e, "unpack", what, "only tuples can be unpacked")
+            found += many
+        return found
 
     def _call(self, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name = self.source.text(node.func)
@@ -197,17 +223,33 @@ class Calls(ABC):
             scope[p.name] = Binding(value, here)
         return self.inside(fn, scope, here).body()
 
+    def inline_nested(
+        self, node: ast.Call, fn: NestedFunction, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call of a function that the kernel defines: its body, here, with the variables around it as they
+        are now."""
+        if fn.node in self.stack:
+            self._refuse_recursion(node, fn.node.name)
+        bound, here = self.bind(node, fn.node.name, fn.signature, args, kwargs), self.loc(node)
+        bound.apply_defaults()
+        scope = {**fn.owner.scope, **{n: Binding(v, here) for n, v in bound.arguments.items()}}
+        source, stack = replace(fn.owner.source, tree=fn.node), (*self.stack, fn.node)
+        return type(self)(self.emitter, source, scope, stack, here).body()
+
+    def _refuse_recursion(self, node: ast.Call, name: str) -> NoReturn:
+        self.fail(
+            node,
+            "recursion",
+            f"{name} calls itself",
+            "write a loop; helpers are inlined and can't be recursive",
+        )
+
     def bound(
         self, node: ast.Call, fn: Function, args: list[Any], kwargs: dict[str, Any]
     ) -> inspect.BoundArguments:
         """The arguments of a function that is to be inlined, which refuses one that calls itself."""
         if fn in self.stack:
-            self.fail(
-                node,
-                "recursion",
-                f"{fn.__name__} calls itself",
-                "write a loop; helpers are inlined and can't be recursive",
-            )
+            self._refuse_recursion(node, fn.__name__)
         return self.bind(node, fn.__name__, call_signature(fn), args, kwargs)
 
     def inside(self, fn: Function, scope: Scope, here: Loc) -> Self:
@@ -217,6 +259,8 @@ class Calls(ABC):
 
     def helper(self, node: ast.Call, x: Any) -> Any:
         """An argument of one of the language's functions: of a kernel function what inlines it."""
+        if isinstance(x, NestedFunction):
+            return lambda *values: self.inline_nested(node, x, list(values), {})
         fn = getattr(x, "__warploom_fn__", None)
         return x if fn is None else lambda *values: self.inline(node, fn, list(values), {})
 

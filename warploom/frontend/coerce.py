@@ -296,6 +296,9 @@ class Emitter:
     def shape(self, x: Operand) -> tuple[int, ...]:
         return shape_of(x.type) if isinstance(x, Value) else ()
 
+    def is_tile(self, x: object) -> bool:
+        return isinstance(x, Value) and isinstance(x.type, Tile)
+
     def expand_to(self, x: Operand, shape: tuple[int, ...]) -> Value:
         """x with leading axes added and axes of size 1 repeated until it has `shape`."""
         v = self.value(x)
@@ -426,7 +429,11 @@ class Emitter:
                 f"the truth of a whole tile, {v.type}",
                 "combine tiles with & | ~, choose elementwise with tl.where, or reduce to one value",
             )
-        return self.cast(v, i1)
+        return self.const(True, i1) if isinstance(v.type, Pointer) else self.cast(v, i1)
+
+    def logical(self, x: Operand) -> Value:
+        """x != 0, elementwise."""
+        return self.cast(x, i1) if self.shape(x) else self.truth(x)
 
     def select(self, c: Operand, x: Operand, y: Operand) -> Value:
         """Elementwise x where c, else y (tl.where)."""
@@ -536,6 +543,8 @@ def static_dtype(x: object, what: str) -> DType:
     """A dtype such as tl.float16."""
     if isinstance(x, DType):
         return x
+    if isinstance(scalar := getattr(x, "elem", None), DType):  # of a block type
+        return scalar
     word = getattr(x, "__name__", str(x)).rpartition(".")[2]  # of np.float32, torch.float32
     known = {
         "bfloat16",

@@ -21,7 +21,7 @@ from warploom.frontend.scope import admit, leaves, rebuild, skeleton
 from warploom.frontend.vocabulary import NOT_YET, PYTHON_BUILTINS, REPLACED, SPECULATED
 from warploom.ir.core import Builder, Region, Value
 from warploom.ir.ops import arith, control, scaled, tile
-from warploom.ir.types import DType, Tile, i1, shape_of
+from warploom.ir.types import DType, Pointer, i1, shape_of
 
 PUBLIC = ("warploom.language", "warploom.triton.language")  # what users import frontend/language as
 
@@ -72,10 +72,10 @@ class Expressions(Calls):
             return admit(node.id, value)
 
     def expr_Tuple(self, node: ast.Tuple) -> Any:
-        return tuple(self.expr(e) for e in node.elts)
+        return tuple(self.elements(node.elts))
 
     def expr_List(self, node: ast.List) -> Any:
-        return tuple(self.expr(e) for e in node.elts)
+        return tuple(self.elements(node.elts))
 
     def expr_JoinedStr(self, node: ast.JoinedStr) -> str:
         parts: list[str] = []
@@ -182,6 +182,8 @@ class Expressions(Calls):
         x = self.expr(node.operand)
         with self.at(node, operand=x):
             match node.op:
+                case ast.Not() if self.emitter.is_tile(x):
+                    return self.emitter.invert(self.emitter.logical(x))
                 case ast.Not():
                     c = self.condition(x)
                     return not c if isinstance(c, bool) else self.emitter.invert(c)
@@ -196,6 +198,8 @@ class Expressions(Calls):
         """The truth of a scalar: Python's where it is known, else an i1."""
         if isinstance(x, Const):
             return bool(x.value)
+        if isinstance(x, Value) and isinstance(x.type, Pointer):
+            return True  # an array's; None is no pointer here
         return self.emitter.truth(x) if isinstance(x, Value) else bool(x)
 
     def expr_Compare(self, node: ast.Compare) -> Any:
@@ -233,35 +237,43 @@ class Expressions(Calls):
     def expr_BoolOp(self, node: ast.BoolOp) -> Any:
         is_and = isinstance(node.op, ast.And)
 
+        emitter = self.emitter
+
         def chain(rest: list[ast.expr]) -> Any:
             x = self.expr(rest[0])
+            if len(rest) == 1:
+                return x
+            if emitter.is_tile(x):
+                return elementwise(rest, x, chain(rest[1:]))
             with self.at(rest[0]):
-                self._no_tile(x)
-                if len(rest) == 1:
-                    return x
                 c = self.condition(x)
             if isinstance(c, bool):  # decided while compiling, with Python's own value
                 return chain(rest[1:]) if c is is_and else x
-
-            def more() -> Value:
+            arms = (
+                emitter.builder.nested(),
+                emitter.builder.nested(),
+            )  # decided by x, and by the rest
+            with emitter.inside(arms[1]):
                 value = chain(rest[1:])
-                with self.at(rest[1]):
-                    return self.emitter.truth(value)
+                if not emitter.is_tile(value):
+                    with self.at(rest[1]):
+                        value = emitter.truth(value)
+            if emitter.is_tile(value):  # nothing is decided by a single value
+                emitter.builder.ops.extend(arms[1].ops)
+                return elementwise(rest, c, value)
+            with emitter.inside(arms[0]):
+                decided = emitter.const(not is_and, i1)
+            order = (1, 0) if is_and else (0, 1)
+            results = decided, value
+            with self.at(node):
+                return self.merge(c, [arms[i] for i in order], [results[i] for i in order], [""])
 
-            def decided() -> Value:
-                return self.emitter.const(not is_and, i1)
-
-            return self.either(node, c, more if is_and else decided, decided if is_and else more)
+        def elementwise(rest: list[ast.expr], x: Any, y: Any) -> Any:
+            with self.at(node, left=x, right=y):
+                sides = emitter.logical(x), emitter.logical(y)
+                return emitter.binary("&" if is_and else "|", *sides)
 
         return chain(node.values)
-
-    def _no_tile(self, x: Any) -> None:
-        if isinstance(x, Value) and isinstance(x.type, Tile):
-            refuse(
-                "tile-condition",
-                f"`and` and `or` take single values, found {describe(x)}",
-                "combine tiles elementwise with & and |, each comparison in parentheses",
-            )
 
     def expr_IfExp(self, node: ast.IfExp) -> Any:
         test = self.expr(node.test)
@@ -419,7 +431,8 @@ class Expressions(Calls):
                 kept += whole
                 if new:
                     v = shape.expand_dims(v, axis)
-            if kept != len(shape_of(self.emitter.value(x).type)):
+            rank = len(shape_of(self.emitter.value(x).type))
+            if rank and kept != rank:
                 refuse(
                     "subscript",
                     f"{kept} axes indexed of {describe(x)}",

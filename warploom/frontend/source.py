@@ -4,6 +4,7 @@ A function's text is that of its file when it was decorated (`capture`), however
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
@@ -193,7 +194,8 @@ def _is_text_of(tree: ast.FunctionDef, code: types.CodeType) -> bool:
     bare = ast.FunctionDef(**{**dict(ast.iter_fields(tree)), "decorator_list": []})
     module = ast.copy_location(ast.Module([ast.copy_location(bare, tree)], []), tree)
     try:
-        inside = compile(module, "<kernel>", "exec", dont_inherit=True).co_consts
+        flags = code.co_flags & __future__.annotations.compiler_flag
+        inside = compile(module, "<kernel>", "exec", flags=flags, dont_inherit=True).co_consts
     except (SyntaxError, RecursionError):  # which the translator refuses with its place
         return tree.name == code.co_name
     found = (c for c in inside if isinstance(c, types.CodeType) and c.co_name == tree.name)

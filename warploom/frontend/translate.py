@@ -19,6 +19,7 @@ from typing import Any
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import language
 from warploom.frontend.branches import Branches, Outcome
+from warploom.frontend.calls import NestedFunction
 from warploom.frontend.coerce import (
     Const,
     Emitter,
@@ -305,6 +306,32 @@ class Statements(Branches):
     def stmt_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):  # else a docstring
             self.expr(node.value)
+
+    def stmt_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """A function of the kernel's own, inlined where it is called; decorators change nothing."""
+        a = node.args
+        for extra in (a.vararg, a.kwarg):
+            if extra is not None:
+                self.fail(
+                    extra,
+                    "parameter-kind",
+                    f"{node.name} takes a variable number of arguments",
+                    "name each parameter",
+                )
+        empty, kind = inspect.Parameter.empty, inspect.Parameter
+        plain = [*a.posonlyargs, *a.args]
+        values = [self.expr(d) for d in a.defaults]
+        given: list[Any] = [*[empty] * (len(plain) - len(values)), *values]
+        found = [
+            kind(p.arg, kind.POSITIONAL_OR_KEYWORD, default=d)
+            for p, d in zip(plain, given, strict=True)
+        ]
+        found += [
+            kind(p.arg, kind.KEYWORD_ONLY, default=empty if d is None else self.expr(d))
+            for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)
+        ]
+        nested = NestedFunction(node, inspect.Signature(found), self)
+        self.scope[node.name] = Binding(nested, self.loc(node))
 
     def stmt_Pass(self, node: ast.Pass) -> None:
         pass

@@ -17,7 +17,7 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Set: ("a set", "use a tuple"),
     ast.Yield: ("yield", "store results through a pointer"),
     ast.YieldFrom: ("yield from", "store results through a pointer"),
-    ast.Starred: ("a starred expression", "write the elements out"),
+    ast.Starred: ("a starred target", "name each variable"),
     ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
     ast.Try: ("try", "kernels raise nothing; use masks or tl.device_assert"),
     ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
@@ -27,7 +27,6 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
     ast.ClassDef: ("a class", "define it outside of the kernel"),
-    ast.FunctionDef: ("a nested function", "define it outside with @wl.jit and call it"),
     ast.Match: ("match", "use if and elif"),
     ast.Break: ("break", "let the loop's bounds or a while condition end it"),
     ast.Continue: ("continue", "put the rest of the body under an if"),
@@ -44,23 +43,20 @@ REPLACED = {
 }
 
 # Of Triton's language, but not here (yet), and what to write instead.
-_RANDOM = "generate the numbers before the launch, and load them"
-_SORT = "sort before or after the kernel; for the largest few repeat tl.max, tl.argmax and tl.where"
 NOT_YET = {
-    "cat": "store both tiles, one after the other; tl.reshape(tl.join(a, b), …) alternates them",
-    "dot_scaled": "multiply the operands by their scales, in bf16 or f32, and write tl.dot",
-    "flip": "load it the other way around: ptr + (N - 1 - tl.arange(0, N))",
-    "histogram": "count with tl.atomic_add(counts + x, 1), or with a sum of comparisons for each bin",
-    "inline_asm_elementwise": "write it with the functions of tl, such as tl.fma, tl.rcp and tl.exp2",
-    "map_elementwise": "write the function on whole tiles, its branches with tl.where",
-    "philox": _RANDOM,
-    "rand": _RANDOM,
-    "randint": _RANDOM,
-    "randint4x": _RANDOM,
-    "randn": _RANDOM,
-    "sort": _SORT,
-    "topk": _SORT,
-    "umulhi": "multiply in 64 bits: ((x.to(tl.int64) * y) >> 32).to(tl.int32)",
+    "PropagateNan": "NaNs are ignored by minimum and maximum, as by default in Triton",
+    "block_type": "x.type gives the type of a tile; types are not made by hand",
+    "condition": "write the condition itself",
+    "const": "annotations of pointers change nothing; leave it out",
+    "constexpr_type": "types are not made by hand",
+    "float8e4b15": "a format of other chips",
+    "float8e4b8": "a format of other chips",
+    "float8e5b16": "a format of other chips",
+    "inline_asm_elementwise": "write it with the functions of tl",
+    "pi32_t": "pass an array of tl.int32",
+    "slice": "index tuples by constants",
+    "target_info": "ask the host: triton.runtime.driver.active.get_current_target()",
+    "void": "kernels return nothing",
 }
 
 # Ops cheap enough, and without effects, to be computed for both arms of a ternary; a division is not, since

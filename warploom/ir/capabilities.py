@@ -53,7 +53,7 @@ def _dtypes(o: Op, target: Target) -> str:
     elif o.kind is arith.cast:
         dtypes = {dtype_of(v.type) for v in (*o.operands, *o.results)}
         for t in dtypes:
-            if t.is_fp8 and t.name not in target.converts:
+            if t.is_8bit_float and t.name not in target.converts:
                 return f"no conversion of {t}"
     return ""
 

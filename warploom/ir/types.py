@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +36,16 @@ class DType:
         return self.kind in ("int", "uint", "bool")
 
     @property
-    def is_fp8(self) -> bool:
+    def is_8bit_float(self) -> bool:
         return self.is_float and self.bits == 8
+
+    def __getattr__(self, name: str) -> Any:
+        """By Triton's names (DTYPE_PROPERTIES, DTYPE_PREDICATES), which are methods where they ask."""
+        if name in DTYPE_PROPERTIES:
+            return DTYPE_PROPERTIES[name](self)
+        if name in DTYPE_PREDICATES:
+            return lambda: DTYPE_PREDICATES[name](self)
+        raise AttributeError(f"the dtype {self.name} has no attribute {name}")
 
     def __str__(self) -> str:
         return self.name
@@ -45,6 +55,46 @@ class DType:
         return Pointer(self)
 
     __repr__ = __str__
+
+
+# What Triton's dtypes tell, in kernels and on the host.
+DTYPE_PROPERTIES: dict[str, Callable[[DType], Any]] = {
+    "primitive_bitwidth": lambda d: 1 if d.kind == "bool" else d.bits,
+    "int_bitwidth": lambda d: 1 if d.kind == "bool" else d.bits,
+    "itemsize": lambda d: d.bytes,
+    "scalar": lambda d: d,
+    "element_ty": lambda d: d,
+    "fp_mantissa_width": lambda d: _MANTISSA[d.name],
+    "exponent_bias": lambda d: {"f8e4m3": 7, "f8e5m2": 15, "f16": 15, "f64": 1023}.get(d.name, 127),
+}
+_MANTISSA: dict[str, int] = {"f8e4m3": 3, "f8e5m2": 2, "f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+_BY_NAME = {
+    "is_fp16": "f16", "is_bf16": "bf16", "is_fp32": "f32", "is_fp64": "f64", "is_fp8e4nv": "f8e4m3",
+    "is_fp8e5": "f8e5m2", "is_fp8e4b8": "", "is_fp8e4b15": "", "is_fp8e5b16": "", "is_int1": "i1",
+    "is_bool": "i1", "is_int8": "i8", "is_int16": "i16", "is_int32": "i32", "is_int64": "i64",
+    "is_uint8": "u8", "is_uint16": "u16", "is_uint32": "u32", "is_uint64": "u64",
+}  # fmt: skip
+
+
+def _is_called(name: str, d: DType) -> bool:
+    return d.name == name
+
+
+DTYPE_PREDICATES: dict[str, Callable[[DType], Any]] = {
+    **{name: functools.partial(_is_called, n) for name, n in _BY_NAME.items()},
+    "is_floating": lambda d: d.is_float,
+    "is_standard_floating": lambda d: d.is_float and d.bits > 8,
+    "is_fp8": lambda d: d.is_8bit_float,
+    "is_int": lambda d: d.is_int,
+    "is_int_signed": lambda d: d.kind == "int",
+    "is_int_unsigned": lambda d: d.kind in ("uint", "bool"),
+    "is_ptr": lambda d: False,
+    "is_block": lambda d: False,
+    "is_const": lambda d: False,
+    "is_void": lambda d: False,
+    "get_int_max_value": lambda d: 1 if d.kind == "bool" else int(np.iinfo(d.numpy).max),
+    "get_int_min_value": lambda d: 0 if d.kind == "bool" else int(np.iinfo(d.numpy).min),
+}
 
 
 def _dtype(name: str, kind: str, bits: int, scalar: Any) -> DType:

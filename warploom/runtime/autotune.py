@@ -21,7 +21,7 @@ from warploom.errors import CompileError, LaunchError, WarploomError
 from warploom.frontend.reads import Reads
 from warploom.frontend.source import parse_function
 from warploom.runtime.args import CPU
-from warploom.runtime.binding import KNOBS, Call, make_knobs, no_parameter
+from warploom.runtime.binding import KNOBS, OF_TRITON, Call, make_knobs, no_parameter
 from warploom.runtime.build import resources_fit
 from warploom.runtime.cache import compiler_package, default_cache, digest, own_sources
 from warploom.runtime.compiled import CompiledKernel
@@ -89,6 +89,11 @@ class Decorated(Launched):
         """The kernel below this and other decorators."""
         return kernel_below(self)
 
+    @property
+    def arg_names(self) -> tuple[str, ...]:
+        """Names of all parameters of the kernel, in order."""
+        return self.kernel.arg_names
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.kernel(*args, **kwargs)  # which says that a grid is missing
 
@@ -133,7 +138,8 @@ class Autotuner(Decorated):
                 )
         self._key = tuple((name, kernel.arg_names.index(name)) for name in key)
         for c in self.configs:  # one that can't be compiled would only be skipped
-            others = {n: v for n, v in c.all_kwargs.items() if n not in kernel.arg_names}
+            known = {*kernel.arg_names, *OF_TRITON}
+            others = {n: v for n, v in c.all_kwargs.items() if n not in known}
             if unknown := [n for n in others if n not in KNOBS and n not in RENAMED]:
                 raise CompileError(
                     "autotune",

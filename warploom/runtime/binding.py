@@ -29,6 +29,9 @@ OF_TRITON = {
     "enable_reflect_ftz": "functions keep subnormal numbers as their documentation says",
     "ptx_version": "NVRTC chooses it",
     "arch": "it is the device's",
+    "waves_per_eu": "AMD's",
+    "matrix_instr_nonkdim": "AMD's",
+    "kpack": "AMD's",
 }
 
 

@@ -44,7 +44,7 @@ def round_to(x: Any, dtype: DType) -> Any:
     with np.errstate(all="ignore"):
         if dtype.kind == "bool":
             out = a != 0
-        elif dtype.is_fp8:
+        elif dtype.is_8bit_float:
             wide = a.astype(np.float32) if source != np.float64 else a
             limit = _largest(dtype)
             out = np.clip(wide, -limit, limit).astype(dtype.numpy)
@@ -130,11 +130,6 @@ def _either(arrays: Fn, numbers: Fn) -> Fn:
     return run
 
 
-def _erf(x: Any) -> Any:
-    out = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
-    return np.asarray(out, np.float64).astype(np.asarray(x).dtype)[()]
-
-
 def _rsqrt(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), np.sqrt(x))
 
@@ -143,7 +138,43 @@ def _rcp(x: Any) -> Any:
     return np.divide(np.asarray(1, np.asarray(x).dtype), x)
 
 
-_OWN: dict[OpKind, Fn] = {arith.erf: _erf, arith.rsqrt: _rsqrt, arith.rcp: _rcp}
+def _by_math(fn: Callable[[float], float], pole: float) -> Fn:
+    """A function of Python's math on arrays, in float64; where that has no result `pole`."""
+
+    def one(x: float) -> float:
+        if x != x or x in (math.inf, -math.inf):
+            return x if x != x or x > 0 else fn(-1e308) if fn is math.erfc else pole
+        try:
+            return fn(x)
+        except (ValueError, OverflowError):
+            return pole
+
+    def run(x: Any) -> Any:
+        out = np.frompyfunc(one, 1, 1)(np.asarray(x, np.float64))
+        return np.asarray(out, np.float64).astype(np.asarray(x).dtype)[()]
+
+    return run
+
+
+def _round(x: Any) -> Any:
+    whole = np.trunc(x)
+    return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(whole.dtype)
+
+
+_OWN: dict[OpKind, Fn] = {
+    arith.erf: _by_math(math.erf, 0.0),
+    arith.erfc: _by_math(math.erfc, 0.0),
+    arith.lgamma: _by_math(math.lgamma, math.inf),
+    arith.tgamma: _by_math(math.gamma, math.inf),
+    arith.rsqrt: _rsqrt,
+    arith.rcp: _rcp,
+    arith.exp10: lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),
+    arith.round_: _round,
+    **{
+        getattr(arith, f"a{name}"): getattr(np, f"arc{name}")
+        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+    },
+}
 # Of one floating-point number; NumPy's where it has them.
 FUNCTIONS: dict[OpKind, Fn] = {k: _OWN.get(k) or getattr(np, k.name) for k in arith.MATH}
 
@@ -154,6 +185,8 @@ for _kind, _ints, _floats in (
     (arith.div, operator.truediv, None),
     (arith.div_rn, operator.truediv, None),
     (arith.idiv, _quotient, None),
+    (arith.pow_, np.power, None),
+    (arith.atan2, np.arctan2, None),
     (arith.rem, _either(np.fmod, _remainder), np.fmod),
     (arith.minimum, _either(np.minimum, min), np.fmin),
     (arith.maximum, _either(np.maximum, max), np.fmax),

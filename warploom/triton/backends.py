@@ -9,12 +9,13 @@ from warploom.target import Target
 
 __all__ = ["GPUTarget", "compiler"]
 
-compiler = sys.modules[__name__]
+__path__: list[str] = []  # a package, for `import triton.backends.compiler`
+compiler = sys.modules[f"{__name__}.compiler"] = sys.modules[__name__]
 
 
 @dataclass(frozen=True)
 class GPUTarget:
-    """backend "cuda", the compute capability (90) and the size of a warp."""
+    """backend "cuda", the compute capability (90) and the size of a warp; without a GPU "cpu", 0 and 0."""
 
     backend: str
     arch: int
@@ -24,3 +25,6 @@ class GPUTarget:
     def of(target: Target) -> GPUTarget:
         digits = "".join(c for c in target.name if c.isdigit())
         return GPUTarget("cuda", int(digits), 32)
+
+
+CPU = GPUTarget("cpu", 0, 0)

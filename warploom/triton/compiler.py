@@ -9,7 +9,7 @@ from typing import Any
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.hooks import LazyDict
 from warploom.triton import errors
-from warploom.triton.backends import GPUTarget
+from warploom.triton.backends import CPU, GPUTarget
 from warploom.triton.errors import CompilationError, CompileTimeAssertionFailure
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "compile",
     "compiler",
     "errors",
+    "triton_key",
 ]
 
 
@@ -69,7 +70,7 @@ def compile(
     from warploom.runtime.binding import OF_TRITON
     from warploom.target import DEFAULT, for_device
 
-    chosen = DEFAULT if target is None else for_device(divmod(int(target.arch), 10))
+    chosen = DEFAULT if target in (None, CPU) else for_device(divmod(int(target.arch), 10))
     if chosen is None:
         raise CompilationError("target", f"no kernel can be compiled for {target}")
     knobs = {name: value for name, value in (options or {}).items() if name not in OF_TRITON}
@@ -79,4 +80,13 @@ def compile(
     return kernel
 
 
-compiler = sys.modules[__name__]  # triton.compiler.compiler
+def triton_key() -> str:
+    """What compiled code depends on of the compiler: its sources."""
+    from warploom.runtime.cache import own_sources
+
+    return str(own_sources())
+
+
+__path__: list[str] = []  # a package, for `import triton.compiler.compiler`
+compiler = sys.modules[f"{__name__}.compiler"] = sys.modules[__name__]
+sys.modules[f"{__name__}.errors"] = errors

@@ -11,6 +11,8 @@ from types import ModuleType as _ModuleType
 from warploom.frontend.language.core import *
 from warploom.frontend.language.debug import *
 from warploom.frontend.language.linear import *
+from warploom.frontend.language.combine import *
+from warploom.frontend.language.random import *
 from warploom.frontend.language.math import *
 from warploom.frontend.language.math import cast_ as cast
 from warploom.frontend.language.memory import *

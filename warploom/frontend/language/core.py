@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from warploom.errors import WarploomError
@@ -44,7 +46,13 @@ def constexpr_function(fn: F) -> F:
 
 
 class Constexpr:
-    """A value known while compiling: annotation of a parameter or local, or wrapper of a global."""
+    """A value known while compiling: annotation of a parameter or local, or wrapper of a global; of a Python
+    function what `constexpr_function` makes of it."""
+
+    def __new__(cls, value: Any) -> Any:
+        return (
+            constexpr_function(value) if isinstance(value, FunctionType) else super().__new__(cls)
+        )
 
     def __init__(self, value: Any) -> None:
         self.value: Any = value.value if isinstance(value, Constexpr) else value
@@ -63,6 +71,35 @@ class Constexpr:
 
     def __index__(self) -> int:
         return int(self.value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.value(*args, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.value[index]
+
+
+def _operator(fn: Callable[..., Any], is_reversed: bool = False) -> Callable[..., Constexpr]:
+    def method(*operands: Any) -> Constexpr:
+        known = [Constexpr(x).value for x in operands]
+        return Constexpr(fn(*(reversed(known) if is_reversed else known)))
+
+    return method
+
+
+# On the host constexprs are computed with as what they hold.
+for _name in ("neg", "pos", "invert"):
+    setattr(Constexpr, f"__{_name}__", _operator(getattr(operator, _name)))
+_SIDED = "add sub mul truediv floordiv mod pow lshift rshift and_ or_ xor"
+for _name in _SIDED.split():
+    _own = _name.strip("_")
+    setattr(Constexpr, f"__{_own}__", _operator(getattr(operator, _name)))
+    setattr(Constexpr, f"__r{_own}__", _operator(getattr(operator, _name), is_reversed=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Constexpr, f"__{_name}__", _operator(getattr(operator, _name)))
 
 
 # A type checker sees a constexpr parameter as what the kernel's code uses it as: any value.

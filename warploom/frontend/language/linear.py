@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from warploom.frontend.coerce import (
@@ -18,13 +17,12 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.language.math import exp
 from warploom.frontend.language.shape import axis_of, expand_dims, full, places_along, tile_of
 from warploom.frontend.refuse import one_of, refuse
-from warploom.ir.core import Builder, Value
+from warploom.ir.core import Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Scalar, accumulator, bf16, f16, f32, f64, i1, i8, i32, u32
+from warploom.ir.types import DType, accumulator, bf16, f16, f32, f64, i32, u32
 
 __all__ = [
-    "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot", "gather", "max", "min",
-    "reduce", "softmax", "sum", "xor_sum",
+    "argmax", "argmin", "cumprod", "cumsum", "dot", "max", "min", "softmax", "sum", "xor_sum",
 ]  # fmt: skip
 
 PRECISIONS = (None, "tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -81,7 +79,7 @@ def dot(
     limit = None
     if max_num_imprecise_acc is not None:
         limit = static_int(max_num_imprecise_acc, "max_num_imprecise_acc")
-    if limit and operands.is_fp8:  # sums of wider products lose nothing
+    if limit and operands.is_8bit_float:  # sums of wider products lose nothing
         attrs["max_imprecise"] = limit
     if operands == f32:
         precision = input_precision or ("ieee" if allow_tf32 is False else "tf32")
@@ -193,78 +191,6 @@ def cumprod(input: Operand, axis: int = 0, reverse: bool = False) -> Tensor:
     x = tile_of(input, "cumprod")
     d = emitter.number(x)
     return scanned(emitter.cast(x, f32 if d == bf16 else d), axis, reverse, "mul")
-
-
-@method
-def associative_scan(
-    input: Operand, axis: int, combine_fn: Callable[..., Any], reverse: bool = False
-) -> Tensor:
-    """Each element combined with all in front of it along an axis (reverse: behind it).
-
-    combine_fn: a kernel function of two numbers that adds or multiplies them, or takes the larger or the
-    smaller one (of integers also &, | and ^)."""
-    x = tile_of(input, "associative_scan")
-    fn = _combination(combine_fn, current().number(x), "associative_scan")
-    return scanned(x, axis, reverse, fn)
-
-
-@method
-def reduce(
-    input: Operand, axis: int | None, combine_fn: Callable[..., Any], keep_dims: bool = False
-) -> Tensor:
-    """The elements along an axis (all axes without one) combined; combine_fn as of associative_scan."""
-    x = tile_of(input, "reduce")
-    fn = _combination(combine_fn, current().number(x), "reduce")
-    return reduced(x, axis, keep_dims, fn)
-
-
-_COMBINATIONS = {
-    arith.add: "add", arith.mul: "mul", arith.maximum: "max", arith.minimum: "min",
-    arith.and_: "and", arith.or_: "or", arith.xor: "xor",
-}  # fmt: skip
-
-
-def _combination(combine: Any, d: DType, what: str) -> str:
-    """The name of what a kernel function does with two numbers: it is translated apart, and looked at."""
-    if not callable(combine):
-        refuse("combine", f"{what} by {describe(combine)}", "give a function decorated by @wl.jit")
-    emitter, trial = current(), Builder()
-    x, y = Value(Scalar(d), "a"), Value(Scalar(d), "b")
-    kept, emitter.builder = emitter.builder, trial
-    try:
-        found = emitter.value(combine(x, y))
-    finally:
-        emitter.builder = kept
-    made = trial.ops[-1] if trial.ops else None
-    if (
-        made is None
-        or len(trial.ops) != 1
-        or made.kind not in _COMBINATIONS
-        or {*made.operands} != {x, y}
-        or found not in made.results
-    ):
-        refuse(
-            "combine",
-            f"{what} by a function that does something else than to add, multiply or compare two numbers",
-            "return a + b, a * b, tl.maximum(a, b) or tl.minimum(a, b); of integers also a & b, a | b, a ^ b",
-        )
-    return _COMBINATIONS[made.kind]
-
-
-@method
-def gather(src: Operand, index: Operand, axis: int) -> Tensor:
-    """The elements of src at the indices of a tile along an axis: of two axes and along the first,
-    result[i, j] = src[index[i, j], j].
-
-    Beside the axis src and index have the same shape.  Indices outside of the axis are not defined."""
-    emitter = current()
-    x, at = tile_of(src, "gather"), tile_of(index, "gather")
-    d = emitter.number(x)
-    a = axis_of(axis, len(emitter.shape(x)))
-    if not emitter.number(at).is_int:
-        refuse("gather-index", f"gather by {describe(index)}", "cast the indices to tl.int32")
-    found: Value = emitter.emit(tile.gather, emitter.cast(x, i8) if d == i1 else x, at, axis=a)
-    return emitter.cast(found, i1) if d == i1 else found
 
 
 def scanned(x: Value, axis: Any, reverse: Any, fn: str) -> Value:

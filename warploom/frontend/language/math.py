@@ -19,12 +19,12 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
-from warploom.ir.types import DType, Pointer, bf16, f32, f64
+from warploom.ir.types import DType, Pointer, bf16, f32, f64, u32, u64
 
 __all__ = [
-    "abs", "cbrt", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor",
-    "fma", "log", "log2", "maximum", "minimum", "rcp", "rsqrt", "sigmoid", "sin", "sqrt", "tanh",
-    "where",
+    "abs", "add", "cbrt", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor",
+    "fma", "log", "log2", "maximum", "minimum", "mul", "rcp", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn",
+    "sub", "tanh", "umulhi", "where",
 ]  # fmt: skip
 
 Function = Callable[[Operand], Tensor]
@@ -117,6 +117,26 @@ def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
     return _exact(x, y) if ieee_rounding else emitter.binary("/", x, y)
 
 
+def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
+    def operation(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
+        return current().binary(symbol, x, y)
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__doc__ = f"x {symbol} y."
+    return builtin(operation)
+
+
+add, sub, mul = _operation("+", "add"), _operation("-", "sub"), _operation("*", "mul")
+
+
+@builtin
+def sqrt_rn(x: Operand) -> Tensor:
+    """The square root, correctly rounded (f32, f64)."""
+    emitter = current()
+    d = emitter.number(x)
+    return emitter.cast(sqrt(emitter.cast(x, f64)), f32) if d == f32 else sqrt(x)
+
+
 @builtin
 def div_rn(x: Operand, y: Operand) -> Tensor:
     """x / y, correctly rounded (f32, f64): slower than /, which is off by up to 2 units in the last place."""
@@ -129,6 +149,44 @@ def _exact(x: Operand, y: Operand) -> Tensor:
 
 
 @builtin
+def umulhi(x: Operand, y: Operand) -> Tensor:
+    """The upper half of the product of two integers of 32 or 64 bits, whose bits are taken as unsigned."""
+    emitter = current()
+    d = emitter.promoted(x, y)
+    if not d.is_int or d.bits not in (32, 64):
+        told = f"umulhi of {describe(x)} and {describe(y)}"
+        refuse("math-dtype", told, "cast both to integers of 32 or 64 bits")
+    unsigned = u32 if d.bits == 32 else u64
+    a, b = (
+        v if d == unsigned else emitter.emit(arith.bitcast, v, dtype=unsigned)
+        for v in emitter.unify(x, y)
+    )
+    if d.bits == 32:
+        product = emitter.binary("*", emitter.cast(a, u64), emitter.cast(b, u64))
+        high = emitter.cast(emitter.binary(">>", product, 32), u32)
+    else:
+        high = _upper_half(a, b)
+    return high if d == unsigned else emitter.emit(arith.bitcast, high, dtype=d)
+
+
+def _upper_half(a: Value, b: Value) -> Value:
+    """The upper 64 bits of a product of u64, from products of halves."""
+
+    def calc(symbol: str, x: Operand, y: Operand) -> Operand:
+        return current().binary(symbol, x, y)
+
+    low, high = (
+        [calc("&", v, 0xFFFFFFFF) for v in (a, b)],
+        [calc(">>", v, 32) for v in (a, b)],
+    )
+    first = calc("*", low[0], low[1])
+    cross, other = calc("*", high[0], low[1]), calc("*", low[0], high[1])
+    middle = calc("+", calc("+", calc(">>", first, 32), calc("&", cross, 0xFFFFFFFF)), other)
+    carried = calc("+", calc(">>", cross, 32), calc(">>", middle, 32))
+    return cast(Value, calc("+", calc("*", high[0], high[1]), carried))
+
+
+@builtin
 def cdiv(x: Operand, div: Operand) -> Tensor:
     """The smallest integer not below x / div, for x >= 0 and div > 0."""
     if is_literal(x) and is_literal(div):
@@ -138,7 +196,7 @@ def cdiv(x: Operand, div: Operand) -> Tensor:
     return emitter.binary("//", emitter.binary("+", x, less), div)
 
 
-def _function(kind: OpKind, register: Callable[[Function], Function] = method) -> Function:
+def _function(kind: OpKind) -> Function:
     """The language's function of an op on one floating-point number."""
 
     def function(x: Operand) -> Tensor:
@@ -153,23 +211,45 @@ def _function(kind: OpKind, register: Callable[[Function], Function] = method) -
 
     function.__name__ = function.__qualname__ = kind.name
     function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
-    return register(function)
+    return builtin(function)
 
 
-exp = _function(arith.exp)
-exp2 = _function(arith.exp2)
-log = _function(arith.log)
-log2 = _function(arith.log2)
-sqrt = _function(arith.sqrt)
-rsqrt = _function(arith.rsqrt)
-rcp = _function(arith.rcp)
-sin = _function(arith.sin)
-cos = _function(arith.cos)
-erf = _function(arith.erf)
-tanh = _function(arith.tanh, builtin)
-cbrt = _function(arith.cbrt, builtin)
-floor = _function(arith.floor)
-ceil = _function(arith.ceil)
+FUNCTIONS = {
+    kind.name: _function(kind) for kind in arith.MATH
+}  # those that Triton's tl has not, too
+
+exp = method(FUNCTIONS["exp"])
+exp2 = method(FUNCTIONS["exp2"])
+log = method(FUNCTIONS["log"])
+log2 = method(FUNCTIONS["log2"])
+sqrt = method(FUNCTIONS["sqrt"])
+rsqrt = method(FUNCTIONS["rsqrt"])
+rcp = method(FUNCTIONS["rcp"])
+sin = method(FUNCTIONS["sin"])
+cos = method(FUNCTIONS["cos"])
+erf = method(FUNCTIONS["erf"])
+tanh = FUNCTIONS["tanh"]
+cbrt = FUNCTIONS["cbrt"]
+floor = method(FUNCTIONS["floor"])
+ceil = method(FUNCTIONS["ceil"])
+
+
+def _function_of_two(kind: OpKind) -> Callable[[Operand, Operand], Tensor]:
+    def function(x: Operand, y: Operand) -> Tensor:
+        emitter = current()
+        a, b = emitter.unify(x, y)
+        if emitter.number(a) not in (f32, f64):
+            told = f"{kind.name} computes in f32 or f64, found {describe(x)} and {describe(y)}"
+            refuse("math-dtype", told, "cast the operands first, as in x.to(tl.float32)")
+        return emitter.emit(kind, a, b)
+
+    function.__name__ = function.__qualname__ = kind.name
+    function.__doc__ = f"{kind.doc.rstrip('.')} (f32, f64)."
+    return builtin(function)
+
+
+pow_ = _function_of_two(arith.pow_)
+atan2 = _function_of_two(arith.atan2)
 
 
 @method

@@ -121,6 +121,10 @@ def fast_div(x: Scalar, y: Scalar) -> Scalar:
 
 
 rem = _binary("rem", "Remainder with the sign of x (C's %; fmod on floats).")
+pow_ = _binary("pow", "x to the power of y (floats).", _float)
+atan2 = _binary(
+    "atan2", "The angle of the point (y, x), in radians: its first operand is y.", _float
+)
 minimum = _binary(
     "minimum",
     "The smaller; on floats a NaN operand gives the other one (as PTX min, Triton's default).",
@@ -169,6 +173,29 @@ cos = _math("cos", "Cosine, x in radians.")
 tanh = _math("tanh", "Hyperbolic tangent.")
 erf = _math("erf", "Error function.")
 cbrt = _math("cbrt", "Cube root, of negative numbers as well.")
+tan = _math("tan", "Tangent.")
+asin = _math("asin", "Arc sine.")
+acos = _math("acos", "Arc cosine.")
+atan = _math("atan", "Arc tangent.")
+sinh = _math("sinh", "Hyperbolic sine.")
+cosh = _math("cosh", "Hyperbolic cosine.")
+asinh = _math("asinh", "Inverse hyperbolic sine.")
+acosh = _math("acosh", "Inverse hyperbolic cosine.")
+atanh = _math("atanh", "Inverse hyperbolic tangent.")
+exp10 = _math("exp10", "10 to the x.")
+expm1 = _math("expm1", "e to the x, less 1.")
+log10 = _math("log10", "Base-10 logarithm.")
+log1p = _math("log1p", "Natural logarithm of 1 + x.")
+erfc = _math("erfc", "1 - erf(x).")
+lgamma = _math("lgamma", "Logarithm of the gamma function's magnitude.")
+tgamma = _math("tgamma", "Gamma function.")
+trunc = _math("trunc", "x rounded towards zero, as a float.", special=False)
+rint = _math(
+    "rint", "x rounded to the nearest integer, halves to the even one, as a float.", special=False
+)
+round_ = _math(
+    "round", "x rounded to the nearest integer, halves away from 0, as a float.", special=False
+)
 floor = _math("floor", "Largest integer not above x, as a float.", special=False)
 ceil = _math("ceil", "Smallest integer not below x, as a float.", special=False)
 
@@ -238,7 +265,7 @@ def addptr(p: Type, offset: Type) -> Type:
 UNARY: frozenset[OpKind] = frozenset((neg, abs_, not_, *MATH))
 COMPARE: frozenset[OpKind] = frozenset((lt, le, gt, ge, eq, ne))
 BINARY: frozenset[OpKind] = COMPARE | {
-    add, sub, mul, div, div_rn, idiv, rem, minimum, maximum, and_, or_, xor, shl, shr,
+    add, sub, mul, div, div_rn, idiv, rem, pow_, atan2, minimum, maximum, and_, or_, xor, shl, shr,
 }  # fmt: skip
 ELEMENTWISE: frozenset[OpKind] = frozenset(
     k for k in KINDS.values() if k.family is Family.POINTWISE

@@ -6,10 +6,12 @@ from builtins import tuple as tuple
 
 from warploom.frontend.language.core import Descriptor as tensor_descriptor
 from warploom.language import *
+from warploom.language import constexpr
 from warploom.triton.language import extra as extra
 from warploom.triton.language import math as math
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
+CONSTEXPR_0 = constexpr(0)
 
 # Triton's files, by which some import their names: all of them are in this one.
 core = standard = random = semantic = _sys.modules[__name__]

@@ -3,13 +3,12 @@
 import sys
 
 from warploom.runtime.args import Mock as MockTensor
-from warploom.runtime.autotune import Autotuner, Heuristics, heuristics
-from warploom.runtime.config import Config
 from warploom.runtime.jit import JITFunction
 from warploom.runtime.launched import Launched as KernelInterface
 from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
 from warploom.triton.runtime import autotuner, driver, jit
+from warploom.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 
 __all__ = [
     "Autotuner",
@@ -20,6 +19,7 @@ __all__ = [
     "KernelInterface",
     "MockTensor",
     "OutOfResources",
+    "autotune",
     "autotuner",
     "driver",
     "errors",

@@ -1,21 +1,105 @@
-"""triton.runtime.autotuner."""
+"""triton.runtime.autotuner: the tuner with Triton's constructor and attributes, which libraries subclass."""
 
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from warploom import autotune as _autotune
-from warploom.runtime.autotune import Autotuner, Heuristics, heuristics, kernel_below
-from warploom.runtime.config import Config
+from warploom.runtime.autotune import Autotuner as _Autotuner
+from warploom.runtime.autotune import Heuristics, heuristics, kernel_below
+from warploom.runtime.compiled import CompiledKernel
+from warploom.runtime.config import Config, Hooks
 from warploom.triton.errors import OutOfResources
 
 __all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics"]
 
 
-def autotune(configs: Any, key: Any, **how: Any) -> Any:
-    """Decorator: as `warploom.autotune`.  As in Triton no config is one without meta-parameters, and names in
-    `key` that are no parameters count for nothing."""
+class Autotuner(_Autotuner):
+    """As Triton's: without configs there is one without meta-parameters, and names in `key` that are no
+    parameters count for nothing.  `cache` has the config of each key, and may be set."""
 
-    def decorate(fn: Any) -> Any:
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config] | None,
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
+        pre_hook: Callable[..., object] | None = None,
+        post_hook: Callable[..., object] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: Any = None,
+        rep: Any = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
+    ) -> None:
+        self.keys = [name for name in key if name in arg_names]
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.pre_hook, self.post_hook = pre_hook, post_hook
+        self.user_defined_pre_hook = pre_hook is not None
+        self.user_defined_post_hook = post_hook is not None
+        pruning = prune_configs_by or {}
+        self.early_config_prune = pruning.get("early_config_prune")
+        self.perf_model = pruning.get("perf_model")
+        self.nargs: dict[str, Any] = {}
+        self._best: Config | None = None
+        super().__init__(
+            fn,
+            configs or [Config({})],
+            self.keys,
+            restore_value or (),
+            reset_to_zero or (),
+            prune_configs_by or None,
+            Hooks(pre_hook, post_hook, do_bench),
+        )
+        self.base_fn = self.kernel.fn
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self.run, grid=grid, warmup=False)
+
+    @property
+    def best_config(self) -> Config:
+        return self._best or super().best_config
+
+    def key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of the key's parameters, and the dtypes of all arguments that have one, as text."""
+        named = dict(zip(self.arg_names, args, strict=False)) | dict(kwargs)
+        known = {name: value for name, value in named.items() if name in self.arg_names}
+        dtypes = (str(v.dtype) for v in known.values() if hasattr(v, "dtype"))
+        return (*(known[name] for name in self.keys if name in known), *dtypes)
+
+    def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        key = self.key_of(args, kwargs)
+        found = self.cache.get(key)
+        if found is None:
+            found = self.cache[key] = super().choose(grid, args, kwargs)
+        self._best = found
+        return found
+
+
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., object] | None = None,
+    post_hook: Callable[..., object] | None = None,
+    warmup: Any = None,
+    rep: Any = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
+    """Decorator: as `warploom.autotune`, which says what each means, with Triton's order of parameters."""
+
+    def decorate(fn: Any) -> Autotuner:
         names = kernel_below(fn).arg_names
-        return _autotune(configs or [Config({})], [n for n in key if n in names], **how)(fn)
+        how = (pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench)
+        return Autotuner(fn, names, configs, key, reset_to_zero, restore_value, *how, cache_results)
 
     return decorate

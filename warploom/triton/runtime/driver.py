@@ -1,7 +1,7 @@
 """triton.runtime.driver: what hosts ask of the GPU.
 
-Without a GPU kernels are compiled for the default target and arrays are interpreted on the CPU; the answers
-are those of that target.
+Without a GPU arrays are interpreted on the CPU, and that is what the target says; sizes are those of the
+default target, which `warmup` and `compile` compile for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warploom.runtime.jit import target_of
 from warploom.runtime.launch import current_stream
 from warploom.runtime.launch import driver as cuda_driver
 from warploom.target import DEFAULT, Target
-from warploom.triton.backends import GPUTarget
+from warploom.triton.backends import CPU, GPUTarget
 
 __all__ = ["Driver", "active", "default", "driver", "set_active"]
 
@@ -37,7 +37,8 @@ class Driver:
             return None
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget.of(self.target(self.get_current_device()) or DEFAULT)
+        target = self.target(self.get_current_device())
+        return CPU if target is None else GPUTarget.of(target)
 
     def get_current_device(self) -> int:
         """torch's current CUDA device; 0 without one."""
@@ -55,7 +56,7 @@ class Driver:
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         if self.target(device) is not None:
             return cuda_driver().architecture(device)
-        return divmod(GPUTarget.of(DEFAULT).arch, 10)
+        return 0, 0
 
     def get_active_torch_device(self) -> Any:
         """The device that arrays should lie on; the CPU where there is no GPU."""

@@ -1,3 +1,189 @@
 """triton.language.extra.libdevice: the functions of CUDA's mathematics by the names of libdevice."""
 
-from warploom.frontend.language.math import *  # noqa: F403
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warploom.frontend.coerce import Operand, Tensor, current
+from warploom.frontend.language import math as elementwise
+from warploom.frontend.language.core import builtin
+from warploom.frontend.language.math import abs as abs
+from warploom.frontend.language.math import div_rn as div_rn
+from warploom.frontend.language.math import fma as fma
+from warploom.frontend.language.math import umulhi as umulhi
+from warploom.ir.types import f32, f64, i32, i64, u32, u64
+
+pow = elementwise.pow_
+atan2 = elementwise.atan2
+_one = elementwise.FUNCTIONS
+globals().update(_one)
+
+
+def _calc(symbol: str, x: Operand, y: Operand) -> Any:
+    return current().binary(symbol, x, y)
+
+
+def _named(name: str, means: str, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = means
+    return builtin(fn)
+
+
+# ---- other names, and those of Triton's own accuracy
+
+nearbyint = _one["rint"]
+mulhi = umulhi
+fast_sinf, fast_cosf, fast_tanf = _one["sin"], _one["cos"], _one["tan"]
+fast_logf, fast_log2f, fast_log10f = _one["log"], _one["log2"], _one["log10"]
+fast_expf, fast_exp10f, fast_tanhf = _one["exp"], _one["exp10"], _one["tanh"]
+fast_powf, fast_dividef = pow, elementwise.fdiv
+
+
+@builtin
+def fmod(x: Operand, y: Operand) -> Tensor:
+    """The remainder of x / y with the sign of x."""
+    return _calc("%", x, y)
+
+
+@builtin
+def hypot(x: Operand, y: Operand) -> Tensor:
+    """The square root of x² + y², without overflow on the way."""
+    a, b = abs(x), abs(y)
+    large, small = elementwise.maximum(a, b), elementwise.minimum(a, b)
+    ratio = _calc("/", small, large)
+    found = _calc("*", large, _one["sqrt"](_calc("+", _calc("*", ratio, ratio), 1.0)))
+    return current().select(_calc("==", large, 0.0), large, found)
+
+
+@builtin
+def rhypot(x: Operand, y: Operand) -> Tensor:
+    """1 / hypot(x, y)."""
+    return _calc("/", 1.0, hypot(x, y))
+
+
+@builtin
+def rcbrt(x: Operand) -> Tensor:
+    """1 / cbrt(x)."""
+    return _calc("/", 1.0, _one["cbrt"](x))
+
+
+@builtin
+def sinpi(x: Operand) -> Tensor:
+    """sin(π·x)."""
+    return _one["sin"](_calc("*", _reduced(x), _PI))
+
+
+@builtin
+def cospi(x: Operand) -> Tensor:
+    """cos(π·x)."""
+    return _one["cos"](_calc("*", _reduced(x), _PI))
+
+
+_PI = 3.141592653589793
+
+
+def _reduced(x: Operand) -> Any:
+    """x less its nearest multiple of 2."""
+    return _calc("-", x, _calc("*", _one["rint"](_calc("*", x, 0.5)), 2.0))
+
+
+@builtin
+def fdim(x: Operand, y: Operand) -> Tensor:
+    """x - y where that is positive, else 0."""
+    return current().select(_calc(">", x, y), _calc("-", x, y), 0.0)
+
+
+@builtin
+def saturatef(x: Operand) -> Tensor:
+    """x limited to [0, 1]; a NaN gives 0."""
+    return elementwise.clamp(x, 0.0, 1.0)
+
+
+# ---- bits
+
+
+def _bitcast(name: str, source: Any, to: Any) -> Callable[..., Tensor]:
+    def fn(x: Operand) -> Tensor:
+        return elementwise.to(current().cast(x, source), to, bitcast=True)
+
+    return _named(name, f"The bits of a {source} as {to}.", fn)
+
+
+float_as_int = _bitcast("float_as_int", f32, i32)
+float_as_uint = _bitcast("float_as_uint", f32, u32)
+int_as_float = _bitcast("int_as_float", i32, f32)
+uint_as_float = _bitcast("uint_as_float", u32, f32)
+double_as_longlong = _bitcast("double_as_longlong", f64, i64)
+longlong_as_double = _bitcast("longlong_as_double", i64, f64)
+
+
+def _bits(x: Operand) -> tuple[Any, Any]:
+    """(the bits of a float as a signed integer, the sign bit)."""
+    wide = current().number(x).bits == 64
+    found = elementwise.to(x, i64 if wide else i32, bitcast=True)
+    return found, -(1 << 63) if wide else -(1 << 31)
+
+
+@builtin
+def signbit(x: Operand) -> Tensor:
+    """Whether the sign bit is set: 1 or 0 (i32)."""
+    return current().cast(_calc("<", _bits(x)[0], 0), i32)
+
+
+@builtin
+def copysign(x: Operand, y: Operand) -> Tensor:
+    """The magnitude of x with the sign of y."""
+    emitter = current()
+    a, b = emitter.unify(x, y)
+    size = abs(a)
+    return emitter.select(_calc("<", _bits(b)[0], 0), emitter.negative(size), size)
+
+
+@builtin
+def isnan(x: Operand) -> Tensor:
+    """1 where x is no number, else 0 (i32)."""
+    return current().cast(_calc("!=", x, x), i32)
+
+
+@builtin
+def isinf(x: Operand) -> Tensor:
+    """1 where x is infinite, else 0 (i32)."""
+    return current().cast(_calc("==", abs(x), float("inf")), i32)
+
+
+@builtin
+def finitef(x: Operand) -> Tensor:
+    """1 where x is a finite number, else 0 (i32)."""
+    return current().cast(_calc("<", abs(x), float("inf")), i32)
+
+
+isfinited = finitef
+
+
+# ---- to integers
+
+
+def _integer(name: str, rounding: str, to: Any, means: str) -> Callable[..., Tensor]:
+    def fn(x: Operand) -> Tensor:
+        return current().cast(_one[rounding](x), to)
+
+    return _named(name, means, fn)
+
+
+llrint = _integer(
+    "llrint", "rint", i64, "x rounded to the nearest integer, halves to the even one (i64)."
+)
+llround = _integer(
+    "llround", "round", i64, "x rounded to the nearest integer, halves away from 0 (i64)."
+)
+_TO = {"int": i32, "uint": u32, "ll": i64, "ull": u64}
+_ROUNDINGS = {"rn": "rint", "rz": "trunc", "rd": "floor", "ru": "ceil"}
+for _from in ("float", "double"):
+    for _to, _dtype in _TO.items():
+        for _suffix, _way in _ROUNDINGS.items():
+            _name = f"{_from}2{_to}_{_suffix}"
+            globals()[_name] = _integer(_name, _way, _dtype, f"{_way}(x) as {_dtype}.")
+
+
+__all__ = [name for name, value in vars().items() if getattr(value, "__warploom_builtin__", False)]

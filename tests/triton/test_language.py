@@ -1,0 +1,474 @@
+"""Triton's language beyond what `warploom.language` always had: oracle and simulator against NumPy, odd sizes
+too."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom.triton as triton
+import warploom.triton.language as tl
+from warploom.errors import CompileError
+from warploom.triton.language.extra import libdevice
+
+SEVEN = tl.constexpr(3) * 2 + 1
+
+
+@tl.constexpr
+def half(n: int) -> int:
+    return n // 2
+
+
+def on_both(kernel: Any, out: Any, *args: Any, **constexprs: Any) -> Any:
+    """What a kernel of one program leaves in `out` on the oracle; the simulator leaves the same."""
+    kernel[(1,)](*args, out, **constexprs)
+    simulated = np.full_like(out, 99)
+    compiled = kernel.compile_for(*args, simulated, grid=(1,), **constexprs)
+    compiled.simulate(*args, simulated, grid=(1,))
+    np.testing.assert_allclose(simulated, out, rtol=2e-6, atol=1e-6)
+    return out
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# ---- expressions
+
+
+@triton.jit
+def converted(x: Any, dtype: tl.constexpr) -> Any:
+    return x.to(dtype.value)
+
+
+@triton.jit
+def expressions(x_ptr: Any, y_ptr: Any, n: Any, flag: Any, out_ptr: Any, B: tl.constexpr) -> None:
+    i = tl.arange(0, B)
+    x = tl.load(x_ptr + i, mask=i < n, other=0)
+    y = tl.load(y_ptr + i, mask=i < n, other=0)
+    both = tl.where((x > 0 and y > 0) or not x < 1, 1.0, 0.0)
+    mixed = tl.where(n > 5 and x > 0, 2.0, 0.0) + tl.where(flag or x > 0, 4.0, 0.0)
+    dtype = x.type.scalar
+    if x_ptr and dtype.is_fp32() and x.type.is_block() and not dtype.is_fp8():
+        both += SEVEN
+    if x_ptr.type.element_ty.is_floating() and dtype.primitive_bitwidth == 32:
+        both += half(20)
+    sizes = (2, 3)
+    both += tl.sum(tl.full((*sizes, 4), 0.5, tl.float32))
+    places = out_ptr + i
+    value = both + mixed + flag[None] + converted(i, tl.float32)
+    tl.store(places, value.to(places.type.element_ty.element_ty), mask=i < n)
+
+
+@pytest.mark.parametrize("flag", [0, 3])
+def test_expressions(flag: int) -> None:
+    x, y = numbers(2, 101)
+    out = on_both(expressions, np.zeros(101, np.float32), x, y, 101, flag, B=128)
+    want = 1.0 * ((x > 0) & (y > 0) | ~(x < 1)) + 2.0 * (x > 0) + 4.0 * ((x > 0) | (flag != 0))
+    np.testing.assert_allclose(out, want + 17 + 12 + flag + np.arange(101), rtol=1e-6)
+
+
+def test_constexprs_and_dtypes_on_the_host() -> None:
+    assert SEVEN == 7 and 1 + SEVEN == 8 and -SEVEN == -7 and SEVEN // 2 == 3 and 2**SEVEN == 128
+    assert (SEVEN > 6) and not (SEVEN < 7) and half(9) == 4 and list(range(SEVEN))[-1] == 6
+    assert isinstance(SEVEN + 1, tl.constexpr) and isinstance(SEVEN >= 7, tl.constexpr)
+    assert tl.float16.is_fp16() and tl.bfloat16.is_bf16() and tl.float8e5.is_fp8()
+    assert not tl.float32.is_fp8() and tl.float32.is_standard_floating() and tl.int1.is_int1()
+    widths = [d.primitive_bitwidth for d in (tl.int1, tl.uint8, tl.float16, tl.float64)]
+    assert widths == [1, 8, 16, 64] and tl.float32.fp_mantissa_width == 23
+    assert tl.int32.get_int_max_value() == 2**31 - 1 and tl.uint8.get_int_min_value() == 0
+    with pytest.raises(AttributeError, match="the dtype f32 has no attribute is_fp31"):
+        tl.float32.is_fp31()
+
+
+@triton.jit
+def nested(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    factor = 2.0
+
+    @triton.jit
+    def scaled(v: Any, add: Any = 1.0) -> Any:
+        w = v * factor
+        if add > 3:
+            return w
+        return w + add
+
+    def larger(a: Any, b: Any) -> Any:
+        return tl.where(a > b, a, b)
+
+    y = scaled(x)
+    factor = 3.0
+    for _ in range(2):
+        y += scaled(x, add=4)
+    tl.store(out_ptr + i, y + tl.reduce(x, 0, larger))
+
+
+def test_functions_inside_of_kernels() -> None:
+    x = numbers(50)
+    out = on_both(nested, np.zeros(50, np.float32), x, N=50)
+    np.testing.assert_allclose(out, 8 * x + 1 + x.max(), rtol=1e-6)
+
+
+# ---- reductions and scans by any function
+
+
+@triton.jit
+def welford(m1: Any, s1: Any, n1: Any, m2: Any, s2: Any, n2: Any) -> Any:
+    n = n1 + n2
+    delta = m2 - m1
+    share = tl.where(n == 0, 0.0, n2 / n)
+    return m1 + delta * share, s1 + s2 + delta * delta * n1 * share, n
+
+
+@triton.jit
+def moments(x_ptr: Any, out_ptr: Any, N: tl.constexpr, M: tl.constexpr, AXIS: tl.constexpr) -> None:
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, M)[None, :]
+    x = tl.load(x_ptr + i * M + j)
+    mean, square, n = tl.reduce((x, x * 0, x * 0 + 1), AXIS, welford)
+    REST: tl.constexpr = mean.shape[0]
+    at = out_ptr + tl.arange(0, REST)
+    tl.store(at, mean)
+    tl.store(at + REST, square / n)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("n", "m"), [(4, 8), (5, 7), (1, 33)])
+def test_welford(n: int, m: int, axis: int) -> None:
+    x = numbers(n, m)
+    out = on_both(moments, np.zeros((2, (m, n)[axis]), np.float32), x, N=n, M=m, AXIS=axis)
+    np.testing.assert_allclose(out, [x.mean(axis), x.var(axis)], rtol=1e-5, atol=1e-6)
+
+
+@triton.jit
+def affine(a1: Any, b1: Any, a2: Any, b2: Any) -> Any:
+    return a1 * a2, b1 * a2 + b2
+
+
+@triton.jit
+def first(a: Any, b: Any) -> Any:
+    return a
+
+
+@triton.jit
+def smaller_or_later(x: Any, i: Any, y: Any, j: Any) -> Any:
+    take = (x < y) | ((x == y) & (i > j))
+    return tl.where(take, x, y), tl.where(take, i, j)
+
+
+@triton.jit
+def scans(
+    x_ptr: Any,
+    out_ptr: Any,
+    N: tl.constexpr,
+    M: tl.constexpr,
+    AXIS: tl.constexpr,
+    BACK: tl.constexpr,
+) -> None:
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, M)[None, :]
+    x = tl.load(x_ptr + i * M + j)
+    _, y = tl.associative_scan((x * 0 + 0.5, x), AXIS, affine, reverse=BACK)
+    tl.store(out_ptr + i * M + j, y)
+    out_ptr += N * M
+    tl.store(out_ptr + i * M + j, tl.associative_scan(x, AXIS, first, reverse=BACK))
+    _, last = tl.reduce((x, (i * M + j)), None, smaller_or_later)
+    tl.store(out_ptr + N * M, last.to(tl.float32))
+    tl.store(out_ptr + N * M + 1, tl.reduce(x > 2, None, first).to(tl.float32))
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("n", "m"), [(8, 4), (5, 7)])
+def test_scans_keep_the_order(n: int, m: int, axis: int, back: bool) -> None:
+    x = numbers(n, m)
+    out = on_both(scans, np.zeros(2 * n * m + 2, np.float32), x, N=n, M=m, AXIS=axis, BACK=back)
+    y = np.moveaxis(x, axis, 0).copy()
+    y = y[::-1] if back else y
+    for k in range(1, len(y)):
+        y[k] += 0.5 * y[k - 1]
+    y = np.moveaxis(y[::-1] if back else y, 0, axis)
+    np.testing.assert_allclose(out[: n * m].reshape(n, m), y, rtol=1e-5, atol=1e-6)
+    ends = np.take(x, [-1 if back else 0], axis)
+    assert np.array_equal(out[n * m : -2].reshape(n, m), np.broadcast_to(ends, (n, m)))
+    assert out[-2] == x.argmin() and out[-1] == (x[0, 0] > 2)
+
+
+# ---- sorting, rearranging, counting
+
+
+@triton.jit
+def arranged(x_ptr: Any, out_ptr: Any, N: tl.constexpr, M: tl.constexpr, K: tl.constexpr) -> None:
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, M)[None, :]
+    x = tl.load(x_ptr + i * M + j)
+    at = out_ptr + i * M + j
+    tl.store(at, tl.sort(x))
+    tl.store(at + N * M, tl.sort(x, dim=0, descending=True))
+    tl.store(at + 2 * N * M, tl.flip(x))
+    tl.store(at + 3 * N * M, x.flip(0))
+    tl.store(out_ptr + 4 * N * M + tl.arange(0, 2 * N)[:, None] * M + j, tl.cat(x, x + 10))
+    largest = tl.topk(x, K)
+    tl.store(out_ptr + 6 * N * M + i * K + tl.arange(0, K)[None, :], largest)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8])
+@pytest.mark.parametrize(("n", "m"), [(4, 8), (3, 13)])
+def test_sorted_and_rearranged(n: int, m: int, dtype: Any) -> None:
+    x = (numbers(n, m) * 20).astype(dtype)
+    out = np.zeros(6 * n * m + n * 3, dtype)
+    parts = on_both(arranged, out, x, N=n, M=m, K=3)
+    same = parts[: 6 * n * m].reshape(6 * n, m)
+    down = np.sort(x, 0)[::-1]
+    want = [np.sort(x, 1), down, x[:, ::-1], x[::-1], x, x + np.array(10, dtype)]
+    assert np.array_equal(same, np.concatenate(want))
+    assert np.array_equal(parts[6 * n * m :].reshape(n, 3), np.sort(x, 1)[:, :-4:-1])
+
+
+@triton.jit
+def counted(x_ptr: Any, n: Any, out_ptr: Any, N: tl.constexpr, BINS: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(out_ptr + tl.arange(0, BINS), tl.histogram(x, BINS, mask=i < n))
+
+
+@pytest.mark.parametrize(("n", "bins"), [(60, 7), (2048, 33)])
+def test_histogram(n: int, bins: int) -> None:
+    x = np.random.default_rng(n).integers(-3, bins + 3, n, dtype=np.int32)
+    out = on_both(counted, np.zeros(bins, np.int32), x, n - 5, N=n, BINS=bins)
+    inside = x[: n - 5][(x[: n - 5] >= 0) & (x[: n - 5] < bins)]
+    assert np.array_equal(out, np.bincount(inside, minlength=bins))
+
+
+@triton.jit
+def merged(x_ptr: Any, out_ptr: Any, N: tl.constexpr, DOWN: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    tl.store(out_ptr + i, tl.bitonic_merge(tl.load(x_ptr + i), descending=DOWN))
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_bitonic_merge(down: bool) -> None:
+    x = np.concatenate([np.sort(numbers(16)), np.sort(numbers(16, seed=1))[::-1]])
+    out = on_both(merged, np.zeros(32, np.float32), x, N=32, DOWN=down)
+    assert np.array_equal(out, np.sort(x)[:: -1 if down else 1])
+
+
+# ---- random numbers
+
+
+@triton.jit
+def random_numbers(seed: Any, out_ptr: Any, N: tl.constexpr, WIDE: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    at = i.to(tl.int64) * 123456789012 if WIDE else i * 7 - 3
+    o = out_ptr + i
+    tl.store(o, tl.rand(seed, at))
+    _, _, _, d = tl.rand4x(seed, at)
+    tl.store(o + N, d)
+    bits = tl.randint(seed, at).to(tl.int32, bitcast=True)
+    tl.store(o + 2 * N, bits.to(tl.float32, bitcast=True))
+    z = at.to(tl.int64)
+    p, q, _, t = tl.philox(seed, z, z, z * 0, z + 1)
+    tl.store(o + 3 * N, tl.uint_to_uniform_float(t).to(tl.float32))
+    tl.store(o + 4 * N, tl.umulhi(p, q).to(tl.float32))
+    high = tl.umulhi(tl.randint(seed, at), tl.randint(seed + 1, at))
+    tl.store(o + 5 * N, high.to(tl.float32))
+
+
+# Of the bytes that Triton 3.6's interpreter leaves.
+DIGESTS = {
+    (0, False): "4a8023274c180885a71918ca5b0f162b",
+    (0, True): "0b7d7f108179335179c38f23c0646bbd",
+    (42, False): "b9be210951254d859a485d6d1a3ab407",
+    (42, True): "94a50d6b3e16db6f74eb1acfbd03938d",
+    (-5, False): "d16fc2a28b58d580a99f8576a5babb5b",
+    (-5, True): "5ade6ab5ab52382f48cf3e828eea7e69",
+    (1 << 40, False): "9548c68b94936e26b810a7c613c6cc89",
+    (1 << 40, True): "921987b977c7fb70126ec39bd579c5eb",
+}
+
+
+@pytest.mark.parametrize(("seed", "wide"), DIGESTS)
+def test_random_numbers_are_those_of_triton(seed: int, wide: bool) -> None:
+    out = on_both(random_numbers, np.zeros(6 * 64, np.float32), seed, N=64, WIDE=wide)
+    assert hashlib.md5(out.tobytes()).hexdigest() == DIGESTS[seed, wide]
+    assert (out[:128] >= 0).all() and (out[:128] < 1).all()
+
+
+@triton.jit
+def normal_numbers(seed: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    tl.store(out_ptr + i, tl.randn(seed, i))
+    a, b, c, d = tl.randn4x(seed + 1, i)
+    tl.store(out_ptr + N + i, (a + b + c + d) / 2)
+
+
+def test_normal_numbers() -> None:
+    out = on_both(normal_numbers, np.zeros(2 * 1000, np.float32), 3, N=1000).reshape(2, -1)
+    assert (np.abs(out.mean(1)) < 0.1).all() and (np.abs(out.std(1) - 1) < 0.1).all()
+    assert abs(np.corrcoef(out)[0, 1]) < 0.1
+
+
+# ---- libdevice
+
+
+@triton.jit
+def functions(x_ptr: Any, y_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    a, b = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    o = out_ptr + i
+    tl.store(o, libdevice.pow(tl.abs(a), b))
+    tl.store(o + N, libdevice.atan2(a, b))
+    tl.store(o + 2 * N, libdevice.round(a * 3))
+    tl.store(o + 3 * N, libdevice.hypot(a, b))
+    tl.store(o + 4 * N, libdevice.expm1(a) + libdevice.log1p(tl.abs(b)))
+    tl.store(o + 5 * N, libdevice.lgamma(a))
+    tl.store(o + 6 * N, libdevice.tgamma(a))
+    tl.store(o + 7 * N, libdevice.erfc(a))
+    tl.store(o + 8 * N, libdevice.exp10(a))
+    tl.store(o + 9 * N, libdevice.copysign(a, b) * libdevice.signbit(a))
+    nan = tl.where(a > 0, a, float("nan"))
+    tl.store(o + 10 * N, (libdevice.isnan(nan) + 2 * libdevice.isinf(a / 0.0)).to(tl.float32))
+    tl.store(o + 11 * N, libdevice.float2int_rd(a * 5).to(tl.float32))
+    tl.store(o + 12 * N, libdevice.acosh(1 + tl.abs(a)) + libdevice.asinh(b))
+    tl.store(o + 13 * N, tl.math.tanh(a) + libdevice.sinpi(a * 3) + libdevice.cospi(b))
+    tl.store(o + 14 * N, libdevice.fmod(a, b) + libdevice.fdim(a, b) + libdevice.rcbrt(tl.abs(a)))
+    tl.store(o + 15 * N, libdevice.float_as_int(a).to(tl.float32) + libdevice.rint(b * 3))
+
+
+def test_libdevice() -> None:
+    x, y = numbers(2, 96)
+    out = on_both(functions, np.zeros((16, 96), np.float32), x, y, N=96)
+    gamma, lgamma, erfc = map(np.vectorize, (math.gamma, math.lgamma, math.erfc))
+    wide = x.astype(float)
+    want = [
+        np.abs(x) ** y, np.arctan2(x, y), np.floor(np.abs(x * 3) + 0.5) * np.sign(x), np.hypot(x, y),
+        np.expm1(x) + np.log1p(np.abs(y)), lgamma(x), gamma(x), erfc(x), 10.0**x, np.copysign(x, y) * (x < 0),
+        ~(x > 0) + 2.0, np.floor(x * 5), np.arccosh(1 + np.abs(x)) + np.arcsinh(y),
+        np.tanh(x) + np.sin(np.pi * 3 * wide) + np.cos(np.pi * y.astype(float)),
+        np.fmod(x, y) + np.maximum(x - y, 0) + 1 / np.cbrt(np.abs(x)), x.view(np.int32) + np.rint(y * 3),
+    ]  # fmt: skip
+    np.testing.assert_allclose(out, np.array(want), rtol=3e-5, atol=3e-6)
+
+
+CONVERSIONS = (
+    "float2int_rd float2int_rn float2int_ru float2int_rz float2uint_rd float2uint_rn float2uint_ru "
+    "float2uint_rz float2ll_rd float2ll_rn float2ll_ru float2ll_rz float2ull_rd float2ull_rn "
+    "float2ull_ru float2ull_rz "
+    "double2int_rd double2int_rn double2int_ru double2int_rz double2uint_rd double2uint_rn "
+    "double2uint_ru double2uint_rz double2ll_rd double2ll_rn double2ll_ru double2ll_rz double2ull_rd "
+    "double2ull_rn double2ull_ru double2ull_rz "
+)
+WAYS = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}
+TO = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}
+OF_ONE: dict[str, Any] = {
+    "nearbyint": np.rint, "fast_sinf": np.sin, "fast_cosf": np.cos, "fast_tanf": np.tan, "fast_logf": np.log,
+    "fast_log2f": np.log2, "fast_log10f": np.log10, "fast_expf": np.exp, "fast_exp10f": lambda x: 10**x,
+    "fast_tanhf": np.tanh, "saturatef": lambda x: np.clip(x, 0, 1), "finitef": np.isfinite,
+    "isfinited": np.isfinite, "llrint": np.rint, "llround": lambda x: np.floor(x + 0.5),
+    "sqrt_rn": np.sqrt,
+}  # fmt: skip
+
+
+def of_one(fn: Any, dtype: Any) -> Any:
+    @triton.jit
+    def kernel(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+        i = tl.arange(0, N)
+        tl.store(out_ptr + i, fn(tl.load(x_ptr + i).to(dtype)).to(tl.float64))
+
+    return kernel
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_functions_of_one_number(name: str) -> None:
+    x = np.abs(numbers(40)) * 3
+    fn = getattr(tl if name == "sqrt_rn" else libdevice, name)
+    out = np.zeros(40, np.float64)
+    of_one(fn, tl.float32)[(1,)](x, out, N=40)
+    np.testing.assert_allclose(out, OF_ONE[name](x.astype(np.float64)), rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("name", CONVERSIONS.split())
+def test_every_conversion_rounds_its_way(name: str) -> None:
+    source, to, way = name.replace("2", "_").split("_")
+    x = numbers(30) * 9
+    x = np.abs(x) if to.startswith("u") else x
+    out = np.zeros(30, np.float64)
+    dtype = tl.float32 if source == "float" else tl.float64
+    of_one(getattr(libdevice, name), dtype)[(1,)](x, out, N=30)
+    assert np.array_equal(out, WAYS[way](x).astype(TO[to]))
+
+
+@triton.jit
+def bit_patterns(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    o = out_ptr + i
+    tl.store(o, libdevice.int_as_float(libdevice.float_as_int(x)))
+    tl.store(o + N, libdevice.uint_as_float(libdevice.float_as_uint(x) | 0x80000000))
+    wide = x.to(tl.float64)
+    tl.store(o + 2 * N, libdevice.longlong_as_double(libdevice.double_as_longlong(wide)))
+    tl.store(o + 3 * N, libdevice.mulhi(libdevice.float_as_int(x), 1 << 16).to(tl.float32))
+    tl.store(o + 4 * N, libdevice.rhypot(x, 2.0) + libdevice.fast_powf(tl.abs(x), 2.0))
+    tl.store(o + 5 * N, libdevice.fast_dividef(x, 3.0))
+
+
+def test_bit_patterns() -> None:
+    x = numbers(40)
+    out = on_both(bit_patterns, np.zeros((6, 40), np.float32), x, N=40)
+    high = x.view(np.uint32) >> 16
+    want = [x, -np.abs(x), x, high, 1 / np.hypot(x, 2) + x * x, x / 3]
+    np.testing.assert_allclose(out, np.array(want), rtol=2e-6)
+
+
+# ---- the rest
+
+
+@triton.jit
+def sign_and_size(x: Any) -> Any:
+    return tl.where(x > 0, 1.0, -1.0), tl.abs(x)
+
+
+@triton.jit
+def others(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    tl.extra.cuda.gdc_wait()
+    described = tl.make_tensor_descriptor(x_ptr, (N,), (1,), (N,))
+    if isinstance(described, tl.tensor_descriptor):
+        x = tl.load_tensor_descriptor(described, [0])
+    target = tl.make_tensor_descriptor(out_ptr, (5 * N,), (1,), (N,))
+    sign, size = tl.map_elementwise(sign_and_size, tl.max_constancy(x, 1))
+    tl.store_tensor_descriptor(target, [0], tl.mul(tl.add(sign, 1.0), tl.sub(size, 2.0)))
+    bits = tl.reduce_or(1 << (i % 7), 0)
+    low = x.to(tl.float8e4nv).to(tl.float32)
+    target.store([N], low + bits)
+    zero = (i * 0).to(tl.uint32)
+    a, b, _, _ = tl.randint4x(5, i)
+    c, d, _, _ = tl.philox_impl(i.to(tl.uint32), zero, zero, zero, zero + 5, zero)
+    target.store([2 * N], ((a == c) & (b == d)).to(tl.float32))
+    u, v = tl.uint_to_uniform_float(a), tl.uint_to_uniform_float(b)
+    n, _ = tl.pair_uniform_to_normal(u, v)
+    target.store([3 * N], n - tl.randn(5, i))
+    tl.extra.cuda.gdc_launch_dependents()
+    x = tl.extra.cuda.libdevice.copysign(tl.abs(x), x)
+    target.store([4 * N], x * (tl.TRITON_MAX_TENSOR_NUMEL // 1048576))
+
+
+def test_other_names() -> None:
+    x = numbers(32)
+    out = on_both(others, np.zeros(5 * 32, np.float32), x, N=32).reshape(5, 32)
+    import ml_dtypes
+
+    low = x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    want = [2.0 * (x > 0) * (np.abs(x) - 2), low + 127, x * 0 + 1, x * 0, x]
+    np.testing.assert_allclose(out, np.array(want), rtol=1e-6, atol=1e-6)
+
+
+def test_functions_of_two_numbers_of_another_dtype() -> None:
+    @triton.jit
+    def kernel(out_ptr: Any) -> None:
+        tl.store(out_ptr, libdevice.pow(tl.program_id(0), 2))
+
+    with pytest.raises(CompileError, match="pow computes in f32 or f64, found i32 and 2"):
+        kernel[(1,)](np.zeros(1, np.int32))

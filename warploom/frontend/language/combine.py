@@ -1,0 +1,381 @@
+"""Reductions and scans by any function, on several tiles at once; sorting, counting, rearranging.
+
+What the IR's own reductions don't do is built of gathers: a reduction combines neighbours in log2(n) steps, a
+scan each element with the one 1, 2, 4 … in front of it, a sort exchanges partners of a bitonic network.  The
+order of operands is kept, so that functions need to be associative only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from warploom.frontend.coerce import (
+    Operand,
+    Tensor,
+    current,
+    describe,
+    is_literal,
+    static_bool,
+    static_int,
+)
+from warploom.frontend.language.core import builtin, method
+from warploom.frontend.language.linear import reduced, scanned
+from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, reshape, tile_of
+from warploom.frontend.refuse import refuse
+from warploom.ir.core import Builder, Value
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, Scalar, Tile, i1, i8, i32, shape_of
+
+__all__ = [
+    "associative_scan", "bitonic_merge", "cat", "flip", "gather", "histogram", "map_elementwise",
+    "reduce", "reduce_or", "sort", "topk",
+]  # fmt: skip
+
+Combine = Callable[..., Any]
+COUNTED = 1 << 15  # comparisons that a histogram makes at once
+
+
+# ---- elements by their places
+
+
+@method
+def gather(src: Operand, index: Operand, axis: int) -> Tensor:
+    """The elements of src at the indices of a tile along an axis: of two axes and along the first,
+    result[i, j] = src[index[i, j], j].
+
+    Beside the axis src and index have the same shape.  Indices outside of the axis are not defined."""
+    emitter = current()
+    x, at = tile_of(src, "gather"), tile_of(index, "gather")
+    d = emitter.number(x)
+    a = axis_of(axis, len(emitter.shape(x)))
+    if not emitter.number(at).is_int:
+        refuse("gather-index", f"gather by {describe(index)}", "cast the indices to tl.int32")
+    found: Value = emitter.emit(tile.gather, emitter.cast(x, i8) if d == i1 else x, at, axis=a)
+    return emitter.cast(found, i1) if d == i1 else found
+
+
+def _along(row: Operand, rank: int, axis: int) -> Value:
+    """A tile of rank 1 as one of `rank` axes that lies along `axis`."""
+    found: Value = expand_dims(row, tuple(a for a in range(rank) if a != axis))
+    return found
+
+
+def _take(x: Value, row: Operand, axis: int) -> Value:
+    """The elements of x at the places that a tile of rank 1 says, along an axis."""
+    emitter = current()
+    shape = emitter.shape(x)
+    (n,) = emitter.shape(row)
+    at = emitter.expand_to(_along(row, len(shape), axis), (*shape[:axis], n, *shape[axis + 1 :]))
+    found: Value = gather(x, at, axis)
+    return found
+
+
+def _calc(symbol: str, x: Operand, y: Operand) -> Any:
+    return current().binary(symbol, x, y)
+
+
+# ---- by any function
+
+
+@method
+def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool = False) -> Any:
+    """Each element combined with all in front of it along an axis (reverse: behind it).
+
+    input: a tile, or a tuple of tiles of one shape.  combine_fn: an associative kernel function of two
+    elements (a0, a1 …, b0, b1 … of a tuple, a in front of b), which gives one."""
+    parts, what = _tiles(input, "associative_scan"), "associative_scan"
+    fn = _named(combine_fn, parts, what)
+    if fn is not None:
+        found: Any = scanned(parts[0], axis, reverse, fn)
+    else:
+        found = _scan(parts, axis, combine_fn, static_bool(reverse, "reverse"), what)
+    return found if isinstance(input, tuple) or fn is not None else found[0]
+
+
+@method
+def reduce(input: Any, axis: int | None, combine_fn: Combine, keep_dims: bool = False) -> Any:
+    """The elements along an axis (all axes without one) combined; input and combine_fn as of
+    associative_scan."""
+    parts = _tiles(input, "reduce")
+    fn = _named(combine_fn, parts, "reduce")
+    if fn is not None:
+        return reduced(parts[0], axis, keep_dims, fn)
+    rank = len(current().shape(parts[0]))
+    axes = range(rank) if axis is None else [axis_of(axis, rank)]
+    for a in reversed(axes):
+        parts = _fold(parts, a, combine_fn)
+    if static_bool(keep_dims, "keep_dims"):
+        parts = tuple(expand_dims(p, tuple(axes)) for p in parts)
+    return parts if isinstance(input, tuple) else parts[0]
+
+
+def _tiles(input: Any, what: str) -> tuple[Value, ...]:
+    """The tiles that are combined together.  Refuses those of several shapes."""
+    parts = tuple(tile_of(x, what) for x in (input if isinstance(input, tuple) else (input,)))
+    if len({current().shape(p) for p in parts}) != 1:
+        told = ", ".join(map(describe, parts)) or "no tile"
+        refuse("shape-mismatch", f"{what} of {told}", "give tiles of one shape")
+    return parts
+
+
+def _combined(combine: Combine, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
+    """What the function makes of elements a in front of elements b, in the types of a."""
+    emitter = current()
+    found = combine(*a, *b)
+    results = found if isinstance(found, tuple) else (found,)
+    if len(results) != len(a):
+        told = f"{len(results)} values of {len(a)} and {len(a)}"
+        refuse(
+            "combine", f"a function that combines gives {told}", "give one for each of the first"
+        )
+    return tuple(
+        emitter.expand_to(emitter.cast(r, emitter.number(x)), emitter.shape(x))
+        for r, x in zip(results, a, strict=True)
+    )
+
+
+def _chosen(c: Operand, a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(current().select(c, x, y) for x, y in zip(a, b, strict=True))
+
+
+def _fold(parts: tuple[Value, ...], axis: int, combine: Combine) -> tuple[Value, ...]:
+    """All elements along an axis as one, which disappears."""
+    emitter = current()
+    shape = emitter.shape(parts[0])
+    n = shape[axis]
+    while n > 1:
+        half = (n + 1) // 2
+        left = _calc("*", arange(0, half), 2)
+        right = _calc("+", left, 1)
+        last = right if n % 2 == 0 else emitter.emit(arith.minimum, *emitter.unify(right, n - 1))
+        a = tuple(_take(p, left, axis) for p in parts)
+        b = tuple(_take(p, last, axis) for p in parts)
+        both = _combined(combine, a, b)
+        if n % 2:
+            paired = _along(_calc("<", right, n), len(shape), axis)
+            both = _chosen(emitter.expand_to(paired, emitter.shape(a[0])), both, a)
+        parts, n = both, half
+    rest = shape[:axis] + shape[axis + 1 :]
+    if rest:
+        return tuple(reshape(p, rest) for p in parts)
+    return tuple(
+        emitter.emit(tile.reduce, p, axis=0, fn="or" if emitter.number(p) == i1 else "add")
+        for p in parts
+    )
+
+
+def _scan(
+    parts: tuple[Value, ...], axis: Any, combine: Combine, back: bool, what: str
+) -> tuple[Value, ...]:
+    emitter = current()
+    shape = emitter.shape(parts[0])
+    a, step = axis_of(axis, len(shape)), 1
+    n = shape[a]
+    while step < n:
+        from_ = _calc("+" if back else "-", arange(0, n), step)
+        bound = (arith.minimum, n - 1) if back else (arith.maximum, 0)
+        at = emitter.emit(bound[0], *emitter.unify(from_, bound[1]))
+        inside = _calc("<", from_, n) if back else _calc(">=", from_, 0)
+        there = emitter.expand_to(_along(inside, len(shape), a), shape)
+        before = tuple(_take(p, at, a) for p in parts)
+        parts = _chosen(there, _combined(combine, before, parts), parts)
+        step *= 2
+    return parts
+
+
+_COMBINATIONS = {
+    arith.add: "add", arith.mul: "mul", arith.maximum: "max", arith.minimum: "min",
+    arith.and_: "and", arith.or_: "or", arith.xor: "xor",
+}  # fmt: skip
+
+
+def _named(combine: Any, parts: Sequence[Value], what: str) -> str | None:
+    """The IR's name of what a kernel function does with two numbers, which is translated apart and looked at;
+    None where it does something else."""
+    if not callable(combine):
+        refuse("combine", f"{what} by {describe(combine)}", "give a function decorated by @wl.jit")
+    if len(parts) != 1:
+        return None
+    emitter, trial = current(), Builder()
+    d = emitter.number(parts[0])
+    x, y = Value(Scalar(d), "a"), Value(Scalar(d), "b")
+    with emitter.inside(trial):
+        found = combine(x, y)
+        found = found[0] if isinstance(found, tuple) and len(found) == 1 else found
+    made = trial.ops[-1] if trial.ops else None
+    if made is None or len(trial.ops) != 1 or found not in made.results:
+        return None
+    return _COMBINATIONS.get(made.kind) if {*made.operands} == {x, y} else None
+
+
+@method
+def reduce_or(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Tensor:
+    """Bitwise or along an axis (all axes without one); of truth values whether any is true."""
+    x = tile_of(input, "reduce_or")
+    if not current().number(x).is_int:
+        refuse("bitwise-float", f"reduce_or of {describe(x)}", "bitwise operators take integers")
+    return reduced(x, axis, keep_dims, "or")
+
+
+@builtin
+def map_elementwise(scalar_fn: Combine, *args: Operand, pack: int = 1) -> Any:
+    """What a kernel function of numbers makes of each element of tiles (broadcast to one shape): a tile, or a
+    tuple of them.  It is inlined on whole tiles: its branches have to be tl.where."""
+    if static_int(pack, "pack") != 1:
+        refuse("not-yet", f"pack={pack}", "leave it out: it is a hint for the speed alone")
+    if not callable(scalar_fn):
+        told = f"map_elementwise by {describe(scalar_fn)}"
+        refuse("combine", told, "give a function decorated by @wl.jit")
+    return scalar_fn(*current().broadcast(*args))
+
+
+# ---- sorting
+
+
+@method
+def sort(x: Operand, dim: int | None = None, descending: bool = False) -> Tensor:
+    """The elements along an axis (the last without `dim`) in order.  NaNs have no place in it."""
+    return _sorted(x, dim, static_bool(descending, "descending"), "sort")
+
+
+@builtin
+def topk(x: Operand, k: int, dim: int | None = None) -> Tensor:
+    """The k largest elements along an axis (the last without `dim`), the largest first."""
+    found = _sorted(x, dim, True, "topk")
+    a = axis_of(-1 if dim is None else dim, len(current().shape(found)))
+    count, n = static_int(k, "topk's count"), current().shape(found)[a]
+    if not 1 <= count <= n:
+        refuse("topk", f"the largest {count} of {n}", f"ask for 1 to {n}")
+    return _take(found, arange(0, count), a)
+
+
+@builtin
+def bitonic_merge(x: Operand, dim: int | None = None, descending: bool = False) -> Tensor:
+    """The elements along an axis in order, where they rise and then fall, or fall and then rise; there is a
+    power of two of them."""
+    t = tile_of(x, "bitonic_merge")
+    a = axis_of(-1 if dim is None else dim, len(current().shape(t)))
+    n = current().shape(t)[a]
+    if n & (n - 1):
+        refuse(
+            "sort", f"bitonic_merge of {n} elements", "pad them to a power of two, or use tl.sort"
+        )
+    return _exchanged(t, a, n, static_bool(descending, "descending"))
+
+
+def _sorted(x: Operand, dim: Any, descending: bool, what: str) -> Value:
+    emitter = current()
+    t = tile_of(x, what)
+    d = emitter.number(t)
+    t = emitter.cast(t, i8) if d == i1 else t
+    shape = emitter.shape(t)
+    a = axis_of(-1 if dim is None else dim, len(shape))
+    n, size = shape[a], 1 << (shape[a] - 1).bit_length()
+    if size > n:  # what is added stays behind
+        places = arange(0, size)
+        whole = _take(t, emitter.emit(arith.minimum, *emitter.unify(places, n - 1)), a)
+        own = emitter.expand_to(_along(_calc("<", places, n), len(shape), a), emitter.shape(whole))
+        t = emitter.select(own, whole, _extreme(emitter.number(t), highest=not descending))
+    length = 2
+    while length <= size:
+        t = _exchanged(t, a, length, descending)
+        length *= 2
+    t = _take(t, arange(0, n), a) if size > n else t
+    return emitter.cast(t, i1) if d == i1 else t
+
+
+def _extreme(d: DType, highest: bool) -> Operand:
+    """The highest or the lowest value of a dtype."""
+    if d.is_float:
+        finite = {"f8e4m3": 448.0}.get(d.name, float("inf"))
+        return finite if highest else -finite
+    return d.get_int_max_value() if highest else d.get_int_min_value()
+
+
+def _exchanged(x: Value, axis: int, length: int, descending: bool) -> Value:
+    """Runs of `length` elements along an axis, each bitonic, in order: rising and falling in turn, the first
+    as asked for (Batcher's network, its last steps)."""
+    emitter = current()
+    shape = emitter.shape(x)
+    places = arange(0, shape[axis])
+    falls = _calc("!=", _calc("&", places, length), 0)
+    falls = emitter.invert(falls) if descending else falls
+    step = length // 2
+    while step:
+        other = _take(x, _calc("^", places, step), axis)
+        is_first = _calc("==", _calc("&", places, step), 0)
+        # the first of two gets the greater one where the run falls, the second where it rises
+        greater = emitter.expand_to(_along(_calc("==", is_first, falls), len(shape), axis), shape)
+        swap = emitter.select(greater, _calc("<", x, other), _calc(">", x, other))
+        x = emitter.select(swap, other, x)
+        step //= 2
+    return x
+
+
+# ---- rearranging, counting
+
+
+@method
+def flip(x: Operand, dim: int | None = None) -> Tensor:
+    """The elements along an axis (the last without `dim`) the other way around."""
+    t = tile_of(x, "flip")
+    a = axis_of(-1 if dim is None else dim, len(current().shape(t)))
+    n = current().shape(t)[a]
+    return _take(t, _calc("-", n - 1, arange(0, n)), a)
+
+
+@builtin
+def cat(input: Operand, other: Operand, can_reorder: bool = False, dim: int = 0) -> Tensor:
+    """Both tiles, one after the other along an axis; can_reorder changes nothing."""
+    emitter = current()
+    x, y = tile_of(input, "cat"), tile_of(other, "cat")
+    d = emitter.promoted(x, y)
+    x, y = emitter.cast(x, d), emitter.cast(y, d)
+    a = axis_of(dim, len(emitter.shape(x)))
+    first, second = (shape_of(v.type) for v in (x, y))
+    if first[:a] + first[a + 1 :] != second[:a] + second[a + 1 :]:
+        refuse(
+            "shape-mismatch",
+            f"cat of {describe(x)} and {describe(y)}",
+            "beside the axis their shapes are the same",
+        )
+    n, m = first[a], second[a]
+    places = arange(0, n + m)
+    low = _take(x, emitter.emit(arith.minimum, *emitter.unify(places, n - 1)), a)
+    high = _take(y, emitter.emit(arith.maximum, *emitter.unify(_calc("-", places, n), 0)), a)
+    is_low = _along(_calc("<", places, n), len(first), a)
+    return emitter.select(emitter.expand_to(is_low, emitter.shape(low)), low, high)
+
+
+@method
+def histogram(input: Operand, num_bins: int, mask: Operand = None) -> Tensor:
+    """How many elements of a tile of integers are 0, 1 … num_bins - 1 (i32), of those where mask is true;
+    others count nowhere."""
+    emitter = current()
+    x = tile_of(input, "histogram")
+    bins = static_int(num_bins, "histogram's number of bins")
+    if not emitter.number(x).is_int or bins < 1:
+        told = f"histogram of {describe(x)} in {bins} bins"
+        refuse("histogram", told, "count integers, in at least one bin")
+    assert isinstance(x.type, Tile)
+    flat = reshape(x, x.type.size)
+    counted: Operand = True
+    if mask is not None:
+        counted = reshape(emitter.expand_to(emitter.logical(mask), emitter.shape(x)), x.type.size)
+        counted = expand_dims(counted, 1)
+    at_once = max(1, min(bins, COUNTED // x.type.size))
+    places = arange(0, bins)
+    found: Any = None
+    for low in range(0, bins, at_once):
+        bin_ = _calc("+", arange(0, at_once), low)
+        equal = _calc("==", expand_dims(emitter.cast(flat, i32), 1), expand_dims(bin_, 0))
+        hits = emitter.cast(_calc("&", equal, counted) if not is_literal(counted) else equal, i32)
+        counts = reduced(hits, 0, False, "add")
+        if at_once == bins:
+            return counts
+        near = emitter.emit(arith.maximum, *emitter.unify(_calc("-", places, low), 0))
+        spread = _take(counts, emitter.emit(arith.minimum, *emitter.unify(near, at_once - 1)), 0)
+        here = _calc("&", _calc(">=", places, low), _calc("<", places, low + at_once))
+        found = emitter.select(here, spread, full((bins,), 0, i32) if found is None else found)
+    return found

@@ -1,0 +1,160 @@
+"""Every name of Triton 3.6's Python API, and what it is here.
+
+Names are those of the reference (triton-lang.org, "Python API") and of its packages' `__all__`.  A name is
+the same here, different or missing; why is said beside it.  `tools/triton_reference.py` makes the tables of
+docs/triton.md of this; tests/triton/test_names.py holds it against the packages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warploom.frontend.vocabulary import NOT_YET
+
+_BLACKWELL = "a format of other chips"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module's names.  different, missing: name -> why; all others are the same.  What kernels are told of
+    a name that is missing is the frontend's own table."""
+
+    names: str
+    different: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> list[str]:
+        return sorted({*self.names.split(), *self.different, *self.missing})
+
+    def status(self, name: str) -> tuple[str, str]:
+        """("same", "different" or "missing", why)."""
+        for status, table in (("different", self.different), ("missing", self.missing)):
+            if name in table:
+                return status, table[name]
+        return "same", ""
+
+
+_NO_ORDER = "results of `can_reorder=True` keep their order"
+_PRECISION = "float32 by 'ieee' takes float64, by 'bf16x3' and 'bf16x6' is refused"
+
+_NOT_IN_LIBDEVICE = """
+add_rd add_rn add_ru add_rz brev byte_perm clz cyl_bessel_i0 cyl_bessel_i1 div_rd div_ru div_rz
+double2float_rd double2float_rn double2float_ru double2float_rz double2hiint double2loint erfcinv erfcx erfinv
+ffs fma_rd fma_rn fma_ru fma_rz hadd hiloint2double ilogb int2double_rn int2float_rd int2float_rn int2float_ru
+int2float_rz j0 j1 jn ldexp ll2double_rd ll2double_rn ll2double_ru ll2double_rz ll2float_rd ll2float_rn
+ll2float_ru ll2float_rz logb mul24 mul_rd mul_rn mul_ru mul_rz nextafter norm3d norm4d normcdf normcdfinv popc
+rcp64h rcp_rd rcp_rn rcp_ru rcp_rz remainder rhadd rnorm3d rnorm4d rsqrt_rn sad scalbn sqrt_rd sqrt_rn sqrt_ru
+sqrt_rz sub_rd sub_rn sub_ru sub_rz uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz
+ull2double_rd ull2double_rn ull2double_ru ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz y0
+y1 yn
+"""
+
+MODULES = {
+    "triton": Module(
+        "Config JITFunction KernelInterface MockTensor autotune cdiv constexpr_function heuristics jit "
+        "language must_use_result next_power_of_2 reinterpret runtime testing tools",
+        different={
+            "CompilationError": "any refusal of a kernel, with its line and advice",
+            "InterpreterError": "a bug of warploom's",
+            "OutOfResources": "any refusal of a launch; a kernel without room for it is a CompilationError",
+            "TritonError": "the base of all errors",
+            "compile": "takes an ASTSource, and no file of IR",
+            "set_allocator": "changes nothing: descriptors made in kernels take no memory of the host's",
+        },
+        missing={
+            "AsyncCompileMode": "compile with threads of your own: compiling releases the GIL",
+            "FutureKernel": "compile with threads of your own: compiling releases the GIL",
+            "TensorWrapper": "`reinterpret` gives a tensor",
+        },
+    ),
+    "triton.language": Module(
+        "TRITON_MAX_TENSOR_NUMEL abs add advance arange argmax argmin associative_scan assume atomic_add "
+        "atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor bfloat16 "
+        "bitonic_merge broadcast broadcast_to cast cdiv ceil clamp constexpr cos cumprod cumsum "
+        "device_print div_rn dtype erf exp exp2 expand_dims extra fdiv flip float16 float32 float64 "
+        "float8e4nv float8e5 floor fma full gather histogram int1 int16 int32 int64 int8 interleave join "
+        "load load_tensor_descriptor log log2 make_block_ptr make_tensor_descriptor math max "
+        "maximum min minimum mul multiple_of num_programs pair_uniform_to_normal permute "
+        "philox philox_impl pointer_type program_id rand rand4x randint randint4x randn randn4x "
+        "ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn "
+        "static_assert static_print static_range store store_tensor_descriptor sub sum swizzle2d tensor "
+        "tensor_descriptor topk trans tuple uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view "
+        "where xor_sum zeros zeros_like PropagateNan block_type condition const constexpr_type dot_scaled "
+        "float8e4b15 float8e4b8 float8e5b16 inline_asm_elementwise pi32_t slice target_info void",
+        different={
+            "cat": f"{_NO_ORDER}; tiles of any sizes, along any axis (`dim=`)",
+            "debug_barrier": "nothing: a kernel's own order holds for all of its accesses",
+            "device_assert": "runs in debug builds (the knob `debug`), and on the CPU",
+            "dot": _PRECISION,
+            "map_elementwise": "the function is inlined on whole tiles, its branches have to be tl.where",
+            "max_constancy": "nothing: constancy is derived from the index arithmetic",
+            "max_contiguous": "nothing: contiguity is derived from the index arithmetic",
+            "range": "hints that can't be followed are warnings; `warp_specialize=False` forbids tasks",
+        },
+        missing=NOT_YET,
+    ),
+    "triton.language.math": Module(
+        "abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi"
+    ),
+    "triton.language.extra.libdevice": Module(
+        "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi div_rn "
+        "double2int_rd double2int_rn double2int_ru double2int_rz double2ll_rd double2ll_rn double2ll_ru "
+        "double2ll_rz double2uint_rd double2uint_rn double2uint_ru double2uint_rz double2ull_rd "
+        "double2ull_rn double2ull_ru double2ull_rz double_as_longlong erf erfc exp exp10 exp2 expm1 "
+        "fast_cosf fast_dividef fast_exp10f fast_expf fast_log10f fast_log2f fast_logf fast_powf "
+        "fast_sinf fast_tanf fast_tanhf fdim finitef float2int_rd float2int_rn float2int_ru float2int_rz "
+        "float2ll_rd float2ll_rn float2ll_ru float2ll_rz float2uint_rd float2uint_rn float2uint_ru "
+        "float2uint_rz float2ull_rd float2ull_rn float2ull_ru float2ull_rz float_as_int float_as_uint "
+        "floor fma fmod hypot int_as_float isfinited isinf isnan lgamma llrint llround log log10 log1p "
+        "log2 longlong_as_double mulhi nearbyint pow rcbrt rhypot rint round rsqrt saturatef signbit sin "
+        "sinh sinpi sqrt tan tanh tgamma trunc uint_as_float",
+        missing=dict.fromkeys(
+            _NOT_IN_LIBDEVICE.split(),
+            "write it with operators, casts and the functions that are there",
+        ),
+    ),
+    "triton.language.extra.cuda": Module(
+        "libdevice",
+        different={
+            "gdc_launch_dependents": "nothing: launches overlap by the knob `pdl`",
+            "gdc_wait": "nothing: a kernel waits for the one before it where it first reads",
+        },
+        missing={
+            "convert_custom_float8_sm70": _BLACKWELL,
+            "convert_custom_float8_sm80": _BLACKWELL,
+            "globaltimer": "time launches on the host, or `compiled.timeline(…, measured=True)`",
+            "num_threads": "pass it as a constexpr",
+            "num_warps": "pass it as a constexpr",
+            "smid": "a program's index is tl.program_id",
+        },
+    ),
+    "triton.testing": Module(
+        "Benchmark Mark assert_close do_bench perf_report",
+        different={
+            "do_bench_cudagraph": "as do_bench: a launch costs the host less than a kernel takes",
+            "get_dram_gbps": "0 without a GPU",
+            "get_max_tensorcore_tflops": "by the target's cost table",
+        },
+        missing={
+            "cuda_memcheck": "kernels are checked on the CPU: `compiled.check()`",
+            "get_max_simd_tflops": "no peak is kept",
+            "nvsmi": "ask nvidia-smi",
+            "set_gpu_clock": "set clocks with nvidia-smi",
+        },
+    ),
+    "triton.runtime": Module(
+        "Autotuner Config Heuristics JITFunction KernelInterface MockTensor autotune driver heuristics",
+        different={
+            "InterpreterError": "a bug of warploom's",
+            "OutOfResources": "any refusal of a launch",
+        },
+        missing={
+            "RedisRemoteCacheBackend": "the cache is a folder (WARPLOOM_CACHE)",
+            "RemoteCacheBackend": "the cache is a folder (WARPLOOM_CACHE)",
+            "TensorWrapper": "`triton.reinterpret` gives a tensor",
+            "reinterpret": "it is triton.reinterpret",
+        },
+    ),
+    "triton.tools.tensor_descriptor": Module("TensorDescriptor"),
+}
