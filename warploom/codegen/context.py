@@ -73,11 +73,10 @@ class TaskFrame:
 class Emitter(Text):
     """State of one emission.  The lowering functions write C through `line`, `define` and the readers."""
 
-    def __init__(
-        self, func: Func, target: Target, table: Mapping[OpKind, Lowering], threads: int
-    ) -> None:
+    def __init__(self, func: Func, target: Target, table: Mapping[OpKind, Lowering]) -> None:
         super().__init__()
-        self.func, self.target, self.table, self.threads = func, target, table, threads
+        self.func, self.target, self.table = func, target, table
+        self.threads: int = func.attrs["threads"]
         self.facts = facts_of(func)
         self.debug = bool(func.attrs.get("debug"))
         self.definitions: dict[Value, Op] = {v: o for o in walk(func.body) for v in o.results}

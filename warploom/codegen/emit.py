@@ -24,6 +24,7 @@ from warploom.codegen.prelude import FILE_SCOPE, prelude
 from warploom.codegen.registers import c_type
 from warploom.codegen.text import INDENT, Line, identifier, is_used, upper
 from warploom.errors import CompileError, InternalError
+from warploom.ir.analysis import effects
 from warploom.ir.core import Func, Level, Op, Region, walk
 from warploom.ir.ops import arith, cluster, mbarrier, smem, task, tma
 from warploom.ir.registers import at_entry
@@ -72,19 +73,16 @@ class _Kernel(Emitter):
         self.phases = task.phases(func)
         if not self.phases:
             raise InternalError(f"codegen: {func.name} has no tasks op")
-        self.main = self.phases[0]  # the phase being emitted
-        warps, replicas = self.main.attrs["warps"], self.main.attrs["replicas"]
         self.inits: list[tuple[str, int, int]] = []  # barriers: name, how many, arrivals
         self.maps: list[str] = []  # tensor maps
-        total = sum(w * n for w, n in zip(warps, replicas, strict=True))
-        super().__init__(func, target, LOWER, 32 * total)
+        super().__init__(func, target, LOWER)
 
     def run(self) -> Emitted:
         self.depth = 1
         params = self._parameters()
         self._shared_memory()
         prologue = [o for o in self.func.body.ops if o not in self.phases]
-        pure = list(itertools.takewhile(_is_pure, prologue))
+        pure = list(itertools.takewhile(lambda o: not effects(o), prologue))
         self.region(Region((), tuple(pure)))
         self._start()
         self.region(Region((), tuple(prologue[len(pure) :])))
@@ -92,8 +90,7 @@ class _Kernel(Emitter):
         for i, phase in enumerate(self.phases):
             if i > 0 and self.phases[i - 1].attrs.get("synced", True):
                 self.line("__syncthreads();")
-            self.main = phase
-            self._tasks()
+            self._tasks(phase)
         used = "".join(line.text for line in self.out)
         return self._assemble(tuple(p for p in params if is_used(p.name, used)))
 
@@ -161,9 +158,8 @@ class _Kernel(Emitter):
         if self.inits:
             self.line("__syncthreads();")
 
-    def _tasks(self) -> None:
-        """One branch a task."""
-        o = self.main
+    def _tasks(self, o: Op) -> None:
+        """One branch a task of a phase."""
         names, warps, replicas = (o.attrs[k] for k in ("names", "warps", "replicas"))
         frames, first = [], 0
         for name, w, n in zip(names, warps, replicas, strict=True):
@@ -352,10 +348,6 @@ def _branches(frames: list[TaskFrame], unit: int) -> list[str]:
         test = f"{which} < {(f.first_warp + f.warps * f.replicas) // unit}"
         headers.append(f"else if ({test})" if headers else f"if ({test})")
     return [*headers, "else" if headers else ""]
-
-
-def _is_pure(o: Op) -> bool:
-    return not any(i.kind.effect for i in o.all_ops)
 
 
 def _declaration(p: host.Param, func: Func) -> str:

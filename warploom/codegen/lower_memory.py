@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -206,19 +206,25 @@ def _matrix_calls(
     """ldmatrix or stmatrix, lane l of which gives the address of one 16-byte row.
 
     (first register, the call up to its address) of each."""
-    offsets = thread_offsets(layout, g)  # (warps, lanes, registers)
     rows = [form.row(lane) for lane in range(32)]
-
-    def table(start: int) -> Ints:
-        return np.array(
-            [[offsets[w, lane, start + reg] for reg, lane in rows] for w in range(layout.warps)]
-        )
-
-    everywhere = np.ones((layout.warps, 32), np.bool_)
-    places = Places(e, at, table(0), everywhere, f"{hint}_row")
+    row_at = _row_places(e, at, thread_offsets(layout, g), rows, hint)
     name = f"{name}{form.count}{'_trans' if form.trans else ''}"
     for start in range(0, layout.registers, form.count * form.elements):
-        yield start, f"{name}({places.at(table(start), everywhere)}"
+        yield start, f"{name}({row_at(start)}"
+
+
+def _row_places(
+    e: Emitter, at: Address, offsets: Ints, rows: Iterable[tuple[int, int]], hint: str
+) -> Callable[[int], str]:
+    """By first register C for the address of the row that each lane gives.  rows: of each lane the register,
+    counted from there, and the lane whose offset (warps, lanes, registers) that is."""
+
+    def table(start: int) -> Ints:
+        return np.array([[w[lane, start + reg] for reg, lane in rows] for w in offsets])
+
+    everywhere = np.ones(offsets.shape[:2], np.bool_)
+    places = Places(e, at, table(0), everywhere, f"{hint}_row")
+    return lambda start: places.at(table(start), everywhere)
 
 
 def _turn(
@@ -226,24 +232,15 @@ def _turn(
 ) -> None:
     """Bytes turned on their way from a slot: ldmatrix.trans, then two words of each pair of registers."""
     units = thread_offsets(layout, g) // UNIT_BYTES * UNIT_BYTES
-
-    def table(start: int) -> Ints:
-        rows = [
-            [units[w, lane, start + reg] for reg, lane in form.rows] for w in range(layout.warps)
-        ]
-        return np.array(rows)
-
-    everywhere = np.ones((layout.warps, 32), np.bool_)
-    places = Places(e, at, table(0), everywhere, f"{hint}_row")
+    row_at = _row_places(e, at, units, form.rows, hint)
     selectors = [
-        e.thread_value(np.array([words] * layout.warps), f"{hint}_bytes", everywhere)
+        e.thread_value(np.array([words] * layout.warps), f"{hint}_bytes")
         for words in form.selectors
     ]
     names = [e.name("turned") for _ in range(form.count)]
     e.line(f"u32 {', '.join(names)};")
     for start in range(0, layout.registers, 4 * form.count):
-        where = places.at(table(start), everywhere)
-        e.line(f"ldmatrix{form.count}_trans({where}, {', '.join(names)});")
+        e.line(f"ldmatrix{form.count}_trans({row_at(start)}, {', '.join(names)});")
         for i in range(form.count):
             low = i // 2 * 2
             text = f"__byte_perm({names[low]}, {names[low + 1]}, {selectors[i % 2]})"

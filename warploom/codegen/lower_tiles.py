@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -234,14 +234,8 @@ def _across_warps(
     elements = math.prod(result.shape)
     size = elem.bytes
     parts = 1 << len(bits)
-    warps = np.arange(layout.warps)
-    index = sum(((warps >> b) & 1) << i for i, b in enumerate(bits))
-    shape = (layout.warps, 32, result.registers)
-    flat = (
-        row_major(list(result.table), result.shape) if result.shape else np.zeros(shape, np.int64)
-    )
-    flat = np.broadcast_to(flat, shape)
-    write = np.asarray(index)[:, None, None] * elements + flat
+    flat, index = _crossing(layout, result, bits)
+    write = index[:, None, None] * elements + flat
     scratch = e.exchange(parts * elements * size)
     temp = Tile(result.shape, elem, result)
     for i in range(result.registers):
@@ -259,6 +253,15 @@ def _across_warps(
         while len(values) > 1:
             values = [combine(values[j], values[j + 1]) for j in range(0, len(values), 2)]
         e.line_if([e.inside(temp, i) if result.shape else ""], f"{part}[{i}] = {values[0]};")
+
+
+def _crossing(layout: Layout, result: Layout, bits: Sequence[int]) -> tuple[Ints, Ints]:
+    """What is kept of a tile, numbered row by row, for each (warp, lane, register); and each warp's number
+    among those that hold parts of one row, in these bits of its own."""
+    flat = row_major(list(result.table), result.shape) if result.shape else np.int64(0)
+    warps = np.arange(layout.warps)
+    rank = sum((((warps >> b) & 1) << i for i, b in enumerate(bits)), np.zeros_like(warps))
+    return np.broadcast_to(flat, (layout.warps, 32, result.registers)), rank
 
 
 def _adjacent(e: Emitter, address: str, count: int) -> list[str]:
@@ -428,18 +431,13 @@ def _warps_in_front(
     result = layout.drop(axis)
     elements = math.prod(result.shape)
     size, parts, copies = elem.bytes, 1 << len(form.warps), len(totals[0])
-    shape = (layout.warps, 32, result.registers)
-    flat = np.zeros(shape, np.int64)
-    if result.shape:
-        flat = np.broadcast_to(row_major(list(result.table), result.shape), shape)
+    flat, rank = _crossing(layout, result, form.warps)
+    rank = parts - 1 - rank if back else rank
     groups = _groups(layout, axis, result)
     of = [next(i for i, g in enumerate(groups) if runs[0][0] in g) for runs in form.runs]
-    warps = np.arange(layout.warps)
-    rank = sum(((warps >> b) & 1) << i for i, b in enumerate(form.warps))
-    rank = np.asarray(parts - 1 - rank if back else rank)
     scratch = e.exchange(parts * copies * elements * size)
     temp = Tile(result.shape, elem, result)
-    mine = np.broadcast_to(rank[:, None, None], shape) * elements + flat
+    mine = rank[:, None, None] * elements + flat
     for i, row in enumerate(totals):
         where = _at(e, mine, of[i], size, "partial_at")
         inside = e.inside(temp, of[i]) if result.shape else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from warploom.codegen.storage import VIEWS
-from warploom.ir.core import Effect, Func, Op, Region, Value
+from warploom.ir.analysis import must_run
+from warploom.ir.core import Func, Op, Region, Value
 from warploom.ir.ops import control, smem, tile, tma, unaligned
 from warploom.ir.types import Tile, dtype_of
 from warploom.layout.choose import conversion
@@ -64,6 +65,4 @@ def operands(o: Op) -> Iterator[Value]:
 def _has_effect(o: Op, debug: bool) -> bool:
     if o.kind is control.assume or (o.kind is control.device_assert and not debug):
         return False
-    if o.kind is tile.load and o.attrs.get("volatile"):
-        return True
-    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC)) or o.kind is unaligned.prefetch_box
+    return must_run(o) or o.kind is unaligned.prefetch_box
