@@ -10,6 +10,7 @@ import warploom as wl
 import warploom.language as tl
 from tests.unit.codegen_kernels import emitted, kernel
 from tests.unit.host_functions import compile_expressions
+from warploom.codegen.text import is_used
 from warploom.runtime.nvrtc import compile_cuda
 from warploom.target import SM_90A
 
@@ -90,3 +91,8 @@ def test_what_the_next_turn_reads_is_asked_for_whatever_the_loop_calls_its_index
     )
     kernel = c.cuda[c.cuda.index('extern "C" __global__') :]
     assert kernel.count("ahead_of(") == kernel.count("load_units(") > 0
+
+
+def test_a_name_is_used_where_it_stands_by_itself() -> None:
+    assert is_used("n", "n") and is_used("n", "x + n;") and is_used("n", "xn(n)")
+    assert not any(is_used("n", text) for text in ("", "m", "nn", "n2 + _n", "án"))

@@ -6,7 +6,6 @@ An `Emitter` holds the state of one emission.  It knows no op; `lower_*.py` say 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,7 +28,7 @@ from warploom.codegen.registers import (
     splat,
 )
 from warploom.codegen.storage import Storage, Variable, assign_storage, registers_of
-from warploom.codegen.text import Text, all_of
+from warploom.codegen.text import Text, all_of, is_used
 from warploom.errors import InternalError
 from warploom.ir.core import Func, Op, OpKind, Region, Value, walk
 from warploom.ir.in_flight import finished_operands
@@ -269,7 +268,7 @@ class Emitter(Text):
                 (e.array is not None and e.array.name == theirs) or e.text == theirs
                 for e in mine.elements
             )
-        return bool(re.search(rf"\b{re.escape(theirs)}\b", mine))
+        return is_used(theirs, mine)
 
     # ---- regions
 

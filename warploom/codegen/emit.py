@@ -7,7 +7,6 @@ that every thread computes, barriers, and one branch a task.  This file builds t
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 
 from warploom.analysis.occupancy import told_ctas
@@ -294,9 +293,9 @@ class _Kernel(Emitter):
             f"const int {which} = __shfl_sync(~0u, threadIdx.x / {per}, 0);"
             "  // uniform, so that it stays in a uniform register"
             for which, per in (("group", 128), ("warp_id", 32))
-            if re.search(rf"\b{which}\b", used)
+            if is_used(which, used)
         ]
-        if re.search(r"\bsmem\b", used):
+        if is_used("smem", used):
             first.append("extern __shared__ __align__(1024) char memory[];")
             first.append("const u32 smem = (u32)__cvta_generic_to_shared(memory);")
         declared = ", ".join(_declaration(p, self.func) for p in params)

@@ -71,14 +71,14 @@ def gather(layout: Layout, at: list[Ints], inside: npt.NDArray[np.bool_]) -> tup
     coordinates in every thread where `inside`; None where there is none."""
     have = np.where(within(layout), row_major(list(layout.table), layout.shape), -1)
     want = row_major(at, layout.shape)
-    out = []
-    for r in range(want.shape[-1]):
-        need = inside[..., r]
-        match = ((have == want[..., r : r + 1]) | ~need[..., None]).all(axis=(0, 1))
-        if not match.any():
-            return None
-        out.append(int(np.argmax(match)))
-    return tuple(out)
+    first = np.argmax(have[0, 0, :, None] == want[0, 0], axis=0)  # what the first thread would take
+    if inside[0, 0].all() and ((have[..., first] == want) | ~inside).all():
+        return tuple(first.tolist())
+    match = [
+        ((have == want[..., r : r + 1]) | ~inside[..., r, None]).all(axis=(0, 1))
+        for r in range(want.shape[-1])
+    ]
+    return tuple(int(np.argmax(m)) for m in match) if all(m.any() for m in match) else None
 
 
 def _view(e: Emitter, o: Op) -> None:

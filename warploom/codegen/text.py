@@ -125,7 +125,10 @@ def upper(name: str) -> str:
 
 
 def is_used(name: str, text: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+    """Does a name stand in a text, by itself?"""
+    # A search for a pattern that begins with \b takes a hundred times as long.
+    found = (m.start() for m in re.finditer(rf"{re.escape(name)}\b", text))
+    return any(not re.match(r"\w", text[at - 1 : at]) for at in found)
 
 
 def all_of(tests: Iterable[str]) -> str:
