@@ -114,8 +114,8 @@ def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
 def _run(door: str, func: Func, road: Road) -> tuple[tuple[str, Func], ...]:
     """(pass, function after it) for each row ahead of the function that has something to do; first what
     came in by the door."""
-    steps = [(door, func)]
-    _dump(0, door, func)
+    steps, asked = [(door, func)], options.get()
+    _dump(asked, 0, door, func)
     for row in rows(func):
         before = steps[-1][1]
         with _blame(row.name, before):
@@ -128,11 +128,11 @@ def _run(door: str, func: Func, road: Road) -> tuple[tuple[str, Func], ...]:
             if after.level is not row.after:
                 raise InternalError(f"it makes level {after.level.name}, not {row.after.name}")
             # What a pass left alone is verified already, but for what the frontend made.
-            if options.get().verify and (after is not before or len(steps) == 1):
+            if asked.verify and (after is not before or len(steps) == 1):
                 verify(after, road.target)
         road.last = row.name
         steps.append((row.name, after))
-        _dump(len(steps) - 1, row.name, after)
+        _dump(asked, len(steps) - 1, row.name, after)
     return tuple(steps)
 
 
@@ -144,8 +144,8 @@ def _debuggable(func: Func, debug: bool) -> Func:
 DUMPED = ("frontend", "translate", *names())
 
 
-def _dump(index: int, name: str, func: Func) -> None:
-    wanted = options.get().dump
+def _dump(asked: options.Options, index: int, name: str, func: Func) -> None:
+    wanted = asked.dump
     if not wanted:
         return
     if wanted not in ("all", *DUMPED):
@@ -155,7 +155,7 @@ def _dump(index: int, name: str, func: Func) -> None:
             help=f"all, or one of {', '.join(DUMPED)}",
         )
     if wanted in ("all", name):
-        folder = Path(options.get().keep or "out") / func.name
+        folder = Path(asked.keep or "out") / func.name
         text = print_func(func, locs=False).encode()
         options.write(folder / f"{index:02d}_{name}.ir", text, "DUMP")
 

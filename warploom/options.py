@@ -63,9 +63,8 @@ def get(environ: Mapping[str, str] | None = None) -> Options:
     Raises CompileError (code `option`) on a value that is none of those allowed.
     """
     env = os.environ if environ is None else environ
-    for name in sorted(env):
-        known = name.removeprefix(PREFIX).lower() in Options.__dataclass_fields__
-        if name.startswith(PREFIX) and not known:
+    for name in sorted(n for n in env if n.startswith(PREFIX)):
+        if name.removeprefix(PREFIX).lower() not in Options.__dataclass_fields__:
             raise CompileError("option", f"there is no option {name}", help=f"options: {_names()}")
 
     def read(name: str, parse: Callable[[str], T], default: D) -> T | D:

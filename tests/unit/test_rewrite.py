@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.unit.random_ir import functions
@@ -170,3 +171,12 @@ def test_builders() -> None:
     b = Builder()
     elect(b, lambda i: tma.tma_store_commit(i))
     assert [o.kind.name for o in b.ops[0].regions[0].ops] == ["tma_store_commit", "yield"]
+
+
+def test_a_copy_of_an_op_has_its_fields_and_no_others() -> None:
+    o = Op(control.yield_, id="yield0")
+    copy = o.with_(tasks=frozenset({"producer"}))
+    assert copy is not o and (copy.id, copy.tasks) == ("yield0", {"producer"})
+    assert not o.tasks
+    with pytest.raises(TypeError, match="an op has no task"):
+        o.with_(task=frozenset({"producer"}))

@@ -6,6 +6,8 @@ They know control flow (`for`, `while`, `if`) and nothing else about particular 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TypeVar
 
 from warploom.ir.core import Effect, Family, Func, Op, Region, Value, walk
@@ -65,11 +67,8 @@ def loops(region: Region) -> dict[Op, tuple[Op, ...]]:
 
 def effects(o: Op) -> Effect:
     """What the op and everything inside its regions does."""
-    effect = o.kind.effect
-    for region in o.regions:
-        for inner in region.ops:
-            effect |= effects(inner)
-    return effect
+    kinds = {i.kind for r in o.regions for i in r.all_ops}
+    return reduce(or_, {k.effect for k in kinds}, o.kind.effect)
 
 
 def first_meeting(ops: Iterable[Op]) -> Op | None:
@@ -98,7 +97,7 @@ def must_run(o: Op) -> bool:
     """Whether the op itself, apart from its regions, does something though nobody uses its results: it
     writes, synchronises, or observes memory (a volatile load).  Whoever keeps what is needed keeps these and
     all that their operands are made from."""
-    return bool(o.kind.effect & (Effect.WRITE | Effect.SYNC) or o.attrs.get("volatile"))
+    return bool(o.kind.acts or o.attrs.get("volatile"))
 
 
 def is_pure(o: Op) -> bool:
@@ -151,7 +150,7 @@ def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
     for o in walk(region):
         if o.kind not in control.LEAD:
             inner = tuple(v for r in o.regions for v in r.yielded)
-            found.update(dict.fromkeys(o.results, (*o.operands, *inner)))
+            found.update(dict.fromkeys(o.results, (*o.operands, *inner) if inner else o.operands))
             continue
         decides = control.deciding(o)
         if o.kind is control.for_:

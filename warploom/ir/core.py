@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, get_type_hints
 
 from warploom.errors import Loc
@@ -118,7 +119,7 @@ class Region:
     @cached_property
     def all_ops(self) -> tuple[Op, ...]:
         """Its ops and those inside them, in the order of `walk`."""
-        return tuple(i for o in self.ops for i in o.all_ops)
+        return tuple(chain.from_iterable(o.all_ops for o in self.ops))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,8 @@ class Op:
     @property
     def all_ops(self) -> tuple[Op, ...]:
         """It and those inside it, in the order of `walk`."""
-        return (self, *(i for r in self.regions for i in r.all_ops))
+        inside = chain.from_iterable(r.all_ops for r in self.regions) if self.regions else ()
+        return (self, *inside)
 
     @property
     def accesses(self) -> bool:
@@ -159,9 +161,14 @@ class Op:
 
     def with_(self, **changes: Any) -> Op:
         """A copy with some fields changed.  Results keep their identity unless they are given."""
-        return Op(**{**vars(self), **changes})
+        if not changes.keys() <= _FIELDS:
+            raise TypeError(f"an op has no {', '.join(sorted(changes.keys() - _FIELDS))}")
+        copy = object.__new__(Op)  # several times as fast as by its constructor
+        vars(copy).update(vars(self), **changes)
+        return copy
 
 
+_FIELDS = Op.__dataclass_fields__.keys()
 MIXED = -1  # no one axis (see OpKind)
 Axes = Callable[[Op, int], tuple[int | None, ...]]
 
@@ -181,6 +188,11 @@ class OpKind:
     axes: Axes | None = None
     runs: Runs = Runs.ANY
     doc: str = ""
+
+    @cached_property
+    def acts(self) -> bool:
+        """Does it write or synchronise, so that it stays though nobody uses its results?"""
+        return bool(self.effect & (Effect.WRITE | Effect.SYNC))
 
     @cached_property
     def operands(self) -> tuple[tuple[str, Any], ...]:

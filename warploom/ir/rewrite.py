@@ -40,8 +40,8 @@ def _rewrite(region: Region, rule: Rule, env: Env) -> Region:
     for old in region.ops:
         o = substitute_operands(old, env)
         o = with_regions(o, lambda r: _rewrite(r, rule, env))
-        with b.at(o):
-            values = rule(o, b)
+        b.loc, b.tasks = o.loc, o.tasks
+        values = rule(o, b)
         if values is None:
             b.append(o)
         else:
@@ -56,6 +56,8 @@ def with_ops(region: Region, ops: Sequence[Op]) -> Region:
 
 def with_regions(o: Op, change: Callable[[Region], Region]) -> Op:
     """The op with each of its regions changed; itself where none is."""
+    if not o.regions:
+        return o
     regions = tuple(map(change, o.regions))
     return o if regions == o.regions else o.with_(regions=regions)
 
@@ -68,7 +70,7 @@ def rewrite_tasks(func: Func, change: Callable[[Op], Op]) -> Func:
 
 def substitute_operands(o: Op, env: Mapping[Value, Value]) -> Op:
     """The op with its own operands (not those inside its regions) replaced through `env`."""
-    if any(v in env for v in o.operands):
+    if not env.keys().isdisjoint(o.operands):
         return o.with_(operands=tuple(env.get(v, v) for v in o.operands))
     return o
 

@@ -72,12 +72,11 @@ _TYPED: WeakSet[Op] = WeakSet()
 def _structure(func: Func) -> Iterator[Violation]:
     bound: set[Value] = set()
 
-    def bind(values: tuple[Value, ...], o: Op | None) -> Iterator[Violation]:
-        for v in values:
-            if v in bound:
-                yield Violation(o, f"%{v.hint}: {v.type} is defined twice")
-            bound.add(v)
+    def bind(values: tuple[Value, ...], o: Op | None) -> list[Violation]:
+        twice = [v for i, v in enumerate(values) if v in bound or v in values[:i]]
+        bound.update(values)
         scope.update(values)
+        return [Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice]
 
     scope: set[Value] = set()
 
@@ -93,9 +92,9 @@ def _structure(func: Func) -> Iterator[Violation]:
                 yield Violation(o, f"{o.kind.name} is legal at {legal} only")
             if o.kind is control.yield_ and o is not r.ops[-1]:
                 yield Violation(o, "a yield stands at the end of its region")
-            for v in o.operands:
-                if v not in scope:
-                    yield Violation(o, f"%{v.hint}: {v.type} is used outside its scope")
+            if not scope.issuperset(o.operands):
+                v = next(v for v in o.operands if v not in scope)
+                yield Violation(o, f"%{v.hint}: {v.type} is used outside its scope")
             for inner in o.regions:
                 yield from region(inner, o)
             if o not in _TYPED:

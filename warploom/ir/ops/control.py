@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from warploom.ir.core import HARDWARE, Effect, Family, Op, OpKind, Region, Type, Value, op, require
@@ -102,16 +103,12 @@ def carried(o: Op) -> tuple[Carried, ...]:
     if o.kind not in LEAD:
         return ()
     n = len(o.results)
-    init, params = o.operands[LEAD[o.kind] :], [r.params for r in o.regions if r.params]
-    return tuple(
-        Carried(
-            init[i : i + 1],
-            tuple(p[len(p) - n + i] for p in params),
-            tuple(r.yielded[len(r.yielded) - n + i] for r in o.regions),
-            result,
-        )
-        for i, result in enumerate(o.results)
-    )
+    yielded = zip(*(r.yielded[len(r.yielded) - n :] for r in o.regions), strict=True)
+    if o.kind is if_:
+        return tuple(map(Carried, repeat(()), repeat(()), yielded, o.results))
+    init = zip(o.operands[LEAD[o.kind] :], strict=True)
+    params = zip(*(r.params[len(r.params) - n :] for r in o.regions), strict=True)
+    return tuple(map(Carried, init, params, yielded, o.results))
 
 
 def deciding(o: Op) -> tuple[Value, ...]:

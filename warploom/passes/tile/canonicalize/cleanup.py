@@ -102,7 +102,7 @@ def _live(region: Region, needed: set[Value]) -> Region:
     among them), and learns what the kept ops use."""
     kept: list[Op] = []
     for o in reversed(region.ops[:-1]):
-        if is_droppable(o) and not any(v in needed for v in o.results):
+        if needed.isdisjoint(o.results) and is_droppable(o):
             continue
         if o.kind in control.LEAD:
             o = _live_carried(o, needed)
