@@ -36,6 +36,9 @@ Beside the functions below there are
 - `self.attrs.blocks`, `self.attrs.warps`, `self.attrs.cluster_blocks`, `self.attrs.ctas_per_sm` (CTAs that
   are to share a multiprocessor: each is launched with its part of the registers), `self.blockIdx.x`,
   `self.gridDim.x`;
+- functions of element indices where an instruction takes one (`init=lambda i, j: i >= j`);
+- layouts of `tilus.ir.layout` (`spatial(8, 4).local(1, 2)`, `column_spatial`, `column_local`, `reduce`), made
+  by `__init__` or in the kernel;
 - `@tilus.autotune(names, values)`, which may be stacked, and `debug_schedule` of a class, which fixes the
   choice.
 """
@@ -61,7 +64,7 @@ MISSING = """## Not there
 |---|---|
 | `tcgen05.*`, `clc.*` | Blackwell's: they parse, and stop with an error at their line |
 | semaphores | `atomic_add` and the like on a pointer, also on a `global_tensor`'s: `t.pointer` |
-| `copy_async*`, `dot` of registers | `cp_async.*`, `tma.*`; `wgmma.mma` |
+| `copy_async`'s `evict` | accepted, not heard: the assembler makes an illegal instruction of the hint |
 | Philox random numbers | not yet |
 | integers and floats of fewer than 8 bits | not yet |
 """
@@ -81,7 +84,7 @@ def section(title: str, prefix: str, cls: type, key: str) -> list[str]:
     lines = [f"## {title}", "", "| | |", "|---|---|"]
     for base in cls.__mro__[-2::-1]:
         for name, value in vars(base).items():
-            if not name.startswith("_"):
+            if not name.startswith("_") and name not in NAMESPACES:
                 lines.append(row(prefix, name, value, DEVIATIONS.get(f"{key}{name}", "")))
     return [*lines, ""]
 

@@ -80,8 +80,6 @@ class Instead(Script):
         slot = self.shared_tensor(dtype=float32, shape=[64, 64])
         if self.which == "mma":
             self.mma(slot, slot)
-        if self.which == "free_shared":
-            self.free_shared(slot)
         if self.which == "store_sharde":
             self.store_sharde(slot, 1.0)
 
@@ -90,7 +88,6 @@ class Instead(Script):
     ("name", "help"),
     [
         ("mma", "write self.wgmma.mma(a, b, acc)"),
-        ("free_shared", "leave it out"),
         ("store_sharde", "did you mean store_shared?"),
     ],
 )

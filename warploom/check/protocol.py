@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from warploom.analysis.facts import facts_of
 from warploom.check.cases import (
     NOT_CONFLUENT,
     UNFIT,
@@ -52,7 +53,8 @@ from warploom.check.recurrence import Recurrences, loop_name
 from warploom.check.report import CheckReport, Explored, Failure, Run, Unproved
 from warploom.check.solve import Solver
 from warploom.errors import whole_number
-from warploom.ir.core import Func, Op
+from warploom.ir.core import Func, Op, walk
+from warploom.ir.ops import control
 from warploom.sim.agent import NeedsData
 from warploom.sim.memory import grid_of
 from warploom.sim.report import SimError, SimReport, StepLimit
@@ -142,7 +144,13 @@ class _Checker:
         self.busy: Case | None = None  # likewise, where each loop runs several times
         self._busiest = (0, 0, 0)
         self.recurrences = recurrences
-        self.whole: set[Op] = set()  # loops that were run as often as they ever are
+        constant = facts_of(func).constant
+        # loops that run as often as they ever do
+        self.whole = {
+            o
+            for o in walk(func.body)
+            if o.kind is control.for_ and None not in map(constant, o.operands[:3])
+        }
         # loop -> see _note_longest
         self._longest: dict[Op, tuple[tuple[int, int], Case, int]] = {}
 
@@ -210,10 +218,10 @@ class _Checker:
         r, others = self.report, dict[str, list[str]]()
         for loop, trips in self.recurrences.trips.items():
             period, name = self.recurrences.period(loop), loop_name(loop)
-            if loop in self.whole:
-                continue
             if period is not None:
                 r.recurring[name] = max(period, r.recurring.get(name, 1))
+            elif loop in self.whole:
+                continue
             elif trips > 2 * self.recurrences.depth + 2:
                 others.setdefault(name, r.not_recurring)
             elif trips and not self.is_searched:

@@ -19,7 +19,14 @@ from warploom.explicit.operands import (
     tensor_map,
     whole_group,
 )
-from warploom.frontend.coerce import Operand, current, describe, static_bool, static_int
+from warploom.frontend.coerce import (
+    Operand,
+    current,
+    describe,
+    static_bool,
+    static_int,
+    static_ints,
+)
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.memory import mask_for
 from warploom.frontend.refuse import refuse
@@ -122,6 +129,47 @@ def _along_rows(src: GlobalView, d: Value) -> None:
             "one of these axes has a stride of 1",
         )
     lie_along(d, src.unit - extra, "cp.async copies pieces of the view's rows")
+
+
+class CopyAsync:
+    """Copies by cp.async under Tilus's names."""
+
+    @builtin
+    def copy_async(
+        self,
+        src: Any,
+        dst: Any,
+        offsets: Any,
+        dims: Any = None,
+        evict: Any = None,
+        check_bounds: Any = True,
+    ) -> None:
+        """self.cp_async.load of a view's box, in pieces as wide as is known to be aligned; dims: the view's
+        last axes.  evict and check_bounds are accepted; bounds are always checked."""
+        if not isinstance(src, GlobalView):
+            refuse(
+                "not-a-view", f"expected a global view, found {describe(src)}", "use global_view"
+            )
+        if dims is not None:
+            rank, axes = len(src.shape), static_ints(dims, "dims")
+            if axes != tuple(range(rank - len(axes), rank)):
+                not_yet("copy_async of other axes than a view's last", "pieces along any axis")
+        CpAsync.load(self, src, dst, offsets)  # type: ignore[arg-type]
+
+    @builtin
+    def copy_async_commit_group(self) -> None:
+        """self.cp_async.commit_group."""
+        CpAsync.commit_group(self)  # type: ignore[arg-type]
+
+    @builtin
+    def copy_async_wait_group(self, n: Any) -> None:
+        """self.cp_async.wait_group: until at most n of each thread's latest groups are going on."""
+        CpAsync.wait_group(self, n)  # type: ignore[arg-type]
+
+    @builtin
+    def copy_async_wait_all(self) -> None:
+        """self.cp_async.wait_all."""
+        CpAsync.wait_all(self)  # type: ignore[arg-type]
 
 
 class CpAsync:

@@ -18,6 +18,7 @@ from warploom.explicit.handles import (
     Instance,
     Surface,
 )
+from warploom.explicit.layouts import DotConfig, SharedLayout
 from warploom.explicit.operands import is_register, shared_block, shared_transpose
 from warploom.explicit.products import Wait
 from warploom.explicit.program import SETTLED
@@ -26,6 +27,7 @@ from warploom.explicit.subscripts import Subscripts
 from warploom.explicit.surface import NAMESPACES
 from warploom.frontend.coerce import Const, known
 from warploom.frontend.language import shape as shapes
+from warploom.frontend.language.core import builtin
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse, still_in_flight
 from warploom.frontend.scope import Binding, admit
@@ -34,15 +36,21 @@ from warploom.ir.core import Value
 from warploom.ir.ops import mma
 from warploom.ir.types import InFlight, Shared
 from warploom.layout import Layout
+from warploom.layout.modes import RegisterLayout
 
 # Instructions of Tilus's or Triton's that scripts have under another name, or don't need.
 INSTEAD = {
     "mma": "write self.wgmma.mma(a, b, acc), between self.wgmma.fence() and commit_group()",
-    "free_shared": "leave it out; shared_tensor(…, alias=other) reuses the bytes of another tensor",
-    "copy_async": "write self.cp_async.load(src, dst, offsets) and self.cp_async.arrive(barrier)",
     "zeros": "write self.register_tensor(dtype=…, shape=…, init=0)",
     "full": "write self.register_tensor(dtype=…, shape=…, init=…)",
 }
+
+
+# What scripts ask of layouts that they have.
+LAYOUT_NAMES = frozenset(
+    ("la", "lb", "lc", "shape", "spatial", "local", "column_spatial", "column_local")
+)
+_LAYOUTS = Layout, RegisterLayout, SharedLayout, DotConfig  # fields of a script's
 
 
 class Objects(Subscripts):
@@ -75,6 +83,8 @@ class Objects(Subscripts):
                 if name not in ("x", "y", "z"):
                     refuse("attribute", f"a grid has x, y and z, not {name}", "use x, y or z")
                 return x.fn("xyz".index(name))
+            case DotConfig() | RegisterLayout() if name in LAYOUT_NAMES:
+                return getattr(x, name)
             case GlobalView() if name in ("shape", "dtype", "pointer"):
                 return getattr(x, name)
             case Value(type=Shared() as t):
@@ -119,7 +129,7 @@ class Objects(Subscripts):
         reads = self.emitter.reads
         value = MISSING if x.host is None else reads.field(x.host, name)
         if value is not MISSING:
-            return value if isinstance(value, Layout) else admit(f"self.{name}", value)
+            return value if isinstance(value, _LAYOUTS) else admit(f"self.{name}", value)
         fn = reads.attribute(x.cls, name)
         if fn is MISSING:
             fn = None
@@ -134,6 +144,31 @@ class Objects(Subscripts):
             name, [n for n in names if not n.startswith("_")], "set it in __init__"
         )
         refuse("attribute", f"self has no {name}", INSTEAD.get(name, close))
+
+    # ---- functions
+
+    def expr_Lambda(self, node: ast.Lambda) -> Any:
+        """A function of the script's values, for an instruction that takes one (register_tensor's init)."""
+        names = [a.arg for a in node.args.args]
+        if (
+            len(names) != sum(isinstance(x, ast.arg) for x in ast.walk(node.args))
+            or node.args.defaults
+        ):
+            self.unsupported(node)
+
+        def call(*values: Any) -> Any:
+            if len(values) != len(names):
+                found = f"a lambda of {len(names)} arguments, called with {len(values)}"
+                self.fail(node, "lambda", found, "give it one for each axis")
+            around, here = self.scope, self.loc(node)
+            bound = {n: Binding(v, here) for n, v in zip(names, values, strict=True)}
+            self.scope = {**around, **bound}
+            try:
+                return self.expr(node.body)
+            finally:
+                self.scope = around
+
+        return builtin(call)
 
     # ---- calls
 

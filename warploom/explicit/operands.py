@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, TypeGuard
 
+from warploom.errors import CompileError, Note
 from warploom.explicit.handles import Barrier, GlobalView
 from warploom.explicit.program import Program, ScriptEmitter, Threads
 from warploom.frontend.coerce import (
@@ -118,6 +119,15 @@ def shared_of(x: Any) -> Value:
     if not isinstance(x, Value) or not isinstance(x.type, Shared):
         refuse(
             "not-shared", f"expected a shared tensor, found {describe(x)}", "pass a shared_tensor"
+        )
+    freed, made = program().state.freed, program().site(x)
+    if made in freed:
+        raise CompileError(
+            "freed-shared",
+            f"{describe(x)} was freed, its bytes may be another tensor's",
+            current().loc,
+            (Note("it is freed here", freed[made]),),
+            "free it after its last use",
         )
     if x.type.lead:
         p = program()

@@ -2,19 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from warploom.errors import CompileError, Note
 from warploom.explicit.handles import Changed
 from warploom.explicit.operands import program, shared_of, tile_value, whole_group
 from warploom.explicit.program import SETTLED, UNCOMMITTED, Program, default_swizzle
-from warploom.frontend.coerce import Operand, current, describe, is_literal, static_int
+from warploom.frontend.coerce import (
+    Operand,
+    current,
+    describe,
+    is_literal,
+    static_dtype,
+    static_int,
+)
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.shape import full
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import mma, tile
 from warploom.ir.types import InFlight, Shared, Tile, accumulator, f32, i1
+
+
+class Products:
+    """Products in registers."""
+
+    @builtin
+    def dot(
+        self,
+        a: Operand,
+        b: Operand,
+        acc: Operand = None,
+        a_scale: Operand = None,
+        b_scale: Operand = None,
+        unit: str | None = None,
+        acc_dtype: Any = None,
+        out: Any = None,
+    ) -> Any:
+        """a (m, k) · b (k, n) + acc (m, n), all in registers, by a matrix unit that a warp waits for
+        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone.  acc_dtype:
+        what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the result.
+
+        With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
+        bytes of a and b are two e2m1 each along K then, k twice as many, and scales may be (m, k/16),
+        (n, k/16) of float8e4nv."""
+        done = in_registers(a, b, acc, (a_scale, b_scale), unit)
+        dtype = cast(Tile, done.type).dtype
+        if acc_dtype is not None and static_dtype(acc_dtype, "acc_dtype") != dtype:
+            refuse("dot-dtype", f"a sum in {acc_dtype}, of products that sum in {dtype}", "cast it")
+        return done if out is None else Changed(((tile_value(out, "dot's out"), done),), done)
 
 
 class Wgmma:

@@ -14,7 +14,8 @@ from warploom.errors import CompileError, Loc, Note
 from warploom.frontend.coerce import Emitter, Operand
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Value
-from warploom.ir.types import DType
+from warploom.ir.ops import arith, tile
+from warploom.ir.types import DType, Tile
 from warploom.target import Target
 
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
@@ -109,6 +110,8 @@ class State:
     count: int = 0  # of shared_tensor calls
     objects: int = 0
     workspaces: list[Workspace] = field(default_factory=list)
+    freed: dict[int, Loc | None] = field(default_factory=dict)  # shared_tensor call -> free_shared
+    reusable: dict[str, int] = field(default_factory=dict)  # allocation -> its bytes
     layouts: list[tuple[Value, Any, Loc | None]] = field(default_factory=list)
 
     def copy(self) -> State:
@@ -215,6 +218,20 @@ class ScriptEmitter(Emitter):
         emitter.program = program
         program.top = emitter.builder
         return emitter
+
+    def emit(self, kind: OpKind, *operands: Value, hint: str = "", **attrs: Any) -> Any:
+        """As Emitter.emit; tensors that meet one whose layout is annotated lie as it does."""
+        given = [v.type.layout for v in operands if isinstance(v.type, Tile) and v.type.layout]
+        if given and kind in arith.ELEMENTWISE:
+            operands = tuple(
+                super(ScriptEmitter, self).emit(
+                    tile.convert_layout, v, layout=given[0], hint=v.hint
+                )
+                if isinstance(v.type, Tile) and v.type.layout != given[0]
+                else v
+                for v in operands
+            )
+        return super().emit(kind, *operands, hint=hint, **attrs)
 
 
 def default_swizzle(row_bytes: int) -> int:

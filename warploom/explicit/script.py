@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+from warploom.explicit.copies import CopyAsync
 from warploom.explicit.handles import Enter, GlobalView
 from warploom.explicit.operands import (
     axes_of,
@@ -24,7 +25,7 @@ from warploom.explicit.operands import (
     tile_value,
     whole_group,
 )
-from warploom.explicit.products import in_registers
+from warploom.explicit.products import Products
 from warploom.explicit.surface import Namespaces
 from warploom.explicit.tensors import Tensors
 from warploom.frontend.coerce import (
@@ -47,7 +48,7 @@ from warploom.ir.ops import arith, control, regs, smem, task, tile
 from warploom.ir.types import Scalar, Shared, Tile, i1, i32
 
 
-class Instructions(Tensors, Namespaces):
+class Instructions(Tensors, Products, CopyAsync, Namespaces):
     """What `self` offers in a Script and in a Class."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -307,24 +308,6 @@ class Instructions(Tensors, Namespaces):
     def scan(self, x: Operand, dim: Any, fn: str, reverse: Any = False) -> Any:
         """Each element combined, by fn as reduce, with all before it along an axis; reverse: behind it."""
         return linear.scanned(tile_value(x, "scan"), dim, reverse, fn)
-
-    @builtin
-    def dot(
-        self,
-        a: Operand,
-        b: Operand,
-        acc: Operand = None,
-        a_scale: Operand = None,
-        b_scale: Operand = None,
-        unit: str | None = None,
-    ) -> Any:
-        """a (m, k) · b (k, n) + acc (m, n), all in registers, by a matrix unit that a warp waits for
-        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone.
-
-        With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
-        bytes of a and b are two e2m1 each along K then, k twice as many, and scales may be (m, k/16),
-        (n, k/16) of float8e4nv."""
-        return in_registers(a, b, acc, (a_scale, b_scale), unit)
 
     @builtin
     def gather(self, x: Operand, index: Operand, dim: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, get_type_hints
 from warploom.explicit.barriers import Fence, Mbarrier, NamedBarrier
 from warploom.explicit.clusters import Cluster
 from warploom.explicit.copies import CpAsync, Tma
+from warploom.explicit.layouts import Cuda, Utils
 from warploom.explicit.operands import not_yet
 from warploom.explicit.products import Wgmma
 from warploom.frontend.language.core import builtin
@@ -51,6 +52,8 @@ class Namespaces:
     named_barrier: NamedBarrier
     cp_async: CpAsync
     cluster: Cluster
+    cuda: Cuda = Cuda()
+    utils: Utils = Utils()
     tcgen05: Any
     clc: Any
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from warploom.analysis.access import alignments, tma_fault
 from warploom.analysis.facts import Facts
 from warploom.analysis.scalar_rules import anything
 from warploom.explicit.handles import Changed, GlobalView
-from warploom.explicit.operands import known_int, program, tile_value, whole_group
-from warploom.explicit.program import SETTLED, SharedChoice, Workspace, shared_shape
+from warploom.explicit.layouts import SharedLayout
+from warploom.explicit.operands import known_int, program, shared_of, tile_value, whole_group
+from warploom.explicit.program import SETTLED, Program, SharedChoice, Workspace, shared_shape
 from warploom.frontend.coerce import (
     Operand,
     current,
@@ -25,8 +27,9 @@ from warploom.frontend.language.core import builtin
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Value
 from warploom.ir.ops import mma, smem, tile
-from warploom.ir.types import InFlight, Pointer, Shared, Tile, f32, i32, i64
+from warploom.ir.types import DType, InFlight, Pointer, Shared, Tile, f32, i32, i64
 from warploom.layout import Layout
+from warploom.layout.modes import RegisterLayout
 
 
 class Tensors:
@@ -109,12 +112,16 @@ class Tensors:
         return Tensors.global_view(self, pointer, dtype, shape)
 
     @builtin
-    def shared_tensor(self, dtype: Any, shape: Any, alias: Any = None) -> Any:
+    def shared_tensor(
+        self, dtype: Any, shape: Any = None, alias: Any = None, layout: Any = None
+    ) -> Any:
         """Shared memory.  Of more than two axes the leading ones number slots; `s[slot]` is one of them.
 
-        alias: a shared tensor whose bytes this one reuses.  How a slot lies in memory follows from the
-        accesses; self.annotate_layout overrides it."""
+        alias: a shared tensor whose bytes this one reuses; without it those of one that was freed, where it
+        fits.  How a slot lies in memory follows from the accesses; self.annotate_layout overrides it.
+        layout: a self.cuda.swizzled_shared_layout, which says the shape."""
         p, emitter = program(), current()
+        shape = layout.shape if shape is None and isinstance(layout, SharedLayout) else shape
         sizes = shapes.positive_shape(shape, "the shape")
         d = static_dtype(dtype, "dtype")
         site = p.state.count
@@ -123,22 +130,40 @@ class Tensors:
         lead, box, inner, swizzle = shared_shape(sizes, d, choice)
         attrs: dict[str, Any] = {"lead": lead, "shape": box, "dtype": d}
         attrs |= {"inner": inner, "swizzle": swizzle}
-        if alias is not None:
-            attrs["alias"] = _allocation_of(alias)
+        reused = _allocation_of(alias) if alias is not None else _freed_for(p, attrs)
+        if reused is not None:
+            attrs["alias"] = reused
         name = p.target or "shared"
         value = p.declare(smem.shared_alloc, (), emitter.loc, name, name=p.unique(name), **attrs)
         p.state.sites[value] = site
         return value
 
     @builtin
-    def register_tensor(self, dtype: Any, shape: Any, init: Operand = None) -> Any:
-        """A tile in the group's registers, filled with init.  Without init it has no contents: one of
-        float32 or int32 then only serves as an accumulator whose first mma has use_acc=False."""
-        d, sizes = static_dtype(dtype, "dtype"), shapes.positive_shape(shape, "the shape")
+    def free_shared(self, tensor: Any) -> None:
+        """The last use of a shared tensor: a shared_tensor that is made later may have its bytes.  Between
+        the last accesses and the first ones of the other stands a self.sync()."""
+        p, name = program(), _allocation_of(tensor)
+        if p.state.sites[tensor] in p.state.freed:
+            shared_of(tensor)  # refuses it
+        p.state.freed[p.state.sites[tensor]] = current().loc
+        p.state.reusable[name] = math.prod(tensor.type.lead) * tensor.type.slot_bytes
+
+    @builtin
+    def register_tensor(
+        self, dtype: Any, shape: Any = None, init: Any = None, layout: Any = None
+    ) -> Any:
+        """A tile in the group's registers, filled with init: a number, or a function of an element's indices
+        (`init=lambda i, j: i >= j`), which are int32 tensors.  layout: as annotate_layout's, it says the
+        shape as well.  Without init it has no contents: one of float32 or int32 then only serves as an
+        accumulator whose first mma has use_acc=False."""
+        d = static_dtype(dtype, "dtype")
+        shape = tuple(layout.shape) if shape is None and layout is not None else shape
+        sizes = shapes.positive_shape(shape, "the shape")
         p = program()
         whole_group("register_tensor")
         if init is not None:
-            return shapes.full(sizes, init, d)
+            made = _filled(init, sizes, d) if callable(init) else shapes.full(sizes, init, d)
+            return made if layout is None else annotate(made, layout, None, None).value
         if d not in (f32, i32) or len(sizes) != 2:
             refuse(
                 "register-init",
@@ -154,8 +179,9 @@ class Tensors:
         self, x: Any, layout: Any = None, *, inner: Any = None, swizzle: Any = None
     ) -> Any:
         """Fixes how a tensor lies.  A register tensor: `layout`, a warploom.layout.Layout or its text, such
-        as "wgmma_acc(64x256)".  A shared tensor: `inner`, the axis of a slot that is adjacent in memory, and
-        `swizzle` (0, 32, 64 or 128 bytes)."""
+        as "wgmma_acc(64x256)", one of tilus.ir.layout (`spatial(8, 4).local(1, 2)`), or the la, lb or lc of
+        self.cuda.resolve_dot_config, whose products then lie so.  A shared tensor: `inner`, the axis of a
+        slot that is adjacent in memory, and `swizzle` (0, 32, 64 or 128 bytes)."""
         return annotate(x, layout, inner, swizzle)
 
 
@@ -186,6 +212,27 @@ def _promised(divisible: Any, n: int) -> tuple[int, ...]:
     return given
 
 
+def _filled(init: Callable[..., Any], sizes: tuple[int, ...], dtype: DType) -> Value:
+    """A tile of a function of the indices."""
+    grid = []
+    for axis, n in enumerate(sizes):
+        others = tuple(a for a in range(len(sizes)) if a != axis)
+        index = shapes.arange(0, n)
+        grid.append(shapes.expand_dims(index, others) if others else index)
+    return current().expand_to(current().cast(init(*grid), dtype), sizes)
+
+
+def _freed_for(p: Program, attrs: Mapping[str, Any]) -> str | None:
+    """The smallest freed allocation that holds a shared tensor of these attributes; it is free no more."""
+    (t,) = smem.shared_alloc.infer((), {"name": "", **attrs})
+    assert isinstance(t, Shared)
+    size = math.prod(t.lead) * t.slot_bytes
+    fits = {name: n for name, n in p.state.reusable.items() if n >= size}
+    name = min(fits, key=fits.__getitem__, default=None)
+    p.state.reusable.pop(name or "", None)
+    return name
+
+
 def _allocation_of(s: Any) -> str:
     for d in program().state.declarations:
         if d.value is s and d.kind is smem.shared_alloc:
@@ -207,6 +254,8 @@ def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
                 "a part of a shared tensor",
                 "annotate the tensor that shared_tensor gave",
             )
+        if layout is not None and not isinstance(layout, SharedLayout):
+            refuse("annotate", "a register layout of a shared tensor", "give inner= and swizzle=")
         if inner is not None:
             n = shapes.axis_of(inner, len(x.type.shape))
             p.choose_inner(x, n, "annotate_layout", emitter.loc)
@@ -222,11 +271,12 @@ def annotate(x: Any, layout: Any, inner: Any, swizzle: Any) -> Any:
             "annotate it after wait_group",
         )
     v = tile_value(x, "annotate_layout")
-    if isinstance(layout, str):
+    if isinstance(layout, str | RegisterLayout):
         try:
-            layout = Layout.parse(layout)
+            layout = Layout.parse(layout) if isinstance(layout, str) else layout.bits()
         except ValueError as e:
             refuse("annotate", str(e), 'write it as explain() does, as in "wgmma_acc(64x256)"')
     if layout is None or tuple(layout.shape) != cast(Tile, v.type).shape:
         refuse("annotate", f"no layout of {v.type}", "pass a warploom.layout.Layout of its shape")
-    return Changed(((v, emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)),))
+    made = emitter.emit(tile.convert_layout, v, layout=layout, hint=v.hint)
+    return Changed(((v, made),), made)

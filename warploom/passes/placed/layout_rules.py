@@ -17,11 +17,9 @@ from warploom.ir.rules import Rules
 from warploom.ir.types import InFlight, Shared, Tile
 from warploom.layout import (
     Layout,
-    mma_acc,
     mma_operand,
     mma_scales,
     turning,
-    warp_grid,
     wgmma_a,
     wgmma_acc,
 )
@@ -330,8 +328,7 @@ def _multiplied(t: TaskLayouts, o: Op) -> Settled:
 
 def _sums(t: TaskLayouts, o: Op) -> Layout:
     """The accumulator of a dot in registers."""
-    m, n = shape_of_tile(o.result)
-    return mma_acc((m, n), warp_grid(m, n, t.warps, t.chained), t.warps)
+    return t.sums(shape_of_tile(o.result))
 
 
 def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, ...]:

@@ -13,7 +13,7 @@ from warploom.ir.analysis import defined
 from warploom.ir.core import Op, Region, Type, Value, walk
 from warploom.ir.ops import smem, tile
 from warploom.ir.types import InFlight, Pointer, Tile
-from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc
+from warploom.layout import Layout, blocked, coalesced, is_wgmma_acc, mma_acc, warp_grid
 from warploom.layout.choose import sector_ratio
 
 Flow = Callable[[Layout], Layout | None]
@@ -49,6 +49,17 @@ def itemsize(t: Type) -> int:
     inner = tile_of(t)
     assert inner is not None
     return 8 if isinstance(inner.elem, Pointer) else inner.elem.bytes
+
+
+def _is_accumulator(layout: Layout) -> bool:
+    """Is it one of a dot in registers?"""
+    if len(layout.shape) != 2:
+        return False
+    rows, columns = (1 << sum(v[axis] > 0 for v in layout.warp) for axis in (0, 1))
+    try:
+        return layout == mma_acc(layout.shape, (rows, columns), layout.warps)
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -117,14 +128,25 @@ class TaskLayouts:
     layout: dict[Value, Layout] = field(default_factory=dict)
     stored: dict[Value, int] = field(default_factory=dict)  # into slots: their inner axis
     chained: bool = False  # does a dot in registers multiply what is computed there?
+    given: dict[tuple[int, ...], Layout] = field(default_factory=dict)  # accumulators, by a line
 
     def __post_init__(self) -> None:
         for o in walk(self.region):
             if o.kind is tile.dot:
                 made = map(self.facts.maker, o.operands[:2])
                 self.chained |= any(x is None or x.kind is not smem.shared_load for x in made)
+            if o.kind is tile.convert_layout and _is_accumulator(o.attrs["layout"]):
+                self.given[o.attrs["layout"].shape] = o.attrs["layout"]
             if o.kind is smem.shared_store:
                 self.stored[o.operands[1]] = o.operands[0].type.inner  # type: ignore[attr-defined]
+
+    def sums(self, shape: tuple[int, ...]) -> Layout:
+        """The accumulator of a dot in registers: as a line gives one of this shape, or by as many warps along
+        both axes as read the least."""
+        if shape in self.given:
+            return self.given[shape]
+        m, n = shape
+        return mma_acc(shape, warp_grid(m, n, self.warps, self.chained), self.warps)
 
     # ---- what rules note
 

@@ -443,6 +443,5 @@ _SHAPE = frozenset(
         tile.transpose,
         tile.reshape,
         tile.slice_tile,
-        tile.convert_layout,
     )
 )

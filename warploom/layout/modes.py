@@ -1,0 +1,186 @@
+"""Register layouts by modes, as Tilus writes them: `spatial(4, 8).local(2, 2)`.
+
+Each axis of a tile is divided into modes, the first the most significant.  The modes that are *spatial*
+number the threads, those that are *local* the registers of each, the last one named varying fastest.  A
+product replaces every element of the outer layout by the whole inner one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warploom.layout.linear import LANE_BITS, Layout, Vector
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """shape: of the tile.  mode_shape: the modes' sizes, those of axis 0 first.  spatial_modes, local_modes:
+    which modes number threads and registers; -n among the spatial ones: n threads that hold the same.
+
+    Raises ValueError where the modes do not make up the shape.
+
+    >>> spatial(8, 4).local(1, 2)
+    RegisterLayout(shape=(8, 8), mode_shape=(8, 4, 2), spatial_modes=(0, 1), local_modes=(2,))
+    """
+
+    shape: tuple[int, ...]
+    mode_shape: tuple[int, ...]
+    spatial_modes: tuple[int, ...]
+    local_modes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        used = sorted(m for m in (*self.spatial_modes, *self.local_modes) if m >= 0)
+        if used != list(range(len(self.mode_shape))):
+            raise ValueError(f"each of {len(self.mode_shape)} modes is spatial or local: {used}")
+        sizes = tuple(math.prod(self.mode_shape[m] for m in group) for group in self.axes)
+        if sizes != self.shape:
+            raise ValueError(f"modes of {self.mode_shape} do not make up {self.shape}")
+
+    @property
+    def axes(self) -> tuple[range, ...]:
+        """The modes of each axis."""
+        found, at = [], 0
+        for n in self.shape:
+            first, size = at, 1
+            while size < n and at < len(self.mode_shape):
+                size *= self.mode_shape[at]
+                at += 1
+            found.append(range(first, at))
+        return tuple(found)
+
+    @property
+    def threads(self) -> int:
+        return math.prod(-m if m < 0 else self.mode_shape[m] for m in self.spatial_modes)
+
+    # ---- building
+
+    def __mul__(self, inner: RegisterLayout) -> RegisterLayout:
+        """Every element of this layout a whole `inner` one.  Raises ValueError where their ranks differ."""
+        if len(self.shape) != len(inner.shape):
+            raise ValueError(f"a layout of {self.shape} times one of {inner.shape}")
+        modes: list[int] = []
+        outer_as: dict[int, int] = {}
+        inner_as: dict[int, int] = {}
+        for ours, its in zip(self.axes, inner.axes, strict=True):
+            for x, group, named in ((self, ours, outer_as), (inner, its, inner_as)):
+                for m in group:
+                    named[m] = len(modes)
+                    modes.append(x.mode_shape[m])
+
+        def both(outer: Sequence[int], its: Sequence[int]) -> tuple[int, ...]:
+            return tuple([outer_as.get(m, m) for m in outer] + [inner_as.get(m, m) for m in its])
+
+        return RegisterLayout(
+            tuple(a * b for a, b in zip(self.shape, inner.shape, strict=True)),
+            tuple(modes),
+            both(self.spatial_modes, inner.spatial_modes),
+            both(self.local_modes, inner.local_modes),
+        )
+
+    def spatial(self, *shape: int) -> RegisterLayout:
+        return self * spatial(*shape)
+
+    def local(self, *shape: int) -> RegisterLayout:
+        return self * local(*shape)
+
+    def column_spatial(self, *shape: int) -> RegisterLayout:
+        return self * column_spatial(*shape)
+
+    def column_local(self, *shape: int) -> RegisterLayout:
+        return self * column_local(*shape)
+
+    # ---- what it is
+
+    def bits(self) -> Layout:
+        """The same layout as bits of lane and warp, and repeats in registers.  Raises ValueError where the
+        threads are no whole warps, or a thread's number is no bits of a coordinate."""
+        step: dict[int, Vector] = {}
+        for axis, group in enumerate(self.axes):
+            size = 1
+            for m in reversed(group):
+                step[m] = tuple(size if a == axis else 0 for a in range(len(self.shape)))
+                size *= self.mode_shape[m]
+        nothing = (0,) * len(self.shape)
+        thread: list[Vector] = []
+        for m in reversed(self.spatial_modes):
+            n, v = (-m, nothing) if m < 0 else (self.mode_shape[m], step[m])
+            if n & (n - 1) or any(x & (x - 1) for x in v):
+                raise ValueError(
+                    f"{self}: {n} threads in steps of {max(v)} are no bits of a coordinate"
+                )
+            thread += [tuple(x << i for x in v) for i in range(n.bit_length() - 1)]
+        if len(thread) < LANE_BITS:
+            raise ValueError(f"{self} is of {self.threads} threads, no whole warps")
+        repeats = tuple(
+            (max(range(len(self.shape)), key=step[m].__getitem__), self.mode_shape[m], max(step[m]))
+            for m in reversed(self.local_modes)
+            if self.mode_shape[m] > 1
+        )
+        return Layout(self.shape, (), tuple(thread[:LANE_BITS]), tuple(thread[LANE_BITS:]), repeats)
+
+
+def _of(shape: Sequence[int], is_spatial: bool, order: int) -> RegisterLayout:
+    sizes = tuple(n for n in shape if n > 1)
+    modes = tuple(range(len(sizes)))[::order]
+    return RegisterLayout(
+        tuple(shape), sizes, modes if is_spatial else (), () if is_spatial else modes
+    )
+
+
+def spatial(*shape: int) -> RegisterLayout:
+    """A thread for each element, in row-major order."""
+    return _of(shape, True, 1)
+
+
+def column_spatial(*shape: int) -> RegisterLayout:
+    """A thread for each element, in column-major order."""
+    return _of(shape, True, -1)
+
+
+def local(*shape: int) -> RegisterLayout:
+    """All elements in one thread, in row-major order."""
+    return _of(shape, False, 1)
+
+
+def column_local(*shape: int) -> RegisterLayout:
+    """All elements in one thread, in column-major order."""
+    return _of(shape, False, -1)
+
+
+def compose(outer: RegisterLayout, inner: RegisterLayout) -> RegisterLayout:
+    """outer * inner."""
+    return outer * inner
+
+
+def reduce(layout: RegisterLayout, dims: Sequence[int], keepdims: bool = False) -> RegisterLayout:
+    """Without axes `dims` (of size 1 where keepdims): the threads along them hold the same."""
+    gone = {m for a in dims for m in layout.axes[a]}
+    left = [m for m in range(len(layout.mode_shape)) if m not in gone]
+    number = {m: i for i, m in enumerate(left)}
+    spatial_modes = tuple(
+        m if m < 0 else -layout.mode_shape[m] if m in gone else number[m]
+        for m in layout.spatial_modes
+    )
+    shape = [1 if a in dims else n for a, n in enumerate(layout.shape) if keepdims or a not in dims]
+    return RegisterLayout(
+        tuple(shape),
+        tuple(layout.mode_shape[m] for m in left),
+        spatial_modes,
+        tuple(number[m] for m in layout.local_modes if m not in gone),
+    )
+
+
+def auto_local_spatial(num_threads: int, shape: Sequence[int]) -> RegisterLayout:
+    """local(…).spatial(…) of a shape: neighbouring threads along the last axes, what is left in registers.
+    Raises ValueError where the threads do not divide the shape."""
+    along: list[int] = []
+    left = num_threads
+    for n in reversed(shape):
+        take = math.gcd(left, n)
+        along.insert(0, take)
+        left //= take
+    if left > 1:
+        raise ValueError(f"{num_threads} threads for a tile of {tuple(shape)}")
+    return local(*(n // s for n, s in zip(shape, along, strict=True))).spatial(*along)

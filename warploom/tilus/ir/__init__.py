@@ -1,0 +1,4 @@
+"""tilus.ir: layouts of register tensors, for self.annotate_layout and self.register_tensor."""
+
+from warploom.layout.modes import RegisterLayout as RegisterLayout
+from warploom.tilus.ir import layout as layout
