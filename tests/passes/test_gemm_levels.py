@@ -68,7 +68,7 @@ def test_depths(depth: int, uniform: bool) -> None:
     func = road.tile(kernels.gemm(128, 64, 64))
     schedule, _ = road.check_equal(func, arguments(128, 128, 200), 1, knobs)
     assert schedule.channels[0].depth == depth
-    assert schedule.wgmma_in_flight == int(depth > 1)
+    assert schedule.dots_in_flight == int(depth > 1)
 
 
 def test_not_persistent() -> None:

@@ -37,7 +37,7 @@ def schedule() -> Schedule:
         split=SplitPlan("M", 2),
         channels=(ChannelPlan("a", ("load0",), ("tma",), "producer", ("consumer",), 3),),
         stores=(StorePlan("store0", "tma", (64, 64), 4),),
-        wgmma_in_flight=1,
+        dots_in_flight=1,
         reasons=(
             Reason("load0", "filled by tma", "its rows are multiples of 16 bytes"),
             Reason("kernel", "two consumer groups", "as asked"),

@@ -23,7 +23,7 @@ from warploom.ir.types import DType, Pointer, Tile, pointee_of, shape_of
 from warploom.layout.shared import Geometry, swizzle_for
 from warploom.target import Target
 
-TMA_BYTES = 16  # its unit of addresses, strides and rows
+BOX_ALIGNMENT = 16  # its unit of addresses, strides and rows
 MIN_BOX = 64  # rows that an instruction moves where a box is cut: fewer would take too many of them
 
 
@@ -292,7 +292,7 @@ def inner_axis(facts: Facts, view: Op | None, rank: int) -> int | None:
 
 def alignments(facts: Facts, base: Value, strides: Sequence[Value]) -> tuple[int, ...]:
     """make_view's attribute `divisible`, as far as it is known: for the base in bytes, and each stride."""
-    return tuple(min(TMA_BYTES, facts.divisor(v)) for v in (base, *strides))
+    return tuple(min(BOX_ALIGNMENT, facts.divisor(v)) for v in (base, *strides))
 
 
 def tma_fault(
@@ -300,13 +300,13 @@ def tma_fault(
 ) -> str | None:
     """What forbids TMA a view whose base (bytes) and strides (elements) have these divisors; extra: axes that
     the view has and its boxes have not; inner: the axis of boxes whose stride is one element."""
-    if base < TMA_BYTES:
-        return f"its base is only known to be aligned to {base} bytes, TMA needs {TMA_BYTES}"
+    if base < BOX_ALIGNMENT:
+        return f"its base is only known to be aligned to {base} bytes, TMA needs {BOX_ALIGNMENT}"
     for axis, n in enumerate(strides, -extra):
-        if axis != inner and n * dtype.bytes % TMA_BYTES:
+        if axis != inner and n * dtype.bytes % BOX_ALIGNMENT:
             return (
                 f"the stride of {_axis(axis)} is only known to be a multiple of {n * dtype.bytes} "
-                f"bytes, TMA needs {TMA_BYTES}"
+                f"bytes, TMA needs {BOX_ALIGNMENT}"
             )
     return None
 

@@ -103,11 +103,9 @@ def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:
 def _grid(func: Func, target: Target) -> Iterator[Violation]:
     """One wait for earlier grids, before all that touches global memory."""
     waits = [o for o in walk(func.body) if o.kind is grid.grid_wait]
-    if not waits:
-        return
-    if not target.grid.dependent or len(waits) > 1 or waits[0] not in func.body.ops:
+    if waits and (not target.grid.dependent or len(waits) > 1 or waits[0] not in func.body.ops):
         yield Violation(waits[0], "a grid that may begin early waits once, before its tasks")
-    if (early := unwaited(func)) is not None:
+    if waits and (early := unwaited(func)) is not None:
         yield Violation(early, "nothing touches global memory before the grid has waited")
 
 

@@ -201,7 +201,7 @@ PIPELINE: tuple[Pass | Choice, ...] = (
     _asked(delay_row_reduction, Level.WARP, lambda s: s.delayed_reductions),
     _asked(hoist_loads, Level.WARP, lambda s: s.hoisted_loads),
     _asked(hoist_operands, Level.WARP, lambda s: s.hoisted_operands),
-    _asked(expand_pipeline, Level.WARP, lambda s: s.pipelines or s.wgmma_in_flight),
+    _asked(expand_pipeline, Level.WARP, lambda s: s.pipelines or s.dots_in_flight),
     _asked(stagger_epilogues, Level.WARP, lambda s: s.staggered_loops),
     _asked(ping_pong_tiles, Level.WARP, lambda s: s.ping_pong_loop),
     _asked(specialize_stores, Level.WARP, lambda s: any(p.by_task for p in s.stores)),

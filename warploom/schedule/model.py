@@ -356,7 +356,7 @@ class Schedule:
     split: SplitPlan
     channels: tuple[ChannelPlan, ...]
     stores: tuple[StorePlan, ...]
-    wgmma_in_flight: int  # 1: late release; 0: drain each step
+    dots_in_flight: int  # 1: late release; 0: drain each step
     reasons: tuple[Reason, ...] = field(default=())
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     pipelines: tuple[PipelinePlan, ...] = ()

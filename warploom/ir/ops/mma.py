@@ -84,6 +84,7 @@ def wgmma(a: Type, b: Shared, acc: InFlight, use_acc: Scalar) -> InFlight:
 
 
 PRODUCTS = frozenset((wgmma, dot))  # what computes at WARP, whichever unit does it
+ISSUING = frozenset((wgmma, wgmma_fence))  # a run of these goes on without a stop
 
 
 def is_issued(o: Op) -> bool:
@@ -94,6 +95,9 @@ def is_issued(o: Op) -> bool:
 @op(Family.SIGNAL, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)
 def wgmma_commit() -> None:
     """wgmma.commit_group: closes the group of wgmmas issued so far."""
+
+
+GROUPING = frozenset((wgmma_fence, wgmma_commit))  # what begins and ends a group of products
 
 
 @op(Family.WAIT, levels=HARDWARE, effect=Effect.SYNC, runs=Runs.ALL)

@@ -22,7 +22,6 @@ from warploom.ir.types import Barriers, Pointer, Scalar, i32, u32
 CAPACITY = 1 << 14  # records an agent; a GEMM's main loop makes some 8 an iteration
 
 SITES = (Family.WAIT, Family.SIGNAL, Family.ISSUE)
-PRODUCTS = frozenset((mma.wgmma, mma.wgmma_fence))
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class _Maker:
                 self._mark(b, "begin", o)
                 b.append(o)
                 self._mark(b, "end", o)
-            elif (o.kind.family is Family.ISSUE and o.kind not in PRODUCTS) or product:
+            elif (o.kind.family is Family.ISSUE and o.kind not in mma.ISSUING) or product:
                 self._mark(b, "issue", product or o)
                 b.append(o)
             elif o.kind.family is Family.SIGNAL or _only_arrives(o):
@@ -130,10 +129,10 @@ class _Maker:
 
 def _product(ops: Sequence[Op], i: int) -> Op | None:
     """The first wgmma of a run of products and their fence, where one starts at ops[i]."""
-    if i > 0 and ops[i - 1].kind in PRODUCTS:
+    if i > 0 and ops[i - 1].kind in mma.ISSUING:
         return None
-    run = takewhile(lambda o: o.kind in PRODUCTS, ops[i:])
-    return next((o for o in run if o.kind is mma.wgmma), None)
+    run = takewhile(lambda o: o.kind in mma.ISSUING, ops[i:])
+    return next((o for o in run if mma.is_issued(o)), None)
 
 
 def _only_arrives(o: Op) -> bool:
@@ -141,7 +140,7 @@ def _only_arrives(o: Op) -> bool:
 
 
 def _has_sites(o: Op) -> bool:
-    return any(i.kind.family in SITES or i.kind in PRODUCTS for i in o.all_ops)
+    return any(i.kind.family in SITES or i.kind in mma.ISSUING for i in o.all_ops)
 
 
 def _index(o: Op | None) -> tuple[Value, ...]:

@@ -290,7 +290,7 @@ def _accumulator(t: TaskLayouts, v: Value) -> Layout:
 
 def _fragment(t: TaskLayouts, fragment: Callable[..., Layout], *arguments: Any) -> Layout:
     if t.warps != 4:
-        raise InternalError(f"assign_layouts: wgmma in a task of {t.warps} warps a replica")
+        raise InternalError(f"assign_layouts: a fragment of {t.warps} warps, not of a warp group")
     return fragment(*arguments)
 
 
@@ -356,7 +356,7 @@ def _agrees(t: TaskLayouts, o: Op, v: Value, needed: Layout) -> None:
         return
     given = made.attrs["layout"]
     if given != needed:
-        what = "the accumulator" if o.kind is not mma.wgmma else "A in registers"
+        what = "A in registers" if mma.is_issued(o) else "the accumulator"
         raise CompileError(
             "layout-conflict",
             f"wgmma takes {what} as {needed}, {v.hint or 'it'} is annotated as {given}",

@@ -39,7 +39,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from warploom.analysis.access import TMA_BYTES
+from warploom.analysis.access import BOX_ALIGNMENT
 from warploom.analysis.affine_tiles import AffineTiles, Iteration, Trips, values_of
 from warploom.analysis.boxes import MAX_RANK, Box, NoBoxError, extra_axes, find_box, local_box
 from warploom.analysis.contiguity import run_of
@@ -200,11 +200,11 @@ class _Rewriter:
 
     def divisor(self, p: Poly) -> int:
         """The largest power of two up to 16 that is known to divide p."""
-        return min((self._term_divisor(m, c) for m, c in p.terms.items()), default=TMA_BYTES)
+        return min((self._term_divisor(m, c) for m, c in p.terms.items()), default=BOX_ALIGNMENT)
 
     def _term_divisor(self, m: Monomial, c: int) -> int:
         known = (self.facts.divisor(a) for a in m if isinstance(a, Value))
-        return min(TMA_BYTES, math.prod(known, start=power_of_two(c)))
+        return min(BOX_ALIGNMENT, math.prod(known, start=power_of_two(c)))
 
     def scalar(self, p: Poly, b: Builder, dtype: DType) -> Value:
         """Ops that compute p, in a deterministic order."""

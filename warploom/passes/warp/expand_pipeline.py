@@ -103,7 +103,7 @@ class _Task:
         """What becomes of a loop; None: it stays."""
         plan, late = self.plans.get(o.id), self.kernel.late
         if plan is None:
-            return self.kernel.dots.in_flight(o) if self.kernel.schedule.wgmma_in_flight else None
+            return self.kernel.dots.in_flight(o) if self.kernel.schedule.dots_in_flight else None
         if self.consumes:
             if plan.ping_pong:
                 self.left[f"{o.id}{REST}"] = o.operands[0]

@@ -27,7 +27,7 @@ class RingLoop(PipelinedLoop):
     remade = smem.PARTS | {
         arith.const, tile.splat, tile.expand_dims, tile.broadcast, tile.arange, mma.no_acc,
     }  # fmt: skip
-    implied = frozenset((mma.wgmma_fence, mma.wgmma_commit))
+    implied = mma.GROUPING
 
     def __init__(self, o: Op, outer: Mapping[Value, Op]) -> None:
         self.outer = outer

@@ -48,12 +48,12 @@ def dot(
         return _promoted(b, a, right, acc, rings.promotion_step(o), columns)
     if zero:
         start = mma.no_acc(b, shape=shape_of(acc.type), dtype=dtype_of(acc.type))
-        return _wgmma(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
+        return _issued(b, a, right, start, build.const(b, False, i1), o.result.hint, o.id)
     start = mma.in_flight(b, acc)
-    return _wgmma(b, a, right, start, build.const(b, True, i1), o.result.hint, o.id)
+    return _issued(b, a, right, start, build.const(b, True, i1), o.result.hint, o.id)
 
 
-def _wgmma(
+def _issued(
     b: Builder, a: Value, right: Value, acc: Value, use: Value, hint: str, id: str = ""
 ) -> Value:
     assert isinstance(acc.type, InFlight)
@@ -95,7 +95,7 @@ def _promoted(
                 column = build.const(b, j)
                 part_b = smem.shared_slice(b, right, at, column, shape=(step, width))
             start = mma.no_acc(b, shape=(m, width), dtype=f32)
-            part = _wgmma(b, part_a, part_b, start, build.const(b, False, i1), "part")
+            part = _issued(b, part_a, part_b, start, build.const(b, False, i1), "part")
             totals[j] = arith.add(b, totals[j], part, hint=acc.hint)
     return totals[0] if pieces == 1 else tile.concat(b, *totals, axis=1, hint=acc.hint)
 
