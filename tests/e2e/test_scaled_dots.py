@@ -74,12 +74,12 @@ def test_tasks_and_none(name: str, knobs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4", "weights"])
 def test_builds_have_no_problems(name: str, target: str) -> None:
     case = CASES[name]()
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin
     assert made.cubin.startswith(b"\x7fELF") and made.resources.problems() == ()
-    if target == "sm_120a" and tests.sass.disassembler() is not None:
+    if target == "sm_120a" and name in SASS and tests.sass.disassembler() is not None:
         assert SASS[name] in tests.sass.disassembled(made.cubin)
 
 

@@ -5,7 +5,7 @@ Changes: kernels with `tl.dot_scaled`.
 
 before:  %d = dot_scaled(%a, %b, %acc, %scale) {scaled="b"}       %b: two e2m1 a byte
 after:   %n = select(…, decode(%b), decode(shr(%b, 4)))
-         %w = cast(mul(reshape(%n), reshape(broadcast(decode(%scale)))))
+         %w = mul(cast(reshape(%n)), reshape(broadcast(cast(decode(%scale)))))
          %d = dot(%a, %w, %acc)                                   %w: bf16
 
 Where a matrix unit takes scales it is dot(%a, %b, %acc, %sa, %sb) instead.
@@ -96,13 +96,17 @@ def _scale(b: Builder, s: Side) -> Value:
 
 
 def _decoded(b: Builder, target: Target, s: Side, dtype: DType) -> Value:
-    """An operand's elements times their scales."""
+    """An operand's elements times their scales; of bf16 two at a time, as both are exact in it."""
     if s.dtype == dtype and s.scale is None:
         return s.value
     x = _elements(b, s) if s.dtype == u8 else _f32(b, target, s.value)
-    if s.scale is not None:
-        x = arith.mul(b, x, _spread(b, target, s))
-    found: Value = arith.cast(b, x, dtype=dtype, hint=s.value.hint)
+    factor = None if s.scale is None else _scales(b, target, s.scale)
+    if dtype == bf16:
+        x, *factors = (arith.cast(b, v, dtype=bf16) for v in (x, factor) if v is not None)
+        factor = factors[0] if factors else None
+    if factor is not None:
+        x = arith.mul(b, x, _spread(b, factor, s))
+    found: Value = x if dtype == bf16 else arith.cast(b, x, dtype=dtype)
     return found
 
 
@@ -136,16 +140,22 @@ def _elements(b: Builder, s: Side) -> Value:
     return found
 
 
-def _spread(b: Builder, target: Target, s: Side) -> Value:
+def _scales(b: Builder, target: Target, scale: Value) -> Value:
+    """Scales as f32."""
+    if dtype_of(scale.type) != u8:
+        return _f32(b, target, scale)
+    found: Value = arith.decode(b, scale, encoding="ue8m0")
+    return found
+
+
+def _spread(b: Builder, scale: Value, s: Side) -> Value:
     """An operand's scales, one for each of its elements."""
     assert s.scale is not None
-    dtype = dtype_of(s.scale.type)
-    scale = s.scale
-    scale = arith.decode(b, scale, encoding="ue8m0") if dtype == u8 else _f32(b, target, scale)
+    group = GROUPS[dtype_of(s.scale.type)]
     if s.k == 0:
         scale = tile.transpose(b, scale, perm=(1, 0))
     groups = list(s.shape)
-    groups[s.k : s.k + 1] = [s.shape[s.k] // GROUPS[dtype], GROUPS[dtype]]
+    groups[s.k : s.k + 1] = [s.shape[s.k] // group, group]
     found: Value = tile.reshape(b, _repeated(b, scale, s.k + 1, tuple(groups)), shape=s.shape)
     return found
 
