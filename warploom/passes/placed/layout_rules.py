@@ -129,7 +129,8 @@ def _converts(t: TaskLayouts, o: Op) -> None:
 
 
 def _converted(t: TaskLayouts, o: Op) -> Settled:
-    return Settled((t.of(o.operands[0]),), (o.attrs["layout"],))
+    x, layout = o.operands[0], o.attrs["layout"]
+    return Settled((layout if x in t.cheap else t.of(x),), (layout,))
 
 
 def _converts_through(o: Op) -> int:
