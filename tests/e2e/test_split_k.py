@@ -1,0 +1,108 @@
+"""Products of few tiles, whose K is split among programs: right in every order, launch after launch, proved."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom as wl
+from corpus.case import BF16, F16, F32, ints, stored, strides
+from tests.e2e import road
+from warploom.errors import LaunchError
+from warploom.kernels.split_k import (
+    SPLIT_K_CONFIGS,
+    gemm_split_k,
+    programs,
+    short_gemm,
+    workspace,
+    worth_trying,
+)
+
+# M, N, K, BLOCK_M, SPLIT_K, dtypes, orders in memory: nothing divides anything where it need not
+CASES = {
+    "two": (13, 150, 400, 16, 2, BF16, BF16, "rc"),
+    "three": (16, 64, 512, 16, 3, F16, F32, "rr"),
+    "eight-of-few-steps": (5, 70, 200, 16, 8, BF16, BF16, "rr"),
+    "32-rows": (40, 128, 384, 32, 4, F16, F16, "cc"),
+    "whole": (16, 192, 260, 16, 1, BF16, BF16, "rc"),
+    "no-step": (16, 64, 0, 16, 2, BF16, BF16, "rc"),
+}
+
+
+def arguments(
+    m: int, n: int, k: int, rows: int, split: int, dtype: Any, out: Any, orders: str
+) -> Any:
+    """(arguments, constexprs, grid, what C has to be)"""
+    a, b = stored(ints(m, k, dtype=dtype), orders[0]), stored(ints(k, n, dtype=dtype), orders[1])
+    c = np.full((m, n), np.nan, out)
+    meta = {"BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": split}
+    grid = programs(m, n)(meta)
+    parts = np.full(math.prod(grid) * rows * 64, np.nan, np.float32)
+    args = (a, b, c, parts, np.zeros(grid[0], np.int32), m, n, k, *strides(a, b, c))
+    return args, meta, grid, (a.astype(np.float64) @ b.astype(np.float64)).astype(out)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("unit", ["wgmma", "mma.sync"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_right_in_every_order_launch_after_launch(name: str, unit: str) -> None:
+    args, meta, grid, want = arguments(*CASES[name])
+    made = gemm_split_k.compile_for(*args, grid=grid, **meta, matrix_unit=unit)
+    for order in road.default_orders():
+        args[2][...] = np.nan
+        made.simulate(*args, grid=grid, order=order, seed=1)
+        assert np.array_equal(args[2], want), order
+        assert not args[4].any()
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("name", ["two", "three", "32-rows", "whole"])
+def test_it_is_proved(name: str) -> None:
+    args, meta, grid, _ = arguments(*CASES[name])
+    made = gemm_split_k.compile_for(*args, grid=grid, **meta)
+    report = made.check(*args, grid=(*grid, 1))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("config", SPLIT_K_CONFIGS, ids=str)
+def test_its_configs_compile_without_spills(config: wl.Config) -> None:
+    signature = {"a_ptr": "*bf16:16", "b_ptr": "*bf16:16", "c_ptr": "*bf16:16"}
+    signature |= {"parts_ptr": "*fp32:16", "counts_ptr": "*i32:16"}
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_bn", "stride_cm"), "i32:16")
+    signature |= dict.fromkeys(("stride_ak", "stride_bk", "stride_cn"), "i32=1")
+    knobs = {k: v for k, v in config.all_kwargs.items() if k not in config.kwargs}
+    made = gemm_split_k.compile(signature, dict(config.kwargs), strict=True, **knobs)
+    assert made.resources.problems() == ()
+    (ring,) = made.schedule.channels
+    assert made.schedule.specialized and ring.depth == config.num_buffers_warp_spec
+    assert ring.via == ("tma", "tma")
+
+
+@pytest.mark.parametrize(("m", "n", "splits"), [(16, 4096, {1, 2, 4}), (16, 8192, {1, 2}), (1, 64, {1, 2, 4, 8}), (16, 14336, {1}), (20, 2048, {1, 2, 4})])  # fmt: skip
+def test_k_is_split_where_the_grid_is_short(m: int, n: int, splits: set[int]) -> None:
+    found = worth_trying(SPLIT_K_CONFIGS, {"M": m, "N": n})
+    assert {c.kwargs["SPLIT_K"] for c in found} == splits
+    parts, counts = workspace(m, n)
+    for c in found:
+        tiles, split = programs(m, n)(dict(c.kwargs))
+        assert tiles <= counts
+        assert split == 1 or tiles * split * c.kwargs["BLOCK_M"] * c.kwargs["BLOCK_N"] <= parts
+
+
+def test_its_workspace_is_looked_at() -> None:
+    a, b, c = np.ones((16, 64), BF16), np.ones((64, 128), BF16), np.zeros((16, 128), BF16)
+    parts, counts = (
+        np.zeros(n, t) for n, t in zip(workspace(16, 128), (np.float32, np.int32), strict=True)
+    )
+    sizes = (16, 128, 64, *strides(a, b, c))
+    for held, drawn, told in (
+        (parts[:-1], counts, "parts is of shape"),
+        (parts, counts.astype(np.float32), "counts is of f32"),
+    ):
+        with pytest.raises(LaunchError, match=told):
+            short_gemm[programs(16, 128)](a, b, c, held, drawn, *sizes)
+    short_gemm[programs(16, 128)](a, b, c, parts, counts, *sizes)
+    assert (c == 64).all()
