@@ -104,7 +104,7 @@ for _helper in (cdiv, next_power_of_2):  # kernels may call them with constexprs
 
 
 if _options.as_triton():
-    from warploom.triton.serve import serve as _serve
+    from warploom.runtime.serve import serve as _serve
 
     _serve()
 

@@ -98,6 +98,21 @@ def test_options_of_jit() -> None:
     assert kernel.compile_for(x, 1, 1).signature[1:] == ("i32", "i32=1")
 
 
+def test_annotations_give_numbers_their_dtype() -> None:
+    @triton.jit
+    def kernel(out_ptr: Any, n: tl.int64, x: fp64, i: i32, k: int) -> None:  # noqa: F821
+        tl.store(out_ptr, n * 3)
+        tl.store(out_ptr + 1, (x * 4).to(tl.int64) + i + k)
+
+    out = np.zeros(2, np.int64)
+    compiled = kernel.compile_for(out, 2**31 - 1, 0.1, 5, 6)
+    assert compiled.signature[1:] == ("i64", "fp64", "i32", "i32:2")
+    kernel[(1,)](out, 2**31 - 1, 2.0**40 + 0.25, 5, 6)
+    assert out.tolist() == [3 * (2**31 - 1), 2**42 + 1 + 11]
+    compiled.simulate(out, 2**31 - 1, 2.0**40, 5, 6, grid=(1,))
+    assert out.tolist() == [3 * (2**31 - 1), 2**42 + 11]
+
+
 def test_hooks_around_launches() -> None:
     told: list[Any] = []
 

@@ -3,8 +3,10 @@ too."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,7 @@ def test_constexprs_and_dtypes_on_the_host() -> None:
     widths = [d.primitive_bitwidth for d in (tl.int1, tl.uint8, tl.float16, tl.float64)]
     assert widths == [1, 8, 16, 64] and tl.float32.fp_mantissa_width == 23
     assert tl.int32.get_int_max_value() == 2**31 - 1 and tl.uint8.get_int_min_value() == 0
+    assert pickle.loads(pickle.dumps(tl.float16)) == copy.deepcopy(tl.float16) == tl.float16
     with pytest.raises(AttributeError, match="the dtype f32 has no attribute is_fp31"):
         tl.float32.is_fp31()
 

@@ -32,7 +32,7 @@ def test_the_reference_is_current() -> None:
 def test_a_config_has_the_defaults_of_the_knobs() -> None:
     knobs = {f.name: f.default for f in dataclasses.fields(Knobs)}
     for f in dataclasses.fields(wl.Config):
-        assert f.name in ("kwargs", "pre_hook") or knobs[f.name] == f.default
+        assert f.name in ("kwargs", "pre_hook", "ir_override") or knobs[f.name] == f.default
 
 
 @pytest.mark.parametrize(

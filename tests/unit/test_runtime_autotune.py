@@ -256,7 +256,13 @@ def test_pruning_by_the_user(gpu: Gpu) -> None:
     def early(configs: list[wl.Config], named: dict[str, Any], **_: Any) -> list[wl.Config]:
         return [c for c in configs if c.kwargs["BLOCK"] < named["n"]]
 
-    by = {"early_config_prune": early, "perf_model": lambda **a: -a["BLOCK"], "top_k": 2}
+    def model(
+        x_ptr: Any, n: int, BLOCK: int, num_warps: int, num_stages: int, num_ctas: int
+    ) -> int:
+        assert (n, num_warps, num_stages, num_ctas) == (200, 8, 3, 1)
+        return -BLOCK
+
+    by = {"early_config_prune": early, "perf_model": model, "top_k": 2}
     kernel = tuner(32, 64, 128, 256, prune_configs_by=by)
     kernel[(1,)](X, 200)
     assert set(gpu.timer.asked) == {128, 64}

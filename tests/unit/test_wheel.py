@@ -33,10 +33,9 @@ print("compiled", len(compiled.cubin))
 """
 
 
-def run(*command: object, cwd: Path) -> str:
-    env = {
-        k: v for k, v in os.environ.items() if k != "PYTHONPATH"
-    }  # nothing is found but what is installed
+def run(*command: object, cwd: Path, **more: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    env = {**kept, **more}  # nothing is found but what is installed
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -55,7 +54,7 @@ def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> No
     elsewhere.mkdir()
     ignored = shutil.ignore_patterns("__pycache__")  # a copy: a build leaves files in its folder
     shutil.copytree(ROOT / "warploom", source / "warploom", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "warploom.pth", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", wheels, source, cwd=tmp_path
@@ -72,4 +71,9 @@ def test_a_wheel_in_an_empty_environment_compiles_a_kernel(tmp_path: Path) -> No
     assert "compiled" in run(python, "kernel.py", cwd=elsewhere)
     command = tmp_path / "env" / "bin" / "warploom"
     assert "sm_90a" in run(command, "doctor", cwd=elsewhere)
+    served = "import triton, tilus; print(triton.__name__, tilus.__name__)"
+    told = run(python, "-c", served, cwd=elsewhere, WARPLOOM_AS_TRITON="1")
+    assert told.split() == ["warploom.triton", "warploom.tilus"]
+    absent = "import sys; print('warploom' in sys.modules)"
+    assert run(python, "-c", absent, cwd=elsewhere).split() == ["False"]
     assert "PATH.py:FUNCTION" in run(command, "bench", "--help", cwd=elsewhere)

@@ -41,8 +41,8 @@ def run_program(args: argparse.Namespace) -> int:
     """The program's exit code; 1 where it raised something, whose traceback is printed."""
     if not args.module and not Path(args.script).exists():
         raise UsageError(f"there is no file {args.script}")
+    from warploom.runtime.serve import serve
     from warploom.triton.report import Report
-    from warploom.triton.serve import serve
 
     os.environ["WARPLOOM_AS_TRITON"] = "1"
     serve()

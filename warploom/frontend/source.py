@@ -28,11 +28,13 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel.  `default` is inspect.Parameter.empty where there is none."""
+    """One parameter of a kernel.  `default` is inspect.Parameter.empty where there is none; `annotation` is
+    text, empty where there is none."""
 
     name: str
     constexpr: bool
     default: Any
+    annotation: str = ""
 
 
 @dataclass(frozen=True)
@@ -239,13 +241,11 @@ def parameters(fn: Function) -> tuple[Parameter, ...]:
                 help="name each parameter",
             )
     defaults = {name: p.default for name, p in call_signature(fn).parameters.items()}
+    every = (*args.posonlyargs, *args.args, *args.kwonlyargs)
+    said = ["" if a.annotation is None else ast.unparse(a.annotation).strip("'\"") for a in every]
     return tuple(
-        Parameter(
-            a.arg,
-            a.annotation is not None and "constexpr" in ast.unparse(a.annotation),
-            defaults[a.arg],
-        )
-        for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)
+        Parameter(a.arg, "constexpr" in text, defaults[a.arg], text)
+        for a, text in zip(every, said, strict=True)
     )
 
 

@@ -45,7 +45,10 @@ class DType:
             return DTYPE_PROPERTIES[name](self)
         if name in DTYPE_PREDICATES:
             return lambda: DTYPE_PREDICATES[name](self)
-        raise AttributeError(f"the dtype {self.name} has no attribute {name}")
+        told = vars(self).get(
+            "name", "being made"
+        )  # which a copy's first question finds without one
+        raise AttributeError(f"the dtype {told} has no attribute {name}")
 
     def __str__(self) -> str:
         return self.name

@@ -345,7 +345,7 @@ class Autotuner(Decorated):
         model, top = self.prune_configs_by.get("perf_model"), self.prune_configs_by.get("top_k")
         if model is not None and top is not None:
             count = int(top * len(self.configs)) if isinstance(top, float) else top
-            left = sorted(left, key=lambda c: model(**named, **c.all_kwargs))[: max(1, count)]
+            left = sorted(left, key=lambda c: model(**{**named, **_every_knob(c)}))[: max(1, count)]
         found = [(i, c) for i, c in enumerate(self.configs) if any(c is x for x in left)]
         if not found:
             raise CompileError(
@@ -395,6 +395,12 @@ class Autotuner(Decorated):
                 if not c.skipped and _spills(c):
                     c.skipped = f"spills {_spills(c)} bytes of registers"
         return found
+
+
+def _every_knob(c: Config) -> dict[str, Any]:
+    """What a model of the time is told of a config: as in Triton also warps, stages and CTAs by default."""
+    usual = {"num_warps": c.num_warps, "num_stages": c.num_stages, "num_ctas": c.num_ctas}
+    return {**usual, **c.all_kwargs}
 
 
 def _spills(c: Candidate) -> int:

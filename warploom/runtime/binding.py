@@ -15,6 +15,7 @@ from warploom.errors import CompileError, LaunchError
 from warploom.frontend.source import Parameter, parameters
 from warploom.ir.core import Fact
 from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
+from warploom.runtime.dtypes import DTYPE_NAMES
 from warploom.runtime.request import Request
 from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
 
@@ -144,7 +145,7 @@ class Callee:
                 constexprs.append((p.name, self._constexpr(p.name, value)))
                 continue
             mine = fields_of(p.name, value)
-            spec = spec_of(value, mine[0].array, p.name)
+            spec = _as_annotated(spec_of(value, mine[0].array, p.name), p.annotation)
             if i in self._unspecialized or p.name in self._unspecialized:
                 spec = dataclasses.replace(spec, fact=NOTHING)
             elif i in self._unaligned or p.name in self._unaligned:
@@ -252,6 +253,16 @@ def read_signature(
             help="constexprs are not part of the signature",
         )
     return tuple(map(parse_spec, signature))
+
+
+def _as_annotated(spec: Spec, annotation: str) -> Spec:
+    """A number's spec with the dtype that the parameter is annotated with, as in Triton: `n: tl.int64`."""
+    dtype = DTYPE_NAMES.get(annotation.rpartition(".")[2]) if spec.kind == "scalar" else None
+    if dtype is None or dtype == "i1" or spec.dtype == "i1":
+        return spec
+    if dtype[0] in "iu":
+        return spec if spec.dtype[0] not in "iu" else dataclasses.replace(spec, dtype=dtype)
+    return dataclasses.replace(spec, dtype=dtype, fact=NOTHING)
 
 
 def _unwrapped(value: Any) -> Any:

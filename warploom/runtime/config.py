@@ -48,6 +48,7 @@ class Config:
     skip_idle: bool | Literal["masked"] | None = None
     matrix_unit: Literal["wgmma", "mma.sync"] | None = None
     pre_hook: Callable[[dict[str, Any]], object] | None = None
+    ir_override: None = None  # Triton's; there is nothing of the kind
 
     @functools.cached_property
     def all_kwargs(self) -> Given:
@@ -64,7 +65,7 @@ class Config:
 KNOBS_OF_CONFIGS = {
     name: f.default
     for name, f in Config.__dataclass_fields__.items()
-    if name not in ("kwargs", "pre_hook")
+    if name not in ("kwargs", "pre_hook", "ir_override")
 }
 
 

@@ -2,7 +2,7 @@
 `import triton.language as tl` becomes `import warploom.triton.language as tl`.
 
 `warploom run script.py` serves `import triton` from here, in scripts and in the libraries that they import,
-without a change to any file (serve.py).  docs/triton.md says of each name what it is here.
+without a change to any file (runtime/serve.py).  docs/triton.md says of each name what it is here.
 """
 
 from typing import Any

@@ -22,7 +22,7 @@ from warploom.runtime.args import TensorDescriptor
 from warploom.runtime.hooks import AROUND
 from warploom.runtime.jit import JITFunction
 from warploom.runtime.mistakes import warn
-from warploom.triton.serve import SERVED, serve, stop
+from warploom.runtime.serve import SERVED, serve, stop
 
 
 class Fallback:

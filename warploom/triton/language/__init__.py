@@ -5,13 +5,35 @@ import sys as _sys
 from builtins import tuple as tuple
 
 from warploom.frontend.language.core import Descriptor as tensor_descriptor
+from warploom.ir.types import DTYPES, DType
 from warploom.language import *
-from warploom.language import constexpr
+from warploom.language import constexpr, constexpr_function, int1
 from warploom.triton.language import extra as extra
 from warploom.triton.language import math as math
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
 CONSTEXPR_0 = constexpr(0)
+
+
+@constexpr_function
+def _log2(i: int) -> int:
+    """The exponent of a power of two; of others what is left below."""
+    return i.bit_length() - 1
+
+
+@constexpr_function
+def _is_power_of_two(i: int) -> bool:
+    return (i & (i - 1)) == 0 and i != 0
+
+
+@constexpr_function
+def get_int_dtype(bitwidth: int, signed: bool) -> DType:
+    """The integer dtype of so many bits."""
+    found = DTYPES[f"{'i' if signed else 'u'}{bitwidth}"]
+    return int1 if bitwidth == 1 else found
+
+
+_get_int_dtype = get_int_dtype
 
 # Triton's files, by which some import their names: all of them are in this one.
 core = standard = random = semantic = _sys.modules[__name__]

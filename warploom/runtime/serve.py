@@ -1,6 +1,6 @@
 """`import triton` and `import tilus` served from here, in this process: also to libraries that do it.
 
-    from warploom.triton.serve import serve
+    from warploom.runtime.serve import serve
     serve()
     import triton  # is warploom.triton
 
