@@ -5,6 +5,7 @@ No chip but sm_90a's was at hand: of the others is said that kernels are compile
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import warploom as wl
 from corpus import catalog
 from corpus.case import Case
 from tests.e2e.road import default_orders
+from tests.eject.owned import owned, same_program
 from warploom.errors import CompileError
 from warploom.ir.core import walk
 from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
@@ -81,6 +83,15 @@ def test_uniform_kernels_copy_in_groups(target: str, knobs: dict[str, Any]) -> N
     simulated(case, made)
     report = made.check()
     assert report.ok, str(report)
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize("name", ["matmul-bf16-rc", "matmul-77x51x97", "attention-alibi"])
+def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path) -> None:
+    case = CATALOG[name]
+    made = compiled(case, "sm_80")
+    script, signature = owned(made.eject(), tmp_path, case.grid)
+    same_program(made, script.compile(signature, target="sm_80"))
 
 
 @pytest.mark.usefixtures("without_nvrtc")

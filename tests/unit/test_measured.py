@@ -4,12 +4,14 @@ say can be held against what the simulator itself reports."""
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.explicit.test_lessons import kernel as lesson_of
 from tests.unit.fake_driver import FakeDriver
 from warploom.cli.demo import TILE, VARIANTS, _arguments
 from warploom.codegen.emit import emit
@@ -29,6 +31,8 @@ from warploom.sim.outline import STEPS
 from warploom.target import SM_90A
 from warploom.timeline.measured import Records, events_of
 from warploom.timeline.model import from_report
+
+LESSONS = Path(__file__).parents[2] / "docs" / "lessons"
 
 
 def compiled(variant: str) -> Any:
@@ -57,6 +61,14 @@ def attention() -> Any:
     more = np.zeros((4, 512), np.float32), np.zeros(2, np.int32)
     arguments = (*given, *more, 4, 512, 0.1)
     return Attention(d=64, causal=True).compile_for(*arguments), arguments, (16, 1, 1)
+
+
+def grouped() -> Any:
+    """Copies by cp.async in groups."""
+    given = [np.zeros(s, np.float16) for s in ((128, 512), (512, 128), (128, 128))]
+    arguments = (*given, 128, 128, 512)
+    lesson = LESSONS / "ampere" / "04_stages.py"
+    return lesson_of(lesson).compile_for(*arguments), arguments, (1, 1, 1)
 
 
 class Clock:
@@ -90,7 +102,7 @@ def simulated(func: Any, arguments: Any, grid: Any = (1, 1, 1)) -> Any:
     return simulate(func, [*arguments, np.zeros(1, np.uint32), 0], grid, **how)
 
 
-@pytest.mark.parametrize("case", [uniform, specialized, clustered, attention])
+@pytest.mark.parametrize("case", [uniform, specialized, clustered, attention, grouped])
 def test_records_of_the_simulators_clock_give_the_simulators_stalls(
     case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ from warploom.ir.core import Builder, Func, Op, Region, Value, walk
 from warploom.ir.ops import arith, control, smem, task, tile
 from warploom.ir.rewrite import (
     clone_op,
+    rewrite,
     rewrite_tasks,
     substitute,
     substitute_operands,
@@ -74,7 +75,18 @@ def _merge(main: Region, loads: Region) -> Region:
     load_ops = [o for o in loads.ops[:-1] if o not in ids]
     _Fuser(env).block(main_ops, load_ops, b)
     control.yield_(b)
-    return b.region()
+    fused = b.region()
+    by_group = any(o.kind is smem.cp_async_wait for o in walk(fused))
+    return rewrite(fused, _without_phase) if by_group else fused
+
+
+def _without_phase(o: Op, b: Builder) -> Sequence[Value] | None:
+    """Rings without barriers count slots alone: their phases are nobody's."""
+    if o.kind is not task.ring_next:
+        return None
+    zero = build.const(b, 0)
+    slot, _ = task.ring_next(b, o.operands[0], zero, depth=o.attrs["depth"], hint=o.results[0].hint)
+    return slot, zero
 
 
 @dataclass(eq=False)
@@ -188,8 +200,9 @@ class _LoadsAhead(PipelinedLoop):
         stop = arith.add(b, lo, self.lead)
         load = self.load_group if self.by_group else self.load
         stop = stop if self.by_group else arith.minimum(b, hi, stop)
+        once = {"unroll": 1} if self.by_group else {}
         uses, hints = len(self.carried_late), [p.hint for p in self.kept]
-        early = build.for_(b, (lo, stop, step), init[uses:], load, iv="early", hints=hints)
+        early = build.for_(b, (lo, stop, step), init[uses:], load, iv="early", hints=hints, **once)
         self.new_loop(b, (lo, hi, step), (*init[:uses], *early))
         b.ops[-1] = b.ops[-1].with_(results=self.loop.results)
 
