@@ -276,6 +276,9 @@ class _Canonical:
             self.emitted.add(node.key)
             ops.append(self.renamed(node.op))
 
+    def renamed_to(self, name: str) -> str:
+        return self.names.setdefault(name, f"m{len(self.names)}")
+
     def renamed(self, o: Op) -> Op:
         """Allocations are called by the order of their first use."""
         if o.kind not in (smem.shared_alloc, mbarrier.mbarrier_alloc):
@@ -283,5 +286,7 @@ class _Canonical:
         attrs = dict(o.attrs)
         for key in ("name", "alias"):
             if attrs.get(key) is not None:
-                attrs[key] = self.names.setdefault(attrs[key], f"m{len(self.names)}")
+                attrs[key] = self.renamed_to(attrs[key])
+        if "reuses" in attrs:
+            attrs["reuses"] = tuple(map(self.renamed_to, attrs["reuses"]))
         return o.with_(attrs=attrs)

@@ -389,7 +389,8 @@ def _buffers(placed: Func) -> Iterator[str]:
             continue
         shape = "×".join(map(str, o.attrs["shape"]))
         by = use.get(o.result, {})
-        reuse = f", in the bytes of {o.attrs['alias']}" if o.attrs.get("alias") else ""
+        shared = [o.attrs["alias"]] if o.attrs.get("alias") else o.attrs.get("reuses", ())
+        reuse = f", in the bytes of {', '.join(shared)}" if shared else ""
         at = "" if o.attrs.get("offset") is None else f", at byte {o.attrs['offset']:,}"
         swizzle = f", {o.attrs['swizzle']}-byte swizzle" if o.attrs["swizzle"] else ""
         slots = math.prod(o.attrs["lead"])

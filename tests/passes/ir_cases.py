@@ -100,7 +100,7 @@ def cases() -> dict[str, IrCase]:
     return found
 
 
-def computed(func: Func, told: list[Any], order: str) -> list[np.ndarray]:
+def computed(func: Func, told: list[Any], order: str, track: bool = True) -> list[np.ndarray]:
     """The arrays after a run of a function on small integers; of WARP and PLACED in an adversarial order of
     events."""
     if func.level is Level.PLACED and unwaited(func) is not None:  # a later pass places the wait
@@ -119,7 +119,7 @@ def computed(func: Func, told: list[Any], order: str) -> list[np.ndarray]:
     if func.level in SEQUENTIAL:
         run(func, given, tuple(grid))
     else:
-        simulate(func, given, tuple(grid), order=order, seed=1)
+        simulate(func, given, tuple(grid), order=order, seed=1, track=track)
     return [a for a in given if isinstance(a, np.ndarray)]
 
 

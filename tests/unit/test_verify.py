@@ -162,10 +162,10 @@ PLACED = """func @f(%x: i32, %q: ptr<i32>) level=PLACED {
 P_ENDS = "    yield()\n  } do {"
 MISPLACED = [
     ("offset=2048", "offset=2044", "offset 2044 is not aligned to 8 bytes"),
-    ("offset=2048", "offset=2040", "m overlaps a and is no alias of it"),
+    ("offset=2048", "offset=2040", "m overlaps a and neither reuses the other"),
     ("count=1, offset=2048", "count=1", "an allocation has an offset"),
     ("offset=0}", "offset=512}", "offset 512 is not aligned to 1024 bytes"),
-    (', alias="a"', "", "b overlaps a and is no alias of it"),
+    (', alias="a"', "", "b overlaps a and neither reuses the other"),
     ('alias="a"', 'alias="q"', "b is an alias of q, which is no other allocation"),
     ('alias="a"', 'alias="b"', "b is an alias of b, which is no other allocation"),
     ("offset=2048", "offset=232440", "m ends at byte 232456 of 232448"),

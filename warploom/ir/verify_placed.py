@@ -57,6 +57,7 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
         o for o in func.body.ops if o.kind in (smem.shared_alloc, mbarrier.mbarrier_alloc)
     ]
     alias = {o.attrs["name"]: o.attrs.get("alias") for o in allocations}
+    reuses = {o.attrs["name"]: o.attrs.get("reuses", ()) for o in allocations}
     blocks: list[_Block] = []
     for o in allocations:
         name, start = o.attrs["name"], o.attrs.get("offset")
@@ -80,8 +81,9 @@ def _memory(func: Func, target: Target) -> Iterator[Violation]:
         if x.end > target.shared_bytes:
             yield Violation(x.op, f"{x.name} ends at byte {x.end} of {target.shared_bytes}")
         for y in blocks[:i]:
-            if x.start < y.end and y.start < x.end and x.root != y.root:
-                yield Violation(x.op, f"{x.name} overlaps {y.name} and is no alias of it")
+            is_told = x.root == y.root or x.root in reuses[y.root] or y.root in reuses[x.root]
+            if x.start < y.end and y.start < x.end and not is_told:
+                yield Violation(x.op, f"{x.name} overlaps {y.name} and neither reuses the other")
 
 
 def _named_barriers(func: Func, target: Target) -> Iterator[Violation]:

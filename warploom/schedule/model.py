@@ -249,7 +249,8 @@ class StorePlan:
     """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'.
 
     shares: the item of a ring in whose slots the staging lies, because all that the rings bring has been read
-    before; empty: in memory of its own.  by_task: a task of its own issues it, and waits."""
+    before; empty: in memory of its own.  by_task: a task of its own issues it, and waits.  across: the chunks
+    of the replicas are rows of one box, like their parts of the tile, and of operands that are cut alike."""
 
     op: str
     via: str
@@ -257,6 +258,7 @@ class StorePlan:
     buffers: int = 0
     shares: str = ""
     by_task: bool = False
+    across: bool = False
 
 
 @dataclass(frozen=True)

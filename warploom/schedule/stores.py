@@ -123,7 +123,8 @@ class Stores:
                     few = f"shared memory has room for {count} of its {n} chunks"
                     self.context.unmet(o, "stored chunk by chunk, against store_whole", few)
                 shares = host.id if o is sharing and host is not None else ""
-                plans.append(StorePlan(o.id, "tma", chunk, count, shares))
+                across = not shares and chunk == shape and self.is_across(o, chunk)
+                plans.append(StorePlan(o.id, "tma", chunk, count, shares, across=across))
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
                 said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
                 self.context.because(o.id, said, why)
@@ -134,6 +135,18 @@ class Stores:
                 why = "store_buffers=0" if asked == 0 else self.why_direct(o, o in staged)
                 self.context.because(o.id, "stored directly", why)
         return tuple(plans)
+
+    def is_across(self, o: Op, part: tuple[int, int]) -> bool:
+        """Do the parts that the replicas store make one box?  Where its panels are several, each replica's
+        rows lie there where its rows of an operand were, and can have their bytes."""
+        row = part[1] * dtype_of(o.operands[1].type).bytes
+        return (
+            self.partition.cut[0].get(o.operands[1]) == 0
+            and self.partition.replicas > 1
+            and self.context.accesses.inner_axis(self.context.accesses.view(o), 2) == 1
+            and row > swizzle_for(row)
+            and not self.context.structure.loops(o)
+        )
 
     def why_direct(self, o: Op, legal: bool) -> str:
         if legal:

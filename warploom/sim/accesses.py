@@ -39,7 +39,7 @@ def read(
     except MemoryFault as e:
         e.help, waits = _why_unwritten(a)
         writers = (Note("these bytes are written here", w.loc) for w in _writers(cta.func, s))
-        e.notes = (*waits, *writers)
+        e.notes = (*e.notes, *waits, *writers)
         raise
 
 

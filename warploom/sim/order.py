@@ -20,7 +20,7 @@ covers it.  Barriers carry both halves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -147,12 +147,20 @@ class Partition:
 class Footprints:
     """For every region of shared memory the last write, and each reader's last read since."""
 
-    def __init__(self, partition: Partition, components: int) -> None:
+    def __init__(
+        self, partition: Partition, components: int, roots: Mapping[str, str] | None = None
+    ) -> None:
+        """roots: of each allocation the one that it is an alias of."""
         self.components = components
+        self._roots = roots or {}
         self.accesses: list[Access] = []
         self._partition = partition
         self._last_write = [-1]
         self._last_reads: list[dict[int, int]] = [{}]  # reader -> access
+
+    def _root(self, access: Access) -> str:
+        name = access.place.allocation
+        return self._roots.get(name, name)
 
     def _divide(self) -> None:
         """Follows the partition: of a region's parts is known what is known of the region."""
@@ -209,13 +217,17 @@ class Footprints:
     def read(self, now: Access, at: Regions, reader: int, rows: Array, is_async: bool) -> None:
         """A read that begins now, with the knowledge of `rows` (one a warp that takes part).
 
-        Raises Race, or MemoryFault where nothing ever wrote the bytes."""
+        Raises Race, or MemoryFault where nothing ever wrote the bytes, or what lay there before."""
         self._divide()
         writes = {self._last_write[i] for i in at}
         if min(writes) < 0:
             what = f"{now.party.who}: {now.what} reads bytes that nothing wrote"
             raise MemoryFault("uninitialised", what, now.party.op.loc)
         self._check(now, writes, rows, is_async, ("write", "read"))
+        for write in map(self.accesses.__getitem__, writes):
+            if self._root(write) != self._root(now):
+                what = f"{now.party.who}: {now.what} reads what {write.what} left in the same bytes"
+                raise MemoryFault("uninitialised", what, now.party.op.loc, (write.note("written"),))
         for i in at:
             self._last_reads[i][reader] = len(self.accesses)
         self.accesses.append(now)

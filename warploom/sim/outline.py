@@ -194,6 +194,16 @@ class Outline:
         return found
 
     @cached_property
+    def roots(self) -> dict[str, str]:
+        """Of each allocation the one that it is an alias of, itself where of none."""
+        found: dict[str, str] = {}
+        for name, (_, _, alias) in self._allocations.items():
+            found[name] = name
+            while alias in self._allocations:
+                found[name], alias = alias, self._allocations[alias][2]
+        return found
+
+    @cached_property
     def shared(self) -> tuple[dict[str, int], int]:
         """The address of each allocation, and the bytes of all."""
         return allocate(self._allocations)

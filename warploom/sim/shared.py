@@ -92,6 +92,11 @@ class Place:
         found = self.made.get(("peer", rank))
         return found or self.made.setdefault(("peer", rank), replace(self, rank=rank, made={}))
 
+    @property
+    def allocation(self) -> str:
+        """The name of the allocation that it is a part of."""
+        return self.name.partition("[")[0]
+
     @cached_property
     def words(self) -> str:
         """Its name, and where it begins inside its slot."""

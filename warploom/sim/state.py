@@ -126,7 +126,7 @@ class Cta:
 
     @cached_property
     def footprints(self) -> Footprints:
-        return Footprints(self.outline.partition, self.width // 2)
+        return Footprints(self.outline.partition, self.width // 2, self.outline.roots)
 
     @cached_property
     def named_barriers(self) -> list[CountedBarrier]:

@@ -28,11 +28,13 @@ def shared_alloc(
     swizzle: int,
     offset: int | None = None,
     alias: str | None = None,
+    reuses: tuple[str, ...] = (),
 ) -> Shared:
     """Shared memory for slots `lead` of tiles `shape`; `offset` in bytes from PLACED on.
 
     Slots are row-major over lead, Shared.slot_bytes apart (aligned to 1024 bytes where swizzled, to 128
     otherwise).  alias: name of the allocation whose bytes this one reuses.
+    reuses: from PLACED on, names of the allocations in whose bytes it lies: they are over when it is written.
     """
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
     t = Shared(lead, shape, dtype, inner, swizzle, shape)

@@ -4,8 +4,10 @@ Order: after assign_layouts, whose conversions and reductions may need scratch (
 (named_barriers.py).
 
 Slots come first (those that start at multiples of 1024 bytes before the others), then mbarriers of 8 bytes.
-An allocation with `alias` takes the place of the one that it names; where nobody uses that, and it is gone,
-it has one of its own.  Sets the function attributes
+An allocation takes the bytes of others where their accesses are over when it is written, by barriers that
+are there anyway (analysis/shared_reuse.py), and names them (`reuses`).  One with `alias` takes the place of
+the one that it names; where nobody uses that, and it is gone, it has one of its own.  Sets the function
+attributes
   "shared_bytes"  int  dynamic shared memory of the kernel
   "threads"       int  threads of a CTA
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from warploom.analysis.shared_reuse import SharedReuse
 from warploom.errors import InternalError, Note, SharedMemoryError
 from warploom.ir.core import Func, Level, Op, Region
 from warploom.ir.ops import mbarrier, smem, task
@@ -52,10 +55,19 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
     """See the module's docstring."""
     func = with_barriers(with_exchanges(_without_lost_aliases(func)), target)
     allocations = [o for o in func.body.ops if o.kind is smem.shared_alloc]
-    offsets, top, consumers = _slots(allocations)
+    if len({o.attrs["name"] for o in allocations}) != len(allocations):
+        raise InternalError("allocate_shared: two allocations of one name")
+    reuse = SharedReuse(func)
+    blocks = _blocks(allocations, reuse)
+    top = max((b.end for b in blocks.values()), default=0)
+    consumers = [
+        _Consumer(b.end - b.start, _described(b.head), b.head)
+        for b in dict.fromkeys(blocks.values())
+    ]
     barriers = [o for o in func.body.ops if o.kind is mbarrier.mbarrier_alloc]
+    placed = {o: _placed(o, blocks, reuse) for o in allocations}
     for o in barriers:
-        offsets[o] = top
+        placed[o] = o.with_(attrs={**o.attrs, "offset": top})
         top += target.sync.barrier_bytes * o.attrs["n"]
     if barriers:
         consumers.append(
@@ -66,10 +78,7 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
         error = _too_much(func, top, consumers, target)
         error.unplanned = sum(c.bytes for c in consumers if not c.is_planned)
         raise error
-    ops = tuple(
-        o.with_(attrs={**o.attrs, "offset": offsets[o]}) if o in offsets else o
-        for o in func.body.ops
-    )
+    ops = tuple(placed.get(o, o) for o in func.body.ops)
     last = task.phases(func)[-1].attrs
     warps = sum(w * n for w, n in zip(last["warps"], last["replicas"], strict=True))
     attrs = {**func.attrs, "shared_bytes": top, "threads": target.warp_size * warps}
@@ -96,38 +105,55 @@ def _shared(o: Op) -> Shared:
     return t
 
 
-def _slots(allocations: list[Op]) -> tuple[dict[Op, int], int, list[_Consumer]]:
-    """Offsets of the allocations, the first free byte behind them, and who takes how much."""
-    named = {o.attrs["name"]: o for o in allocations}
-    if len(named) != len(allocations):
-        raise InternalError("allocate_shared: two allocations of one name")
+@dataclass(frozen=True)
+class _Block:
+    """Bytes [start, end) that an allocation and its aliases take."""
 
-    def owner(o: Op) -> Op:
-        seen = {o}
-        while o.attrs.get("alias") is not None:
-            o = named[o.attrs["alias"]]
-            if o in seen:
-                raise InternalError(f"allocate_shared: {o.attrs['name']} is an alias of itself")
-            seen.add(o)
-        return o
+    head: Op
+    start: int
+    end: int
 
+    def overlaps(self, other: _Block) -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+def _blocks(allocations: list[Op], reuse: SharedReuse) -> dict[Op, _Block]:
+    """Where each allocation lies: at the first byte where it may overlap what lies there already."""
     groups: dict[Op, list[Op]] = {}
     for o in allocations:
-        groups.setdefault(owner(o), []).append(o)
-    offsets: dict[Op, int] = {}
-    consumers = []
-    top = 0
+        groups.setdefault(reuse.roots[o.result], []).append(o)
     align = {
         head: SLOT_ALIGN_BYTES if any(o.attrs["swizzle"] for o in group) else PLAIN_ALIGN_BYTES
         for head, group in groups.items()
     }
+    placed: list[_Block] = []
+
+    def is_free(block: _Block) -> bool:
+        return all(_may_overlap(reuse, block, b) for b in placed if b.overlaps(block))
+
     for head, group in sorted(groups.items(), key=lambda g: -align[g[0]]):
-        top = _align(top, align[head])
         size = max(math.prod(o.attrs["lead"]) * _shared(o).slot_bytes for o in group)
-        offsets.update(dict.fromkeys(group, top))
-        consumers.append(_Consumer(size, _described(head), head))
-        top += size
-    return offsets, top, consumers
+        starts = {_align(at, align[head]) for b in placed for at in (b.start, b.end)} | {0}
+        found = (_Block(head, at, at + size) for at in sorted(starts))
+        placed.append(next(filter(is_free, found)))
+    return {o: b for b in placed for o in groups[b.head]}
+
+
+def _may_overlap(reuse: SharedReuse, a: _Block, b: _Block) -> bool:
+    return reuse.fits(a.head, b.head, b.start - a.start) or reuse.fits(
+        b.head, a.head, a.start - b.start
+    )
+
+
+def _placed(o: Op, blocks: dict[Op, _Block], reuse: SharedReuse) -> Op:
+    """An allocation with its offset, and with those whose bytes it has."""
+    at = blocks[o]
+    attrs = {**o.attrs, "offset": at.start}
+    heads = dict.fromkeys(b for b in blocks.values() if b is not at and b.overlaps(at))
+    earlier = [b for b in heads if reuse.fits(b.head, at.head, at.start - b.start)]
+    if o is at.head and earlier:
+        attrs["reuses"] = tuple(b.head.attrs["name"] for b in earlier)
+    return o.with_(attrs=attrs)
 
 
 def _described(o: Op) -> str:

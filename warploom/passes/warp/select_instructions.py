@@ -107,6 +107,7 @@ class Staging:
     place: Value
     buffers: int
     is_shared: bool = False  # it lies where a ring was, which all replicas have read
+    chunk: tuple[int, ...] = ()  # of a store
 
 
 def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
@@ -149,15 +150,15 @@ def store_staging(
     place = smem.shared_alloc(
         top,
         name=f"store_{o.id.replace('/', '_')}",
-        lead=(replicas, plan.buffers),
-        shape=plan.chunk,
+        lead=(1,) if plan.across else (replicas, plan.buffers),
+        shape=(replicas * plan.chunk[0], *plan.chunk[1:]) if plan.across else plan.chunk,
         dtype=t.dtype,
         inner=inner,
         swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes),
         hint=f"{hint}_smem",
         **where,
     )
-    return Staging(place, plan.buffers, alias is not None)
+    return Staging(place, plan.buffers, alias is not None, plan.chunk)
 
 
 def store(
@@ -177,9 +178,7 @@ def store(
     wait would be for the store just issued: a round is filled together, behind a wait for the one before.
     """
     shape = shape_of(value.type)
-    chunk = staging.place.type
-    assert isinstance(chunk, Shared) and len(shape) == 2
-    rows, columns = chunk.shape
+    rows, columns = staging.chunk
     if shape[0] % rows or shape[1] % columns:
         raise InternalError(f"chunks of {rows}x{columns} do not cover {value.type}")
     corners = [(r, c) for r in range(0, shape[0], rows) for c in range(0, shape[1], columns)]
@@ -189,10 +188,7 @@ def store(
         smem.group_sync(b, scope="task")
 
     def buffer(j: int) -> Value:
-        place: Value = smem.shared_slot(
-            b, staging.place, replica, build.const(b, j % n), hint="staging"
-        )
-        return place
+        return _part(b, staging, replica, j % n)
 
     def fill(corner: tuple[int, int], place: Value) -> None:
         part = value
@@ -231,6 +227,20 @@ def store(
         smem.group_sync(b, scope="replica")
         for corner, place in filled:
             issue(corner, place)
+
+
+def _part(b: Builder, staging: Staging, replica: Value, j: int) -> Value:
+    """Buffer j of a replica's staging."""
+    number = build.const(b, j)
+    slots = staging.place.type
+    if isinstance(slots, Shared) and len(slots.lead) == 1:  # one box, whose rows the replicas share
+        box = smem.shared_slot(b, staging.place, number, hint="staging")
+        part: Value = smem.shared_slice(
+            b, box, replica, number, shape=staging.chunk, hint="staging"
+        )
+        return part
+    place: Value = smem.shared_slot(b, staging.place, replica, number, hint="staging")
+    return place
 
 
 def _wait_read(b: Builder, pending: int) -> None:
