@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import one_tile
+from warploom.analysis.shared_reuse import SharedReuse
 from warploom.check import Case, Verdict, check
 from warploom.ir.ops import smem
 from warploom.ir.types import Pointer, Scalar
@@ -59,3 +60,23 @@ def test_the_gated_pair_computes_the_same(order: str) -> None:
     gate, up = a @ b1.T, a @ b2.T
     wanted = gate / (1 + np.exp(-gate)) * up
     np.testing.assert_allclose(c.astype("float32"), wanted, rtol=2**-7, atol=1e-2)
+
+
+def depth(made: CompiledKernel, name: str) -> int:
+    """Slots of a ring."""
+    (ring,) = (o for o in made.placed.body.ops if o.attrs.get("name") == name)
+    slots: int = ring.attrs["lead"][0]
+    return slots
+
+
+def test_rings_are_as_deep_as_that_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slots of K and V instead of two; where no allocation turns out to be over, the chooser chooses
+    again, without counting on it."""
+    made = one_tile.attention(128, False)
+    assert [depth(made, name) for name in "kv"] == [3, 3]
+    assert made.placed.attrs["shared_bytes"] <= made.placed.target.shared_bytes
+    assert "where load_box0 was" in str(made.explain())
+    monkeypatch.setattr(SharedReuse, "after", lambda self, x, y: None)
+    apart = one_tile.attention(128, True)
+    assert [depth(apart, name) for name in "kv"] == [2, 2]
+    assert not any("reuses" in o.attrs for o in apart.placed.body.ops)

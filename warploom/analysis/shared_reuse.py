@@ -56,7 +56,9 @@ class SharedReuse:
         if (x, y) not in self.known:
             found = None
             if x is not y and not {x, y} & self.unknown:
-                found = self._follows(x, y) or self._turns(x, y)
+                found = self._follows(x, y)
+                if found is None and self._follows(y, x) is None:
+                    found = self._turns(x, y)
             self.known[x, y] = found
         return self.known[x, y]
 

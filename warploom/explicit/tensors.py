@@ -118,8 +118,9 @@ class Tensors:
         """Shared memory.  Of more than two axes the leading ones number slots; `s[slot]` is one of them.
 
         alias: a shared tensor whose bytes this one reuses; without it those of one that was freed, where it
-        fits.  How a slot lies in memory follows from the accesses; self.annotate_layout overrides it.
-        layout: a self.cuda.swizzled_shared_layout, which says the shape."""
+        fits, or of any that is over when this one is written, where the script's own barriers say so.
+        How a slot lies in memory follows from the accesses; self.annotate_layout overrides it.  layout: a
+        self.cuda.swizzled_shared_layout, which says the shape."""
         p, emitter = program(), current()
         shape = layout.shape if shape is None and isinstance(layout, SharedLayout) else shape
         sizes = shapes.positive_shape(shape, "the shape")

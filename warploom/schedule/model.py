@@ -249,8 +249,10 @@ class StorePlan:
     """How one store leaves: 'tma' through `buffers` staging chunks of `chunk` shape, or 'direct'.
 
     shares: the item of a ring in whose slots the staging lies, because all that the rings bring has been read
-    before; empty: in memory of its own.  by_task: a task of its own issues it, and waits.  across: the chunks
-    of the replicas are rows of one box, like their parts of the tile, and of operands that are cut alike."""
+    before; empty: in memory of its own.  reuses: the item, loaded once, whose bytes it will have without more
+    barriers, which the depths of rings count on.  by_task: a task of its own issues it, and waits.  across:
+    the chunks of the replicas are rows of one box, like their parts of the tile, and of operands cut alike.
+    """
 
     op: str
     via: str
@@ -259,6 +261,12 @@ class StorePlan:
     shares: str = ""
     by_task: bool = False
     across: bool = False
+    reuses: str = ""
+
+    @property
+    def staging(self) -> str:
+        """The name of its staging."""
+        return f"store_{self.op.replace('/', '_')}"
 
 
 @dataclass(frozen=True)

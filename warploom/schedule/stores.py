@@ -7,11 +7,14 @@ How many buffers of staging there are is decided with the rings (schedule/memory
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 
 from warploom.ir.core import Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import dtype_of, shape_of
 from warploom.layout.shared import swizzle_for
+from warploom.schedule import rings
 from warploom.schedule.consumer_partition import ConsumerPartition
 from warploom.schedule.context import Context
 from warploom.schedule.hints import ids, spelled
@@ -71,13 +74,74 @@ class Stores:
         return rows if small and in_order else 0
 
     def staging_bytes(self, buffers: int) -> dict[Op, int]:
-        """Of each store, for all replicas."""
+        """Of each store, for all replicas; none of those that lie where an item was."""
+        reused = self.reused(buffers)
         found = {}
         for o, chunk, shape in self.staged():
             size = dtype_of(o.operands[1].type).bytes
             count = _buffers(_chunks(shape, chunk), buffers)
-            found[o] = count * chunk[0] * chunk[1] * size * self.partition.replicas
+            found[o] = (
+                count * chunk[0] * chunk[1] * size * self.partition.replicas * (o not in reused)
+            )
         return found
+
+    def reused(self, buffers: int) -> dict[Op, Op]:
+        """The stores whose staging finds room where an item was that is loaded once, and that item's load:
+        a barrier of the replica stands before it anyway (not where chunks are stored while others are
+        filled), and what other replicas read of the item lies elsewhere."""
+        found: dict[Op, Op] = {}
+        for o, chunk, shape in self.staged():
+            chunks = _chunks(shape, chunk)
+            count = _buffers(chunks, buffers)
+            is_whole = count == chunks and (count <= 2 or bool(self.context.knobs.store_whole))
+            if self.context.structure.loops(o) or not count or not (is_whole or count <= 2):
+                continue
+            hosts = (
+                h
+                for h in self.once
+                if h not in found.values() and self.is_room(o, chunk, h, is_whole)
+            )
+            if (host := next(hosts, None)) is not None:
+                found[o] = host
+        return found
+
+    @cached_property
+    def once(self) -> tuple[Op, ...]:
+        """Loads of items in no loop, each in slots of its own."""
+        loops, relays = self.context.structure.loops, self.roles.relays
+        return tuple(
+            o
+            for o in self.roles.loads
+            if not loops(o) and o not in relays and len(shape_of(o.result.type)) == 2
+        )
+
+    def is_room(self, o: Op, chunk: tuple[int, int], h: Op, is_whole: bool) -> bool:
+        """Is there room for a store's staging where the item of load h was?"""
+        value, item = o.operands[1], h.result
+        rows, columns = shape_of(value.type)
+        size, item_size = dtype_of(value.type).bytes, dtype_of(item.type).bytes
+        if self.partition.replicas == 1:
+            part = rows * columns if is_whole else chunk[0] * chunk[1]
+            return part * size <= prod(shape_of(item.type)) * item_size
+        accesses, structure = self.context.accesses, self.context.structure
+        readers = list(rings.real_users(structure, item))
+        parts = self.partition.parts
+        is_cut = all(
+            d.kind is tile.dot and d.operands[0] is v is item and parts(d)[0] > 1
+            for d, v in readers
+        )
+        if accesses.view(h) is None or not is_cut or self.partition.cut[0].get(value) != 0:
+            return False
+        inner, swizzle = rings.item_layout(
+            structure, item, accesses.inner_axis(accesses.view(h), 2)
+        )
+        return (
+            is_whole
+            and rows == shape_of(item.type)[0]
+            and columns * size <= shape_of(item.type)[1] * item_size
+            and (inner, swizzle) == (1, swizzle_for(columns * size))
+            and accesses.inner_axis(accesses.view(o), 2) == 1
+        )
 
     def sharing(self, groups: list[tuple[Op, ...]]) -> Op | None:
         """The store whose staging may lie in a ring's slots: it comes once, when all loads are over."""
@@ -104,6 +168,7 @@ class Stores:
         sharing: the store whose staging lies in the slots of `host`, a load."""
         asked, whole = self.context.knobs.store_buffers, self.context.knobs.store_whole
         staged = {o: (chunk, shape) for o, chunk, shape in self.staged()}
+        reused = self.reused(buffers)
         plans = []
         for o in self.context.ops:
             if not o.stores:
@@ -124,9 +189,14 @@ class Stores:
                     self.context.unmet(o, "stored chunk by chunk, against store_whole", few)
                 shares = host.id if o is sharing and host is not None else ""
                 across = not shares and chunk == shape and self.is_across(o, chunk)
-                plans.append(StorePlan(o.id, "tma", chunk, count, shares, across=across))
+                reuses = reused[o].id if o in reused and not shares else ""
+                plans.append(
+                    StorePlan(o.id, "tma", chunk, count, shares, across=across, reuses=reuses)
+                )
                 chunks = "one chunk" if count == 1 else f"{count} chunks"
                 said = f"stored by TMA through {chunks} of {chunk[0]}x{chunk[1]}"
+                if reuses:
+                    said = f"{said}, where {reuses} was"
                 self.context.because(o.id, said, why)
             else:
                 if o in staged and asked:

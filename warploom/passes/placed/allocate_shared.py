@@ -76,7 +76,14 @@ def allocate_shared(func: Func, schedule: Schedule | None, target: Target) -> Fu
 
     if top > target.shared_bytes:
         error = _too_much(func, top, consumers, target)
-        error.unplanned = sum(c.bytes for c in consumers if not c.is_planned)
+        stores = schedule.stores if schedule is not None else ()
+        reused = {p.staging for p in stores if p.reuses}
+        apart = [
+            o
+            for o in allocations
+            if o.attrs["name"] in reused and not placed[o].attrs.get("reuses")
+        ]
+        error.unplanned = sum(c.bytes for c in consumers if not c.is_planned or c.op in apart)
         raise error
     ops = tuple(placed.get(o, o) for o in func.body.ops)
     last = task.phases(func)[-1].attrs

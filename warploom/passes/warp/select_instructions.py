@@ -149,7 +149,7 @@ def store_staging(
     where: dict[str, Any] = {"alias": alias} if alias else {}
     place = smem.shared_alloc(
         top,
-        name=f"store_{o.id.replace('/', '_')}",
+        name=plan.staging,
         lead=(1,) if plan.across else (replicas, plan.buffers),
         shape=(replicas * plan.chunk[0], *plan.chunk[1:]) if plan.across else plan.chunk,
         dtype=t.dtype,
