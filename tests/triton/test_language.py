@@ -425,6 +425,29 @@ def test_bit_patterns() -> None:
     np.testing.assert_allclose(out, np.array(want), rtol=2e-6)
 
 
+@triton.jit
+def bit_counts(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(out_ptr + i, libdevice.popc(x))
+    tl.store(out_ptr + N + i, libdevice.clz(x))
+    tl.store(out_ptr + 2 * N + i, libdevice.ffs(x))
+    tl.store(out_ptr + 3 * N + i, libdevice.brev(x))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_bit_counts(bits: int) -> None:
+    random = np.random.default_rng(bits)
+    x = random.integers(-(1 << bits - 1), 1 << bits - 1, 37, dtype=f"int{bits}")
+    x >>= random.integers(0, bits - 1, 37)
+    x[:3] = 0, -1, 1
+    out = on_both(bit_counts, np.zeros((4, 37), x.dtype), x, N=37)
+    for v, found in zip(x.tolist(), out.T.tolist(), strict=True):
+        text = f"{v % (1 << bits):0{bits}b}"
+        want = [text.count("1"), text.find("1") % (bits + 1), (text[::-1].find("1") + 1)]
+        assert found[:3] == want and found[3] % (1 << bits) == int(text[::-1], 2)
+
+
 # ---- the rest
 
 
@@ -455,16 +478,22 @@ def others(x_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
     target.store([3 * N], n - tl.randn(5, i))
     tl.extra.cuda.gdc_launch_dependents()
     x = tl.extra.cuda.libdevice.copysign(tl.abs(x), x)
+    both = (x > 0).logical_and(i).logical_or(x < 0)
+    (out_ptr + 5 * N + i).store(both + x.to(tl.int32).cdiv(2) + (x * x).sqrt_rn())
+    (out_ptr + 5 * N + i).atomic_add(1.0)
     target.store([4 * N], x * (tl.TRITON_MAX_TENSOR_NUMEL // 1048576))
 
 
 def test_other_names() -> None:
     x = numbers(32)
-    out = on_both(others, np.zeros(5 * 32, np.float32), x, N=32).reshape(5, 32)
+    out = on_both(others, np.zeros(6 * 32, np.float32), x, N=32).reshape(6, 32)
     import ml_dtypes
 
     low = x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
-    want = [2.0 * (x > 0) * (np.abs(x) - 2), low + 127, x * 0 + 1, x * 0, x]
+    whole = x.astype(np.int32)
+    both = ((x > 0) & (np.arange(32) > 0)) | (x < 0)
+    last = 1 + both + np.trunc((whole + 1) / 2) + np.abs(x)
+    want = [2.0 * (x > 0) * (np.abs(x) - 2), low + 127, x * 0 + 1, x * 0, x, last]
     np.testing.assert_allclose(out, np.array(want), rtol=1e-6, atol=1e-6)
 
 

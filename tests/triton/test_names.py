@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from warploom.frontend.language.core import METHODS
 from warploom.triton.names import MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +52,19 @@ def test_the_tables_hold_what_an_installed_triton_exports() -> None:
         wanted = getattr(package, "__all__", None)
         if wanted is not None:
             assert not set(wanted) - set(table.all), module
+
+
+# Triton 3.6's `tensor`: what it has as a method.
+TENSOR_METHODS = """
+abs argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg
+atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2 expand_dims flip floor gather histogram
+log log2 logical_and logical_or max min permute ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort
+split sqrt sqrt_rn store sum to trans view xor_sum
+"""
+
+
+def test_tiles_have_triton_s_methods() -> None:
+    assert not set(TENSOR_METHODS.split()) - METHODS.keys()
 
 
 @cache

@@ -79,6 +79,19 @@ def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     return current().select(condition, x, y)
 
 
+def _logical(symbol: str, name: str) -> Callable[..., Tensor]:
+    def logical(x: Operand, y: Operand) -> Tensor:
+        emitter = current()
+        return emitter.binary(symbol, emitter.logical(x), emitter.logical(y))
+
+    logical.__name__ = logical.__qualname__ = name
+    logical.__doc__ = f"(x != 0) {symbol} (y != 0), as truth values."
+    return method(logical)
+
+
+logical_and, logical_or = _logical("&", "logical_and"), _logical("|", "logical_or")
+
+
 @builtin
 def minimum(x: Operand, y: Operand) -> Tensor:
     """The smaller, elementwise; a NaN gives the other operand.  bf16 is computed in f32."""
@@ -129,7 +142,7 @@ def _operation(symbol: str, name: str) -> Callable[..., Tensor]:
 add, sub, mul = _operation("+", "add"), _operation("-", "sub"), _operation("*", "mul")
 
 
-@builtin
+@method
 def sqrt_rn(x: Operand) -> Tensor:
     """The square root, correctly rounded (f32, f64)."""
     emitter = current()
@@ -186,7 +199,7 @@ def _upper_half(a: Value, b: Value) -> Value:
     return cast(Value, calc("+", calc("*", high[0], high[1]), carried))
 
 
-@builtin
+@method
 def cdiv(x: Operand, div: Operand) -> Tensor:
     """The smallest integer not below x / div, for x >= 0 and div > 0."""
     if is_literal(x) and is_literal(div):

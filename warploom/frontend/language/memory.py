@@ -17,7 +17,7 @@ from warploom.frontend.coerce import (
     static_bool,
     static_ints,
 )
-from warploom.frontend.language.core import BlockPointer, Descriptor, builtin
+from warploom.frontend.language.core import BlockPointer, Descriptor, builtin, method
 from warploom.frontend.language.shape import axis_of, full, places_along, positive_shape
 from warploom.frontend.refuse import one_of, refuse
 from warploom.ir.core import Value
@@ -128,7 +128,7 @@ def load(
     return emitter.emit(tile.load, p, *rest, **attrs)
 
 
-@builtin
+@method
 def store(
     pointer: Operand,
     value: Operand,
@@ -385,7 +385,7 @@ def _atomic(fn: str, does: str, integer: bool = False) -> Callable[..., Tensor]:
         "given) both sides, 'release' those before it, 'acquire' those behind it, 'relaxed' none. "
         "scope: 'cta' or 'gpu'."
     )
-    return builtin(atomic)
+    return method(atomic)
 
 
 atomic_add = _atomic("add", "Replaces what the pointers point at by its sum with val")
@@ -399,7 +399,7 @@ atomic_xor = _atomic(
 atomic_xchg = _atomic("xchg", "Writes val where the pointers point")
 
 
-@builtin
+@method
 def atomic_cas(
     pointer: Operand, cmp: Operand, val: Operand, sem: str | None = None, scope: str | None = None
 ) -> Tensor:

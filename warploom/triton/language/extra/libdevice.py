@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warploom.frontend.coerce import Operand, Tensor, current
+from warploom.frontend.coerce import Operand, Tensor, current, describe
 from warploom.frontend.language import math as elementwise
 from warploom.frontend.language.core import builtin
 from warploom.frontend.language.math import abs as abs
 from warploom.frontend.language.math import div_rn as div_rn
 from warploom.frontend.language.math import fma as fma
 from warploom.frontend.language.math import umulhi as umulhi
+from warploom.frontend.refuse import refuse
 from warploom.ir.types import f32, f64, i32, i64, u32, u64
 
 pow = elementwise.pow_
@@ -123,6 +124,59 @@ def _bits(x: Operand) -> tuple[Any, Any]:
     wide = current().number(x).bits == 64
     found = elementwise.to(x, i64 if wide else i32, bitcast=True)
     return found, -(1 << 63) if wide else -(1 << 31)
+
+
+def _unsigned(x: Operand) -> tuple[Any, int]:
+    """(an integer's bits as an unsigned one, how many they are).  Refuses others."""
+    emitter = current()
+    d = emitter.number(x)
+    if not d.is_int or d.bits not in (32, 64):
+        told = f"bits of {describe(x)} are asked for"
+        refuse("math-dtype", told, "cast the operand to an integer of 32 or 64 bits")
+    return elementwise.to(x, u32 if d.bits == 32 else u64, bitcast=True), d.bits
+
+
+@builtin
+def popc(x: Operand) -> Tensor:
+    """How many bits of an integer are 1 (i32)."""
+    v, bits = _unsigned(x)
+    for step in (1, 2, 4):  # sums of neighbours, in fields of twice the width
+        mask = sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
+        v = _calc("+", _calc("&", v, mask), _calc("&", _calc(">>", v, step), mask))
+    ones = sum(1 << at for at in range(0, bits, 8))
+    return current().cast(_calc(">>", _calc("*", v, ones), bits - 8), i32)
+
+
+@builtin
+def clz(x: Operand) -> Tensor:
+    """How many bits of an integer are 0 above its highest 1 (i32)."""
+    v, bits = _unsigned(x)
+    step = 1
+    while step < bits:  # every bit below the highest 1 becomes 1
+        v = _calc("|", v, _calc(">>", v, step))
+        step *= 2
+    return _calc("-", bits, popc(v))
+
+
+@builtin
+def ffs(x: Operand) -> Tensor:
+    """The place of an integer's lowest 1, counted from 1; 0 where it has none (i32)."""
+    v, _ = _unsigned(x)
+    below = _calc("&", current().invert(v), _calc("-", v, 1))
+    return current().select(_calc("==", v, 0), 0, _calc("+", popc(below), 1))
+
+
+@builtin
+def brev(x: Operand) -> Tensor:
+    """An integer's bits the other way around."""
+    v, bits = _unsigned(x)
+    step = 1
+    while step < bits:
+        mask = sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
+        low, high = _calc("&", v, mask), _calc("&", _calc(">>", v, step), mask)
+        v = _calc("|", _calc("<<", low, step), high)
+        step *= 2
+    return elementwise.to(v, current().number(x), bitcast=True)
 
 
 @builtin
