@@ -80,14 +80,14 @@ def _operand(x: Operand, format: Any, what: str) -> Value:
         refuse("dot-format", f"{what}={format!r}", f"formats are {', '.join(FORMATS)}")
     v, dtype = tile_of(x, "dot_scaled"), FORMATS[format]
     given = dtype_of(v.type)
-    if given == u8 and dtype.is_fp8:
+    if given == u8 and dtype.is_8bit_float:
         cast: Value = current().emit(arith.bitcast, v, dtype=dtype)
         return cast
     if given != dtype:
         refuse(
             "dot-format",
             f"{what}={format!r} of {describe(x)}",
-            f"{format} is kept in {dtype}" + (", or in uint8" if dtype.is_fp8 else ""),
+            f"{format} is kept in {dtype}" + (", or in uint8" if dtype.is_8bit_float else ""),
         )
     return v
 

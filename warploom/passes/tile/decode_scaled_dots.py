@@ -114,7 +114,7 @@ def _f32(b: Builder, target: Target, x: Value) -> Value:
     """Floats as f32, also on targets that don't convert 8-bit ones."""
     dtype = dtype_of(x.type)
     found: Value
-    if dtype.is_fp8 and dtype.name not in target.converts:
+    if dtype.is_8bit_float and dtype.name not in target.converts:
         found = arith.decode(b, x, encoding=dtype.name.removeprefix("f8"))
     else:
         found = arith.cast(b, x, dtype=f32)
