@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -330,3 +331,27 @@ def test_a_slot_that_is_read_behind_a_chain_is_released_behind_that(steps: int) 
     args = [q, k, v, array((192, 64), np.float32), array((192,), np.float32), 3, steps]
     compiled, _ = road.check_equal(read_again, args, 1, {}, road.ORDERS)
     assert compiled.schedule.pipelines
+
+
+@wl.jit
+def doubles(a, b, c, k, BN: tl.constexpr, BK: tl.constexpr):
+    m, n, r = tl.arange(0, 64), tl.arange(0, BN), tl.arange(0, BK)
+    box = tl.make_tensor_descriptor(b, [k, BN], [BN, 1], [BK, BN])
+    acc = tl.zeros((64, BN), tl.float64)
+    for at in range(0, k, BK):
+        x = tl.load(a + m[:, None] * k + (at + r)[None, :])
+        acc = tl.dot(x, tl.maximum(box.load([at, 0]), -8.0), acc)
+    tl.store(c + m[:, None] * BN + n[None, :], acc)
+
+
+@pytest.mark.parametrize("bk", [4, 12, 16])
+def test_panels_of_twelve_rows_begin_where_the_pattern_does(bk: int) -> None:
+    """Seed 60368, a misaligned address on the GPU: the second panel of 12 rows of 64 bytes."""
+    bn, k = 24, 2 * bk
+    a, b = filled(ints(64, k), np.float64), filled(ints(k, bn), np.float64)
+    args = [a, b, array((64, bn), np.float64), k]
+    meta = {"BN": bn, "BK": bk, "num_warps": 1, "num_consumer_groups": 0}
+    compiled, found = road.check_equal(doubles, args, 1, meta)
+    np.testing.assert_array_equal(found[2], a @ b)
+    places = re.findall(r"tma_load_\dd\(\w+(?: \+ (\d+))?, &", compiled.cuda)
+    assert places and all(int(x or 0) % 128 == 0 for x in places)

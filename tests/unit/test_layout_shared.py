@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warploom.layout.shared import Geometry, byte_offset
+from warploom.layout.shared import Geometry, byte_offset, swizzle_for
 
 # PTX ISA, tensor swizzling modes with 16-byte units, K-major canonical layouts of wgmma: in the unit rows of a
 # pattern (one line for each 128 bytes, 8 lines) the unit that stands at each place.
@@ -98,3 +98,8 @@ def test_transposing_shape_and_inner_changes_no_byte() -> None:
     a, b = Geometry((24, 64), 2, 1, 64), Geometry((64, 24), 2, 0, 64)
     r, c = np.indices((24, 64))
     assert np.array_equal(byte_offset(a, (r, c)), byte_offset(b, (c, r)))
+
+
+def test_panels_begin_where_the_pattern_does() -> None:
+    assert [swizzle_for(192, rows) for rows in (8, 12, 64)] == [64, 0, 64]
+    assert swizzle_for(128, 12) == 128  # one panel

@@ -9,6 +9,7 @@ or 16 aligned bytes (PTX ISA, cp.async).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,7 +122,7 @@ class Accesses:
         inner = self.inner_axis(view, len(shape))
         assert view is not None and inner is not None
         size = pointee_of(view.operands[0].type).bytes
-        swizzle = swizzle_for(shape[inner] * size)
+        swizzle = swizzle_for(shape[inner] * size, math.prod(shape) // shape[inner])
         return Geometry(shape, size, inner, swizzle).copy_box(self.target.box_limit)
 
     def piece_bytes(self, o: Op, shape: tuple[int, ...]) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast
 from warploom.errors import CompileError, Note
 from warploom.explicit.handles import Changed
 from warploom.explicit.operands import program, shared_of, tile_value, whole_group
-from warploom.explicit.program import SETTLED, UNCOMMITTED, Program, default_swizzle
+from warploom.explicit.program import SETTLED, UNCOMMITTED, Program
 from warploom.frontend.coerce import (
     Operand,
     current,
@@ -22,6 +22,7 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import mma, tile
 from warploom.ir.types import InFlight, Shared, Tile, accumulator, f32, i1
+from warploom.layout.shared import swizzle_for
 
 
 class Products:
@@ -182,7 +183,7 @@ def _no_swizzle(p: Program, s: Value) -> NoReturn:
     assert isinstance(t, Shared)
     if site is not None and t.shape == t.box and (choice is None or "inner" not in choice.why):
         other = 1 - t.inner
-        if default_swizzle(t.box[other] * t.dtype.bytes):
+        if swizzle_for(t.box[other] * t.dtype.bytes, t.box[t.inner]):
             because = f"wgmma reads swizzled rows, those along axis {t.inner} are too short"
             p.choose_inner(s, other, because, current().loc)
     refuse(

@@ -7,6 +7,7 @@ barriers, tensor maps) is kept here apart, whichever group declares it, since al
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Op, OpKind, Value
 from warploom.ir.ops import arith, tile
 from warploom.ir.types import DType, Tile
+from warploom.layout.shared import swizzle_for
 from warploom.target import Target
 
 UNCOMMITTED = -1  # age of an accumulator whose wgmma is in no group yet
@@ -234,11 +236,6 @@ class ScriptEmitter(Emitter):
         return super().emit(kind, *operands, hint=hint, **attrs)
 
 
-def default_swizzle(row_bytes: int) -> int:
-    """The widest swizzle that divides a row of the inner axis; 0 where none does."""
-    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
-
-
 def shared_shape(
     shape: tuple[int, ...], dtype: DType, choice: SharedChoice
 ) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
@@ -253,5 +250,5 @@ def shared_shape(
     row = tile[inner] * dtype.bytes
     swizzle = choice.swizzle
     if swizzle is None:
-        swizzle = default_swizzle(row) if len(tile) > 1 else 0
+        swizzle = swizzle_for(row, math.prod(tile) // tile[inner]) if len(tile) > 1 else 0
     return slots, tile, inner, swizzle

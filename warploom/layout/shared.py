@@ -102,9 +102,17 @@ class Geometry:
         return offset ^ (((offset >> self.shift) & self.unit_mask) << 4)
 
 
-def swizzle_for(row_bytes: int) -> int:
-    """The widest swizzle that cuts rows of so many bytes into whole panels, 0 where none does."""
-    return next((s for s in (128, 64, 32) if row_bytes % s == 0), 0)
+def swizzle_for(row_bytes: int, rows: int) -> int:
+    """The widest swizzle that cuts rows of so many bytes into whole panels that begin where its
+    pattern does (`aligned_panels`); 0 where none does."""
+    return next((s for s in (128, 64, 32) if aligned_panels(row_bytes, rows, s)), 0)
+
+
+def aligned_panels(row_bytes: int, rows: int, swizzle: int) -> bool:
+    """Are rows made of whole panels, each of which begins where the pattern does, after a multiple of 8 rows?
+    An engine that permutes by absolute addresses is told where a panel begins: unpermuted, a multiple of 128
+    (PTX ISA, cp.async.bulk.tensor, "shared memory address")."""
+    return row_bytes % swizzle == 0 and (row_bytes == swizzle or rows % 8 == 0)
 
 
 def _divisor(n: int, limit: int) -> int:

@@ -245,7 +245,8 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
             if o.kind is task.slice_block:
                 extents.append(shape_of(o.result.type)[_untranspose(structure, o, v, inner)])
     size = dtype_of(v.type).bytes
-    return inner, min(swizzle_for(n * size) for n in extents)
+    rows = math.prod(shape) // shape[inner]
+    return inner, min(swizzle_for(n * size, rows) for n in extents)
 
 
 def promotion_step(dot: Op) -> int:

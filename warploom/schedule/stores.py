@@ -54,7 +54,8 @@ class Stores:
                 shape[cut] //= self.partition.replicas
             m, n = shape
             size = dtype_of(o.operands[1].type).bytes
-            swizzle, rows = swizzle_for(shape[inner] * size), self.chunk_rows(shape, inner, size)
+            rows = self.chunk_rows(shape, inner, size)
+            swizzle = swizzle_for(shape[inner] * size, rows)
             if not swizzle or not rows:
                 continue
             chunk = (rows, swizzle // size) if inner == 1 else (swizzle // size, rows)

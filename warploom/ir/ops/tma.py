@@ -5,11 +5,14 @@ Semantics follow the PTX ISA, cp.async.bulk.tensor.
 
 from __future__ import annotations
 
+import math
+
 from warploom.ir.core import HARDWARE, Effect, Family, Runs, op, require
 from warploom.ir.ops.mbarrier import check_barrier
 from warploom.ir.ops.smem import SWIZZLES
 from warploom.ir.ops.tile import check_policy
 from warploom.ir.types import Barriers, Scalar, Shared, TensorMap, View
+from warploom.layout.shared import aligned_panels
 
 PROMOTIONS = (64, 128, 256)
 
@@ -52,6 +55,12 @@ def tensor_map(
     require(proper and len(box) + len(thin) == v.rank, f"box {box} on {v}, thin along {thin}")
     require(promote in PROMOTIONS, f"promote is one of {PROMOTIONS} bytes, not {promote}")
     require(swizzle in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {swizzle}")
+    row, rows = box[inner] * v.dtype.bytes, math.prod(box) // box[inner]
+    require(
+        not swizzle or aligned_panels(row, rows, swizzle),
+        f"a box of {rows} rows of {row} bytes, in panels of {swizzle}: whole panels of a multiple of 8 rows",
+        "tma-shape",
+    )
     return TensorMap(box, v.dtype, inner, swizzle, thin)
 
 

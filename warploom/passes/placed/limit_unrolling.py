@@ -7,8 +7,8 @@ Left to itself, the compiler of CUDA C++ unrolls a loop whose bounds are constan
 loop of its own, and the copies' addresses and phases are kept in registers.  A loop that says how often it is
 unrolled stays as it is.
 
-    before:  for(%0, %8, %1) do (%k: i32) { mbarrier_wait(%full, %slot, %phase); … }
-    after:   for(%0, %8, %1) {unroll=1} do (%k: i32) { mbarrier_wait(%full, %slot, %phase); … }
+    before:  for(%0, %4, %1) do (%k: i32) { group_sync() {scope="replica"}; … }
+    after:   for(%0, %4, %1) {unroll=1} do (%k: i32) { group_sync() {scope="replica"}; … }
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ of this grid implies the end of all before it, and the next grid has to wait for
 comes after the wait, so no more than two grids are ever in flight.  Where programs are short their ends and
 releases queue up (measured: benchmarks/launch_rate.py), so only the last few of a multiprocessor release.
 
-    before:  %t = div(%n, %c64)
+    before:  %t = mul(%pid, %c128)
              %x = load(%p)
-    after:   %t = div(%n, %c64)
+    after:   %t = mul(%pid, %c128)
              grid_wait()
              grid_release() {last=1056}
              %x = load(%p)

@@ -123,7 +123,7 @@ def operand_staging(top: Builder, o: Op, replicas: int) -> Staging:
         shape=t.shape,
         dtype=t.dtype,
         inner=inner,
-        swizzle=swizzle_for(row * t.dtype.bytes),
+        swizzle=swizzle_for(row * t.dtype.bytes, t.shape[1 - inner]),
         hint="operand_smem",
     )
     return Staging(place, 1)
@@ -154,7 +154,7 @@ def store_staging(
         shape=(replicas * plan.chunk[0], *plan.chunk[1:]) if plan.across else plan.chunk,
         dtype=t.dtype,
         inner=inner,
-        swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes),
+        swizzle=swizzle_for(plan.chunk[inner] * t.dtype.bytes, plan.chunk[1 - inner]),
         hint=f"{hint}_smem",
         **where,
     )
