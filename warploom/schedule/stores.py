@@ -140,7 +140,7 @@ class Stores:
             is_whole
             and rows == shape_of(item.type)[0]
             and columns * size <= shape_of(item.type)[1] * item_size
-            and (inner, swizzle) == (1, swizzle_for(columns * size))
+            and (inner, swizzle) == (1, swizzle_for(columns * size, rows))
             and accesses.inner_axis(accesses.view(o), 2) == 1
         )
 
@@ -215,7 +215,7 @@ class Stores:
             self.partition.cut[0].get(o.operands[1]) == 0
             and self.partition.replicas > 1
             and self.context.accesses.inner_axis(self.context.accesses.view(o), 2) == 1
-            and row > swizzle_for(row)
+            and row > swizzle_for(row, part[0])
             and not self.context.structure.loops(o)
         )
 
