@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -39,16 +39,16 @@ class DType:
     def is_8bit_float(self) -> bool:
         return self.is_float and self.bits == 8
 
-    def __getattr__(self, name: str) -> Any:
-        """By Triton's names (DTYPE_PROPERTIES, DTYPE_PREDICATES), which are methods where they ask."""
-        if name in DTYPE_PROPERTIES:
-            return DTYPE_PROPERTIES[name](self)
-        if name in DTYPE_PREDICATES:
-            return lambda: DTYPE_PREDICATES[name](self)
-        told = vars(self).get(
-            "name", "being made"
-        )  # which a copy's first question finds without one
-        raise AttributeError(f"the dtype {told} has no attribute {name}")
+    if not TYPE_CHECKING:  # the package's own code asks by is_float and its like
+
+        def __getattr__(self, name: str) -> Any:
+            """By Triton's names (DTYPE_PROPERTIES, DTYPE_PREDICATES), which are methods where they ask."""
+            if name in DTYPE_PROPERTIES:
+                return DTYPE_PROPERTIES[name](self)
+            if name in DTYPE_PREDICATES:
+                return lambda: DTYPE_PREDICATES[name](self)
+            told = vars(self).get("name", "being copied")
+            raise AttributeError(f"the dtype {told} has no attribute {name}")
 
     def __str__(self) -> str:
         return self.name

@@ -25,7 +25,7 @@ from warploom.frontend.language.shape import arange, axis_of, expand_dims, full,
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Value
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Scalar, Tile, i1, i8, i32, shape_of
+from warploom.ir.types import DTYPE_PREDICATES, DType, Scalar, Tile, i1, i8, i32, shape_of
 
 __all__ = [
     "associative_scan", "bitonic_merge", "cat", "flip", "gather", "histogram", "map_elementwise",
@@ -290,7 +290,8 @@ def _extreme(d: DType, highest: bool) -> Operand:
     if d.is_float:
         finite = {"f8e4m3": 448.0}.get(d.name, float("inf"))
         return finite if highest else -finite
-    return d.get_int_max_value() if highest else d.get_int_min_value()
+    limit: int = DTYPE_PREDICATES[f"get_int_{'max' if highest else 'min'}_value"](d)
+    return limit
 
 
 def _exchanged(x: Value, axis: int, length: int, descending: bool) -> Value:
