@@ -34,12 +34,13 @@ Scope = dict[str, Binding]
 
 def assigned_names(body: Iterable[ast.stmt]) -> set[str]:
     """Names that some statement assigns, at any depth."""
-    return {
-        node.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    found, todo = set[str](), list[Any](body)
+    for node in todo:  # which grows on the way
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.AST | list):
+            todo += node if isinstance(node, list) else vars(node).values()
+    return found
 
 
 def leaves(x: Any) -> list[Any]:

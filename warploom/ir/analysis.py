@@ -150,7 +150,9 @@ def sources(region: Region) -> dict[Value, tuple[Value, ...]]:
     for o in walk(region):
         if o.kind not in control.LEAD:
             inner = tuple(v for r in o.regions for v in r.yielded)
-            found.update(dict.fromkeys(o.results, (*o.operands, *inner) if inner else o.operands))
+            behind = (*o.operands, *inner) if inner else o.operands
+            for v in o.results:
+                found[v] = behind
             continue
         decides = control.deciding(o)
         if o.kind is control.for_:

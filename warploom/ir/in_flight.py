@@ -17,6 +17,7 @@ _NAMES = frozenset(
     {tile.slice_tile, tile.expand_dims, tile.broadcast, tile.transpose, tile.reshape}
 )
 
+_STEPS = (mma.wgmma, mma.wgmma_commit, mma.wgmma_wait)  # that change what is being read
 _Reads = frozenset[Op]  # wgmmas that may still be reading their register operand
 _State = tuple[_Reads, ...]  # of no group yet, then of the latest group, the one before, …
 
@@ -49,7 +50,8 @@ def _from_registers(o: Op) -> bool:
 class _Scan:
     def __init__(self, func: Func) -> None:
         ops = list(walk(func.body))
-        self.root = dict(pair for o in ops for pair in _same_registers(o))
+        named = (o for o in ops if o.kind in _NAMES or o.kind in control.LOOPS)
+        self.root = dict(pair for o in named for pair in _same_registers(o))
         waits = [o.attrs["pending"] for o in ops if o.kind is mma.wgmma_wait]
         self.oldest = max(
             waits, default=0
@@ -63,7 +65,8 @@ class _Scan:
         state = state or (frozenset(),) * (self.oldest + 2)
         self.visible.update(r.params)
         for o in r.ops:
-            state = self.op(o, state)
+            if o.regions or o.kind in _STEPS:
+                state = self.op(o, state)
             self.visible.update(o.results)
         self.visible.difference_update(r.params, *(o.results for o in r.ops))
         return state
@@ -113,7 +116,7 @@ class _Scan:
 
 
 def _same_registers(o: Op) -> list[tuple[Value, Value]]:
-    """(value, an older one that it only is another name of)."""
+    """(value, an older one that it only is another name of), of a loop or an op of _NAMES."""
     if o.kind in control.LOOPS:
         unchanged = [
             c
@@ -121,7 +124,7 @@ def _same_registers(o: Op) -> list[tuple[Value, Value]]:
             if all(y is p for p, y in zip(c.params, c.yielded, strict=True))
         ]
         return [(v, c.init[0]) for c in unchanged for v in (*c.params, c.result)]
-    return [(o.result, o.operands[0])] if o.kind in _NAMES and not _is_packed(o.result) else []
+    return [] if _is_packed(o.result) else [(o.result, o.operands[0])]
 
 
 def _is_packed(v: Value) -> bool:

@@ -73,7 +73,9 @@ def _structure(func: Func) -> Iterator[Violation]:
     bound: set[Value] = set()
 
     def bind(values: tuple[Value, ...], o: Op | None) -> list[Violation]:
-        twice = [v for i, v in enumerate(values) if v in bound or v in values[:i]]
+        twice: list[Value] = []
+        if not bound.isdisjoint(values) or len(set(values)) < len(values):
+            twice += (v for i, v in enumerate(values) if v in bound or v in values[:i])
         bound.update(values)
         scope.update(values)
         return [Violation(o, f"%{v.hint}: {v.type} is defined twice") for v in twice]
@@ -102,7 +104,8 @@ def _structure(func: Func) -> Iterator[Violation]:
                 if not wrong:
                     _TYPED.add(o)
                 yield from wrong
-            yield from bind(o.results, o)
+            if o.results:
+                yield from bind(o.results, o)
         scope.difference_update(r.params, *(o.results for o in r.ops))
 
     yield from region(func.body, None)
