@@ -318,6 +318,11 @@ class Coverage:
             if not is_told:
                 yield wish
                 continue
+            if (
+                self.solver.outcome(condition, self.steering.changed(base, wish.numbers), wish)
+                == now
+            ):
+                continue
             for same in (wish, self.solver.pinned(condition, base, wish)):
                 case, _ = self.search.made(base, same)
                 if case is not None and self.solver.outcome(condition, case, same) != now:
