@@ -14,7 +14,14 @@ import pytest
 import warploom as wl
 import warploom.language as tl
 from warploom import kernels
-from warploom.kernels.gemm import GEMM_CONFIGS, gemm, gemm_pointers, grouped_tile, persistent_grid
+from warploom.kernels.gemm import (
+    GEMM_CONFIGS,
+    GEMM_IN_ORDER_CONFIGS,
+    gemm,
+    gemm_pointers,
+    grouped_tile,
+    persistent_grid,
+)
 
 ROOT = Path(__file__).parents[2]
 ORDERS = {  # strides of a K-major and of an N-major B
@@ -43,7 +50,7 @@ def test_every_config_compiles_within_limits(index: int) -> None:
 
 def test_the_tuned_gemm_is_the_same_kernel() -> None:
     assert gemm.fn is gemm_pointers
-    assert gemm.configs == tuple(GEMM_CONFIGS)
+    assert gemm.configs == (*GEMM_CONFIGS, *GEMM_IN_ORDER_CONFIGS)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_each_byte_arrives(shape: tuple[int, int], inner: int, warps: int) -> No
         assert (shape[0] // 16) * (shape[1] // 16) % warps
         return
     assert covers(layout) and not layout.is_replicated and not layout.overhangs
-    source = Geometry(shape, 1, 1 - inner, swizzle_for(shape[1 - inner]))
-    target = Geometry(shape, 1, inner, swizzle_for(shape[inner]))
+    source = Geometry(shape, 1, 1 - inner, swizzle_for(shape[1 - inner], shape[inner]))
+    target = Geometry(shape, 1, inner, swizzle_for(shape[inner], shape[1 - inner]))
     form = turning_form(layout, source)
     assert form is not None and matrix_form(layout, target) is not None
     memory = np.random.default_rng(0).integers(0, 256, source.bytes)
@@ -59,7 +59,9 @@ def test_words_are_moved_in_vectors(shape: tuple[int, int], inner: int) -> None:
     assert layout is not None
     assert covers(layout) and not layout.is_replicated and not layout.overhangs
     assert layout.contiguous(inner) == 4
-    target, source = (Geometry(shape, 4, a, swizzle_for(4 * shape[a])) for a in (inner, 1 - inner))
+    target, source = (
+        Geometry(shape, 4, a, swizzle_for(4 * shape[a], shape[1 - a])) for a in (inner, 1 - inner)
+    )
     written, read = thread_offsets(layout, target), thread_offsets(layout, source)
     fours = _quads(read)
     assert fours is not None

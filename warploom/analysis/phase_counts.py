@@ -22,16 +22,14 @@ from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 from warploom.ir.core import Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, mbarrier, task, tma
+from warploom.ir.ops import arith, control, engines, mbarrier, task
 from warploom.ir.types import Tile
 
 Number: TypeAlias = tuple[Any, ...]  # what a scalar is computed from; equal ones are equal
 Tree: TypeAlias = tuple[Any, ...]  # of events, loops and ifs, in order
 
-_ARRIVALS = frozenset(
-    (mbarrier.mbarrier_arrive, mbarrier.mbarrier_expect, mbarrier.cp_async_arrive)
-)
-_USES = _ARRIVALS | {mbarrier.mbarrier_wait, tma.tma_load}
+_ARRIVALS = engines.TELLS_OF_PIECES | {mbarrier.mbarrier_arrive, mbarrier.mbarrier_expect}
+_USES = engines.COPIES_BOXES | _ARRIVALS | {mbarrier.mbarrier_wait}
 _FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -153,7 +151,7 @@ class _Events:
             raise _Uncounted  # at other CTAs' barriers
         if elected or o.kind is mbarrier.mbarrier_expect:
             each = 1
-        elif o.kind is mbarrier.cp_async_arrive:
+        elif o.kind in engines.TELLS_OF_PIECES:
             each = self.numbers.func.target.warp_size * self.task.warps
         else:
             threads = self.numbers.func.target.warp_size * self.task.warps

@@ -299,7 +299,9 @@ RULES: Rules[Rule] = Rules(
         **dict.fromkeys((Family.PLACE, Family.ISSUE, Family.ACCUMULATOR), _unknown),
         Family.COMBINE: _unknown,
         Family.MOVE: _same,
-        **dict.fromkeys((*arith.MATH, arith.div, arith.div_rn, arith.decode), _unknown),
+        **dict.fromkeys(
+            (*arith.MATH, arith.div, arith.div_rn, arith.pow_, arith.atan2, arith.decode), _unknown
+        ),
         **dict.fromkeys(EXACT, _exact),
         **dict.fromkeys(arith.COMPARE, _compare),
         arith.const: _const,

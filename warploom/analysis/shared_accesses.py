@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from warploom.analysis.phase_counts import Task
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.ops import control, mbarrier, mma, smem, task, tma
+from warploom.ir.ops import control, engines, mbarrier, smem, task
 
 
 class Over(IntEnum):
@@ -32,21 +32,7 @@ Mark: TypeAlias = tuple[Over, bool]  # with: is it ordered before the async prox
 
 _READS = frozenset((smem.shared_load, smem.shared_get))
 _WRITES = frozenset((smem.shared_store, smem.shared_put, smem.exchange))
-# What goes on in groups: by which op it begins, which closes a group, which waits for them.
-_ISSUED = {mma.wgmma: "products", tma.tma_store: "stores", smem.cp_async: "copies"}
-_CLOSED = {
-    mma.wgmma_commit: "products",
-    tma.tma_store_commit: "stores",
-    smem.cp_async_commit: "copies",
-}
-_WAITED = {
-    mma.wgmma_wait: "products",
-    tma.tma_store_wait: "stores",
-    smem.cp_async_wait: "copies",
-}
-_UNFENCED = frozenset((mma.wgmma, tma.tma_store))  # the async proxy reads already
-_FILLS = frozenset((tma.tma_load, smem.cp_async))
-_KNOWN = _READS | _WRITES | _FILLS | frozenset(_ISSUED)
+_KNOWN = _READS | _WRITES | engines.FILLS | frozenset(engines.ISSUED)
 
 
 @dataclass
@@ -109,20 +95,20 @@ class TaskScan:
         return x in self.ordinary
 
     def is_filled_by_tma(self, x: Op) -> bool:
-        return any(o.kind is tma.tma_load for o in self.fills.get(x, {}).values())
+        return any(o.kind in engines.COPIES_BOXES for o in self.fills.get(x, {}).values())
 
     def run(self, r: Region) -> None:
         waits = {
             name: max((o.attrs["pending"] for o in r.all_ops if o.kind is kind), default=0)
-            for kind, name in _WAITED.items()
+            for kind, name in engines.WAITED.items()
         }
         start = _State(queues={name: (frozenset(),) * (n + 2) for name, n in waits.items()})
         self.end = self.region(r, start, False)
 
     def region(self, r: Region, state: _State, elected: bool) -> _State:
         for i, o in enumerate(r.ops):
-            if o.kind is smem.cp_async:
-                tells = [x for x in r.ops[i:] if x.kind is mbarrier.cp_async_arrive]
+            if o.kind in engines.COPIES_PIECES:
+                tells = [x for x in r.ops[i:] if x.kind in engines.TELLS_OF_PIECES]
                 if tells:
                     self.fills.setdefault(self.roots[o.operands[1]], {})[tells[0].operands[0]] = o
                     self.told.add(o)
@@ -141,10 +127,10 @@ class TaskScan:
             self.order(o, state, elected)
         elif o.kind is mbarrier.mbarrier_wait:
             self.before_wait.setdefault(o.operands[0], set()).update(state.marks)
-        elif o.kind in _CLOSED:
-            *young, old, oldest = state.queues[_CLOSED[o.kind]]
-            state.queues[_CLOSED[o.kind]] = (frozenset(), *young, old | oldest)
-        elif o.kind in _WAITED:
+        elif o.kind in engines.CLOSED:
+            *young, old, oldest = state.queues[engines.CLOSED[o.kind]]
+            state.queues[engines.CLOSED[o.kind]] = (frozenset(), *young, old | oldest)
+        elif o.kind in engines.WAITED:
             self.wait(o, state)
         elif o.kind not in smem.PARTS:
             self.access(o, state)
@@ -182,7 +168,7 @@ class TaskScan:
 
     def wait(self, o: Op, state: _State) -> None:
         """What the groups read that it leaves is running; what older ones read is over for its warps."""
-        name, kept = _WAITED[o.kind], o.attrs["pending"] + 1
+        name, kept = engines.WAITED[o.kind], o.attrs["pending"] + 1
         queue = state.queues[name]
         done = frozenset().union(*queue[kept:])
         state.queues[name] = (*queue[:kept], *(frozenset() for _ in queue[kept:]))
@@ -202,7 +188,7 @@ class TaskScan:
             self.accessed_before.setdefault(x, set()).update(before)
             if o.kind is smem.exchange and o.attrs.get("guarded"):
                 self.synced(state, False)
-            if o.kind in _WRITES or o.kind in _FILLS:
+            if o.kind in _WRITES or o.kind in engines.FILLS:
                 found = self.before_write.setdefault(x, {})
                 for y in before:
                     found.setdefault(y, set()).update(state.marks[y])
@@ -210,14 +196,14 @@ class TaskScan:
                 self.synced(state, False)
             state.published[x] = frozenset()
             marks = state.marks.get(x, frozenset())
-            if o.kind is not tma.tma_load and o.kind not in _UNFENCED:
+            if o.kind not in engines.COPIES_BOXES and o.kind not in engines.READS_BY_ASYNC_PROXY:
                 self.ordinary.setdefault(x, set()).add(o.kind)
-            if o.kind is tma.tma_load:
+            if o.kind in engines.COPIES_BOXES:
                 self.fills.setdefault(x, {})[o.operands[2]] = o
-            elif o.kind in _ISSUED and o not in self.told:
-                first, *rest = state.queues[_ISSUED[o.kind]]
-                state.queues[_ISSUED[o.kind]] = (first | {x}, *rest)
-                marks |= {(Over.RUNNING, o.kind in _UNFENCED)}
+            elif o.kind in engines.ISSUED and o not in self.told:
+                first, *rest = state.queues[engines.ISSUED[o.kind]]
+                state.queues[engines.ISSUED[o.kind]] = (first | {x}, *rest)
+                marks |= {(Over.RUNNING, o.kind in engines.READS_BY_ASYNC_PROXY)}
             elif o not in self.told:
                 marks |= {(Over.WARPS, False)}
             state.marks[x] = marks

@@ -271,9 +271,9 @@ def _fast_div(x: Expressions, o: Op) -> str:
     return f"{call('fast_divmod', *map(x.full, o.operands))}[0]"
 
 
-@value(arith.div_rn)
-def _div_rn(x: Expressions, o: Op) -> str:
-    return call("div_rn", *(e.text for e in x.spread(o, o.operands, strong=True)))
+@value(arith.div_rn, arith.pow_, arith.atan2)
+def _function_of_two(x: Expressions, o: Op) -> str:
+    return call(o.kind.name, *(e.text for e in x.spread(o, o.operands, strong=True)))
 
 
 @value(arith.minimum, arith.maximum)

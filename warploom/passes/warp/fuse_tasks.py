@@ -35,7 +35,7 @@ from warploom.errors import InternalError
 from warploom.ir import build
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, smem, task, tile
+from warploom.ir.ops import arith, control, engines, smem, task, tile
 from warploom.ir.rewrite import (
     clone_op,
     rewrite,
@@ -156,7 +156,7 @@ class _Fuser:
             regions=tuple(regions),
         )
         if ahead:
-            by_group = any(o.kind is smem.cp_async_commit for o in walk(loads.regions[0]))
+            by_group = any(o.kind in engines.CLOSED for o in walk(loads.regions[0]))
             _LoadsAhead(fused, early, n, ahead, by_group).write(b)
         else:
             b.append(fused)

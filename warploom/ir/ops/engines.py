@@ -1,0 +1,30 @@
+"""What runs beside the threads that asked for it: by which op it begins, and how its end is learnt.
+
+Work in groups (PTX ISA, wgmma.commit_group, cp.async.bulk.commit_group, cp.async.commit_group): an op begins
+it, one closes the group, one waits for groups.  Copies that tell an mbarrier have no groups."""
+
+from __future__ import annotations
+
+from warploom.ir.core import OpKind
+from warploom.ir.ops import mbarrier, mma, smem, tma
+
+ISSUED: dict[OpKind, str] = {
+    mma.wgmma: "products",
+    tma.tma_store: "stores",
+    smem.cp_async: "copies",
+}
+CLOSED: dict[OpKind, str] = {
+    mma.wgmma_commit: "products",
+    tma.tma_store_commit: "stores",
+    smem.cp_async_commit: "copies",
+}
+WAITED: dict[OpKind, str] = {
+    mma.wgmma_wait: "products",
+    tma.tma_store_wait: "stores",
+    smem.cp_async_wait: "copies",
+}
+READS_BY_ASYNC_PROXY = frozenset((mma.wgmma, tma.tma_store))
+COPIES_BOXES = frozenset((tma.tma_load,))  # and tells the mbarrier among its operands
+COPIES_PIECES = frozenset((smem.cp_async,))
+TELLS_OF_PIECES = frozenset((mbarrier.cp_async_arrive,))
+FILLS = COPIES_BOXES | COPIES_PIECES
