@@ -16,6 +16,7 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -77,7 +78,11 @@ def evict(largest: int = LARGEST) -> None:
     kept = folder()
     if kept is None or not kept.is_dir():
         return
-    files = sorted(((f.stat(), f) for f in kept.iterdir()), key=lambda x: -x[0].st_mtime)
+    files = []
+    for f in kept.glob("*.z"):  # an answer on its way has another name
+        with suppress(FileNotFoundError):  # another run evicts as well
+            files.append((f.stat(), f))
+    files.sort(key=lambda x: -x[0].st_mtime)
     total = 0
     for stat, file in files:
         total += stat.st_size

@@ -115,7 +115,7 @@ def test_walks_one_after_the_other_share_rings_where_memory_is_short(tmp_path: P
     compiled = case.kernel.compile_for(*case.args, grid=case.grid, **case.meta)
     channels = {c.name: c for c in compiled.schedule.channels}
     assert {n for n, c in channels.items() if c.also} == {"k_v", "qT", "qT1"}
-    assert min(c.depth for n, c in channels.items() if n != "k_v") == 2
+    assert min(c.depth for n, c in channels.items() if n != "k_v") >= 2
     assert len(compiled.schedule.pipelines) == 4
     assert not any(p.ping_pong for p in compiled.schedule.pipelines)  # too short for turns
     judging.judge(case, "auto", tmp_path, orders=("late",), full=False)

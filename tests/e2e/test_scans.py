@@ -127,6 +127,6 @@ def test_functions_that_combine() -> None:
     _, found = road.check_equal(combined, args, 1, {"BLOCK": 64, "HALVED": False})
     np.testing.assert_array_equal(found[1], np.maximum.accumulate(x[::-1])[::-1])
     assert found[2][0] == np.prod(x, dtype=np.int32)
-    with pytest.raises(wl.CompileError, match="something else") as error:
-        road.compile_for(combined, args, 1, {"BLOCK": 64, "HALVED": True})
-    assert error.value.code == "combine" and error.value.loc is not None
+    args[0][:] = 8  # a mean of equal numbers, in whatever order they are combined
+    _, found = road.check_equal(combined, args, 1, {"BLOCK": 64, "HALVED": True})
+    assert found[2][0] == 8

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
+from warploom.ir import engines
 from warploom.ir.core import Effect, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, engines, mbarrier, task
+from warploom.ir.ops import arith, control, mbarrier, task
 from warploom.ir.types import Tile
 
 Number: TypeAlias = tuple[Any, ...]  # what a scalar is computed from; equal ones are equal

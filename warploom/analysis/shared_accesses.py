@@ -15,8 +15,9 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from warploom.analysis.phase_counts import Task
+from warploom.ir import engines
 from warploom.ir.core import Op, OpKind, Region, Value
-from warploom.ir.ops import control, engines, mbarrier, smem, task
+from warploom.ir.ops import control, mbarrier, smem, task
 
 
 class Over(IntEnum):

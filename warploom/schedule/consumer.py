@@ -97,7 +97,7 @@ def deferred(
     found = [
         o
         for p in context.ops
-        if p.id in loops
+        if p.id in loops and p.kind is control.for_
         for o in carried_sums.deferrable(p, context.from_dot)
     ]
     for o in found:

@@ -32,10 +32,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from warploom.errors import InternalError
-from warploom.ir import build
+from warploom.ir import build, engines
 from warploom.ir.analysis import is_pure
 from warploom.ir.core import Builder, Func, Op, Region, Value, walk
-from warploom.ir.ops import arith, control, engines, smem, task, tile
+from warploom.ir.ops import arith, control, smem, task, tile
 from warploom.ir.rewrite import (
     clone_op,
     rewrite,
