@@ -22,7 +22,16 @@ from warploom.ir.ops import mbarrier, mma, regs, smem, tile, tma
 from warploom.target import TARGETS, for_device
 
 CATALOG = {case.name: case for case in catalog.everything()}
+TWINS = {"sm_121a"}  # what sm_120a is: in `make test-all` alone
 OTHERS = [name for name in TARGETS if name != "sm_90a"]
+
+
+def on(targets: list[str]) -> Any:
+    """A test for each of these targets."""
+    marks = {name: (pytest.mark.thorough,) * (name in TWINS) for name in targets}
+    return pytest.mark.parametrize("target", [pytest.param(t, marks=marks[t]) for t in targets])
+
+
 PRODUCTS = ["matmul-77x51x97", "matmul-int8-rc", "f32-tf32-rr", "in order-32x96-eight"]
 OF_MORE = ["attention-alibi", "states-linear", "layernorm", "splitk-atomic", "bmm-100x64"]
 TASKS = {"num_consumer_groups": 1, "num_buffers_warp_spec": 2}
@@ -42,7 +51,7 @@ def simulated(case: Case, made: Any) -> None:
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("name", PRODUCTS + OF_MORE)
-@pytest.mark.parametrize("target", OTHERS)
+@on(OTHERS)
 def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
     case = CATALOG[name]
     made = compiled(case, target)
@@ -67,7 +76,7 @@ PIPELINED = {
 
 @pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize("knobs", PIPELINED.values(), ids=list(PIPELINED))
-@pytest.mark.parametrize("target", [t for t in OTHERS if not TARGETS[t].box_limit])
+@on([t for t in OTHERS if not TARGETS[t].box_limit])
 def test_uniform_kernels_copy_in_groups(target: str, knobs: dict[str, Any]) -> None:
     """What a group waits for, it copied itself: no mbarrier, and stages as deep as the ring."""
     case = CATALOG["matmul-bf16-rc"]
@@ -95,7 +104,7 @@ def test_a_pipeline_of_groups_comes_back_from_its_text(name: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("target", OTHERS)
+@on(OTHERS)
 def test_tasks_feed_products(target: str) -> None:
     """By TMA where there is one, else by producers that copy piece by piece."""
     case = CATALOG["matmul-bf16-rc"]
@@ -111,7 +120,7 @@ def test_tasks_feed_products(target: str) -> None:
 @pytest.mark.parametrize(
     "name", ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic"]
 )
-@pytest.mark.parametrize("target", OTHERS)
+@on(OTHERS)
 def test_a_build_has_no_problems(target: str, name: str) -> None:
     case = CATALOG[name]
     made = compiled(replace(case, kernel=wl.jit(case.kernel.fn)), target)  # others had no cubin
@@ -134,7 +143,7 @@ def test_what_a_chip_lacks_is_said(target: str, name: str, lacks: str) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("target", OTHERS)
+@on(OTHERS)
 def test_clusters_are_refused(target: str) -> None:
     with pytest.raises(CompileError, match=r"num_ctas=2: a cluster of .* has 1 CTAs at most"):
         compiled(CATALOG["matmul-bf16-rc"], target, num_ctas=2)
@@ -146,6 +155,7 @@ def test_a_device_gets_its_target() -> None:
         ((8, 6), "sm_86"),
         ((8, 9), "sm_89"),
         ((12, 0), "sm_120a"),
+        ((12, 1), "sm_121a"),
     ):
         found = for_device(capability)
         assert found is not None and found.name == name

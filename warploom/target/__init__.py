@@ -25,8 +25,9 @@ from warploom.target.sm_86 import SM_86
 from warploom.target.sm_89 import SM_89
 from warploom.target.sm_90a import SM_90A
 from warploom.target.sm_120a import SM_120A
+from warploom.target.sm_121a import SM_121A
 
-TARGETS: dict[str, Target] = {t.name: t for t in (SM_80, SM_86, SM_89, SM_90A, SM_120A)}
+TARGETS: dict[str, Target] = {t.name: t for t in (SM_80, SM_86, SM_89, SM_90A, SM_120A, SM_121A)}
 DEFAULT = SM_90A  # what a kernel is compiled for that no launch on a GPU asks for
 
 __all__ = [
