@@ -13,6 +13,7 @@ from tests import launches
 from tests.e2e import road
 from tests.e2e.library_products import IN_ORDER, LibraryProduct
 from tests.e2e.test_attention import arguments, close
+from tests.e2e.test_targets import TWINS
 from tests.explicit.products import BF16
 from warploom.kernels.attention import (
     ATTENTION_IN_ORDER_CONFIGS,
@@ -23,7 +24,7 @@ from warploom.kernels.attention import (
 from warploom.kernels.gemm import gemm
 from warploom.target import TARGETS, Target
 
-OTHERS = [t for t in TARGETS.values() if not t.matrix_units[0].is_async]
+OTHERS = [t for t in TARGETS.values() if not t.matrix_units[0].is_async and t.name not in TWINS]
 
 
 def takes(target: Target, product: LibraryProduct) -> bool:

@@ -230,13 +230,14 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
         if o.id
     }
     late = any(c.depth > 1 for c in channels)
-    context.because(
-        "kernel",
-        f"{int(late)} wgmma in flight",
-        "the slot of the step before is released while the next step runs"
-        if late
-        else "a ring of one slot is drained each step",
-    )
+    if any(partition.unit(o).is_async for o in context.dots):
+        context.because(
+            "kernel",
+            f"{int(late)} step's dots in flight",
+            "the slot of the step before is released while the next step runs"
+            if late
+            else "a ring of one slot is drained each step",
+        )
     schedule = Schedule(
         tile_hash=tile_hash(context.func),
         specialized=specialized,
