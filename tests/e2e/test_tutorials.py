@@ -114,7 +114,7 @@ def test_grouped_matmul(knobs: dict[str, int]) -> None:
         "no recurrence was seen of longer loops",
         "no input was found that turns this condition",
     )
-    if THOROUGH or not knobs:  # a check of each takes ten seconds
+    if THOROUGH:  # a check takes ten seconds
         proved(compiled, knobs.get("num_consumer_groups") != 0, args, 2, left_open)
     assert compiled.schedule.specialized == (knobs.get("num_consumer_groups") != 0)
     assert bool(re.search(r"cp_async(_if)?<16>\(", compiled.cuda)) == bool(knobs.get("ALIGNED"))
