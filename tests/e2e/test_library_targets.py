@@ -21,7 +21,8 @@ from warploom.kernels.attention import (
     attention_forward,
     grid_of,
 )
-from warploom.kernels.gemm import gemm
+from warploom.kernels.gemm import GEMM_IN_ORDER_CONFIGS, gemm
+from warploom.runtime.binding import make_knobs
 from warploom.target import TARGETS, Target
 
 OTHERS = [t for t in TARGETS.values() if not t.matrix_units[0].is_async and t.name not in TWINS]
@@ -94,6 +95,9 @@ def test_entries_compile_for_the_target_asked_for(target: Target) -> None:
     strides = ["i32:16", "i32=1", "i32=1", "i32:16", "i32:16", "i32=1"]
     made = gemm.compile(["*bf16:16"] * 3 + ["i32:16"] * 3 + strides, target=target.name)
     assert not made.schedule.specialized and made.schedule.tasks[0].warps == 4
+    first = GEMM_IN_ORDER_CONFIGS[0].all_kwargs
+    assert {c.depth for c in made.schedule.channels} == {first["num_stages"]}
+    assert made.request.knobs == make_knobs({k: v for k, v in first.items() if not k.isupper()})
     pointers = ["*bf16:16"] * 4 + ["*fp32:16", "*i32:16"]
     shape = {"D": 64, "CAUSAL": False, "GQA_GROUP": 1, "LSE": True}
     made = attention.compile([*pointers, "i32", "i32", "i32", "fp32"], shape, target=target.name)

@@ -15,7 +15,6 @@ from typing import Any
 from warploom.errors import LaunchError
 from warploom.runtime.args import CPU, Array, inspect, span
 from warploom.runtime.autotune import Autotuner
-from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config
 from warploom.runtime.jit import target_of
 from warploom.runtime.mistakes import user_facing
@@ -214,15 +213,8 @@ class Entry(Autotuner):
         self.look_at(args, kwargs)
         return super().choose(grid, args, kwargs)
 
-    def compile(
-        self, signature: Any, constexprs: Mapping[str, Any] | None = None, **knobs: Any
-    ) -> CompiledKernel:
-        """As Autotuner.compile, with the first config for the target."""
-        target = named(knobs["target"]) if "target" in knobs else DEFAULT
-        given = {**self._for(target)[0].all_kwargs, **(constexprs or {}), **knobs}
-        meta = {k: v for k, v in given.items() if k in self.kernel.arg_names}
-        rest = {k: v for k, v in given.items() if k not in meta}
-        return super().compile(signature, meta, **rest)
+    def _first(self, target: str | None) -> Config:
+        return self._for(DEFAULT if target is None else named(target))[0]
 
     def _for(self, target: Target) -> tuple[Config, ...]:
         """The configs for chips like the target, or all where it has none of its own."""

@@ -192,7 +192,7 @@ class Autotuner(Decorated):
         """The keywords of a launch: those given, and those of the config that is known to be fastest
         (the first where none is)."""
         verdict = self.verdicts.get(self.key_of(args, kwargs))
-        config = self.configs[verdict.best if verdict else 0]
+        config = self.configs[verdict.best] if verdict else self._first(kwargs.get("target"))
         found: dict[str, Any] = self.fn.resolve(args, {**config.all_kwargs, **kwargs})
         return found
 
@@ -200,7 +200,7 @@ class Autotuner(Decorated):
         self, signature: Any, constexprs: Mapping[str, Any] | None = None, **knobs: Any
     ) -> CompiledKernel:
         """As JITFunction.compile; meta-parameters and knobs that are not given are the first config's."""
-        first = self.configs[0].all_kwargs
+        first = self._first(knobs.get("target")).all_kwargs
         meta = {k: v for k, v in first.items() if k not in KNOBS_OF_CONFIGS}
         rest = {k: v for k, v in first.items() if k in KNOBS_OF_CONFIGS}
         kernel: CompiledKernel = self.fn.compile(
@@ -331,6 +331,10 @@ class Autotuner(Decorated):
             tuple(map(str, key)),
             driver().device_name(device),
         )
+
+    def _first(self, target: str | None) -> Config:
+        """The config that stands for all where none is known to be the fastest; target: the one asked for."""
+        return self.configs[0]
 
     def _candidates(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The configs that are tried for a call, before `prune_configs_by`."""
