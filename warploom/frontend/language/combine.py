@@ -20,7 +20,7 @@ from warploom.frontend.coerce import (
     static_int,
 )
 from warploom.frontend.language.core import builtin, method
-from warploom.frontend.language.linear import reduced, scanned
+from warploom.frontend.language.linear import of_bits, reduced, scanned
 from warploom.frontend.language.shape import arange, axis_of, expand_dims, full, reshape, tile_of
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Builder, Value
@@ -212,10 +212,7 @@ def _named(combine: Any, parts: Sequence[Value], what: str) -> str | None:
 @method
 def reduce_or(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Tensor:
     """Bitwise or along an axis (all axes without one); of truth values whether any is true."""
-    x = tile_of(input, "reduce_or")
-    if not current().number(x).is_int:
-        refuse("bitwise-float", f"reduce_or of {describe(x)}", "bitwise operators take integers")
-    return reduced(x, axis, keep_dims, "or")
+    return of_bits(input, axis, keep_dims, "reduce_or", "or")
 
 
 @builtin

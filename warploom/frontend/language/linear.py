@@ -157,10 +157,15 @@ def sum(
 @method
 def xor_sum(input: Operand, axis: int | None = None, keep_dims: bool = False) -> Tensor:
     """The exclusive or along an axis."""
-    x = tile_of(input, "xor_sum")
+    return of_bits(input, axis, keep_dims, "xor_sum", "xor")
+
+
+def of_bits(input: Operand, axis: int | None, keep_dims: bool, name: str, fn: str) -> Tensor:
+    """A bitwise reduction, of the function called so."""
+    x = tile_of(input, name)
     if not current().number(x).is_int:
-        refuse("bitwise-float", f"xor_sum of {describe(x)}", "bitwise operators take integers")
-    return reduced(x, axis, keep_dims, "xor")
+        refuse("bitwise-float", f"{name} of {describe(x)}", "bitwise operators take integers")
+    return reduced(x, axis, keep_dims, fn)
 
 
 @method
