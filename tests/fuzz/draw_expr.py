@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from tests.fuzz.numbers import FORMATS
-from tests.fuzz.ops import LOOSE, Inexact, literal, make, typed, var
+from tests.fuzz.ops import LIBDEVICE, LOOSE, Inexact, literal, make, typed, var
 from tests.fuzz.tree import E, T, parts
 
 # What a drawn value may be at most, and how fine: what the next op does with it still fits the format.
@@ -33,11 +33,16 @@ STORED = (
 )
 
 
+# The first seed that draws libdevice's functions, gathers, flips and sorts: those before it keep their kernels.
+FUNCTIONS_FROM = 90_000
+
+
 class Expressions:
     """Draws expressions.  `vars` are the visible variables, the latest last."""
 
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
+        self.has_functions = seed >= FUNCTIONS_FROM
         self.vars: list[tuple[str, T]] = []
         self.made = 0
         self.helpers = 0
@@ -204,7 +209,8 @@ class Expressions:
         x = make(
             "mul", self.tile(shape, "f32", depth - 1), literal(self.r.choice([0.5, 0.25]), "f32")
         )
-        return self.to(make(self.r.choice(["floor", "ceil"]), x), dtype)
+        more = ("rint", "trunc", "round") if self.has_functions else ()
+        return self.to(make(self.r.choice(["floor", "ceil", *more]), x), dtype)
 
     def special(self, shape: tuple[int, ...], dtype: str, depth: int) -> E:
         x = self.tile(shape, "f32", depth - 1)
@@ -281,7 +287,9 @@ class Expressions:
         if FORMATS[dtype].bits == 8 and self.maybe(0.5):
             return None
         r, d = self.r, depth - 1
-        match r.randrange(7):
+        match r.randrange(8 if self.has_functions else 7):
+            case 7:
+                return self.moved(shape, dtype, d)
             case 0 if len(shape) == 2:
                 return make("permute", self.tile(shape[::-1], dtype, d), perm=(1, 0))
             case 1 if len(shape) == 2:
@@ -299,6 +307,26 @@ class Expressions:
             case 6:
                 return self.reshaped(shape, dtype, d)
         return None
+
+    def moved(self, shape: tuple[int, ...], dtype: str, depth: int) -> E | None:
+        """Elements at other places of their axis: by an index, turned around, or in order."""
+        if FORMATS[dtype].bits == 8 and FORMATS[dtype].is_float:
+            return None
+        r, axis = self.r, self.r.randrange(len(shape))
+        x = self.tile(shape, dtype, depth)
+        n = shape[axis]
+        is_power = n & (n - 1) == 0
+        if r.random() < 0.6 or not is_power:
+            at = make("abs", self.tame_int(shape, depth))
+            return make("gather", x, make("rem", at, literal(n, "i32")), axis=axis)
+        if (
+            r.random() < 0.5
+            or dtype == "i1"
+            or math.prod(shape) > 1024
+            or shape[-1] & (shape[-1] - 1)
+        ):
+            return make("flip", x, axis=axis)
+        return make("sort", x, descending=self.maybe(0.5))
 
     def reshaped(self, shape: tuple[int, ...], dtype: str, depth: int) -> E | None:
         """By way of another shape of as many elements."""
@@ -414,8 +442,14 @@ class Expressions:
         x = self.tile(shape, "f32", 1) if depth <= 1 else self.loose(shape, depth - 1)
         r = self.r.random()
         if r < 0.6 or not x.t.err:
-            name = self.r.choice(sorted(LOOSE))
-            return make(name, self.fit(x, *LOOSE[name][2:4]))
+            name = self.r.choice(sorted((*LOOSE, *LIBDEVICE) if self.has_functions else LOOSE))
+            low, high = LIBDEVICE[name][1:3] if name in LIBDEVICE else LOOSE[name][2:4]
+            return make(name, self.fit(x, low, high))
+        if r < 0.75 and self.has_functions and self.maybe(0.5):
+            y = self.tile(shape, "f32", 1)
+            if self.maybe(0.5):
+                return make("atan2", x, self.fit(y, 1, 32))
+            return make("pow", self.fit(x, 0.5, 4), self.fit(y, -2, 2))
         if r < 0.75:
             y = self.fit(self.tile(shape, "f32", 1), 1, 32)
             return make(self.r.choice(["div", "div_rn", "fdiv"]), x, y)

@@ -250,6 +250,10 @@ def _call(name: str) -> Spell:
     return lambda e, s: f"tl.{name}({', '.join(s)})"
 
 
+def _libdevice(name: str) -> Spell:
+    return lambda e, s: f"libdevice.{name}({', '.join(s)})"
+
+
 for _name, _rule, _symbol, _fn in (
     ("add", _add, "+", np.add), ("sub", _sub, "-", np.subtract), ("mul", _mul, "*", np.multiply),
     ("and", _and, "&", np.bitwise_and), ("or", _whole, "|", np.bitwise_or), ("xor", _whole, "^", np.bitwise_xor),
@@ -269,6 +273,11 @@ OPS["not"] = Op(
 OPS["abs"] = Op(_abs, _call("abs"), _on(np.abs))
 OPS["floor"] = Op(_floor, _call("floor"), _on(np.floor))
 OPS["ceil"] = Op(_floor, _call("ceil"), _on(np.ceil))
+OPS["rint"] = Op(_floor, _libdevice("rint"), _on(np.rint))
+OPS["trunc"] = Op(_floor, _libdevice("trunc"), _on(np.trunc))
+OPS["round"] = Op(
+    _floor, _libdevice("round"), _on(lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x))
+)
 OPS["select"] = Op(
     _select, _call("where"), lambda e, xs: _broadcast(np.where(*xs), e).astype(e.t.format.numpy)
 )  # fmt: skip
@@ -314,8 +323,9 @@ OPS["exp2"] = Op(_power, _call("exp2"), _on(np.exp2))
 # ---- functions that round: (text, value, from, to, steepest slope there, least and most value, its own error)
 
 
-def _erf(x: Any) -> Any:
-    return np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64)).astype(np.float64)
+def _one_by_one(fn: Callable[[float], float]) -> Callable[[Any], Any]:
+    """A function of Python's for arrays."""
+    return lambda x: np.frompyfunc(fn, 1, 1)(np.asarray(x, np.float64)).astype(np.float64)
 
 
 def _sigmoid(x: Any) -> Any:
@@ -332,9 +342,29 @@ LOOSE: dict[str, tuple[str, Any, float, float, float, float, float, float]] = {
     "sin": ("sin", np.sin, -8, 8, 1, -1, 1, 1e-5),
     "cos": ("cos", np.cos, -8, 8, 1, -1, 1, 1e-5),
     "tanh": ("tanh", np.tanh, -8, 8, 1, -1, 1, 1e-5),
-    "erf": ("erf", _erf, -4, 4, 1.2, -1, 1, 1e-5),
+    "erf": ("erf", _one_by_one(math.erf), -4, 4, 1.2, -1, 1, 1e-5),
     "sigmoid": ("sigmoid", _sigmoid, -8, 8, 0.25, 0, 1, 1e-5),
     "exp2_any": ("exp2", np.exp2, -8, 4, 12, 0, 16, 1e-4),
+}
+# Those of libdevice, by the name they have there.
+LIBDEVICE: dict[str, tuple[Any, float, float, float, float, float, float]] = {
+    "cbrt": (np.cbrt, 0.25, 64, 0.85, 0.6, 4, 1e-5),
+    "tan": (np.tan, -1.25, 1.25, 10.1, -3.02, 3.02, 1e-5),
+    "asin": (np.arcsin, -0.75, 0.75, 1.6, -0.85, 0.85, 1e-5),
+    "acos": (np.arccos, -0.75, 0.75, 1.6, 0.7, 2.5, 1e-5),
+    "atan": (np.arctan, -64, 64, 1, -1.6, 1.6, 1e-5),
+    "sinh": (np.sinh, -3, 3, 10.1, -10.1, 10.1, 1e-4),
+    "cosh": (np.cosh, -3, 3, 10.1, 1, 10.1, 1e-4),
+    "asinh": (np.arcsinh, -64, 64, 1, -4.9, 4.9, 1e-5),
+    "acosh": (np.arccosh, 1.25, 64, 1.4, 0.6, 4.9, 1e-5),
+    "atanh": (np.arctanh, -0.75, 0.75, 2.3, -1, 1, 1e-5),
+    "exp10": (lambda x: 10.0**x, -4, 1, 23.1, 0, 10, 1e-4),
+    "expm1": (np.expm1, -8, 3, 20.1, -1, 19.1, 1e-4),
+    "log10": (np.log10, 0.5, 64, 0.9, -0.4, 1.9, 1e-5),
+    "log1p": (np.log1p, -0.5, 64, 2, -0.7, 4.2, 1e-5),
+    "erfc": (_one_by_one(math.erfc), -4, 4, 1.2, 0, 2, 1e-5),
+    "lgamma": (_one_by_one(math.lgamma), 0.5, 16, 3.6, -0.13, 28, 1e-4),
+    "tgamma": (_one_by_one(math.gamma), 0.5, 5, 36.2, 0.8, 24, 1e-4),
 }
 
 
@@ -355,6 +385,8 @@ def _in_double(fn: Callable[..., Any]) -> Value:
 
 for _name, (_tl, _fn, _lo, _hi, *_rest) in LOOSE.items():
     OPS[_name] = Op(_loose(_lo, _hi, *_rest), _call(_tl), _in_double(_fn))
+for _name, (_fn, _lo, _hi, *_rest) in LIBDEVICE.items():
+    OPS[_name] = Op(_loose(_lo, _hi, *_rest), _libdevice(_name), _in_double(_fn))
 
 
 def _ratio(a: dict[str, Any], ts: list[T]) -> T:
@@ -366,6 +398,22 @@ def _ratio(a: dict[str, Any], ts: list[T]) -> T:
     return _join(ts, -top if x.lo < 0 else 0, top, 0, err)
 
 
+def _pow(a: dict[str, Any], ts: list[T]) -> T:
+    """x to the y with x in [1/2, 4] and y in [-2, 2]: both slopes are below 32."""
+    x, y = ts
+    assert x.lo >= 0.5 and x.hi <= 4 and y.top <= 2
+    return _join(ts, 0, 16, 0, 1.5 * 32 * (x.err + y.err) + 1e-4)
+
+
+def _angle(a: dict[str, Any], ts: list[T]) -> T:
+    """The angle of (y, x) with x in [1/4, 64]."""
+    x = ts[1]
+    assert x.lo >= 0.25
+    return _join(ts, -1.6, 1.6, 0, 1.5 * 4 * (ts[0].err + x.err) + 1e-5)
+
+
+OPS["pow"] = Op(_pow, _libdevice("pow"), _in_double(np.power))
+OPS["atan2"] = Op(_angle, _libdevice("atan2"), _in_double(np.arctan2))
 OPS["div"] = Op(_ratio, _infix("/"), _in_double(np.divide))
 OPS["div_rn"] = Op(_ratio, _call("div_rn"), _in_double(np.divide))
 OPS["fdiv"] = Op(_ratio, _call("fdiv"), _in_double(np.divide))
@@ -423,6 +471,21 @@ OPS["interleave"] = Op(
     lambda a, ts: ts[0].hull(ts[1]).like(shape=(*ts[0].shape[:-1], 2 * ts[0].shape[-1])),
     _call("interleave"),
     lambda e, xs: np.stack(xs, axis=-1).reshape(e.t.shape),
+)
+OPS["gather"] = Op(
+    lambda a, ts: ts[0],
+    lambda e, s: f"tl.gather({s[0]}, {s[1]}, axis={e.attrs['axis']})",
+    lambda e, xs: np.take_along_axis(xs[0], xs[1], axis=e.attrs["axis"]),
+)
+OPS["flip"] = Op(
+    lambda a, ts: ts[0],
+    lambda e, s: f"tl.flip({s[0]}, {e.attrs['axis']})",
+    lambda e, xs: np.flip(xs[0], axis=e.attrs["axis"]),
+)
+OPS["sort"] = Op(
+    lambda a, ts: ts[0],
+    lambda e, s: f"tl.sort({s[0]}{', descending=True' if e.attrs['descending'] else ''})",
+    lambda e, xs: np.flip(np.sort(xs[0]), -1) if e.attrs["descending"] else np.sort(xs[0]),
 )
 OPS["half"] = Op(  # of a tile whose last axis is 2
     lambda a, ts: ts[0].like(shape=ts[0].shape[:-1]),

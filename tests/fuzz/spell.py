@@ -27,7 +27,7 @@ from tests.fuzz.tree import (
     statements,
 )
 
-HEADER = "import warploom as wl\nimport warploom.language as tl\n"
+HEADER = "import warploom as wl\nimport warploom.language as tl\nfrom warploom.triton.language.extra import libdevice\n"
 _COMBINER_TEXT = {
     "max": "tl.maximum(a, b)", "min": "tl.minimum(a, b)", "mul": "a * b", "and": "a & b", "or": "a | b",
     "xor": "a ^ b", "sum": "a + b",

@@ -9,6 +9,7 @@ import pytest
 from tests.fuzz.case import Case
 from tests.fuzz.draw import IN_ORDER_FROM, Draw, draw
 from tests.fuzz.draw_dots import IN_ORDER
+from tests.fuzz.draw_expr import FUNCTIONS_FROM
 from tests.fuzz.judge import judge
 from tests.fuzz.planted import PLANTS, search
 from tests.fuzz.runner import is_failure
@@ -17,7 +18,11 @@ from tests.fuzz.shrink import shrink
 from tests.fuzz.tree import expressions, parts, statements
 
 CHUNK = 10
-SEEDS = (*range(0, 200), *range(IN_ORDER_FROM, IN_ORDER_FROM + 60))
+SEEDS = (
+    *range(0, 100),
+    *range(IN_ORDER_FROM, IN_ORDER_FROM + 50),
+    *range(FUNCTIONS_FROM, FUNCTIONS_FROM + 50),
+)
 SCRIPTS = range(0, 12)
 
 
