@@ -288,5 +288,5 @@ def parameter_unknown(p, BLOCK: tl.constexpr = 64):  # error[unknown-parameter]:
 
 
 @bad("*f32")
-def any_number_of_parameters(*pointers):  # error[parameter-kind]: any_number_of_parameters takes a variable number of arguments
-    tl.store(pointers[0], 1.0)
+def any_names(**pointers):  # error[parameter-kind]: any_names takes any names (**pointers)
+    tl.store(pointers["x"], 1.0)

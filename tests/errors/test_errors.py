@@ -178,7 +178,7 @@ def test_advice_that_names_what_was_meant() -> None:
         ("numpy_dtype", "pass tl.float32"),
         ("size_of_a_float", "pass an int"),
         ("dtype_that_is_none", "pass tl.float16 or the like"),
-        ("pythons_zip", "tl.static_range"),
+        ("pythons_sum", "tl.sum"),
         ("arange_of_run_time_size", "declare the parameter"),
     ):
         case = next(c for c in CASES if c.fn.__name__ == name)

@@ -179,7 +179,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "arguments_too_many": (launch(*ARGUMENTS * 3), "argument-count", "got 18"),
     "argument_unknown": (launch(num_warp=4), "argument-name", "num_warps?"),
     "argument_twice": (launch(*ARGUMENTS, 128), "argument-twice", "BM twice"),
-    "argument_of_list": (launch([1], A, C, 1, 1, 1), "argument-type", "a_ptr is a list"),
+    "argument_of_set": (launch({1}, A, C, 1, 1, 1), "argument-type", "a_ptr is a set"),
     "argument_of_complex": (launch(A.astype(complex), A, C, 1, 1, 1), "argument-dtype", "complex"),
     "integer_of_66_bits": (launch(A, A, C, 2**65, 1, 1), "argument-range", "64 bits"),
     "constexpr_of_array": (launch(BM=A), "constexpr-array", "got an array"),
@@ -248,7 +248,7 @@ def test_what_a_compiled_kernel_is_given_by_mistake() -> None:
     kernel = compiled()
     wrong: dict[str, tuple[Any, ...]] = {
         "3 arguments for the 6 of this variant of matmul": ARGUMENTS[:3],
-        "a_ptr of matmul: a list, this variant takes arrays of bf16": ([1], *ARGUMENTS[1:]),
+        "a_ptr of matmul: a set, this variant takes arrays of bf16": ({1}, *ARGUMENTS[1:]),
         "c_ptr of matmul: an array of f32": (*ARGUMENTS[:2], C.astype(np.float32), *ARGUMENTS[3:]),
         "M of matmul: a float, this variant takes i32 numbers": (*ARGUMENTS[:3], 128.5, 128, 64),
         "M of matmul: a NoneType": (*ARGUMENTS[:3], None, 128, 64),

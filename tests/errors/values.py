@@ -356,9 +356,19 @@ def numpy_in_a_kernel(p):
 
 
 @bad("*f32")
-def pythons_zip(p):
-    for i, x in zip((0, 1), (2, 3)):  # error[unsupported]: kernels can't use Python's zip
+def pythons_sum(p):
+    tl.store(p, sum((2, 3)))  # error[unsupported]: kernels can't use Python's sum
+
+
+@bad("*f32")
+def zip_of_two_lengths(p):
+    for i, x in zip((0, 1), (2,), strict=True):  # error[iterate]: zip(strict=True) of different lengths
         tl.store(p + i, x)
+
+
+@bad("*f32")
+def attribute_that_is_missing(p):
+    tl.store(p, getattr(tl, "dott"))  # error[attribute]: warploom.language has no dott
 
 
 @bad("*f32")

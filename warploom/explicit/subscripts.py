@@ -122,26 +122,6 @@ class Subscripts(Statements):
             )
             return out
 
-    def expr_ListComp(self, node: ast.ListComp) -> Any:
-        """[f(i) for i in range(n)] with a compile-time range."""
-        if len(node.generators) != 1 or node.generators[0].ifs:
-            self.unsupported(node)
-        (generator,) = node.generators
-        space = self.expr(generator.iter)
-        bounds = getattr(space, "bounds", None)
-        with self.at(node):
-            if bounds is not None:
-                space = tuple(range(*(static_int(b, "a bound") for b in bounds)))
-            if not isinstance(space, tuple):
-                refuse("iterate", f"a list over {describe(space)}", "iterate over range(constant)")
-        saved = dict(self.scope)
-        out = []
-        for item in space:
-            self.assign(generator.target, item, rename=False)
-            out.append(self.expr(node.elt))
-        self.scope = saved
-        return tuple(out)
-
 
 def _cuts(e: ast.expr) -> bool:
     return isinstance(e, ast.Slice) and not (e.lower is None and e.upper is None)

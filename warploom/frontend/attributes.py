@@ -9,7 +9,14 @@ from typing import Any
 
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known
 from warploom.frontend.language import memory, shape
-from warploom.frontend.language.core import METHODS, BlockPointer, Descriptor, Handle
+from warploom.frontend.language.core import (
+    METHODS,
+    BlockPointer,
+    Descriptor,
+    Handle,
+    Table,
+    builtin,
+)
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.ir.core import Value
 from warploom.ir.types import DTYPE_PREDICATES, DTYPE_PROPERTIES, DType, Pointer
@@ -72,6 +79,10 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return x  # a constexpr is its value
         case DType() | Pointer() | BlockType() if (found := _of_type(x, name)) is not _NOTHING:
             return found
+        case tuple() if name in getattr(x, "_fields", ()):
+            return getattr(x, name)
+        case Table() if name in TABLE:
+            return Method(TABLE[name], x)
         case BlockPointer() if name == "type":
             return Pointer(x.dtype)
         case BlockPointer() if name == "dtype":
@@ -119,6 +130,15 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             "build it at once, as in [a, b] or xs + (x,)",
         )
     refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
+
+
+# Methods of dicts.
+TABLE: dict[str, Callable[..., Any]] = {
+    "keys": builtin(lambda table: table.keys),
+    "values": builtin(lambda table: table.values),
+    "items": builtin(lambda table: tuple(table.as_dict().items())),
+    "get": builtin(lambda table, key, default=None: table.as_dict().get(key, default)),
+}
 
 
 def _constant(value: Any) -> Callable[[], Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from warploom.errors import CompileError, Loc, Note
 from warploom.frontend.coerce import Const, describe
-from warploom.frontend.expressions import Expressions
+from warploom.frontend.comprehensions import Comprehensions
 from warploom.frontend.scope import (
     Binding,
     Scope,
@@ -67,7 +67,7 @@ class Arm:
 Outcome = Returned | None
 
 
-class Branches(Expressions):
+class Branches(Comprehensions):
     """Translates the control flow inside of one function body, but for its loops."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from warploom.frontend import language
 from warploom.frontend.attributes import Method
 from warploom.frontend.coerce import Const, Emitter, describe, known
 from warploom.frontend.language import math as elementwise
-from warploom.frontend.language.core import Constexpr
+from warploom.frontend.language.core import Constexpr, Table
 from warploom.frontend.python_functions import CLASSES, PYTHON_FUNCTIONS
 from warploom.frontend.refuse import advice, did_you_mean
 from warploom.frontend.scope import Binding, Scope, admit, leaves
@@ -121,9 +121,14 @@ class Calls(ABC):
         args = self.elements(node.args)
         kwargs: dict[str, Any] = {}
         for k in node.keywords:
+            value = self.expr(k.value)
             if k.arg is None:
-                self.fail(k.value, "unsupported", "kernels can't use **", "name each argument")
-            kwargs[k.arg] = self.expr(k.value)
+                if not isinstance(value, Table):
+                    what = f"kernels can't use ** of {describe(value)}"
+                    self.fail(k.value, "unsupported", what, "name each argument, or give a dict")
+                kwargs |= value.as_dict()
+            else:
+                kwargs[k.arg] = value
         return args, kwargs
 
     def elements(self, nodes: list[ast.expr]) -> list[Any]:
@@ -153,11 +158,28 @@ class Calls(ABC):
             with self.at(node, **named):
                 out = fn(*given, **bound.kwargs)
                 return out.value if isinstance(out, Constexpr) else out
+        if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
+            return self._named_tuple(node, fn, args, kwargs)
         if getattr(fn, "__warploom_constexpr__", None) is not None:
             return self._call_static(node, name, fn, args, kwargs)
         self.fail(
             node.func, "call-target", f"{name} is not a kernel function", _instead_of(name, fn)
         )
+
+    def _named_tuple(
+        self, node: ast.Call, kind: Any, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """A named tuple of a class from outside."""
+        reads = self.emitter.reads
+        fields, defaults = (reads.attribute(kind, n) for n in ("_fields", "_field_defaults"))
+        empty, parameter = inspect.Parameter.empty, inspect.Parameter
+        given = [
+            parameter(n, parameter.POSITIONAL_OR_KEYWORD, default=defaults.get(n, empty))
+            for n in fields
+        ]
+        bound = self.bind(node, kind.__name__, inspect.Signature(given), args, kwargs)
+        bound.apply_defaults()
+        return kind._make(bound.arguments.values())
 
     def bind(
         self,
@@ -213,6 +235,8 @@ class Calls(ABC):
         for p in parameters(fn):
             if p.name in bound.arguments:
                 value = bound.arguments[p.name]
+            elif p.many:
+                value = ()
             else:
                 value = self.emitter.reads.default(fn, p.name)
             if p.name not in kwargs and isinstance(value, Constexpr):

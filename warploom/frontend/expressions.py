@@ -14,6 +14,7 @@ from warploom.frontend.attributes import attribute
 from warploom.frontend.calls import Calls
 from warploom.frontend.coerce import Const, describe, is_literal, known, static_int, yield_
 from warploom.frontend.language import shape
+from warploom.frontend.language.core import Table
 from warploom.frontend.operators import PYTHON, SYMBOLS
 from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import did_you_mean, refuse
@@ -223,6 +224,7 @@ class Expressions(Calls):
                 same = x is y or (is_literal(x) and is_literal(y) and x == y)
                 return same if isinstance(op, ast.Is) else not same
             case ast.In() | ast.NotIn():
+                y = y.keys if isinstance(y, Table) else y
                 if isinstance(x, Value) or not isinstance(y, tuple | str):
                     self.fail(
                         node,
@@ -385,6 +387,12 @@ class Expressions(Calls):
 
     def subscript_of(self, node: ast.Subscript, x: Any) -> Any:
         """The part of x that `node` names."""
+        if isinstance(x, Table):
+            key, table = self.expr(node.slice), x.as_dict()
+            if isinstance(key, Value) or key not in table:
+                names = ", ".join(map(repr, table))
+                self.fail(node, "dict-key", f"no entry {describe(key)}", f"there are {names}")
+            return table[key]
         if isinstance(x, tuple | str):
             index = self._static_index(node.slice)
             try:

@@ -1,16 +1,29 @@
-"""Python's own functions inside kernels: min, max, abs, len, int, float, bool, range, print, isinstance."""
+"""Python's own functions inside kernels."""
 
 from __future__ import annotations
 
 import builtins
+import types
 from collections.abc import Callable
 from typing import Any
 
 from warploom.frontend import language
-from warploom.frontend.coerce import Const, describe, is_literal, known
+from warploom.frontend.attributes import attribute
+from warploom.frontend.coerce import (
+    Const,
+    current,
+    describe,
+    is_literal,
+    known,
+    static_bool,
+    static_int,
+)
 from warploom.frontend.language import debug
 from warploom.frontend.language import math as elementwise
-from warploom.frontend.refuse import refuse
+from warploom.frontend.language.core import Table
+from warploom.frontend.reads import MISSING
+from warploom.frontend.refuse import Refusal, refuse
+from warploom.frontend.scope import admit
 from warploom.ir.core import Value
 from warploom.ir.types import Tile
 
@@ -44,6 +57,8 @@ def _fold_extreme(
 def _python_len(x: Any) -> int:
     if isinstance(x, tuple | str):
         return len(x)
+    if isinstance(x, Table):
+        return len(x.keys)
     if isinstance(x, Value) and isinstance(x.type, Tile):
         return x.type.shape[0]
     refuse("operand-type", f"len of {describe(x)}", "len takes tuples and tiles")
@@ -79,6 +94,71 @@ def _python_isinstance(x: Any, kind: Any) -> bool:
     return isinstance(x, tuple(k for k in kinds if isinstance(k, type)))
 
 
+def _sequence(x: Any) -> tuple[Any, ...]:
+    """What Python's functions of iterables get."""
+    match x:
+        case tuple():
+            return tuple(x)
+        case Table():
+            return x.keys
+        case language.range() | language.static_range():
+            return tuple(range(*(static_int(b, "a bound") for b in x.bounds)))
+    refuse("iterate", f"can't iterate over {describe(x)}", "give a tuple, or a range of constexprs")
+
+
+def _python_dict(*pairs: Any, **entries: Any) -> Table:
+    given = dict(_sequence(pairs[0])) if pairs else {}
+    given |= entries
+    return Table(tuple(given), tuple(given.values()))
+
+
+def _python_zip(*xs: Any, strict: Any = False) -> tuple[Any, ...]:
+    many = [_sequence(x) for x in xs]
+    if static_bool(strict, "strict") and len({len(x) for x in many}) > 1:
+        refuse("iterate", "zip(strict=True) of different lengths", "give sequences of one length")
+    return tuple(zip(*many, strict=False))
+
+
+def _python_enumerate(x: Any, start: Any = 0) -> tuple[Any, ...]:
+    return tuple(enumerate(_sequence(x), static_int(start, "enumerate's start")))
+
+
+def _python_reversed(x: Any) -> tuple[Any, ...]:
+    return _sequence(x)[::-1]
+
+
+def _python_all(x: Any) -> bool:
+    return all(static_bool(v, "what all() tests") for v in _sequence(x))
+
+
+def _python_any(x: Any) -> bool:
+    return any(static_bool(v, "what any() tests") for v in _sequence(x))
+
+
+_NOTHING = object()
+
+
+def _python_getattr(x: Any, name: Any, default: Any = _NOTHING) -> Any:
+    emitter = current()
+    try:
+        if isinstance(x, types.ModuleType):
+            value = emitter.reads.attribute(x, name)
+            if value is not MISSING:
+                return admit(name, value)
+            refuse("attribute", f"{x.__name__} has no {name}", "check the name")
+        return attribute(emitter, x, name)
+    except Refusal:
+        if default is _NOTHING:
+            raise
+        return default
+
+
+def _python_hasattr(x: Any, name: Any) -> bool:
+    return _python_getattr(x, name, _NOTHING_THERE) is not _NOTHING_THERE
+
+
+_NOTHING_THERE = object()
+
 PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.range: language.range,
     builtins.min: _python_min,
@@ -90,6 +170,16 @@ PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     builtins.bool: _static_number(bool),
     builtins.print: _python_print,
     builtins.isinstance: _python_isinstance,
+    builtins.list: _sequence,
+    builtins.tuple: _sequence,
+    builtins.dict: _python_dict,
+    builtins.zip: _python_zip,
+    builtins.enumerate: _python_enumerate,
+    builtins.reversed: _python_reversed,
+    builtins.all: _python_all,
+    builtins.any: _python_any,
+    builtins.getattr: _python_getattr,
+    builtins.hasattr: _python_hasattr,
 }
 for _fn in PYTHON_FUNCTIONS.values():
     _fn.__warploom_builtin__ = True  # type: ignore[attr-defined]

@@ -148,6 +148,10 @@ class Reads:
                 token = ("named tuple", kind.__qualname__, token)
                 self._kept[token] = value
             return token
+        if kind is dict:
+            token = ("dict", *map(self._token, value.items()))
+            self._kept[token] = dict(value)
+            return token
         if kind.__module__.startswith("warploom.") and not is_object(value):
             token = ("value", kind.__qualname__, repr(value))
         elif isinstance(value, bool | int | float | str | bytes | complex):  # an enum's member, say

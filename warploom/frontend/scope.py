@@ -15,7 +15,7 @@ from typing import Any
 
 from warploom.errors import Loc
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal
-from warploom.frontend.language.core import Constexpr, Handle
+from warploom.frontend.language.core import Constexpr, Handle, Table
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import Type, Value
 from warploom.ir.types import DType, Scalar
@@ -43,6 +43,12 @@ def assigned_names(body: Iterable[ast.stmt]) -> set[str]:
     return found
 
 
+def tuple_like(x: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
+    """A tuple of other parts; of a named tuple's class where x is one."""
+    made: tuple[Any, ...] = type(x)._make(parts) if hasattr(x, "_make") else tuple(parts)
+    return made
+
+
 def leaves(x: Any) -> list[Any]:
     """The Values, Consts and numbers that make up x, in order."""
     match x:
@@ -59,7 +65,7 @@ def rebuild(x: Any, values: Iterator[Value]) -> Any:
     """x with its leaves replaced, in order, from `values`."""
     match x:
         case tuple():
-            return tuple(rebuild(part, values) for part in x)
+            return tuple_like(x, (rebuild(part, values) for part in x))
         case Handle():
             return x.with_parts(tuple(rebuild(part, values) for part in x.parts()))
         case Value() | Const() | bool() | int() | float():
@@ -71,7 +77,7 @@ def skeleton(x: Any) -> Any:
     """All of x but its leaves; equal skeletons can be carried in place of each other."""
     match x:
         case tuple():
-            return tuple(skeleton(part) for part in x)
+            return (type(x), *map(skeleton, x))
         case Handle():
             return x.static()
         case Value() | Const() | bool() | int() | float():
@@ -116,8 +122,12 @@ def admit(name: str, value: Any) -> Any:
     """A Python object from outside the kernel (a global, a default) as a value inside it."""
     if isinstance(value, Constexpr):
         value = value.value
-    if isinstance(value, list | tuple):
+    if isinstance(value, tuple):
+        return tuple_like(value, (admit(name, v) for v in value))
+    if isinstance(value, list):
         return tuple(admit(name, v) for v in value)
+    if isinstance(value, dict):
+        return Table(tuple(value), tuple(admit(f"{name}[{k!r}]", v) for k, v in value.items()))
     if (
         value is None
         or is_literal(value)

@@ -35,6 +35,7 @@ class Parameter:
     constexpr: bool
     default: Any
     annotation: str = ""
+    many: bool = False  # *name: a tuple of all further arguments
 
 
 @dataclass(frozen=True)
@@ -227,24 +228,30 @@ def call_signature(fn: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(fn)
 
 
+def declared(tree: ast.FunctionDef) -> list[ast.arg]:
+    """The parameters of a function, in order."""
+    a = tree.args
+    many = [] if a.vararg is None else [a.vararg]
+    return [*a.posonlyargs, *a.args, *many, *a.kwonlyargs]
+
+
 @functools.cache
 def parameters(fn: Function) -> tuple[Parameter, ...]:
     """The kernel's parameters in order; `constexpr` where the annotation says tl.constexpr."""
     source = parse_function(fn)
     args = source.tree.args
-    for extra in (args.vararg, args.kwarg):
-        if extra is not None:
-            raise CompileError(
-                "parameter-kind",
-                f"{fn.__name__} takes a variable number of arguments",
-                source.loc(extra),
-                help="name each parameter",
-            )
+    if args.kwarg is not None:
+        raise CompileError(
+            "parameter-kind",
+            f"{fn.__name__} takes any names (**{args.kwarg.arg})",
+            source.loc(args.kwarg),
+            help="name each parameter",
+        )
     defaults = {name: p.default for name, p in call_signature(fn).parameters.items()}
-    every = (*args.posonlyargs, *args.args, *args.kwonlyargs)
+    every = declared(source.tree)
     said = ["" if a.annotation is None else ast.unparse(a.annotation).strip("'\"") for a in every]
     return tuple(
-        Parameter(a.arg, "constexpr" in text, defaults[a.arg], text)
+        Parameter(a.arg, "constexpr" in text, defaults[a.arg], text, a is args.vararg)
         for a, text in zip(every, said, strict=True)
     )
 

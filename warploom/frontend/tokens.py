@@ -54,7 +54,7 @@ def changes(value: Any) -> bool:
     """Whether a value can change and stay the same object: a list, a tl.constexpr."""
     if isinstance(value, tuple):
         return any(map(changes, value))
-    return isinstance(value, list) or unwrapped(value) is not value
+    return isinstance(value, list | dict) or unwrapped(value) is not value
 
 
 def public_name(value: Any) -> tuple[str, str] | None:
@@ -114,6 +114,8 @@ def told(token: Token) -> str:
         case ("list" | "tuple" as kind, *items):
             inner = ", ".join(map(told, items))
             return f"[{inner}]" if kind == "list" else f"({inner}{',' * (len(items) == 1)})"
+        case ("dict", *items):
+            return f"{{{', '.join(map(told, items))}}}"
         case ("named tuple", name, inner):
             return f"{name}{told(inner)}"
         case ("value", _, text) | (_, text):

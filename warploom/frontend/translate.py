@@ -19,7 +19,6 @@ from typing import Any
 from warploom.errors import CompileError, InternalError, Loc, Note
 from warploom.frontend import language
 from warploom.frontend.branches import Branches, Outcome
-from warploom.frontend.calls import NestedFunction
 from warploom.frontend.coerce import (
     Const,
     Emitter,
@@ -32,8 +31,9 @@ from warploom.frontend.coerce import (
     translating,
     yield_,
 )
-from warploom.frontend.language.core import Constexpr, Descriptor, async_task, static_range
+from warploom.frontend.language.core import Constexpr, Descriptor, async_task
 from warploom.frontend.operators import SYMBOLS
+from warploom.frontend.packed import Packed
 from warploom.frontend.reads import Reads
 from warploom.frontend.refuse import did_you_mean, refuse
 from warploom.frontend.scope import (
@@ -44,10 +44,12 @@ from warploom.frontend.scope import (
     rebuild,
     skeleton,
     summary,
+    tuple_like,
     types_of,
 )
 from warploom.frontend.signature import DescriptorType, expand
-from warploom.frontend.source import Function, parameters
+from warploom.frontend.source import Function, Parameter, Source, parameters
+from warploom.frontend.source import declared as declared_in
 from warploom.ir.core import Fact, Func, Level, Region, Type, Value
 from warploom.ir.ops import control, tile
 from warploom.ir.types import DType, Scalar, i1, i32, i64
@@ -75,10 +77,10 @@ def translate(
     declared = parameters(fn)
     names = [p.name for p in declared]
     if not isinstance(signature, Mapping):
-        run_time = [p.name for p in declared if not p.constexpr and p.name not in constexprs]
-        signature = dict(zip(run_time, signature, strict=True))
+        signature = _by_name(declared, signature, constexprs)
+    parts = {n for k, v in constexprs.items() if isinstance(v, Packed) for n in _parts_of(k, v)}
     for given in (*signature, *constexprs):
-        if given not in names:
+        if given not in names and given not in parts:
             raise CompileError(
                 "unknown-parameter",
                 f"{fn.__name__} has no parameter {given}",
@@ -86,22 +88,9 @@ def translate(
                 help=did_you_mean(given, names, f"its parameters are {', '.join(names)}"),
             )
     emitter.loc = source.loc(source.tree)
-    scope: Scope = {}
     params: list[Value] = []
     with translating(emitter):
-        for p, node in zip(declared, _arguments(source.tree), strict=True):
-            where = source.loc(node)
-            emitter.loc = where
-            if p.name in signature and not p.constexpr:
-                fields = [Value(t, name) for name, t in expand(p.name, signature[p.name])]
-                known_facts = facts[len(params) : len(params) + len(fields)]
-                params += fields
-                value = _argument(emitter, signature[p.name], fields, known_facts)
-            else:
-                value = _constant_argument(
-                    p.name, p.default, constexprs, p.name in signature, where
-                )
-            scope[p.name] = Binding(value, where)
+        scope = _bound(emitter, source, declared, signature, constexprs, facts, params)
         if facts and len(facts) != len(params):
             raise InternalError(f"{len(facts)} facts for {len(params)} parameters of {fn.__name__}")
         Statements(emitter, source, scope, (fn,), None).kernel_body()
@@ -116,8 +105,49 @@ def translate(
     )
 
 
-def _arguments(tree: ast.FunctionDef) -> list[ast.arg]:
-    return [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]
+def _bound(
+    emitter: Emitter, source: Source, declared: Sequence[Parameter], signature: Mapping[str, Type],
+    constexprs: Mapping[str, Any], facts: Sequence[Fact], params: list[Value],
+) -> Scope:  # fmt: skip
+    """The kernel's parameters as its code sees them; the function's are added to `params`."""
+
+    def run_time(name: str) -> Any:
+        fields = [Value(t, field) for field, t in expand(name, signature[name])]
+        known_facts = facts[len(params) : len(params) + len(fields)]
+        params.extend(fields)
+        return _argument(emitter, signature[name], fields, known_facts)
+
+    scope: Scope = {}
+    for p, node in zip(declared, declared_in(source.tree), strict=True):
+        emitter.loc = where = source.loc(node)
+        packed = constexprs.get(p.name)
+        if isinstance(packed, Packed):
+            value = packed.filled(map(run_time, _parts_of(p.name, packed)))
+        elif p.name in signature and not p.constexpr:
+            value = run_time(p.name)
+        else:
+            value = _constant_argument(p.name, p.default, constexprs, p.name in signature, where)
+        scope[p.name] = Binding(value, where)
+    return scope
+
+
+def _parts_of(name: str, packed: Packed) -> list[str]:
+    """What the arguments in a tuple are called."""
+    return [f"{name}_{i}" for i in range(packed.count)]
+
+
+def _by_name(
+    declared: Sequence[Parameter], types: Sequence[Type], constexprs: Mapping[str, Any]
+) -> dict[str, Type]:
+    """Types in order as those of the run-time parameters, and of what tuples among them hold."""
+    names: list[str] = []
+    for p in declared:
+        given = constexprs.get(p.name)
+        if isinstance(given, Packed):
+            names += _parts_of(p.name, given)
+        elif not p.constexpr and p.name not in constexprs:
+            names.append(p.name)
+    return dict(zip(names, types, strict=True))
 
 
 def _argument(
@@ -309,29 +339,7 @@ class Statements(Branches):
 
     def stmt_FunctionDef(self, node: ast.FunctionDef) -> None:
         """A function of the kernel's own, inlined where it is called; decorators change nothing."""
-        a = node.args
-        for extra in (a.vararg, a.kwarg):
-            if extra is not None:
-                self.fail(
-                    extra,
-                    "parameter-kind",
-                    f"{node.name} takes a variable number of arguments",
-                    "name each parameter",
-                )
-        empty, kind = inspect.Parameter.empty, inspect.Parameter
-        plain = [*a.posonlyargs, *a.args]
-        values = [self.expr(d) for d in a.defaults]
-        given: list[Any] = [*[empty] * (len(plain) - len(values)), *values]
-        found = [
-            kind(p.arg, kind.POSITIONAL_OR_KEYWORD, default=d)
-            for p, d in zip(plain, given, strict=True)
-        ]
-        found += [
-            kind(p.arg, kind.KEYWORD_ONLY, default=empty if d is None else self.expr(d))
-            for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)
-        ]
-        nested = NestedFunction(node, inspect.Signature(found), self)
-        self.scope[node.name] = Binding(nested, self.loc(node))
+        self.scope[node.name] = Binding(self.nested(node), self.loc(node))
 
     def stmt_Pass(self, node: ast.Pass) -> None:
         pass
@@ -373,27 +381,10 @@ class Statements(Branches):
     def stmt_For(self, node: ast.For) -> Outcome:
         self._no_else(node)
         space = self.expr(node.iter)
-        match space:
-            case static_range():
-                with self.at(node.iter):
-                    bounds = tuple(
-                        static_int(b, "a bound of tl.static_range") for b in space.bounds
-                    )
-                    if bounds[2] == 0:
-                        refuse("range-step", "a range with step 0", "use a step other than 0")
-                return self._unroll(node, range(*bounds))
-            case tuple():
-                return self._unroll(node, space)
-            case language.range():
-                self._loop(node, space)
-            case _:
-                self.fail(
-                    node.iter,
-                    "iterate",
-                    f"can't iterate over {describe(space)}",
-                    "loop over range, tl.range, tl.static_range or a tuple",
-                )
-        return None
+        if isinstance(space, language.range):
+            self._loop(node, space)
+            return None
+        return self._unroll(node, self.items(node.iter, space))
 
     def _unroll(self, node: ast.For, items: Sequence[Any]) -> Outcome:
         for i, item in enumerate(items):
@@ -579,5 +570,5 @@ class Statements(Branches):
 def typed(emitter: Emitter, x: Any) -> Any:
     """What a variable holds of an assigned value: a literal becomes a number of its own dtype."""
     if isinstance(x, tuple):
-        return tuple(typed(emitter, v) for v in x)
+        return tuple_like(x, (typed(emitter, v) for v in x))
     return Const(x, emitter.number(x)) if is_literal(x) else x

@@ -8,17 +8,12 @@ from warploom.ir.ops import arith, tile
 
 # What Python offers and kernels can't: the word for it and the way out.
 UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Lambda: ("a lambda", "define a function with @wl.jit and call it"),
-    ast.ListComp: ("a list comprehension", "write a tl.static_range loop"),
     ast.SetComp: ("a set comprehension", "write a tl.static_range loop"),
     ast.DictComp: ("a dict comprehension", "write a tl.static_range loop"),
-    ast.GeneratorExp: ("a generator expression", "write a tl.static_range loop"),
-    ast.Dict: ("a dict", "use separate variables or a tuple"),
     ast.Set: ("a set", "use a tuple"),
     ast.Yield: ("yield", "store results through a pointer"),
     ast.YieldFrom: ("yield from", "store results through a pointer"),
     ast.Starred: ("a starred target", "name each variable"),
-    ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
     ast.Try: ("try", "kernels raise nothing; use masks or tl.device_assert"),
     ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
     ast.Global: ("global", "pass the value as an argument"),
@@ -35,8 +30,6 @@ UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
 
 # Of Python's functions those that kernels are often written with, and what to write instead.
 REPLACED = {
-    "enumerate": "write for i in tl.static_range(len(xs)), and xs[i]",
-    "zip": "write for i in tl.static_range(len(xs)), and xs[i], ys[i]",
     "sum": "write tl.sum, or a loop",
     "pow": "multiply, or use tl.exp2",
     "round": "write tl.floor(x + 0.5)",
@@ -46,7 +39,6 @@ REPLACED = {
 NOT_YET = {
     "PropagateNan": "NaNs are ignored by minimum and maximum, as by default in Triton",
     "block_type": "x.type gives the type of a tile; types are not made by hand",
-    "condition": "write the condition itself",
     "const": "annotations of pointers change nothing; leave it out",
     "constexpr_type": "types are not made by hand",
     "float8e4b15": "a format of other chips",
@@ -73,5 +65,6 @@ SPECULATED = (arith.ELEMENTWISE - {arith.idiv, arith.rem}) | {
 
 PYTHON_BUILTINS = frozenset(
     {"range", "min", "max", "abs", "len", "int", "float", "bool", "print", "isinstance"}
-    | {"True", "False", "None", "str"}
+    | {"True", "False", "None", "str", "list", "tuple", "dict", "enumerate", "zip", "reversed"}
+    | {"getattr", "hasattr", "all", "any"}
 )

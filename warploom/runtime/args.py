@@ -437,6 +437,16 @@ def fields_of(name: str, value: Any) -> tuple[Field, ...]:
     )
 
 
+def is_passed(value: Any) -> bool:
+    """Whether a tuple's item is an argument: an array or a number.  All else is known while compiling."""
+    kind = type(value)
+    return (
+        kind in (int, float, bool, TensorDescriptor)
+        or kind.__module__ == "numpy"
+        or probe_of(kind, value) is not None
+    )
+
+
 def spec_of(value: Any, array: Array | None, name: str) -> Spec:
     """The specialization that an argument asks for; `array` is that of its first field.
 

@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.errors import CompileError, LaunchError
+from warploom.frontend.packed import RUN_TIME, Packed
 from warploom.frontend.source import Parameter, parameters
 from warploom.ir.core import Fact
-from warploom.runtime.args import NOTHING, Field, Spec, fields_of, parse_spec, probe_of, spec_of
+from warploom.runtime.args import (
+    NOTHING,
+    Field,
+    Spec,
+    fields_of,
+    is_passed,
+    parse_spec,
+    probe_of,
+    spec_of,
+)
 from warploom.runtime.dtypes import DTYPE_NAMES
 from warploom.runtime.request import Request
 from warploom.schedule.model import RENAMED, Knobs, Schedule, current_names
@@ -95,17 +105,27 @@ class Callee:
     @functools.cached_property
     def _defaults(self) -> dict[str, Any]:
         empty = python_inspect.Parameter.empty
-        return {p.name: p.default for p in self.parameters if p.default is not empty}
+        given = {p.name: p.default for p in self.parameters if p.default is not empty}
+        return given | {p.name: () for p in self.parameters if p.many}
 
     def meta(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What a grid function gets: all arguments, constexprs and knobs by name."""
-        return {**self._defaults, **dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        named = zip(self.arg_names, self._gathered(args), strict=False)
+        return {**self._defaults, **dict(named), **kwargs}
+
+    def _gathered(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Arguments by position, those of *name as one tuple."""
+        many = next((i for i, p in enumerate(self.parameters) if p.many), None)
+        if many is None or len(args) < many:
+            return args
+        return *args[:many], tuple(args[many:])
 
     def _is_constexpr(self, name: str) -> bool:
         return any(p.name == name and p.constexpr for p in self.parameters)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """Arguments to parameters.  Raises LaunchError on too many, missing, or unknown ones."""
+        args = self._gathered(args)
         if len(args) > len(self.arg_names):
             raise LaunchError(
                 "argument-count",
@@ -144,15 +164,40 @@ class Callee:
             if value is None or p.constexpr:
                 constexprs.append((p.name, self._constexpr(p.name, value)))
                 continue
-            mine = fields_of(p.name, value)
-            spec = _as_annotated(spec_of(value, mine[0].array, p.name), p.annotation)
-            if i in self._unspecialized or p.name in self._unspecialized:
-                spec = dataclasses.replace(spec, fact=NOTHING)
-            elif i in self._unaligned or p.name in self._unaligned:
-                spec = dataclasses.replace(spec, fact=Fact(1, spec.fact.value))
-            specs.append(spec)
-            fields += mine
+            values = [value]
+            if isinstance(value, tuple | list):
+                values = []
+                constexprs.append((p.name, self._packed(p.name, value, values)))
+            for n, one in enumerate(values):
+                name = p.name if one is value else f"{p.name}_{n}"
+                mine = fields_of(name, one)
+                spec = spec_of(one, mine[0].array, name)
+                specs.append(self._specialized(_as_annotated(spec, p.annotation), i, p.name))
+                fields += mine
         return Call(tuple(specs), tuple(fields), tuple(constexprs), make_knobs(knobs))
+
+    def _specialized(self, spec: Spec, position: int, name: str) -> Spec:
+        """A spec without the facts that the parameter is not specialized for."""
+        if position in self._unspecialized or name in self._unspecialized:
+            return dataclasses.replace(spec, fact=NOTHING)
+        if position in self._unaligned or name in self._unaligned:
+            return dataclasses.replace(spec, fact=Fact(1, spec.fact.value))
+        return spec
+
+    def _packed(self, name: str, value: Sequence[Any], values: list[Any]) -> Packed:
+        """A tuple argument; what is passed of it is added to `values`."""
+        items: list[Any] = []
+        for item in value:
+            plain = _unwrapped(item)
+            if isinstance(plain, tuple | list):
+                items.append(self._packed(name, plain, values))
+            elif plain is None or plain is not item or not is_passed(plain):
+                items.append((self._constexpr(name, plain),))
+            else:
+                items.append(RUN_TIME)
+                values.append(plain)
+        fields = getattr(value, "_fields", ())
+        return Packed(type(value) if fields else tuple, tuple(fields), tuple(items))
 
     def _constexpr(self, name: str, value: Any) -> Any:
         value = _plain(value)

@@ -186,6 +186,8 @@ class JITFunction(Callee, Launched):
         type or with what a probe read).  Raises TypeError of calls that are not usual."""
         classes: list[Any] = []
         items: list[Any] = []
+        if self._takes_many:
+            raise TypeError("any number of arguments")
         for constexpr, value in zip(self._constexpr_flags, args, strict=False):
             kind = type(value)
             if constexpr or value is None:
@@ -271,6 +273,10 @@ class JITFunction(Callee, Launched):
     @functools.cached_property
     def _constexpr_flags(self) -> tuple[bool, ...]:
         return tuple(p.constexpr for p in self.parameters)
+
+    @functools.cached_property
+    def _takes_many(self) -> bool:
+        return any(p.many for p in self.parameters)
 
     @functools.cached_property
     def _run_time_names(self) -> frozenset[str]:

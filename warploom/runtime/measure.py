@@ -26,6 +26,7 @@ from warploom.runtime.build import build
 from warploom.runtime.cache import default_cache
 from warploom.runtime.kernel import Kernel
 from warploom.runtime.launch import LoadedKernel, Prepared, driver, grid_sizes
+from warploom.runtime.values import flat
 from warploom.sim.machine import simulate
 from warploom.timeline.compare import Comparison
 from warploom.timeline.measured import Records, events_of
@@ -61,7 +62,7 @@ def measure(kernel: Kernel, args: Sequence[Any], grid: Any, program: int = 0) ->
     on the GPU are used in place, by many launches.  Raises LaunchError without a GPU, or where the grid has
     no such program.
     """
-    fields = [f for a in args for f in fields_of("", a)]
+    fields = [f for a in flat(args) for f in fields_of("", a)]
     recording = record(kernel, args, grid, program)
     device = next((f.array.device for f in fields if f.array and f.array.device != CPU), CPU)
     return compare(kernel, recording, [_on_host(f, device) for f in fields], grid, program)
@@ -79,7 +80,7 @@ def record(
     sizes = grid_sizes(grid)
     if not 0 <= program < sizes[0] * sizes[1] * sizes[2]:
         raise LaunchError("program", f"the grid {sizes} has no program {program}")
-    fields = [f for a in args for f in fields_of("", a)]
+    fields = [f for a in flat(args) for f in fields_of("", a)]
     with _on_device(fields) as (device, values), driver().using(device):
         return _record(kernel, device, sizes, values, program, inside)
 

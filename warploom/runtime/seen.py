@@ -97,6 +97,18 @@ def _key_function(values: Iterable[tuple[int | str, Any]]) -> KeyOf:
     return key_of
 
 
+def _key_of_parts(values: Sequence[Any]) -> tuple[Any, ...]:
+    """What a launch depends on of a tuple of arguments."""
+    return tuple((type(v), _part(v)) for v in values)
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return _key_of_parts(value)
+    kind = type(value)
+    return (KEYS.get(kind) or probe_of(kind, value) or exact)(value)
+
+
 def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
     """What a launch depends on of a variable with values of this one's type, as Python text."""
     kind = type(value)
@@ -104,5 +116,7 @@ def _read(name: str, value: Any, constant: Callable[[Any], str]) -> str:
         return name
     if kind is float:
         return f"{name} or repr({name})"
+    if isinstance(value, tuple | list):
+        return f"{constant(_key_of_parts)}({name})"
     read = KEYS.get(kind) or probe_of(kind, value) or exact
     return TORCH_READS.format(name) if read is probe_torch else f"{constant(read)}({name})"

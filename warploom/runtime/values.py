@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from warploom.errors import LaunchError
 from warploom.ir.core import Func
-from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, spec_of
+from warploom.runtime.args import Field, Spec, TensorDescriptor, fields_of, is_passed, spec_of
 from warploom.runtime.dtypes import ITEM_BYTES
 
 
@@ -17,6 +17,7 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
     parameters behind those of the caller, may be given as well.
 
     Raises LaunchError `variant-argument` where a value contradicts what the variant was compiled for."""
+    args = flat(args)
     names = [p.hint for p in func.params]
     starts = [0]
     for spec in specs:
@@ -44,6 +45,17 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
             )
         out += fields
     return out + [f for value in args[len(specs) :] for f in fields_of("", value)]
+
+
+def flat(args: Iterable[Any]) -> list[Any]:
+    """Arguments, with what a tuple among them passes in its place."""
+    found: list[Any] = []
+    for value in args:
+        if isinstance(value, tuple | list):
+            found += [v for v in flat(value) if is_passed(v)]
+        else:
+            found.append(value)
+    return found
 
 
 def _contradiction(spec: Spec, value: Any, fields: Sequence[Field]) -> str:

@@ -14,7 +14,7 @@ from warploom.ir.core import Value
 from warploom.ir.types import DType
 
 __all__ = [
-    "async_task", "constexpr", "constexpr_function", "range", "static_range", "tensor",
+    "async_task", "condition", "constexpr", "constexpr_function", "range", "static_range", "tensor",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -186,6 +186,12 @@ class async_task:
         pass
 
 
+@builtin
+def condition(arg1: Any, disable_licm: Any = False) -> Any:
+    """`while tl.condition(i < n, disable_licm=True):` is `while i < n:`; the hint is never honoured."""
+    return arg1
+
+
 @dataclass(frozen=True)
 class Handle:
     """A value of several IR values and some constants.  Loops and ifs carry the fields named in `carried`."""
@@ -204,6 +210,18 @@ class Handle:
         """What must not change when it is carried."""
         kept = (f.name for f in fields(self) if f.name not in self.carried)
         return (type(self), *(getattr(self, name) for name in kept))
+
+
+@dataclass(frozen=True)
+class Table(Handle):
+    """A dict inside a kernel: names known while compiling, and a value of any kind for each."""
+
+    carried = ("values",)
+    keys: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+    def as_dict(self) -> dict[Any, Any]:
+        return dict(zip(self.keys, self.values, strict=True))
 
 
 @dataclass(frozen=True)
