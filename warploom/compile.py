@@ -103,7 +103,7 @@ def lower(
     return Lowered(steps, road.schedule, _debuggable(steps[-1][1], knobs.debug))
 
 
-def lower_explicit(func: Func, target: Target, debug: bool = False) -> Lowered:
+def lower_explicit(func: Func, target: Target, debug: bool | str = False) -> Lowered:
     """Take an explicit kernel, a function at WARP, down to PLACED: nothing is chosen for it.
 
     Raises CompileError for the user's mistakes that only layouts and memory show."""
@@ -136,8 +136,8 @@ def _run(door: str, func: Func, road: Road) -> tuple[tuple[str, Func], ...]:
     return tuple(steps)
 
 
-def _debuggable(func: Func, debug: bool) -> Func:
-    return func.with_(attrs={**func.attrs, "debug": True}) if debug else func
+def _debuggable(func: Func, debug: bool | str) -> Func:
+    return func.with_(attrs={**func.attrs, "debug": debug}) if debug else func
 
 
 # What option WARPLOOM_DUMP may name: what comes in by either door, and every pass.

@@ -77,12 +77,13 @@ class Emitter(Text):
         self.func, self.target, self.table = func, target, table
         self.threads: int = func.attrs["threads"]
         self.facts = facts_of(func)
-        self.debug = bool(func.attrs.get("debug"))
+        asked = func.attrs.get("debug", False)
+        self.debug = asked is True  # else at most the asserts of users
         self.definitions: dict[Value, Op] = {v: o for o in walk(func.body) for v in o.results}
         # By wait: the wgmmas whose register operands it finishes; by wgmma: the words of its operand.
         self.finished = finished_operands(func)
         self.operand_words: dict[Op, list[str]] = {}
-        self.needed = needed_ops(func, self.debug)
+        self.needed = needed_ops(func, bool(asked))
         self.storage: Storage = assign_storage(func, self.needed.__contains__, is_view)
         self.used = {v for o in self.needed for v in operands(o)}  # what something reads
         self.passing = passing(self.needed)

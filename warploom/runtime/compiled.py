@@ -256,7 +256,7 @@ def _resource_warnings(request: Request, lowered: Lowered, resources: Resources)
 
     Raises CompileError where the request is strict."""
     problems = resources.problems()
-    if not problems or request.knobs.debug:
+    if not problems or request.knobs.debug is True:
         return ()
     found = f"{request.name}: ptxas reports {'; '.join(problems)}"
     tasks = ", ".join(

@@ -25,6 +25,11 @@ class HookChain(list[Hook]):
         super().__init__()
         self.is_reversed = is_reversed
 
+    @property
+    def calls(self) -> list[Hook]:
+        """The functions."""
+        return self
+
     def add(self, hook: Hook) -> None:
         """Appends a function that is not in the chain yet."""
         if hook not in self:
@@ -61,6 +66,10 @@ class LazyDict:
 # Functions of (kernel, launch, grid, args, kwargs) that launch by launch() and give what it gives: they may
 # time it, or catch what it raises.  The last one is the outermost.
 AROUND: list[Callable[..., Any]] = []
+
+# Functions of (source, compile) that compile by compile(), as `triton.compile` is asked to, and give what it
+# gives: they may catch what it raises.  The last one is the outermost.
+AROUND_COMPILE: list[Callable[..., Any]] = []
 
 ENTER = HookChain()  # before each launch, with a LazyDict
 EXIT = HookChain(is_reversed=True)  # after it, with the same

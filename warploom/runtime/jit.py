@@ -20,11 +20,12 @@ from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
 from warploom.runtime.args import CPU, KEYS, TensorDescriptor, span
-from warploom.runtime.binding import Call, Callee
+from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
 from warploom.runtime.dynamo import step_aside
 from warploom.runtime.hooks import AROUND, ENTER, EXIT, Hook, launch_with_hooks
+from warploom.runtime.kernel_names import KernelNames, constant_name
 from warploom.runtime.launch import Prepared, current_stream, driver, grid_sizes
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing, warn
@@ -75,7 +76,7 @@ def _is_array(item: Any) -> bool:
     return type(item) is tuple and len(item) > 2
 
 
-class JITFunction(Callee, Launched):
+class JITFunction(KernelNames, Launched):
     """A kernel.  `kernel[grid](*args, META=…, num_warps=…)` launches it; made by `@wl.jit`."""
 
     @user_facing
@@ -97,9 +98,11 @@ class JITFunction(Callee, Launched):
         refuse_wrapper(fn)
         capture(fn)
         super().__init__(fn, do_not_specialize, do_not_specialize_on_alignment, debug)
-        self.repr, self.launch_metadata = repr, launch_metadata
+        self.repr = functools.partial(constant_name, fn.__name__) if repr is None else repr
+        self.launch_metadata = launch_metadata
         self.pre_run_hooks: list[Hook] = []
         self.__warploom_fn__ = fn
+        self.__globals__ = fn.__globals__
         functools.update_wrapper(self, fn, updated=())
         self._variants = Compilations()
         self.seen: SeenCalls[Hit] = SeenCalls()

@@ -108,7 +108,7 @@ class Request:
         """What to try where ptxas spills with the first schedule chosen; nothing where none is chosen, where
         the user set the limit, or where a debug build's traps serialise wgmmas anyway."""
         knobs = self.knobs
-        given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug
+        given = self.schedule is not None or knobs.maxnreg is not None or knobs.debug is True
         return () if given else HEADROOMS
 
     def with_headroom(self, headroom: Headroom) -> Request:

@@ -33,7 +33,7 @@ def fields_for(func: Func, specs: Sequence[Spec], args: Sequence[Any]) -> list[F
     out: list[Field] = []
     for spec, name, value in zip(specs, own, args, strict=False):
         fields = fields_of(name, value)
-        why = _contradiction(spec, value, fields)
+        why = contradiction(spec, value, fields)
         for i, f in enumerate(fields, len(out)):
             if not why and f.array is None and i in nonnegative and f.value < 0:
                 why = f"{f.name} is {f.value}, and this variant takes it for no less than 0"
@@ -58,8 +58,8 @@ def flat(args: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _contradiction(spec: Spec, value: Any, fields: Sequence[Field]) -> str:
-    """How a value contradicts what a variant knows of it; "" where it doesn't."""
+def contradiction(spec: Spec, value: Any, fields: Sequence[Field]) -> str:
+    """In words: how a value contradicts what a variant knows of it; "" where it doesn't."""
     if spec.kind == "scalar":
         return _of_number(spec, value, fields[0])
     wanted = f"this variant takes {_kind(spec)}"

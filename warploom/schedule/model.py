@@ -139,8 +139,8 @@ class Knobs:
         None, "the instruction of all dots; None: the preferred one that takes each, else the next"
     )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
-    debug: bool = _knob(
-        False, "every wait is bounded and traps with its name; device asserts are on"
+    debug: bool | Literal["asserts"] = _knob(
+        False, "every wait is bounded and traps with its name; device asserts are on; asserts: only those"
     )
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from warploom import Config, JITFunction, cdiv, heuristics, jit, next_power_of_2
 from warploom.frontend.language.core import constexpr_function
 from warploom.runtime.args import Mock as MockTensor
-from warploom.runtime.launched import Launched as KernelInterface
+
 from warploom.triton import backends, compiler, errors, knobs, language, runtime, testing, tools
 from warploom.triton.compiler import compile
 from warploom.triton.errors import (
@@ -20,6 +20,7 @@ from warploom.triton.errors import (
     TritonError,
 )
 from warploom.triton.runtime.autotuner import autotune
+from warploom.triton.runtime.jit import KernelInterface
 
 __all__ = [
     "CompilationError",

@@ -1,30 +1,57 @@
-"""triton.backends.compiler: the target's name."""
+"""triton.backends: the one backend, by the names that PyTorch's Inductor asks for."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
-from warploom.target import Target
+from warploom.schedule.model import Knobs
+from warploom.target import DEFAULT, Target, for_device
+from warploom.triton.runtime.driver import CPU, Driver, GPUTarget
 
-__all__ = ["GPUTarget", "compiler"]
+__all__ = ["Backend", "CUDABackend", "GPUTarget", "backends", "compiler", "target_for"]
 
-__path__: list[str] = []  # a package, for `import triton.backends.compiler`
-compiler = sys.modules[f"{__name__}.compiler"] = sys.modules[__name__]
+
+def target_for(target: GPUTarget) -> Target | None:
+    """What kernels for Triton's target are compiled for; None where there is no such target."""
+    return DEFAULT if target == CPU else for_device(divmod(int(target.arch), 10))
+
+
+class CUDABackend:
+    """What compiles for a target."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
+
+    @staticmethod
+    def supports_target(target: GPUTarget) -> bool:
+        return target.backend in ("cuda", "cpu") and target_for(target) is not None
+
+    def hash(self) -> str:
+        """What compiled code depends on beside the compiler's sources: NVRTC and the architecture."""
+        from warploom.runtime.cache import compiler_package
+
+        return f"{compiler_package()}-{self.target.arch}"
+
+    def parse_options(self, options: Mapping[str, Any]) -> SimpleNamespace:
+        """Triton's options: the knobs with these values; and the 8-bit floats that kernels take."""
+        known = {f.name: f.default for f in dataclasses.fields(Knobs)}
+        return SimpleNamespace(
+            **{**known, **options}, supported_fp8_dtypes=("fp8e4nv", "fp8e5"), extern_libs=()
+        )
 
 
 @dataclass(frozen=True)
-class GPUTarget:
-    """backend "cuda", the compute capability (90) and the size of a warp; without a GPU "cpu", 0 and 0."""
-
-    backend: str
-    arch: int
-    warp_size: int
-
-    @staticmethod
-    def of(target: Target) -> GPUTarget:
-        digits = "".join(c for c in target.name if c.isdigit())
-        return GPUTarget("cuda", int(digits), 32)
+class Backend:
+    compiler: type[CUDABackend]
+    driver: type[Driver]
 
 
-CPU = GPUTarget("cpu", 0, 0)
+backends = {"nvidia": Backend(CUDABackend, Driver)}
+
+__path__: list[str] = []  # a package, for `import triton.backends.compiler`
+compiler = sys.modules[f"{__name__}.compiler"] = sys.modules[__name__]

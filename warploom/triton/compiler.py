@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping
+from abc import ABCMeta
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from warploom.runtime.compiled import CompiledKernel
-from warploom.runtime.hooks import LazyDict
+from warploom.runtime.compiled import CompiledKernel as _Compiled
+from warploom.runtime.hooks import AROUND, AROUND_COMPILE, ENTER, EXIT, LazyDict, launch_with_hooks
+from warploom.target import DEFAULT, Target
 from warploom.triton import errors
-from warploom.triton.backends import CPU, GPUTarget
+from warploom.triton.backends import CUDABackend, GPUTarget, target_for
 from warploom.triton.errors import CompilationError, CompileTimeAssertionFailure
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "compile",
     "compiler",
     "errors",
+    "make_backend",
     "triton_key",
 ]
 
@@ -62,22 +66,92 @@ class ASTSource:
         }
 
 
+class CompiledKernel(metaclass=ABCMeta):
+    """A kernel that `compile` gave.  It launches by `kernel[grid](*args)`, or as Triton's launchers are called:
+    `run(x, y, z, stream, function, metadata, launch_metadata, enter_hook, exit_hook, *args)`.
+
+    Its attributes can be pickled (Inductor does so with `__dict__`); what was compiled stands aside, and is
+    found again, from the cache on disk, in the process that needs it."""
+
+    __slots__ = ("__dict__", "_compiled")
+
+    def __init__(self, src: ASTSource, target: Target, options: Mapping[str, Any]) -> None:
+        self.src, self.target, self.options = src, target.name, dict(options)
+        made = self.compiled
+        self.name, self.hash, self.metadata = made.name, made.hash, made.metadata
+        self.n_regs, self.n_spills = made.n_regs, made.n_spills
+        self.n_max_threads = made.n_max_threads
+        self.packed_metadata = self.module = self.function = self.run = None
+
+    @property
+    def compiled(self) -> _Compiled:
+        """What was compiled: sources, resources, schedule, `explain()` …"""
+        try:
+            return self._compiled  # type: ignore[has-type]
+        except AttributeError:
+            src = self.src
+            made: _Compiled = src.fn.live().compile(
+                src.entries(), src.constants, target=self.target, **self.options
+            )
+            self._compiled = made
+            return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in CompiledKernel.__slots__ or "src" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def _init_handles(self) -> None:
+        """Makes `run`."""
+        if self.run is not None:
+            return
+        launcher, kernel = self.compiled.launcher, self.src.fn
+
+        def run(x: int, y: int, z: int, stream: int, _f: Any, _m: Any, _l: Any, *more: Any) -> None:
+            grid, args = (x, y, z), more[2:]
+            if AROUND or ENTER or EXIT:
+                launch = functools.partial(launcher, grid, stream, args)
+                launch_with_hooks(kernel.live(), launch, grid, args, {})
+            else:
+                launcher(grid, stream, args)
+
+        self.run = run
+
+    def launch_metadata(self, grid: Any, stream: int, *args: Any) -> None:
+        """None: hooks are told when `run` is called."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return self.compiled[grid]
+
+
+CompiledKernel.register(_Compiled)
+
+
 def compile(
     src: ASTSource, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None
 ) -> CompiledKernel:
     """The compiled kernel.  target: "cuda" with a compute capability that there is a target for.  options: of
-    a launch: num_warps, num_stages …  Raises CompilationError."""
+    a launch: num_warps, num_stages …; `debug` has device asserts run.  Raises CompilationError."""
     from warploom.runtime.binding import OF_TRITON
-    from warploom.target import DEFAULT, for_device
 
-    chosen = DEFAULT if target in (None, CPU) else for_device(divmod(int(target.arch), 10))
+    chosen = DEFAULT if target is None else target_for(target)
     if chosen is None:
         raise CompilationError("target", f"no kernel can be compiled for {target}")
     knobs = {name: value for name, value in (options or {}).items() if name not in OF_TRITON}
-    kernel: CompiledKernel = src.fn.compile(
-        src.entries(), src.constants, target=chosen.name, **knobs
-    )
-    return kernel
+    if knobs.get("debug") is True:
+        knobs["debug"] = "asserts"
+    made = functools.partial(CompiledKernel, src, chosen, knobs)
+    for wrapper in AROUND_COMPILE:
+        made = functools.partial(wrapper, src, made)
+    found: CompiledKernel = made()
+    return found
+
+
+def make_backend(target: GPUTarget) -> CUDABackend:
+    """What compiles for a target.  Raises RuntimeError where nothing does."""
+    if not CUDABackend.supports_target(target):
+        raise RuntimeError(f"no kernel can be compiled for {target}")
+    return CUDABackend(target)
 
 
 def triton_key() -> str:

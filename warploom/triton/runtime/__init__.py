@@ -4,11 +4,12 @@ import sys
 
 from warploom.runtime.args import Mock as MockTensor
 from warploom.runtime.jit import JITFunction
-from warploom.runtime.launched import Launched as KernelInterface
+
 from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
 from warploom.triton.runtime import autotuner, driver, jit
 from warploom.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
+from warploom.triton.runtime.jit import KernelInterface
 
 __all__ = [
     "Autotuner",

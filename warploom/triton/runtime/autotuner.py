@@ -10,9 +10,9 @@ from warploom.runtime.autotune import Autotuner as _Autotuner
 from warploom.runtime.autotune import Heuristics, heuristics, kernel_below
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config, Hooks
-from warploom.triton.errors import OutOfResources
+from warploom.triton.errors import OutOfResources, PTXASError
 
-__all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics"]
+__all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
 
 
 class Autotuner(_Autotuner):

@@ -7,6 +7,7 @@ default target, which `warmup` and `compile` compile for.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from warploom.errors import LaunchError
@@ -14,9 +15,25 @@ from warploom.runtime.jit import target_of
 from warploom.runtime.launch import current_stream
 from warploom.runtime.launch import driver as cuda_driver
 from warploom.target import DEFAULT, Target
-from warploom.triton.backends import CPU, GPUTarget
 
 __all__ = ["Driver", "active", "default", "driver", "set_active"]
+
+
+@dataclass(frozen=True)
+class GPUTarget:
+    """backend "cuda", the compute capability (90) and the size of a warp; without a GPU "cpu", 0 and 0."""
+
+    backend: str
+    arch: int
+    warp_size: int
+
+    @staticmethod
+    def of(target: Target) -> GPUTarget:
+        digits = "".join(c for c in target.name if c.isdigit())
+        return GPUTarget("cuda", int(digits), 32)
+
+
+CPU = GPUTarget("cpu", 0, 0)
 
 
 class Driver:
@@ -26,11 +43,13 @@ class Driver:
     def utils(self) -> Driver:
         return self
 
-    def is_active(self) -> bool:
+    @staticmethod
+    def is_active() -> bool:
         """Whether there is a GPU that kernels are compiled for."""
-        return self.target() is not None
+        return Driver.target() is not None
 
-    def target(self, device: int = 0) -> Target | None:
+    @staticmethod
+    def target(device: int = 0) -> Target | None:
         try:
             return target_of(device)
         except LaunchError:

@@ -1,0 +1,535 @@
+"""What `benchmarks.inductor` compiles: functions of PyTorch's as models have them, and their inputs.
+
+A case is made for a device and a size; sizes below 1 are for CPUs.  Nothing here imports torch at module level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Case:
+    """fn(*inputs) gives a tensor or a tuple of them; inputs that require gradients get them, unless
+    `forward_only`.  random: its result is drawn, so that eager mode has another.  options: of torch.compile.
+    tolerance: of the relative error, beside eager mode's own."""
+
+    fn: Callable[..., Any]
+    inputs: list[Any]
+    forward_only: bool = False
+    random: bool = False
+    options: dict[str, Any] | None = None
+    tolerance: float = 0.0
+
+
+class Maker:
+    """Draws inputs: with(8, 16) a tensor that wants a gradient, of the dtype chosen."""
+
+    def __init__(self, device: str, scale: float, dtype: str = "bfloat16") -> None:
+        import torch
+        import torch.nn.functional as F
+
+        self.torch, self.F, self.device, self.scale = torch, F, device, scale
+        self.dtype = getattr(torch, dtype)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def n(self, n: int) -> int:
+        """A size, scaled down to a multiple of 8 where the case is to be small."""
+        return n if self.scale >= 1 else max(8, int(n * self.scale) // 8 * 8)
+
+    def __call__(self, *shape: int, grad: bool = True, dtype: Any = None, by: float = 1.0) -> Any:
+        drawn = self.torch.randn(shape, generator=self.generator) * by
+        made = drawn.to(self.dtype if dtype is None else dtype).to(self.device)
+        return made.requires_grad_(grad)
+
+    def integers(self, high: int, *shape: int) -> Any:
+        return self.torch.randint(0, high, shape, generator=self.generator).to(self.device)
+
+
+CASES: dict[str, Callable[[Maker], Case]] = {}
+
+
+def case(make: Callable[[Maker], Case]) -> Callable[[Maker], Case]:
+    CASES[make.__name__] = make
+    return make
+
+
+# ---- activations
+
+
+def _pointwise(name: str, fn: Callable[[Any, Any], Any], inputs: int = 1) -> None:
+    def make(m: Maker) -> Case:
+        shape = m.n(4096), m.n(4096) + 8
+        return Case(lambda *xs: fn(m.F, *xs), [m(*shape) for _ in range(inputs)])
+
+    CASES[name] = make
+
+
+_pointwise("gelu", lambda F, x: F.gelu(x))
+_pointwise("gelu_tanh", lambda F, x: F.gelu(x, approximate="tanh"))
+_pointwise("silu", lambda F, x: F.silu(x))
+_pointwise("softplus", lambda F, x: F.softplus(x))
+_pointwise("mish", lambda F, x: F.mish(x))
+_pointwise("hardswish", lambda F, x: F.hardswish(x))
+_pointwise("elu_tanh_sigmoid", lambda F, x: F.elu(x) + x.tanh() * x.sigmoid())
+_pointwise("swiglu", lambda F, x, y: F.silu(x) * y, 2)
+_pointwise("geglu", lambda F, x, y: F.gelu(x) * y, 2)
+_pointwise("relu_squared", lambda F, x: F.relu(x).square())
+
+
+@case
+def transposed_add(m: Maker) -> Case:
+    n = m.n(4096)
+    return Case(lambda x, y: (x + y.t()).contiguous() * 2, [m(n, n), m(n, n)])
+
+
+@case
+def permuted_copy(m: Maker) -> Case:
+    shape = 4, m.n(512), 16, 64
+    return Case(lambda x: x.permute(0, 2, 1, 3).contiguous() * 0.5, [m(*shape)])
+
+
+@case
+def rotary_embedding(m: Maker) -> Case:
+    length = m.n(2048)
+
+    def rotate(q: Any, cos: Any, sin: Any) -> Any:
+        a, b = q.chunk(2, -1)
+        return q * cos + m.torch.cat((-b, a), -1) * sin
+
+    return Case(rotate, [m(2, 16, length, 64), m(length, 64, grad=False), m(length, 64, grad=False)])
+
+
+# ---- norms
+
+
+@case
+def layer_norm(m: Maker) -> Case:
+    n = m.n(4096)
+    return Case(lambda x, w, b: m.F.layer_norm(x, (n,), w, b), [m(m.n(4096), n), m(n), m(n)])
+
+
+@case
+def layer_norm_wide(m: Maker) -> Case:
+    n = m.n(16384)
+    return Case(lambda x, w, b: m.F.layer_norm(x, (n,), w, b), [m(m.n(1024), n), m(n), m(n)])
+
+
+@case
+def rms_norm(m: Maker) -> Case:
+    n = m.n(4096)
+    return Case(lambda x, w: m.F.rms_norm(x, (n,), w, 1e-6), [m(m.n(4096), n), m(n)])
+
+
+@case
+def rms_norm_residual(m: Maker) -> Case:
+    n = m.n(4096)
+
+    def fn(x: Any, y: Any, w: Any) -> Any:
+        h = x + y
+        return m.F.rms_norm(h, (n,), w, 1e-6), h
+
+    return Case(fn, [m(m.n(4096), n), m(m.n(4096), n), m(n)])
+
+
+@case
+def group_norm(m: Maker) -> Case:
+    c = 64 if m.scale < 1 else 256
+    return Case(
+        lambda x, w, b: m.F.silu(m.F.group_norm(x, 32, w, b)), [m(8, c, m.n(64), 64), m(c), m(c)]
+    )
+
+
+@case
+def batch_norm(m: Maker) -> Case:
+    c = 16 if m.scale < 1 else 256
+    return Case(
+        lambda x, w, b: m.F.relu(m.F.batch_norm(x, None, None, w, b, training=True)),
+        [m(8, c, m.n(64), 32), m(c), m(c)],
+    )
+
+
+@case
+def instance_norm(m: Maker) -> Case:
+    return Case(lambda x: m.F.instance_norm(x), [m(4, 32, m.n(128), 128)])
+
+
+@case
+def l2_normalize(m: Maker) -> Case:
+    return Case(lambda x: m.F.normalize(x, dim=-1), [m(m.n(8192), m.n(1024))])
+
+
+# ---- softmax, losses
+
+
+@case
+def softmax(m: Maker) -> Case:
+    return Case(lambda x: m.F.softmax(x, -1), [m(m.n(4096), m.n(4096))])
+
+
+@case
+def log_softmax_wide(m: Maker) -> Case:
+    return Case(lambda x: m.F.log_softmax(x.float(), -1), [m(m.n(1024), m.n(32768))])
+
+
+@case
+def softmax_columns(m: Maker) -> Case:
+    return Case(lambda x: m.F.softmax(x, 0), [m(m.n(2048), m.n(4096))])
+
+
+@case
+def masked_softmax(m: Maker) -> Case:
+    n = m.n(2048)
+    causal = m.torch.ones(n, n, dtype=m.torch.bool).tril().to(m.device)
+    return Case(
+        lambda x, keep: m.F.softmax(x.masked_fill(~keep, -math.inf), -1), [m(8, n, n), causal]
+    )
+
+
+@case
+def cross_entropy(m: Maker) -> Case:
+    n, v = m.n(2048), m.n(32000)
+    target = m.integers(v, n)
+    return Case(lambda x, t: m.F.cross_entropy(x.float(), t), [m(n, v), target])
+
+
+@case
+def cross_entropy_smoothed(m: Maker) -> Case:
+    n, v = m.n(2048), m.n(32000)
+    target = m.integers(v, n)
+    return Case(
+        lambda x, t: m.F.cross_entropy(x.float(), t, label_smoothing=0.1, ignore_index=3),
+        [m(n, v), target],
+    )
+
+
+@case
+def losses(m: Maker) -> Case:
+    shape = m.n(2048), m.n(2048)
+
+    def fn(x: Any, y: Any) -> Any:
+        F = m.F
+        return (
+            F.mse_loss(x.float(), y.float())
+            + F.smooth_l1_loss(x.float(), y.float())
+            + F.binary_cross_entropy_with_logits(x.float(), y.sigmoid().float())
+            + F.kl_div(F.log_softmax(x.float(), -1), F.softmax(y.float(), -1))
+        )
+
+    return Case(fn, [m(*shape), m(*shape, grad=False)])
+
+
+# ---- reductions
+
+
+@case
+def reductions(m: Maker) -> Case:
+    x = m(m.n(2048), m.n(2048), dtype=m.torch.float32)
+    return Case(
+        lambda x: (x.sum(), x.mean(0), x.amax(-1), x.var(-1), x.std(0), x.logsumexp(-1), x.norm()),
+        [x],
+    )
+
+
+@case
+def arg_reductions(m: Maker) -> Case:
+    x = m(m.n(2048), m.n(2048), dtype=m.torch.float32, grad=False)
+    return Case(
+        lambda x: (x.argmax(-1), x.argmin(0), x.min(-1).indices, x.any(-1), (x > 3).all(0)),
+        [x],
+        forward_only=True,
+    )
+
+
+@case
+def integer_reductions(m: Maker) -> Case:
+    x = m.integers(100, m.n(2048), m.n(2048))
+    return Case(
+        lambda x: (x.sum(-1), x.max(0).values, (x % 7).prod(-1), (x // 3).sum(), x.count_nonzero(-1)),
+        [x],
+        forward_only=True,
+    )
+
+
+@case
+def sum_of_all(m: Maker) -> Case:
+    return Case(lambda x: (x.float() * 1.5).sum(), [m(m.n(8192), m.n(8192))])
+
+
+# ---- scans, sorts
+
+
+@case
+def cumulative_sum(m: Maker) -> Case:
+    x = m(m.n(2048), m.n(2048), dtype=m.torch.float32)
+    return Case(lambda x: x.cumsum(-1), [x])
+
+
+@case
+def cumulative_sum_long(m: Maker) -> Case:
+    x = m(8, m.n(262144), dtype=m.torch.float32, grad=False)
+    return Case(lambda x: x.cumsum(-1), [x], forward_only=True, tolerance=1e-5)
+
+
+@case
+def scans(m: Maker) -> Case:
+    x = m(m.n(1024), m.n(1024), dtype=m.torch.float32, grad=False)
+    return Case(
+        lambda x: (x.cummax(-1), (1 + x / 100).cumprod(-1), x.logcumsumexp(-1)),
+        [x],
+        forward_only=True,
+        tolerance=1e-5,
+    )
+
+
+@case
+def small_sort(m: Maker) -> Case:
+    x = m(m.n(4096), 128, dtype=m.torch.float32, grad=False)
+    return Case(lambda x: (*x.sort(-1, stable=True), x.median(-1).values), [x], forward_only=True)
+
+
+# ---- lookups
+
+
+@case
+def embedding(m: Maker) -> Case:
+    n, c = m.n(32000), m.n(1024)
+    return Case(lambda w, t: m.F.embedding(t, w) * 2.0, [m(n, c), m.integers(n, 8, m.n(512))])
+
+
+@case
+def gather_scatter(m: Maker) -> Case:
+    n = m.n(2048)
+    at = m.integers(n, n, 64)
+
+    def fn(x: Any, at: Any) -> Any:
+        picked = x.gather(1, at)
+        return m.torch.zeros_like(x).scatter_add(1, at, picked * 2), x[at[:, 0]], x.index_select(0, at[:, 1])
+
+    return Case(fn, [m(n, n, dtype=m.torch.float32), at], tolerance=1e-6)
+
+
+@case
+def bucketize(m: Maker) -> Case:
+    edges = m.torch.linspace(-3, 3, 100).to(m.device)
+    x = m(m.n(2048), m.n(2048), dtype=m.torch.float32, grad=False)
+    return Case(lambda x, e: (m.torch.bucketize(x, e), m.torch.searchsorted(e, x)), [x, edges], True)
+
+
+@case
+def convolution_epilogue(m: Maker) -> Case:
+    x = m(4, 32, m.n(128), 128)
+    return Case(
+        lambda x: m.F.max_pool2d(x, 2) + m.F.avg_pool2d(x, 2) + m.F.interpolate(x, scale_factor=0.5), [x]
+    )
+
+
+@case
+def upsample(m: Maker) -> Case:
+    x = m(2, 16, m.n(128), 128, dtype=m.torch.float32)
+    return Case(
+        lambda x: m.F.interpolate(x, scale_factor=2, mode="bilinear") + m.F.pad(
+            m.F.interpolate(x, scale_factor=2), (0, 0, 0, 0)
+        ),
+        [x],
+        tolerance=1e-5,
+    )
+
+
+# ---- random
+
+
+@case
+def dropout(m: Maker) -> Case:
+    return Case(lambda x: m.F.dropout(x, 0.25) * 2, [m(m.n(4096), m.n(4096))], random=True)
+
+
+@case
+def drawn(m: Maker) -> Case:
+    x = m(m.n(2048), m.n(2048), dtype=m.torch.float32, grad=False)
+    return Case(
+        lambda x: (
+            m.torch.rand_like(x),
+            m.torch.randn_like(x),
+            m.torch.randint_like(x, 0, 100),
+        ),
+        [x],
+        forward_only=True,
+        random=True,
+    )
+
+
+# ---- optimizers, quantization
+
+
+@case
+def adam_step(m: Maker) -> Case:
+    shapes = [(m.n(1024), m.n(1024)), (m.n(4096),), (m.n(1024), 64), (7, 9)]
+    f32 = m.torch.float32
+    sets = [[m(*s, grad=False, dtype=f32) for s in shapes] for _ in range(3)]
+    inputs = [t for one in sets for t in one] + [m(*s, grad=False, dtype=f32).abs() for s in shapes]
+
+    def fn(*ts: Any) -> Any:
+        t = m.torch
+        k = len(shapes)
+        p, g, mean, square = (list(ts[i * k : (i + 1) * k]) for i in range(4))
+        mean = t._foreach_lerp(mean, g, 0.1)
+        square = t._foreach_add(t._foreach_mul(square, 0.999), t._foreach_mul(g, g), alpha=1e-3)
+        root = t._foreach_add(t._foreach_sqrt(square), 1e-8)
+        step = t._foreach_div(mean, root)
+        return (*t._foreach_sub(p, t._foreach_mul(step, 1e-3)), *mean, *square)
+
+    return Case(fn, inputs, forward_only=True, tolerance=1e-6)
+
+
+@case
+def in_place_update(m: Maker) -> Case:
+    f32 = m.torch.float32
+    p, g = (m(m.n(4096), m.n(1024), grad=False, dtype=f32) for _ in range(2))
+
+    def fn(p: Any, g: Any) -> Any:
+        new = p.clone()
+        new.mul_(0.9).add_(g, alpha=0.1)
+        new[1:] += g[:-1]
+        return new
+
+    return Case(fn, [p, g], forward_only=True, tolerance=1e-6)
+
+
+@case
+def quantize_rows(m: Maker) -> Case:
+    def fn(x: Any) -> Any:
+        scale = x.abs().amax(-1, keepdim=True).float() / 448
+        eight = (x.float() / scale).clamp(-448, 448).to(m.torch.float8_e4m3fn)
+        return eight.float() * scale, (x.float() / scale).round().to(m.torch.int8).float()
+
+    return Case(fn, [m(m.n(2048), m.n(2048), grad=False)], forward_only=True, tolerance=1e-2)
+
+
+@case
+def double_precision(m: Maker) -> Case:
+    x = m(m.n(1024), m.n(1024), dtype=m.torch.float64)
+    return Case(lambda x: (x.exp().log1p() + x.sin() * x.erf()).sum(-1), [x], tolerance=1e-12)
+
+
+@case
+def special_functions(m: Maker) -> Case:
+    x = m(m.n(1024), m.n(1024), dtype=m.torch.float32, grad=False)
+
+    def fn(x: Any) -> Any:
+        t = m.torch
+        y = x.abs() + 0.5
+        return (
+            t.lgamma(y) + t.digamma(y) + t.special.i0(x) + t.erfinv(x.tanh() * 0.9) + t.expm1(x / 4),
+            t.atan2(x, y) + t.hypot(x, y) + t.fmod(x, 0.3) + t.remainder(x, 0.7) + y.pow(1.7),
+            t.nextafter(x, y) + t.copysign(y, x) + t.asinh(x) + t.log1p(y) + t.frac(x) + t.trunc(x),
+            t.frexp(x).mantissa + t.ldexp(x, t.ones_like(x)) + t.signbit(x),
+        )
+
+    return Case(fn, [x], forward_only=True, tolerance=3e-6)
+
+
+# ---- products, attention, models
+
+
+def _tuned(m: Maker) -> dict[str, Any]:
+    """Every product by a template: what the tuner times are templates only."""
+    return {
+        "max_autotune": True,
+        "max_autotune_gemm_backends": "TRITON",
+        "max_autotune_gemm_search_space": "DEFAULT",
+        "triton.cudagraphs": False,
+    }
+
+
+@case
+def matmul_template(m: Maker) -> Case:
+    n = m.n(4096)
+    return Case(
+        lambda a, b: m.F.relu(a @ b), [m(n, n), m(n, n)], forward_only=True, options=_tuned(m)
+    )
+
+
+@case
+def linear_template(m: Maker) -> Case:
+    n = m.n(4096)
+    return Case(
+        lambda x, w, b: m.F.gelu(m.F.linear(x, w, b)),
+        [m(m.n(2048), n), m(n, n, by=0.02), m(n)],
+        forward_only=True,
+        options=_tuned(m),
+    )
+
+
+@case
+def bmm_template(m: Maker) -> Case:
+    n = m.n(1024)
+    return Case(
+        lambda a, b: (a @ b) * 0.5,
+        [m(16, n, 64), m(16, 64, n)],
+        forward_only=True,
+        options=_tuned(m),
+    )
+
+
+@case
+def int8_template(m: Maker) -> Case:
+    n = m.n(2048)
+    a, b = (m.integers(255, n, n).sub(127).to(m.torch.int8) for _ in range(2))
+    return Case(lambda a, b: m.torch._int_mm(a, b.t()), [a, b], forward_only=True, options=_tuned(m))
+
+
+def _flex(m: Maker, causal: bool, d: int = 64) -> Case:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    n = m.n(2048) // 128 * 128 or 128
+    mask = None
+    if causal:
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, n, n, device=m.device)
+
+    def score(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + (q - k) * 0.01
+
+    return Case(
+        lambda q, k, v: flex_attention(q, k, v, score_mod=None if causal else score, block_mask=mask),
+        [m(2, 8, n, d) for _ in range(3)],
+    )
+
+
+@case
+def flex_attention_causal(m: Maker) -> Case:
+    return _flex(m, True)
+
+
+@case
+def flex_attention_biased(m: Maker) -> Case:
+    return _flex(m, False, 128)
+
+
+@case
+def transformer_block(m: Maker) -> Case:
+    """Llama's: RMS norms, rotary attention, SwiGLU."""
+    c, heads, length = m.n(2048), max(1, m.n(2048) // 128), m.n(2048)
+    d, hidden = c // heads, m.n(2048) * 4
+    angle = m.torch.outer(m.torch.arange(length), 10000.0 ** -(m.torch.arange(0, d, 2) / d))
+    cos, sin = (f(m.torch.cat((angle, angle), -1)).to(m.dtype).to(m.device) for f in (m.torch.cos, m.torch.sin))
+
+    def rotate(q: Any, cos: Any, sin: Any) -> Any:
+        a, b = q.chunk(2, -1)
+        return q * cos + m.torch.cat((-b, a), -1) * sin
+
+    def block(x: Any, cos: Any, sin: Any, n1: Any, n2: Any, wq: Any, wo: Any, w1: Any, w2: Any) -> Any:
+        F = m.F
+        h = F.rms_norm(x, (c,), n1, 1e-6)
+        q, k, v = (t.view(2, length, heads, d).transpose(1, 2) for t in F.linear(h, wq).chunk(3, -1))
+        o = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        x = x + F.linear(o.transpose(1, 2).reshape(2, length, c), wo)
+        gate, up = F.linear(F.rms_norm(x, (c,), n2, 1e-6), w1).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, w2)
+
+    by = c**-0.5
+    weights = [m(3 * c, c, by=by), m(c, c, by=by), m(2 * hidden, c, by=by), m(c, hidden, by=by / 2)]
+    return Case(block, [m(2, length, c), cos, sin, m(c), m(c), *weights])
