@@ -1,6 +1,6 @@
 """What `benchmarks.inductor` compiles: functions of PyTorch's as models have them, and their inputs.
 
-A case is made for a device and a size; sizes below 1 are for CPUs.  Nothing here imports torch at module level.
+A case is made for a device and a size; sizes below 1 are for CPUs.  torch is imported when a case is made.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def rotary_embedding(m: Maker) -> Case:
         a, b = q.chunk(2, -1)
         return q * cos + m.torch.cat((-b, a), -1) * sin
 
-    return Case(rotate, [m(2, 16, length, 64), m(length, 64, grad=False), m(length, 64, grad=False)])
+    return Case(
+        rotate, [m(2, 16, length, 64), m(length, 64, grad=False), m(length, 64, grad=False)]
+    )
 
 
 # ---- norms
@@ -248,7 +250,13 @@ def arg_reductions(m: Maker) -> Case:
 def integer_reductions(m: Maker) -> Case:
     x = m.integers(100, m.n(2048), m.n(2048))
     return Case(
-        lambda x: (x.sum(-1), x.max(0).values, (x % 7).prod(-1), (x // 3).sum(), x.count_nonzero(-1)),
+        lambda x: (
+            x.sum(-1),
+            x.max(0).values,
+            (x % 7).prod(-1),
+            (x // 3).sum(),
+            x.count_nonzero(-1),
+        ),
         [x],
         forward_only=True,
     )
@@ -307,7 +315,11 @@ def gather_scatter(m: Maker) -> Case:
 
     def fn(x: Any, at: Any) -> Any:
         picked = x.gather(1, at)
-        return m.torch.zeros_like(x).scatter_add(1, at, picked * 2), x[at[:, 0]], x.index_select(0, at[:, 1])
+        return (
+            m.torch.zeros_like(x).scatter_add(1, at, picked * 2),
+            x[at[:, 0]],
+            x.index_select(0, at[:, 1]),
+        )
 
     return Case(fn, [m(n, n, dtype=m.torch.float32), at], tolerance=1e-6)
 
@@ -316,14 +328,19 @@ def gather_scatter(m: Maker) -> Case:
 def bucketize(m: Maker) -> Case:
     edges = m.torch.linspace(-3, 3, 100).to(m.device)
     x = m(m.n(2048), m.n(2048), dtype=m.torch.float32, grad=False)
-    return Case(lambda x, e: (m.torch.bucketize(x, e), m.torch.searchsorted(e, x)), [x, edges], True)
+    return Case(
+        lambda x, e: (m.torch.bucketize(x, e), m.torch.searchsorted(e, x)), [x, edges], True
+    )
 
 
 @case
 def convolution_epilogue(m: Maker) -> Case:
     x = m(4, 32, m.n(128), 128)
     return Case(
-        lambda x: m.F.max_pool2d(x, 2) + m.F.avg_pool2d(x, 2) + m.F.interpolate(x, scale_factor=0.5), [x]
+        lambda x: (
+            m.F.max_pool2d(x, 2) + m.F.avg_pool2d(x, 2) + m.F.interpolate(x, scale_factor=0.5)
+        ),
+        [x],
     )
 
 
@@ -331,8 +348,9 @@ def convolution_epilogue(m: Maker) -> Case:
 def upsample(m: Maker) -> Case:
     x = m(2, 16, m.n(128), 128, dtype=m.torch.float32)
     return Case(
-        lambda x: m.F.interpolate(x, scale_factor=2, mode="bilinear") + m.F.pad(
-            m.F.interpolate(x, scale_factor=2), (0, 0, 0, 0)
+        lambda x: (
+            m.F.interpolate(x, scale_factor=2, mode="bilinear")
+            + m.F.pad(m.F.interpolate(x, scale_factor=2), (0, 0, 0, 0))
         ),
         [x],
         tolerance=1e-5,
@@ -423,7 +441,11 @@ def special_functions(m: Maker) -> Case:
         t = m.torch
         y = x.abs() + 0.5
         return (
-            t.lgamma(y) + t.digamma(y) + t.special.i0(x) + t.erfinv(x.tanh() * 0.9) + t.expm1(x / 4),
+            t.lgamma(y)
+            + t.digamma(y)
+            + t.special.i0(x)
+            + t.erfinv(x.tanh() * 0.9)
+            + t.expm1(x / 4),
             t.atan2(x, y) + t.hypot(x, y) + t.fmod(x, 0.3) + t.remainder(x, 0.7) + y.pow(1.7),
             t.nextafter(x, y) + t.copysign(y, x) + t.asinh(x) + t.log1p(y) + t.frac(x) + t.trunc(x),
             t.frexp(x).mantissa + t.ldexp(x, t.ones_like(x)) + t.signbit(x),
@@ -479,7 +501,9 @@ def bmm_template(m: Maker) -> Case:
 def int8_template(m: Maker) -> Case:
     n = m.n(2048)
     a, b = (m.integers(255, n, n).sub(127).to(m.torch.int8) for _ in range(2))
-    return Case(lambda a, b: m.torch._int_mm(a, b.t()), [a, b], forward_only=True, options=_tuned(m))
+    return Case(
+        lambda a, b: m.torch._int_mm(a, b.t()), [a, b], forward_only=True, options=_tuned(m)
+    )
 
 
 def _flex(m: Maker, causal: bool, d: int = 64) -> Case:
@@ -494,7 +518,9 @@ def _flex(m: Maker, causal: bool, d: int = 64) -> Case:
         return s + (q - k) * 0.01
 
     return Case(
-        lambda q, k, v: flex_attention(q, k, v, score_mod=None if causal else score, block_mask=mask),
+        lambda q, k, v: flex_attention(
+            q, k, v, score_mod=None if causal else score, block_mask=mask
+        ),
         [m(2, 8, n, d) for _ in range(3)],
     )
 
@@ -515,17 +541,26 @@ def transformer_block(m: Maker) -> Case:
     c, heads, length = m.n(2048), max(1, m.n(2048) // 128), m.n(2048)
     d, hidden = c // heads, m.n(2048) * 4
     angle = m.torch.outer(m.torch.arange(length), 10000.0 ** -(m.torch.arange(0, d, 2) / d))
-    cos, sin = (f(m.torch.cat((angle, angle), -1)).to(m.dtype).to(m.device) for f in (m.torch.cos, m.torch.sin))
+    cos, sin = (
+        f(m.torch.cat((angle, angle), -1)).to(m.dtype).to(m.device)
+        for f in (m.torch.cos, m.torch.sin)
+    )
 
     def rotate(q: Any, cos: Any, sin: Any) -> Any:
         a, b = q.chunk(2, -1)
         return q * cos + m.torch.cat((-b, a), -1) * sin
 
-    def block(x: Any, cos: Any, sin: Any, n1: Any, n2: Any, wq: Any, wo: Any, w1: Any, w2: Any) -> Any:
+    def block(
+        x: Any, cos: Any, sin: Any, n1: Any, n2: Any, wq: Any, wo: Any, w1: Any, w2: Any
+    ) -> Any:
         F = m.F
         h = F.rms_norm(x, (c,), n1, 1e-6)
-        q, k, v = (t.view(2, length, heads, d).transpose(1, 2) for t in F.linear(h, wq).chunk(3, -1))
-        o = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        q, k, v = (
+            t.view(2, length, heads, d).transpose(1, 2) for t in F.linear(h, wq).chunk(3, -1)
+        )
+        o = F.scaled_dot_product_attention(
+            rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True
+        )
         x = x + F.linear(o.transpose(1, 2).reshape(2, length, c), wo)
         gate, up = F.linear(F.rms_norm(x, (c,), n2, 1e-6), w1).chunk(2, -1)
         return x + F.linear(F.silu(gate) * up, w2)

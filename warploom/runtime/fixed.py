@@ -37,9 +37,7 @@ class FixedLauncher:
         names = [p.name for p in parameters(kernel.request.fn)]
         self._run_time = [(i, name) for i, name in enumerate(names) if name not in fixed]
 
-    def __call__(
-        self, grid: Any, stream: int | None, args: Sequence[Any]
-    ) -> CompiledKernel | None:
+    def __call__(self, grid: Any, stream: int | None, args: Sequence[Any]) -> CompiledKernel | None:
         """Launches on a stream (a raw handle; None: the current one); the kernel.  Host arrays are taken
         through the oracle, which gives None."""
         prepared = self._seen.find(args, {})

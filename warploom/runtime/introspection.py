@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warploom.runtime.kernel import Kernel
-
-if TYPE_CHECKING:
-    from warploom.runtime.fixed import FixedLauncher
+from warploom.runtime.launch import grid_sizes
+from warploom.runtime.values import fields_for
 
 
 class Asm(Mapping[str, Any]):
@@ -68,17 +67,23 @@ class Introspection(Kernel):
     def _init_handles(self) -> None:
         """Nothing: resources are known, and code is loaded at the first launch."""
 
-    @functools.cached_property
-    def launcher(self) -> FixedLauncher:
-        """Launches this variant: launcher(grid, stream, arguments)."""
-        from warploom.runtime.fixed import FixedLauncher
-
-        return FixedLauncher(self)
-
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """Launches this variant, with the kernel's arguments in order; constexprs may be given and don't
         count.  Host arrays are taken through the oracle."""
         return functools.partial(self._launch, grid)
 
-    def _launch(self, grid: Any, *args: Any, stream: int | None = None) -> None:
-        self.launcher(grid, stream, args)
+    def _launch(self, grid: Any, *args: Any) -> None:
+        if len(args) > len(self.request.specs):
+            from warploom.frontend.source import parameters
+
+            fixed = dict(self.request.constexprs)
+            names = [p.name for p in parameters(self.request.fn)]
+            args = tuple(a for n, a in zip(names, args, strict=False) if n not in fixed)
+        fields = fields_for(self.placed, self.request.specs, args)
+        device = next((f.array.device for f in fields if f.array is not None), -1)
+        if device < 0:
+            from warploom.sim.oracle import run
+
+            run(self.lowered.written, [f.on_host for f in fields], grid_sizes(grid))
+            return
+        self.loaded().prepare(device, grid_sizes(grid), tuple(f.launched for f in fields))()

@@ -32,6 +32,7 @@ class KernelNames(Callee):
     loads it, and `live()` runs the file where the function is needed."""
 
     fn: Any
+    __name__: str
     repr: Callable[[Any], str]
     used_global_vals: Any = None
 

@@ -140,7 +140,8 @@ class Knobs:
     )
     pdl: bool = _knob(True, "the launch may overlap with the end of the kernel before it")
     debug: bool | Literal["asserts"] = _knob(
-        False, "every wait is bounded and traps with its name; device asserts are on; asserts: only those"
+        False,
+        "every wait is bounded and traps with its name; device asserts are on; asserts: only those",
     )
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warploom.runtime.compiled import CompiledKernel as _Compiled
+from warploom.runtime.fixed import FixedLauncher
 from warploom.runtime.hooks import AROUND, AROUND_COMPILE, ENTER, EXIT, LazyDict, launch_with_hooks
 from warploom.target import DEFAULT, Target
 from warploom.triton import errors
@@ -67,13 +68,14 @@ class ASTSource:
 
 
 class CompiledKernel(metaclass=ABCMeta):
-    """A kernel that `compile` gave.  It launches by `kernel[grid](*args)`, or as Triton's launchers are called:
+    """A kernel that `compile` gave.  It launches by `kernel[grid](*args)`, or as Triton's launchers do, by
     `run(x, y, z, stream, function, metadata, launch_metadata, enter_hook, exit_hook, *args)`.
 
     Its attributes can be pickled (Inductor does so with `__dict__`); what was compiled stands aside, and is
     found again, from the cache on disk, in the process that needs it."""
 
-    __slots__ = ("__dict__", "_compiled")
+    __slots__ = ("__dict__", "_compiled", "_fixed")
+    run: Callable[..., None] | None
 
     def __init__(self, src: ASTSource, target: Target, options: Mapping[str, Any]) -> None:
         self.src, self.target, self.options = src, target.name, dict(options)
@@ -81,20 +83,19 @@ class CompiledKernel(metaclass=ABCMeta):
         self.name, self.hash, self.metadata = made.name, made.hash, made.metadata
         self.n_regs, self.n_spills = made.n_regs, made.n_spills
         self.n_max_threads = made.n_max_threads
-        self.packed_metadata = self.module = self.function = self.run = None
+        self.packed_metadata = self.module = self.function = None
+        self.run = None
 
     @property
     def compiled(self) -> _Compiled:
         """What was compiled: sources, resources, schedule, `explain()` …"""
-        try:
-            return self._compiled  # type: ignore[has-type]
-        except AttributeError:
+        made: _Compiled | None = getattr(self, "_compiled", None)
+        if made is None:
             src = self.src
-            made: _Compiled = src.fn.live().compile(
+            made = self._compiled = src.fn.live().compile(
                 src.entries(), src.constants, target=self.target, **self.options
             )
-            self._compiled = made
-            return made
+        return made
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in CompiledKernel.__slots__ or "src" not in self.__dict__:
@@ -105,7 +106,7 @@ class CompiledKernel(metaclass=ABCMeta):
         """Makes `run`."""
         if self.run is not None:
             return
-        launcher, kernel = self.compiled.launcher, self.src.fn
+        launcher, kernel = self._launcher, self.src.fn
 
         def run(x: int, y: int, z: int, stream: int, _f: Any, _m: Any, _l: Any, *more: Any) -> None:
             grid, args = (x, y, z), more[2:]
@@ -119,9 +120,20 @@ class CompiledKernel(metaclass=ABCMeta):
 
     def launch_metadata(self, grid: Any, stream: int, *args: Any) -> None:
         """None: hooks are told when `run` is called."""
+        return None
+
+    @property
+    def _launcher(self) -> FixedLauncher:
+        made: FixedLauncher | None = getattr(self, "_fixed", None)
+        if made is None:
+            made = self._fixed = FixedLauncher(self.compiled)
+        return made
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        return self.compiled[grid]
+        def launch(*args: Any, stream: int | None = None) -> None:
+            self._launcher(grid, stream, args)
+
+        return launch
 
 
 CompiledKernel.register(_Compiled)

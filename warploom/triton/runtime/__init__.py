@@ -4,7 +4,6 @@ import sys
 
 from warploom.runtime.args import Mock as MockTensor
 from warploom.runtime.jit import JITFunction
-
 from warploom.triton import errors
 from warploom.triton.errors import InterpreterError, OutOfResources
 from warploom.triton.runtime import autotuner, driver, jit

@@ -12,7 +12,15 @@ from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config, Hooks
 from warploom.triton.errors import OutOfResources, PTXASError
 
-__all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "OutOfResources",
+    "PTXASError",
+    "autotune",
+    "heuristics",
+]
 
 
 class Autotuner(_Autotuner):

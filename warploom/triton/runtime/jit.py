@@ -29,4 +29,4 @@ class KernelInterface(metaclass=ABCMeta):
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
 
-KernelInterface.register(Launched)
+KernelInterface.register(Launched)  # type: ignore[type-abstract]

@@ -1,0 +1,330 @@
+"""torch.compile with its kernels served from here, and by the installed Triton: right? how fast?
+
+    python -m benchmarks.inductor [--only REGEX] [--seconds 200] [--out FILE]
+
+Each compiler has processes of its own: some that compile and check the cases of `inductor_cases.py`, each a
+share, and then one that times, with what they left in the caches.  Results are compared with eager mode in
+float64, drawn numbers with the other compiler's.  `us` of a kernel: the median of the profiler's times, with
+a cold L2 cache.  One JSON object is printed; `summary` has the ratios, Triton's time over ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.inductor_cases import CASES, Case, Maker
+
+SHARES = 8  # processes that compile and check at the same time
+ROUNDS = 12  # calls that are profiled
+EXCUSED = 2.0  # times eager mode's error in the same dtypes
+
+
+# ---- in the process of one compiler
+
+
+def flat(result: Any) -> list[Any]:
+    """The tensors of a result."""
+    return [t for x in result for t in flat(x)] if isinstance(result, list | tuple) else [result]
+
+
+def run(case: Case, fn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of fn(*inputs), and the gradients of the inputs for drawn gradients of the outputs."""
+    import torch
+
+    outputs = flat(fn(*inputs))
+    wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+    if case.forward_only or not wanted:
+        return outputs
+    given = [y for y in outputs if y.requires_grad]
+    generator = torch.Generator().manual_seed(1)
+    seeds = [torch.randn(y.shape, generator=generator).to(y.dtype).to(y.device) for y in given]
+    return outputs + [
+        g for g in torch.autograd.grad(given, wanted, seeds, allow_unused=True) if g is not None
+    ]
+
+
+def difference(found: Any, exact: Any) -> float:
+    """The relative error; infinite where shapes, or the places of what isn't finite, differ."""
+    found, exact = found.double(), exact.double()
+    finite = exact.isfinite()
+    if found.shape != exact.shape or not bool((finite == found.isfinite()).all()):
+        return math.inf
+    off = (found - exact)[finite].norm()
+    return float(off / (exact[finite].norm() + 1e-30))
+
+
+def check(case: Case, compiled: Any) -> dict[str, Any]:
+    """errors: of each result beside eager mode's in the same dtypes; bits: of drawn results."""
+    import torch
+
+    torch.manual_seed(7)
+    found = run(case, compiled, case.inputs)
+    if case.random:
+        data = b"".join(t.detach().float().cpu().numpy().tobytes() for t in found)
+        return {"right": True, "bits": hashlib.sha256(data).hexdigest()[:16]}
+    exact_inputs = [_doubled(x) for x in case.inputs]
+    exact, eager = run(case, case.fn, exact_inputs), run(case, case.fn, case.inputs)
+    errors = [
+        (difference(f, x), difference(e, x)) for f, e, x in zip(found, eager, exact, strict=True)
+    ]
+    right = all(off <= EXCUSED * usual + case.tolerance + 1e-6 for off, usual in errors)
+    return {"right": right, "errors": [[float(f"{x:.2e}") for x in pair] for pair in errors]}
+
+
+def _doubled(x: Any) -> Any:
+    if not hasattr(x, "dtype") or not x.dtype.is_floating_point:
+        return x
+    return x.detach().double().requires_grad_(x.requires_grad)
+
+
+def timed(case: Case, compiled: Any) -> dict[str, Any]:
+    """kernels: median microseconds of each by name, and how often a call launches it; us: of all of them;
+    wall_us: of a call with the host's part."""
+    import torch
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    cold = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    for _ in range(3):
+        run(case, compiled, case.inputs)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(ROUNDS):
+        run(case, compiled, case.inputs)
+    torch.cuda.synchronize()
+    wall = (time.perf_counter() - start) / ROUNDS * 1e6
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(ROUNDS):
+            cold.zero_()
+            run(case, compiled, case.inputs)
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {}
+    for event in profiled.events():
+        if event.device_type == DeviceType.CUDA and event.name.startswith("triton_"):
+            times.setdefault(event.name, []).append(event.time_range.elapsed_us())
+    kernels = {
+        name: [round(statistics.median(us), 2), len(us) // ROUNDS]
+        for name, us in sorted(times.items())
+    }
+    return {
+        "kernels": kernels,
+        "us": round(sum(us * n for us, n in kernels.values()), 2),
+        "wall_us": round(wall, 1),
+    }
+
+
+def cases(only: str, share: int, shares: int) -> Iterator[tuple[str, Any]]:
+    names = [name for name in CASES if re.search(only, name)]
+    return ((name, CASES[name]) for name in names[share::shares])
+
+
+def work(args: argparse.Namespace) -> None:
+    """A line of JSON for each case of a share."""
+    import torch
+
+    follow = _Refusals(args.compiler == "warploom")
+    for name, make in cases(args.only, args.share, args.shares):
+        if time.time() > args.until:
+            print(json.dumps({"case": name, "left_out": "no time"}), flush=True)
+            continue
+        start = time.perf_counter()
+        found: dict[str, Any] = {"case": name}
+        try:
+            torch._dynamo.reset()
+            case = make(Maker("cuda", args.scale))
+            compiled = torch.compile(case.fn, options=case.options)
+            found |= timed(case, compiled) if args.time else check(case, compiled)
+        except Exception as error:
+            found["failed"] = f"{type(error).__name__}: {str(error)[:3000]}"
+        found |= {"seconds": round(time.perf_counter() - start, 2), **follow.taken()}
+        print(json.dumps(found), flush=True)
+
+
+class _Refusals:
+    """What `triton.compile` was asked for since the last call of `taken`."""
+
+    def __init__(self, is_served: bool) -> None:
+        self._met: list[dict[str, Any]] = []
+        if is_served:
+            from warploom.runtime.hooks import AROUND_COMPILE
+
+            AROUND_COMPILE.append(self._around)
+
+    def _around(self, src: Any, compile: Any) -> Any:
+        told: dict[str, Any] = {
+            "kernel": src.fn.__name__,
+            "constants": {k: str(v) for k, v in src.constants.items()},
+        }
+        self._met.append(told)
+        start = time.perf_counter()
+        try:
+            made = compile()
+        except Exception as error:
+            told |= {"refused": f"{type(error).__name__}: {error}"[:1500], "src": src.fn.src[:6000]}
+            raise
+        told |= {"spills": made.n_spills, "seconds": round(time.perf_counter() - start, 2)}
+        return made
+
+    def taken(self) -> dict[str, Any]:
+        met, self._met = self._met, []
+        found: dict[str, Any] = {
+            "compiled": len(met),
+            "refused": [m for m in met if "refused" in m],
+        }
+        found["spilling"] = [m for m in met if m.get("spills")]
+        found["compile_s"] = round(sum(m.get("seconds", 0) for m in met), 2)
+        return found
+
+
+# ---- the processes
+
+
+def process(
+    compiler: str, args: argparse.Namespace, folder: Path, threads: int = 1, **how: Any
+) -> subprocess.Popen[str]:
+    """One that works on a share with a compiler, whose caches are below a folder.  threads: processes in
+    which Inductor compiles kernels; 1: in its own."""
+    given = {"compiler": compiler, "only": args.only, "scale": args.scale, **how}
+    own, here = folder / compiler, Path(__file__).resolve().parents[1]
+    own.mkdir(exist_ok=True, parents=True)
+    env = os.environ | {
+        "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+        "TRITON_CACHE_DIR": str(own / "triton"),
+        "WARPLOOM_CACHE": str(own / "warploom"),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+        "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")]),
+    }
+    run = ["-m", "warploom", "run"] if compiler == "warploom" else []
+    words = [f"--{name}={value}" for name, value in given.items()]
+    command = [sys.executable, *run, "-m", "benchmarks.inductor", *words]
+    told = (own / f"stderr-{len(list(own.glob('stderr-*')))}").open("w")
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=told, text=True, env=env, cwd=here
+    )
+
+
+def gather(processes: Sequence[subprocess.Popen[str]], until: float) -> dict[str, dict[str, Any]]:
+    """What each case's line said; processes that take too long are ended."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in processes:
+        try:
+            out, _ = one.communicate(timeout=max(1.0, until + 20 - time.time()))
+        except subprocess.TimeoutExpired:
+            one.kill()
+            out, _ = one.communicate()
+        for line in out.splitlines():
+            if line.startswith("{"):
+                told = json.loads(line)
+                found[told.pop("case")] = told
+    return found
+
+
+def both(args: argparse.Namespace, folder: Path, begun: float) -> dict[str, Any]:
+    """What the processes of both compilers said of each case, and what one said in which Inductor compiled
+    in processes of its own."""
+    until = begun + args.seconds * 0.6
+    checking = {
+        compiler: [
+            process(compiler, args, folder, share=i, shares=SHARES, until=until)
+            for i in range(SHARES)
+        ]
+        for compiler in ("warploom", "triton")
+    }
+    found: dict[str, Any] = {c: gather(processes, until) for c, processes in checking.items()}
+    for i, compiler in enumerate(checking):
+        until = begun + args.seconds * (0.75 + 0.15 * i)
+        times = gather([process(compiler, args, folder, time=1, until=until)], until)
+        for name, told in times.items():
+            found[compiler].setdefault(name, {})["timed"] = told
+    until = begun + args.seconds
+    one = argparse.Namespace(**{**vars(args), "only": "^(gelu|rms_norm)$"})
+    found["workers"] = gather([process("warploom", one, folder / "workers", threads=2)], until)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=".", help="a regular expression of cases")
+    parser.add_argument("--seconds", type=float, default=200)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--compiler", help=argparse.SUPPRESS)
+    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--shares", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--time", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.compiler:
+        work(args)
+        return 0
+    begun = time.time()
+    with tempfile.TemporaryDirectory() as name:
+        found = both(args, Path(name), begun)
+        paths = sorted(Path(name).rglob("stderr-*"))
+        found["stderr"] = {str(p.relative_to(name)): p.read_text()[-3000:] for p in paths}
+    seconds = round(time.time() - begun, 1)
+    text = json.dumps({"summary": summary(found), "seconds": seconds, **found}, indent=1)
+    if args.out:
+        args.out.write_text(text)
+    print(text)
+    return 0
+
+
+def summary(found: dict[str, Any]) -> dict[str, Any]:
+    """Cases and kernels that are right, refused, slower."""
+    ours, theirs = found["warploom"], found["triton"]
+    kernels: dict[str, list[float]] = {}
+    for name, told in ours.items():
+        mine = told.get("timed", {}).get("kernels", {})
+        peer = theirs.get(name, {}).get("timed", {}).get("kernels", {})
+        for kernel in set(mine) & set(peer):
+            kernels[f"{name}: {kernel}"] = [mine[kernel][0], peer[kernel][0]]
+    ratios = {k: round(peer / own, 3) for k, (own, peer) in kernels.items() if own > 0}
+    long = {k: r for k, r in ratios.items() if kernels[k][1] >= 10}
+    walls = {
+        name: round(theirs[name]["timed"]["wall_us"] / told["timed"]["wall_us"], 3)
+        for name, told in ours.items()
+        if "wall_us" in told.get("timed", {}) and "wall_us" in theirs.get(name, {}).get("timed", {})
+    }
+    return {
+        "cases": len(ours),
+        "right": sum(bool(t.get("right")) for t in ours.values()),
+        "wrong": [n for n, t in ours.items() if t.get("right") is False],
+        "failed": {n: t["failed"][:200] for n, t in ours.items() if "failed" in t},
+        "failed_with_triton": {n: t["failed"][:200] for n, t in theirs.items() if "failed" in t},
+        "wrong_with_triton": [n for n, t in theirs.items() if t.get("right") is False],
+        "other_bits": [
+            n for n, t in ours.items() if t.get("bits") != theirs.get(n, {}).get("bits")
+        ],
+        "kernels_compiled": sum(t.get("compiled", 0) for t in ours.values()),
+        "kernels_refused": sum(len(t.get("refused", ())) for t in ours.values()),
+        "kernels_timed": len(ratios),
+        "geometric_mean": _mean(ratios.values()),
+        "geometric_mean_10us": _mean(long.values()),
+        "under_0.9": {
+            k: [r, *kernels[k]] for k, r in sorted(long.items(), key=lambda x: x[1]) if r < 0.9
+        },
+        "wall": {"geometric_mean": _mean(walls.values()), **walls},
+    }
+
+
+def _mean(ratios: Any) -> float | None:
+    logs = [math.log(r) for r in ratios]
+    return round(math.exp(statistics.mean(logs)), 3) if logs else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What PyTorch's Inductor asks of a Triton: here without PyTorch, as its launchers and workers do it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom.triton as triton
+import warploom.triton.language as tl
+from warploom.runtime.hooks import AROUND_COMPILE
+from warploom.triton.compiler import ASTSource, CompiledKernel, make_backend
+
+H100 = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+OPTIONS = {"num_warps": 4, "num_stages": 1, "debug": True, "launch_pdl": False}
+KERNEL = """
+import warploom.triton as triton
+import warploom.triton.language as tl
+
+@triton.jit
+def scale(in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr):
+    x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    tl.device_assert((x < xnumel) | (x >= xnumel), "index")
+    tl.store(out_ptr0 + x, tl.load(in_ptr0 + x, x < xnumel) * 2, x < xnumel)
+"""
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> Any:
+    """A kernel whose module nobody can import by its name, as those that Inductor writes."""
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL)
+    space: dict[str, Any] = {"__name__": "written_by_inductor", "__file__": str(path)}
+    exec(compile(KERNEL, str(path), "exec"), space)
+    return space["scale"]
+
+
+def compiled(kernel: Any) -> CompiledKernel:
+    signature = {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32", "XBLOCK": "constexpr"}
+    attrs = {(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 16]]}
+    source = ASTSource(kernel, signature, {"XBLOCK": 64}, attrs)
+    return triton.compile(source, target=H100, options=OPTIONS)
+
+
+def launch(kernel: Any, *args: Any) -> None:
+    kernel._init_handles()
+    kernel.run(2, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, *args)
+
+
+def doubled(kernel: Any) -> bool:
+    x = np.arange(100, dtype=np.float32)
+    out = np.zeros_like(x)
+    launch(kernel, x, out, 100, 64)
+    return bool((out == 2 * x).all())
+
+
+def test_a_compiled_kernel_launches_as_inductor_launches_it(scale: Any) -> None:
+    kernel = compiled(scale)
+    assert doubled(kernel)
+    assert isinstance(kernel, triton.compiler.CompiledKernel) and not hasattr(kernel, "shared")
+    assert (kernel.metadata.num_warps, kernel.metadata.num_ctas) == (4, 1)
+    assert kernel.metadata.shared == 0 and kernel.n_spills == 0 and kernel.n_regs <= 64
+    assert kernel.src.fn.constexprs == [3] and kernel.launch_metadata((1, 1, 1), 0) is None
+    assert bytes.fromhex(kernel.hash) and "ptx" in kernel.asm
+
+
+def test_device_asserts_run_and_nothing_else_is_a_debug_build(scale: Any) -> None:
+    kernel = compiled(scale)
+    assert kernel.request.knobs.debug == "asserts"
+    text = triton.compile(ASTSource(scale, kernel.src.signature, {"XBLOCK": 64}), H100).cuda
+    assert "__trap" in kernel.cuda and "__trap" not in text
+
+
+def test_a_kernel_comes_out_of_another_process(scale: Any) -> None:
+    """Pickled without what it was compiled to, as Inductor's workers pickle `__dict__`."""
+    kernel = compiled(scale)
+    state = {**kernel.__dict__, "run": None, "function": None, "module": None}
+    again = CompiledKernel.__new__(CompiledKernel)
+    again.__dict__.update(pickle.loads(pickle.dumps(state)))
+    assert again.src.fn.fn is None and again.src.fn.arg_names == scale.arg_names
+    assert (again.n_regs, again.hash) == (kernel.n_regs, kernel.hash)
+    assert doubled(again)
+
+
+def test_a_kernel_whose_file_is_gone_is_refused(scale: Any) -> None:
+    kernel = compiled(scale)
+    again = pickle.loads(pickle.dumps(kernel.src.fn))
+    Path(scale.fn.__code__.co_filename).unlink()
+    with pytest.raises(triton.OutOfResources, match="its file can't be read"):
+        again.live()
+
+
+def test_arguments_that_a_kernel_is_not_made_for_are_refused(scale: Any) -> None:
+    kernel = compiled(scale)
+    x = np.zeros(101, np.float32)
+    with pytest.raises(triton.OutOfResources, match="no multiple of 16 bytes"):
+        launch(kernel, x[1:], x, 100, 64)
+
+
+def test_who_compiles_is_told_of(scale: Any) -> None:
+    met: list[str] = []
+
+    def around(source: ASTSource, compile: Any) -> Any:
+        met.append(source.name)
+        return compile()
+
+    AROUND_COMPILE.append(around)
+    try:
+        compiled(scale)
+    finally:
+        AROUND_COMPILE.remove(around)
+    assert met == ["scale"]
+
+
+def test_the_backend_is_found_by_its_target() -> None:
+    (backend,) = triton.backends.backends.values()
+    assert backend.compiler is type(make_backend(H100))
+    assert isinstance(triton.runtime.driver.active, backend.driver)
+    options = make_backend(H100).parse_options({"num_warps": 8})
+    assert options.num_warps == 8 and "fp8e4nv" in options.supported_fp8_dtypes
+    assert (
+        make_backend(H100).hash() != make_backend(triton.backends.GPUTarget("cuda", 80, 32)).hash()
+    )
+    with pytest.raises(RuntimeError, match="no kernel can be compiled"):
+        make_backend(triton.backends.GPUTarget("hip", 90, 64))
+
+
+def test_libraries_derive_their_own_tuners() -> None:
+    class Tuner(triton.KernelInterface):
+        def run(self, *args: Any, grid: Any, warmup: bool) -> Any:
+            return args, grid, warmup
+
+    assert Tuner()[(3,)](1) == ((1,), (3,), False)
+    assert Tuner().warmup(1, grid=(3,)) == ((1,), (3,), True)
+    assert isinstance(triton.jit(lambda_kernel), triton.KernelInterface)
+
+
+def lambda_kernel(x_ptr: Any) -> None:
+    tl.store(x_ptr, 1)
