@@ -80,9 +80,10 @@ class Kernel:
         assert names["tl"] is language and type(names["a_library"]).__name__ == "module"
         assert self.fn.__annotations__["BLOCK"] is language.constexpr
         out[:] = 7
-jit = Kernel
+def jit(do_not_specialize, do_not_specialize_on_alignment):
+    return Kernel
 """,
-    "triton/late.py": "import triton\nassert triton.jit is triton.Kernel",
+    "triton/late.py": "import triton\nassert triton.jit((), ()) is triton.Kernel",
     "triton/language/__init__.py": """
 class constexpr:
     def __init__(self, value): self.value = value

@@ -75,8 +75,8 @@ class Callee:
     ) -> None:
         self.fn = fn
         self.debug = debug
-        self._unspecialized = self._named(do_not_specialize)
-        self._unaligned = self._named(do_not_specialize_on_alignment)
+        self.unspecialized = self._named(do_not_specialize)
+        self.unaligned = self._named(do_not_specialize_on_alignment)
 
     def _named(self, listed: Sequence[str | int]) -> tuple[str | int, ...]:
         """Parameters listed by name or position.  Raises CompileError on what is none."""
@@ -178,9 +178,9 @@ class Callee:
 
     def _specialized(self, spec: Spec, position: int, name: str) -> Spec:
         """A spec without the facts that the parameter is not specialized for."""
-        if position in self._unspecialized or name in self._unspecialized:
+        if position in self.unspecialized or name in self.unspecialized:
             return dataclasses.replace(spec, fact=NOTHING)
-        if position in self._unaligned or name in self._unaligned:
+        if position in self.unaligned or name in self.unaligned:
             return dataclasses.replace(spec, fact=Fact(1, spec.fact.value))
         return spec
 

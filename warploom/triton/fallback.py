@@ -33,7 +33,7 @@ class Fallback:
         self._kernels: dict[JITFunction, Any] = {}
         self.refused: dict[JITFunction, str] = {}  # and why
         self._names: dict[int, tuple[str, str]] = {}  # id of a value of ours -> module, name
-        with self._working():
+        with self.working():
             for name in _modules():
                 importlib.import_module(name)
 
@@ -58,13 +58,27 @@ class Fallback:
             except CompileError as error:
                 why = self.refused[kernel] = str(error).splitlines()[0]
                 warn(f"{kernel.fn.__name__} is handed to the installed Triton: {why}")
-        with self._working():
+        return self.launch(kernel, grid, args, kwargs)
+
+    def launch(
+        self,
+        kernel: JITFunction,
+        grid: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        warmup: bool = False,
+    ) -> Any:
+        """A launch by the installed Triton, and what that gives.  warmup: compile, and launch nothing."""
+        with self.working():
             given = [self._theirs(a) for a in args]
             named = {name: self._theirs(v) for name, v in kwargs.items()}
-            return self._kernel(kernel)[grid](*given, **named)
+            theirs = self._kernel(kernel)
+            if warmup:
+                return theirs.run(*given, grid=grid, warmup=True, **named)
+            return theirs[grid](*given, **named)
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
+    def working(self) -> Iterator[None]:
         """`triton` is the installed one."""
         ours = {m: sys.modules[m] for m in sys.modules if m.partition(".")[0] in SERVED}
         stop()
@@ -85,7 +99,11 @@ class Fallback:
             self._kernels[kernel] = (
                 kernel  # for one whose attributes have names of kernels that call it
             )
-            self._kernels[kernel] = sys.modules["triton"].jit(self._function(kernel.fn))
+            triton = sys.modules["triton"]
+            self._kernels[kernel] = triton.jit(
+                do_not_specialize=kernel.unspecialized,
+                do_not_specialize_on_alignment=kernel.unaligned,
+            )(self._function(kernel.fn))
         return self._kernels[kernel]
 
     def _function(self, fn: Any) -> types.FunctionType:

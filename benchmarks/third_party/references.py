@@ -1,0 +1,127 @@
+"""What operators should give, in plain torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def recurrence(
+    q: Any,
+    k: Any,
+    v: Any,
+    decay: Any = None,
+    erase: Any = None,
+    write: Any = None,
+    bonus: Any = None,
+    scale: float | None = None,
+    erase_first: bool = False,
+) -> Any:
+    """Linear attention as a recurrence over time; q, k: [batch, time, heads, K], v: [.., V].
+
+    The state [K, V] of a head is multiplied by exp(decay) (its rows where decay has them), gets
+    write ⊗ (erase · state) and k ⊗ v added, and gives q · state.  erase_first: `erase` meets the state
+    before it decays.  bonus [heads, K]: a step's own k ⊗ v counts by it in its output, and enters the state
+    after that."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    state = q.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1])
+    found = []
+    for t in range(q.shape[1]):
+        before = state
+        if decay is not None:
+            now = decay[:, t].to(q.dtype)
+            now = now[..., None] if now.dim() == 2 else now
+            state = state * now.exp()[..., None]
+        added = k[:, t, :, :, None] * v[:, t, :, None, :]
+        if erase is not None:
+            kept = before if erase_first else state
+            seen = torch.einsum("bhk,bhkv->bhv", erase[:, t], kept)
+            added = added + write[:, t, :, :, None] * seen[..., None, :]
+        if bonus is not None:
+            shown = before + bonus[None, :, :, None] * added
+            state = state + added
+        else:
+            shown = state = state + added
+        found.append(torch.einsum("bhk,bhkv->bhv", q[:, t] * scale, shown))
+    return torch.stack(found, 1)
+
+
+def linear(q: Any, k: Any, v: Any) -> Any:
+    return recurrence(q, k, v)
+
+
+def decayed(q: Any, k: Any, v: Any, g: Any = None, gk: Any = None) -> Any:
+    return recurrence(q, k, v, g if gk is None else gk)
+
+
+def retention(q: Any, k: Any, v: Any) -> Any:
+    """Head h decays by 1 - 2^(-5 - h)."""
+    heads = torch.arange(q.shape[2], device=q.device, dtype=q.dtype)
+    gamma = (1 - 2.0 ** (-5 - heads)).log()
+    return recurrence(q, k, v, gamma.expand(q.shape[:3]))
+
+
+def lightning(q: Any, k: Any, v: Any) -> Any:
+    """The first of four layers."""
+    heads = torch.arange(q.shape[2], device=q.device, dtype=q.dtype)
+    return recurrence(q, k, v, (-8 / q.shape[2] * heads).expand(q.shape[:3]))
+
+
+def rwkv6(r: Any, k: Any, v: Any, w: Any, u: Any) -> Any:
+    return recurrence(r, k, v, w, bonus=u)
+
+
+def delta(q: Any, k: Any, v: Any, beta: Any, g: Any = None, p: Any = None) -> Any:
+    """The delta rule: what the state gives for k (or p) is replaced by v, as far as beta says."""
+    ours = beta[..., None]
+    return recurrence(q, k, v * ours, g, k if p is None else p, -k * ours)
+
+
+def diagonal_plus_low_rank(q: Any, k: Any, v: Any, a: Any, b: Any, gk: Any = None) -> Any:
+    return recurrence(q, k, v, gk, a, b, erase_first=True)
+
+
+def rwkv7(r: Any, w: Any, k: Any, v: Any, a: Any, b: Any) -> Any:
+    return recurrence(r, k, v, w, a, b, scale=1.0, erase_first=True)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+
+def hgrn(x: Any, g: Any) -> Any:
+    """state = exp(g) · state + x, of each channel."""
+    state, found = torch.zeros_like(x[:, 0]), []
+    for t in range(x.shape[1]):
+        state = g[:, t].exp() * state + x[:, t]
+        found.append(state)
+    return torch.stack(found, 1)
+
+
+def chunk_sums(g: Any, chunk: int, reverse: bool = False) -> Any:
+    """Sums along time up to each step, from the begin of its chunk."""
+    parts = g.split(chunk, 1)
+    if reverse:
+        return torch.cat([p.flip(1).cumsum(1).flip(1) for p in parts], 1)
+    return torch.cat([p.cumsum(1) for p in parts], 1)
+
+
+def rms(x: Any, w: Any, eps: float = 1e-6, offset: float = 0.0) -> Any:
+    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * (w + offset)
+
+
+def rotate(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary embedding; the halves of a row are its real and imaginary parts."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def short_convolution(x: Any, weight: Any, bias: Any) -> Any:
+    """Causal, along time, of each channel, then SiLU; x: [batch, time, channels]."""
+    taps = weight.shape[1]
+    padded = torch.nn.functional.pad(x.transpose(1, 2), (taps - 1, 0))
+    y = torch.nn.functional.conv1d(padded, weight[:, None], bias, groups=x.shape[2])
+    return torch.nn.functional.silu(y).transpose(1, 2)
