@@ -262,7 +262,13 @@ def float_offset(p, x):
 
 @bad("*f16")
 def cast_of_pointer(p):
-    q = p.to(tl.int64)  # error[pointer-cast]: ptr<f16> can't be cast
+    q = p.to(tl.float32)  # error[pointer-cast]: ptr<f16> as f32
+
+
+@bad("*f16 i32")
+def pointer_of_32_bits(p, n):
+    q = n.to(tl.pointer_type(tl.float16))  # error[pointer-cast]: i32 as a pointer
+
 
 
 @bad("*f16")

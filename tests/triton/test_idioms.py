@@ -10,6 +10,7 @@ import pytest
 import warploom.triton as triton
 import warploom.triton.language as tl
 from warploom.errors import CompileError
+from warploom.sim.report import MemoryFault
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -165,3 +166,54 @@ def test_a_kernel_takes_any_number_of_arguments() -> None:
     np.testing.assert_allclose(out, sum(xs), rtol=1e-6)
     of_many[(1,)](out, N=32)
     assert not out.any()
+
+
+# ---- addresses
+
+
+@triton.jit
+def by_addresses(addresses: Any, x_ptr: Any, out_ptr: Any, G: Any, N: tl.constexpr) -> None:
+    i = tl.arange(0, N)
+    half = tl.pointer_type(tl.float16)
+    for g in range(G):
+        p = tl.load(addresses + g).to(half)
+        if p:  # noqa: SIM108 - what is tested
+            row = tl.load(p + i).to(tl.float32)
+        else:
+            row = tl.load(x_ptr + i)
+        tl.store(out_ptr + g * N + i, row)
+    here = out_ptr.to(tl.int64)
+    again = here.to(tl.pointer_type(tl.float32))
+    same = (again == out_ptr) and (out_ptr + 1 != again)
+    tl.store(again + G * N, tl.where(same, ((out_ptr + 3).to(tl.int64) - here) + 0.5, 0.0))
+    many = tl.load(addresses + tl.arange(0, 2)).to(half, bitcast=True)
+    tl.store(out_ptr + G * N + 1 + tl.arange(0, 2), tl.load(many + 1).to(tl.float32))
+    bits = tl.load((x_ptr + i).to(tl.pointer_type(tl.int32)))
+    tl.store(
+        out_ptr + G * N + 3,
+        tl.sum((bits == tl.load(x_ptr + i).to(tl.int32, bitcast=True)).to(tl.float32)),
+    )
+
+
+def test_addresses_from_memory_are_pointers() -> None:
+    halves = [numbers(32, seed=s).astype(np.float16) for s in (1, 2)]
+    addresses = np.array([*(h.ctypes.data for h in halves), 0], np.int64)
+    x = numbers(32)
+    out = launched(by_addresses, np.zeros(100, np.float32), addresses, x, G=3, N=32)
+    want = [*(h.astype(np.float32) for h in halves), x]
+    assert np.array_equal(out[:96].reshape(3, 32), want)
+    assert out[96:].tolist() == [12.5, *(float(h[1]) for h in halves), 32]
+    found = np.zeros(100, np.float32)
+    compiled = by_addresses.compile_for(addresses, x, found, G=3, N=32)
+    compiled.simulate(addresses, x, found, 3, grid=(1,))
+    assert np.array_equal(found, out)
+
+
+def test_an_address_of_nothing_is_refused() -> None:
+    x = numbers(32)
+    half = x.astype(np.float16)[:5]
+    for address in (12345678, half.ctypes.data):  # of nothing, of an array that the kernel leaves
+        with pytest.raises(MemoryFault, match="no array is at"):
+            by_addresses[(1,)](
+                np.array([address, address], np.int64), x, np.zeros(100, np.float32), 1, N=32
+            )

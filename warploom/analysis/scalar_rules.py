@@ -248,6 +248,10 @@ def _addptr(o: Op, args: Sequence[Interval]) -> Interval:
     return ADDRESS._replace(divisor=min(p.divisor, offset.divisor * size))
 
 
+def _address(o: Op, args: Sequence[Interval]) -> Interval:
+    return anything(o.result.type)._replace(divisor=args[0].divisor)
+
+
 # ---- tiles, and the program
 
 
@@ -322,6 +326,7 @@ RULES: Rules[Rule] = Rules(
         arith.cast: _cast,
         arith.bitcast: _bitcast,
         arith.addptr: _addptr,
+        **dict.fromkeys((arith.int_to_ptr, arith.ptr_to_int), _address),
         tile.splat: _same,
         tile.arange: _arange,
         tile.reduce: _reduce,
@@ -348,7 +353,7 @@ def transfer(
     known = list(args)
     if trusting and o.kind in (arith.idiv, arith.rem) and known[1].high > 0:
         known[1] = known[1].refined(low=1)
-    if o.kind in arith.ELEMENTWISE and o.kind not in (arith.addptr, arith.bitcast):
+    if o.kind in arith.ELEMENTWISE and o.kind not in arith.NOT_FOLDED:
         numbers = [n for a in known if (n := a.constant) is not None]
         if len(numbers) == len(known):
             value = fold(o.kind, numbers, dtype_of(o.operands[-1].type), o.attrs.get("dtype"))

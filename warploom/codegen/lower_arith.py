@@ -22,7 +22,7 @@ from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind
 from warploom.ir.fold import fold
 from warploom.ir.ops import arith, tile
-from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, i32, u32
+from warploom.ir.types import DType, Pointer, Scalar, Tile, dtype_of, elem_of, i32, u32
 
 LOG2_E = "1.44269504088896341f"
 # Integers whose sums and products C leaves undefined where they overflow (narrow ones it promotes to int),
@@ -362,6 +362,16 @@ def _addptr(e: Emitter, o: Op) -> None:
         e.line(f"{dst.name}[{i}] = {first} + {more - steps[0]};")
 
 
+def _address(e: Emitter, o: Op) -> None:
+    """Numbers as pointers, pointers as numbers."""
+    (x,), to = o.operands, c_type(elem_of(o.result.type))
+    if not isinstance(o.result.type, Tile):
+        e.define(o.result, f"({to}){paren(e.scalar(x))}")
+        return
+    dst, source = e.array(o.result), e.regs(x)
+    e.lines(map_lines(dst, [source], lambda v: f"({to}){paren(v)}"))
+
+
 def _splat(e: Emitter, o: Op) -> None:
     assert isinstance(o.result.type, Tile)
     e.env[o.result] = uniform(o.result.type, e.scalar(o.operands[0]))
@@ -379,5 +389,7 @@ LOWER: dict[OpKind, Lowering] = {
     arith.bitcast: _bitcast,
     arith.decode: _decode,
     arith.addptr: _addptr,
+    arith.int_to_ptr: _address,
+    arith.ptr_to_int: _address,
     tile.splat: _splat,
 }

@@ -334,6 +334,16 @@ def _decode(x: Expressions, o: Op) -> str:
     return call("decode", x.full(o.operands[0]), repr(o.attrs["encoding"]))
 
 
+@value(arith.int_to_ptr, says="dtype")
+def _int_to_ptr(x: Expressions, o: Op) -> str:
+    return call("int_to_ptr", x.full(o.operands[0]), x.dtype(o.attrs["dtype"]))
+
+
+@value(arith.ptr_to_int)
+def _ptr_to_int(x: Expressions, o: Op) -> str:
+    return call("ptr_to_int", x.full(o.operands[0]))
+
+
 @value(arith.addptr)
 def _addptr(x: Expressions, o: Op) -> Expr:
     shape = shape_of(o.result.type)

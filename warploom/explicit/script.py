@@ -362,6 +362,14 @@ class Instructions(Tensors, Products, CopyAsync, Namespaces):
         return shapes.arange(start, end)
 
     @builtin
+    def int_to_ptr(self, x: Operand, dtype: Any) -> Any:
+        """The addresses x (int64), as pointers to elements of dtype."""
+        return elementwise.int_to_ptr(x, dtype)
+
+    def ptr_to_int(self, x: Operand) -> Any:
+        """The addresses of pointers, as int64."""
+        return elementwise.ptr_to_int(x)
+
     def bitcast(self, x: Operand, dtype: Any) -> Any:
         """The same bits as another dtype."""
         return elementwise.to(x, dtype, bitcast=True)

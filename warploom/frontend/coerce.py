@@ -169,6 +169,7 @@ class Emitter:
     reads: Reads = field(default_factory=Reads)  # the world outside of the kernel
     made: dict[Value, Loc] = field(default_factory=dict)  # where each value was made, for notes
     renamed: dict[Value, Value] = field(default_factory=dict)  # values that got the user's name
+    has_addresses: bool = False  # are there pointers made of numbers?
 
     # -- ops and regions
 
@@ -357,6 +358,8 @@ class Emitter:
         """x symbol y, by the language's rules.  `symbol` is Python's."""
         if symbol in ("+", "-") and Pointer in (type(self.dtype(x)), type(self.dtype(y))):
             return self.offset(symbol, x, y)
+        if symbol in COMPARISONS:
+            x, y = self._address(x), self._address(y)
         division = symbol in ("/", "//", "%")
         d = self.promoted(x, y, division)
         if symbol == "//" and d.is_float:
@@ -377,6 +380,10 @@ class Emitter:
             return Const(bool(PYTHON[symbol](known(x), known(y))), i1)
         kind = BIT_ARITHMETIC[symbol] if d is i1 and symbol in BIT_ARITHMETIC else KINDS[symbol]
         return cast(Value, self.emit(kind, *self._alike(d, x, y)))
+
+    def _address(self, x: Operand) -> Operand:
+        """A pointer as the number that it is; anything else as it is."""
+        return self.emit(arith.ptr_to_int, x) if isinstance(self.dtype(x), Pointer) else x
 
     def offset(self, symbol: str, x: Operand, y: Operand) -> Value:
         """Pointer ± integer."""
@@ -429,7 +436,11 @@ class Emitter:
                 f"the truth of a whole tile, {v.type}",
                 "combine tiles with & | ~, choose elementwise with tl.where, or reduce to one value",
             )
-        return self.const(True, i1) if isinstance(v.type, Pointer) else self.cast(v, i1)
+        if not isinstance(v.type, Pointer):
+            return self.cast(v, i1)
+        if not self.has_addresses:
+            return self.const(True, i1)  # an array's; None is no pointer here
+        return cast(Value, self.emit(arith.ne, self.emit(arith.ptr_to_int, v), self.const(0, i64)))
 
     def logical(self, x: Operand) -> Value:
         """x != 0, elementwise."""

@@ -199,7 +199,7 @@ class Expressions(Calls):
         """The truth of a scalar: Python's where it is known, else an i1."""
         if isinstance(x, Const):
             return bool(x.value)
-        if isinstance(x, Value) and isinstance(x.type, Pointer):
+        if isinstance(x, Value) and isinstance(x.type, Pointer) and not self.emitter.has_addresses:
             return True  # an array's; None is no pointer here
         return self.emitter.truth(x) if isinstance(x, Value) else bool(x)
 

@@ -25,7 +25,7 @@ from warploom.frontend.reads import MISSING
 from warploom.frontend.refuse import Refusal, refuse
 from warploom.frontend.scope import admit
 from warploom.ir.core import Value
-from warploom.ir.types import Tile
+from warploom.ir.types import Pointer, Tile
 
 
 def _python_min(*args: Any) -> Any:
@@ -185,5 +185,5 @@ for _fn in PYTHON_FUNCTIONS.values():
     _fn.__warploom_builtin__ = True  # type: ignore[attr-defined]
 
 CLASSES: frozenset[Any] = frozenset(
-    {language.range, language.static_range, language.async_task, language.constexpr}
+    {language.range, language.static_range, language.async_task, language.constexpr} | {Pointer}
 )

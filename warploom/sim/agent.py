@@ -17,6 +17,7 @@ import numpy as np
 
 from warploom.errors import Note
 from warploom.ir.core import Op, Region, Value
+from warploom.ir.types import pointee_of
 from warploom.sim.barriers import MBarrier, Touch
 from warploom.sim.engines import BulkStores, Copies, Lane, WgmmaQueue
 from warploom.sim.order import Array, Loops, Party, joined, located
@@ -184,7 +185,8 @@ class Agent:
         """Records an access to a scalar in global memory."""
         if np.ndim(pointer) > 0:
             return
-        buffer, at = self.cta.memory.split(int(pointer))
+        memory, dtype = self.cta.memory, pointee_of(o.operands[0].type).numpy
+        buffer, at = memory.split(int(memory.settled(pointer, dtype, o.loc)), o.loc)
         thing = f"{buffer.name}[{at - buffer.origin}]"
         agents = self.cta.report.words.setdefault(thing, {})
         agents[self.label] = agents.get(self.label, False) or mode == "write"

@@ -17,8 +17,9 @@ import numpy as np
 
 from warploom.ir.core import Op, OpKind
 from warploom.ir.ops import arith, scaled, task, tile
-from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64
+from warploom.ir.types import DType, Pointer, dtype_of, elem_of, f64, pointee_of
 from warploom.sim import scaled as scales
+from warploom.sim.addresses import address_of, pointer_at
 from warploom.sim.report import MemoryFault
 
 Fn = Callable[..., Any]  # (op, *operands) -> result, or a tuple of them
@@ -238,6 +239,16 @@ def _decode(o: Op, x: Any) -> Any:
 @_pure(arith.addptr)
 def _addptr(o: Op, p: Any, offset: Any) -> Any:
     return p + offset.astype(np.int64)
+
+
+@_pure(arith.int_to_ptr)
+def _int_to_ptr(o: Op, x: Any) -> Any:
+    return pointer_at(x, o.attrs["dtype"].bytes)
+
+
+@_pure(arith.ptr_to_int)
+def _ptr_to_int(o: Op, p: Any) -> Any:
+    return address_of(p, pointee_of(o.operands[0].type).bytes)
 
 
 @_pure(tile.splat)

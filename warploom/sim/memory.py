@@ -1,9 +1,4 @@
-"""Global memory: the caller's arrays, addressed by pointers that are plain integers.
-
-A pointer is one int64: the buffer's number above, the element's offset (biased, so that it may go
-negative on the way) below.  Tiles of pointers are therefore int64 arrays, and every shape op and
-`select` works on them as on numbers.
-"""
+"""Global memory: the caller's arrays, addressed by pointers that are plain integers (addresses.py)."""
 
 from __future__ import annotations
 
@@ -16,15 +11,18 @@ import numpy as np
 from warploom.errors import LaunchError, Loc
 from warploom.ir.core import Func
 from warploom.ir.types import DType, Pointer, Scalar
+from warploom.sim.addresses import (
+    BEYOND,
+    BIAS,
+    BITS,
+    FOREIGN,
+    MASK,
+    Held,
+    arrays_alive,
+    of_argument,
+)
 from warploom.sim.numerics import FLOATS, Numerics
 from warploom.sim.report import MemoryFault
-
-_BITS = 44  # of an offset: 8 Ti elements either way
-_BIAS = 1 << (_BITS - 1)
-_MASK = (1 << _BITS) - 1
-_BEYOND = (
-    1 << 62
-)  # marks a pointer whose offset was computed in 32 bits that don't hold it (offsets.py)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,8 +63,8 @@ class Box:
 
 def marked(pointers: Any, offsets: Any, beyond: Any) -> Any:
     """Pointers moved by offsets in int64; those where `beyond` may not be accessed."""
-    moved = np.add(pointers, np.clip(offsets, -(_BIAS >> 1), _BIAS >> 1))
-    return np.where(beyond, moved | _BEYOND, moved)[()]
+    moved = np.add(pointers, np.clip(offsets, -(BIAS >> 1), BIAS >> 1))
+    return np.where(beyond, moved | BEYOND, moved)[()]
 
 
 def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
@@ -103,12 +101,53 @@ class GlobalMemory:
     def __init__(self, numerics: Numerics = FLOATS) -> None:
         self.numerics = numerics
         self.buffers: list[Buffer] = []
+        self._held: list[Held] | None = None  # arrays beside the arguments, once one was asked for
 
     def add(self, name: str, array: Array) -> int:
         """Registers an array; gives the pointer to its element [0, …, 0]."""
         data, origin = flattened(array)
         self.buffers.append(Buffer(name, data, origin))
-        return (len(self.buffers) << _BITS) + _BIAS + origin
+        return (len(self.buffers) << BITS) + BIAS + origin
+
+    def settled(self, pointers: Any, dtype: np.dtype[Any], loc: Loc | None = None) -> Any:
+        """Pointers, those from addresses as pointers into the buffers that hold them."""
+        p = np.asarray(pointers)
+        foreign = np.flatnonzero(((p & FOREIGN) != 0) & (p < BEYOND))
+        if not foreign.size:
+            return pointers
+        flat = p.reshape(-1).copy()
+        while foreign.size:
+            at = (flat[foreign] & (FOREIGN - 1)) * dtype.itemsize
+            number, begin, end = self._holder(int(at[0]), dtype, loc)
+            inside = (at >= begin) & (at < end)
+            inside[0] = True
+            flat[foreign[inside]] = (number << BITS) + BIAS + (at[inside] - begin) // dtype.itemsize
+            foreign = foreign[~inside]
+        return flat.reshape(p.shape)[()]
+
+    def _holder(self, address: int, dtype: np.dtype[Any], loc: Loc | None) -> tuple[int, int, int]:
+        """The buffer around an address: its number, the addresses of its begin and end."""
+        shift = 0
+        if (own := of_argument(address)) is not None:
+            real = self._buffer(own[0], loc).data.ctypes.data + own[1]
+            address, shift = real, address - real
+        for number, b in enumerate(self.buffers, 1):
+            begin, size = b.data.ctypes.data, b.data.nbytes
+            inside = begin <= address < begin + size
+            if inside and b.data.dtype == dtype and (address - begin) % dtype.itemsize == 0:
+                return number, begin + shift, begin + size + shift
+        if self._held is None and self.numerics is FLOATS:
+            self._held = arrays_alive()
+        held = next((h for h in self._held or () if h.begin <= address < h.end), None)
+        if held is None or (address - held.begin) % dtype.itemsize:
+            raise MemoryFault(
+                "wild-pointer",
+                f"no array is at the address {address:#x}, which was made a pointer",
+                loc,
+                help="read addresses from an array of them, made by tensor.data_ptr() or array.ctypes.data",
+            )
+        self.buffers.append(Buffer("the array at an address", held.as_array(dtype), 0))
+        return len(self.buffers), held.begin + shift, held.end + shift
 
     def _buffer(self, number: int, loc: Loc | None) -> Buffer:
         if not 1 <= number <= len(self.buffers):
@@ -116,13 +155,13 @@ class GlobalMemory:
                 "wild-pointer",
                 "this address belongs to no argument",
                 loc,
-                help="offset the pointer arguments themselves; addresses read from memory are unknown here",
+                help="offset the pointer arguments themselves",
             )
         return self.buffers[number - 1]
 
     def split(self, pointer: int, loc: Loc | None = None) -> tuple[Buffer, int]:
         """The buffer that a pointer points into, and its element there (unchecked)."""
-        return self._buffer((pointer & ~_BEYOND) >> _BITS, loc), (pointer & _MASK) - _BIAS
+        return self._buffer((pointer & ~BEYOND) >> BITS, loc), (pointer & MASK) - BIAS
 
     def _refuse_beyond(self, what: str, pointer: int, loc: Loc | None) -> None:
         """Raises MemoryFault for an access by a pointer that is marked."""
@@ -152,17 +191,17 @@ class GlobalMemory:
     # ---- by pointers
 
     def _locate(
-        self, what: str, pointers: Any, mask: Any, loc: Loc | None
+        self, what: str, pointers: Any, mask: Any, dtype: np.dtype[Any], loc: Loc | None
     ) -> list[tuple[Buffer, Array, Array]]:
         """(buffer, elements, lanes that they belong to) for each buffer that active lanes point into."""
         p = np.asarray(pointers)
         active = np.flatnonzero(np.broadcast_to(True if mask is None else mask, p.shape))
-        flat = p.reshape(-1)[active]
-        beyond = flat[flat >= _BEYOND]
+        flat = self.settled(p.reshape(-1)[active], dtype, loc)
+        beyond = flat[flat >= BEYOND]
         if beyond.size:
             self._refuse_beyond(what, int(beyond[0]), loc)
-        numbers = flat >> _BITS
-        offsets = (flat & _MASK) - _BIAS
+        numbers = flat >> BITS
+        offsets = (flat & MASK) - BIAS
         found = []
         for number in np.unique(numbers).tolist():
             buffer = self._buffer(number, loc)
@@ -190,14 +229,14 @@ class GlobalMemory:
         else:
             out = np.array(np.broadcast_to(other, shape), self.numerics.holds(dtype))
         flat = out.reshape(-1)
-        for buffer, elements, lanes in self._locate("load", pointers, mask, loc):
+        for buffer, elements, lanes in self._locate("load", pointers, mask, dtype.numpy, loc):
             flat[lanes] = buffer.data[elements]
         return out if shape else flat[0]
 
     def store(self, pointers: Any, values: Any, mask: Any, loc: Loc | None = None) -> None:
         """Writes values at pointers, where mask."""
         flat = np.broadcast_to(values, np.shape(pointers)).reshape(-1)
-        for buffer, elements, lanes in self._locate("store", pointers, mask, loc):
+        for buffer, elements, lanes in self._locate("store", pointers, mask, flat.dtype, loc):
             self._writable(buffer, loc)
             buffer.data[elements] = flat[lanes]
 
@@ -210,7 +249,7 @@ class GlobalMemory:
         compared = np.broadcast_to(rest, shape).reshape(-1)
         given = np.broadcast_to(values, shape).reshape(-1)
         old = np.zeros(given.shape, given.dtype)
-        for buffer, elements, lanes in self._locate("atomic", pointers, mask, loc):
+        for buffer, elements, lanes in self._locate("atomic", pointers, mask, given.dtype, loc):
             self._writable(buffer, loc)
             for e, lane in zip(elements.tolist(), lanes.tolist(), strict=True):
                 old[lane] = buffer.data[e]
@@ -252,7 +291,7 @@ class GlobalMemory:
         buffer, origin = self.split(view.base, loc)
         if 0 in inside:
             return Box(start, inside, np.zeros(inside, buffer.data.dtype))
-        if view.base >= _BEYOND:
+        if view.base >= BEYOND:
             self._refuse_beyond(what, view.base, loc)
         first = origin + sum(
             (o + s) * t for o, s, t in zip(offsets, start, view.strides, strict=True)

@@ -21,7 +21,7 @@ import numpy as np
 from warploom.errors import InternalError
 from warploom.ir.core import SEQUENTIAL, Func, Op, OpKind, Region, Value, walk
 from warploom.ir.ops import arith, cluster, control, task, tile
-from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of
+from warploom.ir.types import Channel, Pointer, Scalar, Tile, dtype_of, elem_of, pointee_of
 from warploom.sim.evaluate import PURE
 from warploom.sim.memory import GlobalMemory, ViewValue, bind, grid_of
 from warploom.sim.numerics import FLOATS, Numerics
@@ -366,7 +366,11 @@ def _cta_rank(p: _Program, o: Op) -> Any:
 def _make_view(p: _Program, o: Op, base: Any, *sizes: Any) -> ViewValue:
     rank = len(sizes) // 2
     numbers = tuple(int(n) for n in sizes)
-    return ViewValue(int(base), numbers[:rank], numbers[rank:])
+    return ViewValue(
+        int(p.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)),
+        numbers[:rank],
+        numbers[rank:],
+    )
 
 
 @_effect(tile.load_box)

@@ -12,7 +12,7 @@ import numpy as np
 from warploom.ir import format
 from warploom.ir.core import Op
 from warploom.ir.ops import arith, cluster, control, mbarrier, smem, task, tile, tma, unaligned
-from warploom.ir.types import Shared, TensorMap, Tile, dtype_of
+from warploom.ir.types import Shared, TensorMap, Tile, dtype_of, pointee_of
 from warploom.sim.accesses import need_written, read_now, write_now
 from warploom.sim.agent import Agent, Steps, name_of
 from warploom.sim.barriers import MBarrier
@@ -175,7 +175,8 @@ def _replica_id(a: Agent, o: Op) -> Any:
 @step(tile.make_view)
 def _make_view(a: Agent, o: Op, base: Any, *sizes: Any) -> ViewValue:
     rank, numbers = len(sizes) // 2, a.numbers(sizes)
-    return ViewValue(int(base), tuple(numbers[:rank]), tuple(numbers[rank:]))
+    at = a.cta.memory.settled(base, pointee_of(o.operands[0].type).numpy, o.loc)
+    return ViewValue(int(at), tuple(numbers[:rank]), tuple(numbers[rank:]))
 
 
 def skips(a: Agent, o: Op, *operands: Any) -> bool:

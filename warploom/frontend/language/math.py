@@ -19,7 +19,7 @@ from warploom.frontend.language.core import builtin, method
 from warploom.frontend.refuse import refuse
 from warploom.ir.core import OpKind, Value
 from warploom.ir.ops import arith
-from warploom.ir.types import DType, Pointer, bf16, f32, f64, u32, u64
+from warploom.ir.types import DType, Pointer, bf16, f32, f64, i64, u32, u64
 
 __all__ = [
     "abs", "add", "cbrt", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor",
@@ -30,14 +30,44 @@ __all__ = [
 Function = Callable[[Operand], Tensor]
 
 
+@builtin
+def int_to_ptr(x: Operand, dtype: DType) -> Tensor:
+    """Addresses (integers of 64 bits, or pointers) as pointers to elements of dtype: what
+    x.to(tl.pointer_type(dtype)) gives."""
+    emitter = current()
+    elem = emitter.dtype(x)
+    if elem == Pointer(dtype):
+        return x
+    if isinstance(elem, Pointer):
+        x = ptr_to_int(x)
+    elif elem not in (i64, u64) and not is_literal(x):
+        refuse("pointer-cast", f"{describe(x)} as a pointer", "an address is a tl.int64")
+    emitter.has_addresses = True
+    address = emitter.cast(x, i64)
+    found: Value = emitter.emit(arith.int_to_ptr, address, dtype=static_dtype(dtype, "the dtype"))
+    return found
+
+
+@builtin
+def ptr_to_int(x: Operand) -> Tensor:
+    """The addresses of pointers (i64): what x.to(tl.int64) gives of pointers."""
+    if not isinstance(current().dtype(x), Pointer):
+        refuse("not-a-pointer", f"ptr_to_int of {describe(x)}", "give a pointer")
+    found: Value = current().emit(arith.ptr_to_int, x)
+    return found
+
+
 @method
 def to(
     x: Operand, dtype: DType, fp_downcast_rounding: str | None = None, bitcast: bool = False
 ) -> Tensor:
     """x converted to dtype by value, or with bitcast=True its bits read as dtype (of the same size).
+    Integers of 64 bits become pointers by tl.pointer_type(dtype), pointers such integers.
 
     Float to float rounds to nearest even (the only fp_downcast_rounding, "rtne")."""
     emitter = current()
+    if isinstance(dtype, Pointer):
+        return int_to_ptr(x, dtype.dtype)
     dtype = static_dtype(dtype, "the target of a cast")
     if fp_downcast_rounding not in (None, "rtne"):
         refuse(
@@ -46,11 +76,9 @@ def to(
             'only "rtne" (to nearest even) is supported',
         )
     if isinstance(emitter.dtype(x), Pointer):
-        refuse(
-            "pointer-cast",
-            f"{describe(x)} can't be cast",
-            "pass another pointer argument with the element type that you need",
-        )
+        if dtype not in (i64, u64):
+            refuse("pointer-cast", f"{describe(x)} as {dtype}", "an address is a tl.int64")
+        return emitter.cast(ptr_to_int(x), dtype)
     if static_bool(bitcast, "bitcast"):
         return emitter.emit(arith.bitcast, emitter.value(x), dtype=dtype)
     return emitter.cast(x, dtype)

@@ -98,7 +98,7 @@ class Simplifier:
 
     def _fold(self, o: Op, b: Builder) -> Replacement:
         values = [self.number(v) for v in o.operands]
-        if o.kind in (arith.addptr, arith.bitcast) or not values:
+        if o.kind in arith.NOT_FOLDED or not values:
             return None
         known = [v for v in values if v is not None]
         if o.kind is arith.select and values[0] is not None:
