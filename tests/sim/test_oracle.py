@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.sim.kernels import pointer_gemm
 from warploom.errors import LaunchError
 from warploom.ir.core import Builder, Func, Level, Value
 from warploom.ir.ops import arith, control, tile
-from warploom.ir.types import DType, Pointer, Scalar, bf16, f8e4m3, f16, f32, i8, i32, i64
+from warploom.ir.types import DTYPES, DType, Pointer, Scalar, bf16, f8e4m3, f16, f32, i8, i32, i64
 from warploom.sim import memory, oracle
 from warploom.sim.evaluate import PURE, round_to
 from warploom.sim.report import MemoryFault
@@ -108,6 +109,41 @@ def binary(kind: object, x: object, y: object, dtype: DType) -> object:
 def test_integer_division_is_that_of_c(x: int, y: int, q: int, r: int) -> None:
     assert binary(arith.idiv, x, y, i32) == q
     assert binary(arith.rem, x, y, i32) == r
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "wanted"),
+    [
+        (np.float32, "i8", [0, 127, -128, 127, -1]),
+        (np.float32, "u16", [0, 65535, 0, 300, 0]),
+        (np.float32, "i32", [0, 2**31 - 1, -(2**31), 300, -1]),
+        (np.float32, "i64", [-(2**63), 2**63 - 1, -(2**63), 300, -1]),
+        (np.float32, "u64", [2**63, 2**64 - 1, 0, 300, 0]),
+        (np.float64, "i32", [-(2**31), 2**31 - 1, -(2**31), 300, -1]),
+        (np.float64, "u8", [255, 255, 0, 255, 0]),
+    ],
+)
+def test_floats_become_integers_as_in_ptx(source: Any, to: str, wanted: list[int]) -> None:
+    """Out of range clamps; NaN is 0 where neither type has 64 bits, else the highest bit (PTX ISA, "cvt"),
+    clamped for integers of 8 and 16 bits."""
+    x = np.array([NAN, INF, -INF, 300.7, -1.2], source)
+    assert round_to(x, DTYPES[to]).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("to", "digits"), [("f16", 10), ("bf16", 7), ("f8e4m3", 3), ("f8e5m2", 2)], ids=str
+)
+def test_a_double_is_rounded_once(to: str, digits: int) -> None:
+    """Just above the middle of two numbers, by less than float32 shows; and just below."""
+    unit = 2.0**-digits
+    x = np.array([1 + unit / 2 + 2.0**-40, 1 + 1.5 * unit - 2.0**-40])
+    for sign in (1, -1):
+        assert (sign * round_to(sign * x, DTYPES[to]).astype(float)).tolist() == [1 + unit] * 2
+    special = round_to(np.array([INF, NAN, 0.0, -0.0, 2.0**-200]), DTYPES["bf16"]).astype(float)
+    assert special[0] == INF and np.isnan(special[1]) and not special[2:].any()
 
 
 def test_numbers() -> None:

@@ -17,7 +17,7 @@ import warploom.codegen
 import warploom.language as tl
 from tests.unit.codegen_kernels import SIZES, kernel, placed
 from warploom.codegen.emit import emit
-from warploom.codegen.lower_arith import expression
+from warploom.codegen.lower_arith import converted, expression
 from warploom.codegen.registers import c_type
 from warploom.ir.core import Builder, OpKind, Value
 from warploom.ir.ops import arith
@@ -123,6 +123,25 @@ class _Cast:
         return C.cast(self.name, x)
 
 
+def _ptx_shift(name: str) -> Any:
+    """shl_u32 and the like of the prelude: PTX's shifts clamp, by an unsigned number of bits."""
+    kind, of = name.split("_")
+    dtype = of.replace("s", "i")
+    bits = int(of[1:])
+
+    def shift(x: C, n: C) -> C:
+        by = min(C.cast(f"u{bits}", n).value, bits)
+        value = C.cast(dtype, x).value
+        return C.cast(dtype, C(value << by if kind == "shl" else value >> by, 128, True))
+
+    return shift
+
+
+SHIFTS = {
+    n: _ptx_shift(n) for n in ("shl_u32", "shr_u32", "shr_s32", "shl_u64", "shr_u64", "shr_s64")
+}
+
+
 def evaluate(text: str, **names: C) -> C:
     """A C expression of the forms that `expression` writes."""
     for name in INTS:
@@ -134,7 +153,8 @@ def evaluate(text: str, **names: C) -> C:
     text = re.sub(r"\b0ull\b", "Z64", re.sub(r"\b0u\b", "Z32", re.sub(r"\b0\b", "Z", text)))
     zeros = {"Z": C(0, 32, True), "Z32": C(0, 32, False), "Z64": C(0, 64, False)}
     functions = {"min": lambda x, y: x if x < y else y, "max": lambda x, y: y if x < y else x}
-    found: C = eval(text, {**{n: _Cast(n) for n in INTS}, **zeros, **functions, **names})
+    casts = {n: _Cast(n) for n in INTS}
+    found: C = eval(text, {**casts, **zeros, **functions, **SHIFTS, **names})
     return found
 
 
@@ -161,7 +181,7 @@ def test_integer_expressions(data: st.DataObject, kind: OpKind, dtype: str) -> N
     xs = [x]
     if kind in BINARY:
         shift = kind in (arith.shl, arith.shr)
-        y = data.draw(st.integers(0, bits - 1) if shift else numbers(dtype))
+        y = data.draw(st.integers(0, bits + 8) | numbers(dtype) if shift else numbers(dtype))
         undefined = y == 0 or (bits >= 32 and signed and y == -1 and x == -(1 << (bits - 1)))
         if kind in (arith.idiv, arith.rem) and undefined:
             return
@@ -169,6 +189,43 @@ def test_integer_expressions(data: st.DataObject, kind: OpKind, dtype: str) -> N
     text = expression(kind, DTYPES[dtype], *"xy"[: len(xs)])
     found = evaluate(text, **{n: C(v, bits, signed) for n, v in zip("xy", xs, strict=False)})
     assert C.cast(dtype, found).value == reference(kind, dtype, *xs), text
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_a_shift_by_a_constant_is_an_operator_of_c_below_the_width(dtype: str) -> None:
+    width = max(DTYPES[dtype].bits, 32)
+    for kind, sign in ((arith.shl, "<<"), (arith.shr, ">>")):
+        texts = [expression(kind, DTYPES[dtype], "x", f"{n}") for n in (0, width - 1, width)]
+        assert [sign in text for text in texts] == [True, True, False]
+
+
+@wl.jit
+def far_shifts(x_ptr: Any, y_ptr: Any, f_ptr: Any, BY: tl.constexpr) -> None:
+    at = tl.arange(0, 128)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, (x >> BY) + (x << BY))
+    tl.store(f_ptr + at, tl.full((128,), float("inf"), tl.float32).to(tl.int32))
+
+
+def test_what_c_leaves_undefined_is_computed_all_the_same() -> None:
+    """NVRTC stored whatever a register held."""
+    signature = {"x_ptr": "*i32:16", "y_ptr": "*i32:16", "f_ptr": "*i32:16"}
+    text = far_shifts.compile(signature=signature, constexprs={"BY": 40}).ptx
+    assert "shr.s32" in text and "shl.b32" in text and "cvt.rzi.s32.f32" in text
+
+
+@pytest.mark.parametrize(
+    ("to", "wanted"),
+    [
+        ("i8", "(signed char)min(max(__float2int_rz(x), -128), 127)"),
+        ("u16", "(u16)min(__float2uint_rz(x), 65535u)"),
+        ("i32", "__float2int_rz(x)"),
+        ("u64", "__float2ull_rz(x)"),
+    ],
+)
+def test_floats_out_of_an_integers_range_clamp(to: str, wanted: str) -> None:
+    assert converted("x", DTYPES["bf16"], DTYPES[to]) == wanted
+    assert converted("x", DTYPES["f64"], DTYPES[to]) == wanted.replace("float2", "double2")
 
 
 @pytest.mark.parametrize(

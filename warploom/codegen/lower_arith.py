@@ -99,6 +99,8 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
             return f"div_full({x}, {y})"
         if kind is arith.rem and real:
             return f"{'fmod' if wide else 'fmodf'}({x}, {y})"
+        if kind in (arith.shl, arith.shr) and not _is_short_shift(y, elem):
+            return _clamped_shift(kind, elem, x, y)
         text = f"{x} {OPERATORS[kind]} {y}"
         if kind in arith.COMPARE:
             return text
@@ -128,6 +130,21 @@ def expression(kind: OpKind, elem: DType, x: str, y: str = "") -> str:
     raise InternalError(f"codegen: no expression for {kind.name} on {elem}")
 
 
+def _is_short_shift(y: str, elem: DType) -> bool:
+    """Is the text a number of bits that C shifts by?  It computes narrow integers in 32 bits."""
+    digits = y.rstrip("ul")
+    return digits.isdecimal() and int(digits) < max(elem.bits, 32)
+
+
+def _clamped_shift(kind: OpKind, elem: DType, x: str, y: str) -> str:
+    """A shift by any number of bits, as PTX has it.  One by the width or more is undefined in C: NVRTC drops
+    what it is stored to."""
+    bits, left = max(elem.bits, 32), kind is arith.shl
+    sign = "u" if left or elem.kind == "uint" else "s"
+    operand = f"(u{bits}){paren(x)}" if left else x
+    return f"({c_type(elem)}){kind.name}_{sign}{bits}({operand}, {y})"
+
+
 def rounded(text: str, elem: DType | Pointer) -> str:
     """A scalar of a 16- or 8-bit float is a C float that holds such a value."""
     return f"round_{elem}({text})" if is_packed(elem) else text
@@ -137,7 +154,24 @@ def converted(text: str, source: DType, to: DType) -> str:
     """C for cast: `text` of dtype `source` as `to`, not yet rounded to a packed float."""
     if to.name == "i1":
         return f"({text} != 0)"
+    if source.is_float and to.is_int:
+        return _truncated(text, source, to)
+    if source.bits == 64 and source.is_float and is_packed(to):
+        return f"to_odd({text})"
     return text if c_type(source) == c_type(to) else f"({c_type(to)}){paren(text)}"
+
+
+def _truncated(text: str, source: DType, to: DType) -> str:
+    """C for a float as an integer, by functions that are defined out of its range, as C's casts are not."""
+    unsigned = "u" if to.kind == "uint" else ""
+    of, whole = "double" if source.bits == 64 else "float", "ll" if to.bits == 64 else "int"
+    found = f"__{of}2{unsigned}{whole}_rz({text})"
+    if to.bits >= 32:
+        return found
+    if unsigned:
+        return f"({c_type(to)})min({found}, {(1 << to.bits) - 1}u)"
+    half = 1 << (to.bits - 1)
+    return f"({c_type(to)})min(max({found}, {-half}), {half - 1})"
 
 
 def paren(text: str) -> str:

@@ -685,6 +685,22 @@ DEV float bf16_lo(u32 x) { return float_of(x << 16); }
 
 DEV float bf16_hi(u32 x) { return float_of(x & 0xffff0000u); }
 
+// Shifts by any number of bits; what PTX clamps C leaves undefined (PTX ISA, "shl", "shr").
+DEV u32 shl_u32(u32 x, u32 n) { u32 r; asm("shl.b32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(n)); return r; }
+
+DEV u32 shr_u32(u32 x, u32 n) { u32 r; asm("shr.u32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(n)); return r; }
+
+DEV int shr_s32(int x, u32 n) { int r; asm("shr.s32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(n)); return r; }
+
+DEV u64 shl_u64(u64 x, u64 n) { u64 r; asm("shl.b64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"((u32)min(n, 64ull))); return r; }
+
+DEV u64 shr_u64(u64 x, u64 n) { u64 r; asm("shr.u64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"((u32)min(n, 64ull))); return r; }
+
+DEV i64 shr_s64(i64 x, u64 n) { i64 r; asm("shr.s64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"((u32)min(n, 64ull))); return r; }
+
+// Cut, and odd where something was cut off: rounding it once more, to fewer bits, gives what rounding x gives.
+DEV float to_odd(double x) { const float r = __double2float_rz(x); return r == x ? r : __int_as_float(__float_as_int(r) | 1); }
+
 DEV u32 pack_bf16(float lo, float hi) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
 
 DEV float round_bf16(float x) { return bf16_lo(pack_bf16(x, 0.0f)); }

@@ -1,7 +1,7 @@
 """Constant folding: the value of an op on Python numbers, exactly as the op's docstring defines it.
 
-Integers wrap at their width; what PTX leaves undefined (division by zero, shifts by the width or more)
-is not folded.  Floats are folded where one rounding of a double gives the correctly rounded result:
+Integers wrap at their width; divisions by zero, which PTX leaves undefined, and shifts by the width or more
+are not folded.  Floats are folded where one rounding of a double gives the correctly rounded result:
 f64, and f32 and f16 by rounding the double (Figueroa 1995: innocuous for + - · / when the wide format has at
 least 2p + 2 bits).
 """
