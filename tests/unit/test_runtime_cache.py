@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -126,6 +127,22 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     assert cache.load("front", "aa11") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path)
+    cache.store("front", "aa11", PARTS)
+    path = only_file(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.append(cache.load("front", "aa11")), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert found == [None]
+    cache.store("front", "aa11", PARTS)
+    assert cache.load("front", "aa11") == PARTS
 
 
 # ---- many processes

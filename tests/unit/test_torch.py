@@ -88,6 +88,31 @@ def test_tensors_without_elements_have_no_address_either() -> None:
     add_one[(1,)](torch.empty(0), 0, BLOCK=32)
 
 
+def test_tensors_of_the_other_sign() -> None:
+    """Their address leads to numbers that they don't have."""
+    x = torch.complex(torch.zeros(64), torch.ones(64)).conj().imag
+    assert x.is_neg() and x[0] == -1
+    for use in (
+        lambda: total[(1,)](x, torch.zeros([]), BLOCK=64),
+        lambda: total.compile_for(x, torch.zeros([]), grid=(1,), BLOCK=64),
+        lambda: wl.TensorDescriptor.from_tensor(x, (32,)),
+    ):
+        with pytest.raises(LaunchError, match="the other sign") as caught:
+            use()
+        assert caught.value.code == "argument-negated"
+    total[(1,)](x.resolve_neg(), out := torch.zeros([]), BLOCK=64)
+    assert float(out) == -64
+
+
+def test_real_tensors_under_a_fake_mode() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x, out = torch.ones(64), torch.zeros([])
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(LaunchError) as caught:
+        total[(1,)](x, out, BLOCK=64)
+    assert caught.value.code == "array-memory"
+
+
 # ---- outputs of no axes
 
 

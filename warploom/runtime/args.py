@@ -261,7 +261,8 @@ def inspect(value: Any) -> Array | None:
     """What an array argument is; None where `value` is no array.
 
     Torch tensors, `__cuda_array_interface__`, NumPy arrays and whatever offers DLPack.  Raises LaunchError
-    on arrays without memory (meta and fake tensors, sparse ones) and on dtypes that no kernel takes.
+    on arrays without memory (meta and fake tensors, sparse ones) or with other numbers in it than they have
+    (torch's negative views), and on dtypes that no kernel takes.
     """
     probe = probe_of(type(value), value)
     if probe is None:
@@ -272,6 +273,12 @@ def inspect(value: Any) -> Array | None:
         raise _without_memory(value, str(e).partition("\n")[0]) from None
     if not pointer and 0 not in shape:
         raise _without_memory(value, "its address is 0")
+    if probe is probe_torch and value.is_neg():
+        raise LaunchError(
+            "argument-negated",
+            "a tensor whose memory holds its numbers with the other sign, as the imaginary part of a conjugate",
+            help="pass x.resolve_neg(), a copy",
+        )
     name = DTYPE_NAMES.get(str(dtype).removeprefix("torch."))
     if name is None:
         raise LaunchError(
@@ -490,6 +497,16 @@ def pointer_spec(array: Array) -> Spec:
     return _POINTERS[key]
 
 
+def _torch_as_numpy(torch: Any, t: Any) -> Any:
+    name = str(t.dtype).removeprefix("torch.")
+    if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # NumPy knows them by ml_dtypes
+        import ml_dtypes
+
+        bits = torch.int16 if name == "bfloat16" else torch.int8
+        return t.view(bits).numpy().view(getattr(ml_dtypes, name))
+    return t.numpy()
+
+
 def as_numpy(value: Any) -> Any:
     """A NumPy view of a CPU array (torch tensors included) that shares its memory."""
     import numpy as np
@@ -498,14 +515,10 @@ def as_numpy(value: Any) -> Any:
         return value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        t = value.detach()
-        name = str(t.dtype).removeprefix("torch.")
-        if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # NumPy knows them by ml_dtypes
-            import ml_dtypes
-
-            bits = torch.int16 if name == "bfloat16" else torch.int8
-            return t.view(bits).numpy().view(getattr(ml_dtypes, name))
-        return t.numpy()
+        try:
+            return _torch_as_numpy(torch, value.detach())
+        except RuntimeError as e:  # under a mode that makes fake tensors of real ones
+            raise _without_memory(value, str(e).partition("\n")[0]) from None
     if hasattr(value, "__array_interface__"):
         return np.asarray(value)
     return np.from_dlpack(value)

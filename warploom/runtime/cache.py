@@ -36,7 +36,8 @@ from warploom.runtime.cache_folder import (
 from warploom.runtime.mistakes import warn
 
 _MAGIC = b"warploom-entry-2\n"
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+# A link is not followed, and a pipe in an entry's place not waited for.
+_PLAINLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 USED_AGAIN = (
     3600.0  # seconds after which a read entry is marked as used: not each reader writes to the disk
 )
@@ -95,7 +96,7 @@ def _path(root: Path, kind: str, key: str) -> Path:
 
 def _read(path: Path) -> bytes:
     """The file's bytes.  OSError where it isn't there, or isn't this user's own."""
-    handle = os.open(path, os.O_RDONLY | _NO_LINKS)
+    handle = os.open(path, os.O_RDONLY | _PLAINLY)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not is_own_file(found):
