@@ -14,8 +14,9 @@ from warploom.ir.core import Builder, Func, Level, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.types import DTYPES, DType, Pointer, Scalar, bf16, f8e4m3, f16, f32, i8, i32, i64
 from warploom.sim import memory, oracle
-from warploom.sim.evaluate import PURE, round_to
+from warploom.sim.evaluate import PURE
 from warploom.sim.report import MemoryFault
+from warploom.sim.rounding import round_to
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:

@@ -17,7 +17,8 @@ import warploom.codegen
 import warploom.language as tl
 from tests.unit.codegen_kernels import SIZES, kernel, placed
 from warploom.codegen.emit import emit
-from warploom.codegen.lower_arith import converted, expression
+from warploom.codegen.lower_arith import expression
+from warploom.codegen.lower_casts import converted
 from warploom.codegen.registers import c_type
 from warploom.ir.core import Builder, OpKind, Value
 from warploom.ir.ops import arith

@@ -9,6 +9,7 @@ from __future__ import annotations
 from warploom.codegen import (
     lower_arith,
     lower_boxes,
+    lower_casts,
     lower_control,
     lower_dots,
     lower_hopper,
@@ -22,6 +23,7 @@ from warploom.ir.core import OpKind
 LOWER: dict[OpKind, Lowering] = {
     **lower_arith.LOWER,
     **lower_boxes.LOWER,
+    **lower_casts.LOWER,
     **lower_control.LOWER,
     **lower_dots.LOWER,
     **lower_hopper.LOWER,

@@ -16,7 +16,7 @@ import numpy as np
 
 from warploom.codegen import ptx
 from warploom.codegen.context import Address, Emitter, Lowering
-from warploom.codegen.lower_arith import rounded, same_bits, same_bits_of_word
+from warploom.codegen.lower_casts import rounded, same_bits, same_bits_of_word
 from warploom.codegen.registers import BYTES, Array, Regs, word, words_of
 from warploom.errors import InternalError
 from warploom.ir.core import Op, OpKind, Value

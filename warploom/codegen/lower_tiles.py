@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from warploom.analysis.lattice import MOST
 from warploom.codegen.context import Emitter, Lowering, displaced, within
-from warploom.codegen.lower_arith import expression, literal, paren
+from warploom.codegen.lower_arith import expression, literal
+from warploom.codegen.lower_casts import paren
 from warploom.codegen.lower_memory import load_tile, store_tile
 from warploom.codegen.registers import Element, Regs, c_type, pack, per_word, read
 from warploom.errors import InternalError

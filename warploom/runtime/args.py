@@ -276,7 +276,7 @@ def inspect(value: Any) -> Array | None:
     if probe is probe_torch and value.is_neg():
         raise LaunchError(
             "argument-negated",
-            "a tensor whose memory holds its numbers with the other sign, as the imaginary part of a conjugate",
+            "a tensor in whose memory its numbers have the other sign, as a conjugate's imaginary part",
             help="pass x.resolve_neg(), a copy",
         )
     name = DTYPE_NAMES.get(str(dtype).removeprefix("torch."))
