@@ -134,6 +134,7 @@ def serve(pretend: bool) -> None:
         torch.cuda.get_device_capability = lambda *_: (9, 0)  # type: ignore[assignment]
         torch.cuda.get_device_name = lambda *_: "NVIDIA H200"  # type: ignore[assignment]
         torch.cuda.device_count = lambda: 1  # type: ignore[assignment]
+        torch.Tensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]
         torch.cuda.current_device = lambda: 0  # type: ignore[assignment]
         torch.cuda.is_available = lambda: True  # type: ignore[assignment]
         torch.cuda.get_device_properties = lambda *_: SimpleNamespace(  # type: ignore[assignment]

@@ -105,7 +105,7 @@ def norms() -> Iterator[Operator]:
     )
     yield Operator(
         "poly_norm",
-        both(rows("x"), lambda s: {"w": s.normal(3), "b": s.normal(1)}),
+        both(rows("x"), lambda s: {"w": s.normal(3), "b": s.normal()}),
         apply("LigerPolyNormFunction", eps=1e-6, in_place=False),
         polynomial,
     )
