@@ -60,7 +60,7 @@ def one(name: str, args: argparse.Namespace) -> None:
         from benchmarks.third_party.installed import Triton
 
         theirs = Triton() if args.triton else None
-        told = check(named()[name], not args.no_compile, theirs)
+        told = check(named()[name], not args.no_compile, theirs, args.dry)
     print("FOUND " + json.dumps({"operator": name, **told}), flush=True)
 
 
@@ -103,14 +103,15 @@ class Child:
 
     def found(self) -> dict[str, Any]:
         text = self.until("FOUND ")
-        self._process.kill()
-        self._process.wait()
         if text is not None:
+            self._process.kill()
+            self._process.wait()
             found: dict[str, Any] = json.loads(text)
             return found
+        code = self._process.wait()
         self._log.seek(0)
         last = self._log.read().strip()[-1500:]
-        return {"operator": self.name, "error": f"the process ended or took too long: {last}"}
+        return {"operator": self.name, "error": f"the process ended with code {code}: {last}"}
 
 
 def checks(names: Sequence[str], args: argparse.Namespace, caches: str) -> Iterator[dict[str, Any]]:
@@ -159,6 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=math.inf, help="begin no batch after (s)")
     parser.add_argument("--bursts", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="only run on the oracle")
+    parser.add_argument("--dry", action="store_true", help="real sizes; only compile")
     parser.add_argument(
         "--triton", action="store_true", help="also compile by the installed Triton"
     )

@@ -75,11 +75,11 @@ Meet = Callable[[Met, Callable[[], Any]], Any]
 
 class Recorder:
     """Follows the launches of this process.  meet: makes each kind's first launch, given a function that does
-    it; refused: makes later ones of a kind that did not compile."""
+    it; later: makes later ones."""
 
-    def __init__(self, meet: Meet, refused: Meet = lambda met, launch: launch()) -> None:
+    def __init__(self, meet: Meet, later: Meet | None = None) -> None:
         self.met: dict[Any, Met] = {}
-        self._meet, self._refused = meet, refused
+        self._meet, self._later = meet, later or (lambda met, launch: launch())
 
     def __enter__(self) -> Recorder:
         AROUND.append(self._around)
@@ -105,7 +105,8 @@ class Recorder:
         known = self.met.setdefault(key, met)
         if known is met:
             return self._meet(met, launch)
-        return self._refused(met, launch) if "compile_refused" in known.told else launch()
+        met.told = known.told
+        return self._later(met, launch)
 
 
 def timed(told: dict[str, Any], name: str, work: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ class Fallback:
         self._own: dict[str, types.ModuleType] = {}  # of the installed one, while ours is served
         self._kernels: dict[JITFunction, Any] = {}
         self.refused: dict[JITFunction, str] = {}  # and why
-        self._names: dict[int, tuple[str, str]] = {}  # id of a value of ours -> module, name
+        self._names: dict[int, list[tuple[str, str]]] = {}  # id of a value -> modules, names
         with self.working():
             for name in _modules():
                 importlib.import_module(name)
@@ -145,9 +145,9 @@ class Fallback:
         if not self._names:
             for module in _modules():
                 for name, own in vars(sys.modules[f"warploom.{module}"]).items():
-                    self._names.setdefault(id(own), (module, name))
-        module, name = self._names.get(id(value), ("", ""))
-        return getattr(sys.modules.get(module), name, value)
+                    self._names.setdefault(id(own), []).append((module, name))
+        known = ((sys.modules[module], name) for module, name in self._names.get(id(value), ()))
+        return next((getattr(m, name) for m, name in known if hasattr(m, name)), value)
 
 
 def _module(ours: types.ModuleType) -> types.ModuleType:
