@@ -15,7 +15,7 @@ from typing import Any
 class Case:
     """fn(*inputs) gives a tensor or a tuple of them; inputs that require gradients get them, unless
     `forward_only`.  random: its result is drawn, so that eager mode has another.  options: of torch.compile.
-    tolerance: of the relative error, beside eager mode's own."""
+    tolerance: of the relative error, beside eager mode's own.  seeds: gradients of the outputs, once drawn."""
 
     fn: Callable[..., Any]
     inputs: list[Any]
@@ -23,6 +23,7 @@ class Case:
     random: bool = False
     options: dict[str, Any] | None = None
     tolerance: float = 0.0
+    seeds: list[Any] | None = None
 
 
 class Maker:
@@ -296,7 +297,11 @@ def scans(m: Maker) -> Case:
 @case
 def small_sort(m: Maker) -> Case:
     x = m(m.n(4096), 128, dtype=m.torch.float32, grad=False)
-    return Case(lambda x: (*x.sort(-1, stable=True), x.median(-1).values), [x], forward_only=True)
+    return Case(
+        lambda x: (*m.torch.sort(x, stable=True, dim=-1), x.median(-1).values),
+        [x],
+        forward_only=True,
+    )
 
 
 # ---- lookups
@@ -422,7 +427,7 @@ def quantize_rows(m: Maker) -> Case:
     def fn(x: Any) -> Any:
         scale = x.abs().amax(-1, keepdim=True).float() / 448
         eight = (x.float() / scale).clamp(-448, 448).to(m.torch.float8_e4m3fn)
-        return eight.float() * scale, (x.float() / scale).round().to(m.torch.int8).float()
+        return eight.float() * scale, (x.float() / scale / 4).round().to(m.torch.int8).float()
 
     return Case(fn, [m(m.n(2048), m.n(2048), grad=False)], forward_only=True, tolerance=1e-2)
 
@@ -441,14 +446,27 @@ def special_functions(m: Maker) -> Case:
         t = m.torch
         y = x.abs() + 0.5
         return (
-            t.lgamma(y)
-            + t.digamma(y)
-            + t.special.i0(x)
-            + t.erfinv(x.tanh() * 0.9)
-            + t.expm1(x / 4),
+            t.lgamma(y) + t.erfinv(x.tanh() * 0.9) + t.expm1(x / 4) + t.erfc(x) + t.exp2(x),
             t.atan2(x, y) + t.hypot(x, y) + t.fmod(x, 0.3) + t.remainder(x, 0.7) + y.pow(1.7),
-            t.nextafter(x, y) + t.copysign(y, x) + t.asinh(x) + t.log1p(y) + t.frac(x) + t.trunc(x),
-            t.frexp(x).mantissa + t.ldexp(x, t.ones_like(x)) + t.signbit(x),
+            t.copysign(y, x) + t.asinh(x) + t.log1p(y) + t.frac(x) + t.trunc(x) + t.round(x),
+            t.signbit(x) + t.ceil(y) + t.rsqrt(y) + t.tan(x / 3) + t.cosh(x) + t.acos(x / 9),
+        )
+
+    return Case(fn, [x], forward_only=True, tolerance=3e-6)
+
+
+@case
+def rare_functions(m: Maker) -> Case:
+    x = m(m.n(1024), m.n(1024), dtype=m.torch.float32, grad=False)
+
+    def fn(x: Any) -> Any:
+        t = m.torch
+        y = x.abs() + 0.5
+        return (
+            t.nextafter(x, y),
+            t.frexp(x).mantissa + t.ldexp(x, t.ones_like(x)),
+            t.special.i0(x) + t.special.i1(x),
+            t.special.bessel_j0(y) + t.special.bessel_y1(y) + t.special.erfcx(y),
         )
 
     return Case(fn, [x], forward_only=True, tolerance=3e-6)

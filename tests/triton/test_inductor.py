@@ -140,3 +140,33 @@ def test_libraries_derive_their_own_tuners() -> None:
 
 def lambda_kernel(x_ptr: Any) -> None:
     tl.store(x_ptr, 1)
+
+
+@triton.jit
+def plus(a: Any, b: Any) -> Any:
+    return a + b
+
+
+@triton.jit
+def largest_of_both(a: Any, b: Any) -> Any:
+    return tl.where(a > b, a, b)
+
+
+@triton.jit
+def tuples_of_one(x_ptr: Any, sums_ptr: Any, out_ptr: Any, N: tl.constexpr) -> None:
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    (sums,) = tl.associative_scan((x,), 0, plus)
+    (so_far,) = tl.associative_scan((x,), 0, largest_of_both)
+    (total,) = tl.reduce((x,), 0, plus)
+    (largest,) = tl.reduce((x,), 0, largest_of_both)
+    tl.store(sums_ptr + at, sums + so_far)
+    tl.store(out_ptr, total)
+    tl.store(out_ptr + 1, largest)
+
+
+def test_scans_and_reductions_of_a_tuple_of_one_give_one() -> None:
+    x = np.arange(8, dtype=np.float32)[::-1].copy()
+    sums, out = np.zeros_like(x), np.zeros(2, np.float32)
+    tuples_of_one[(1,)](x, sums, out, 8)
+    assert (sums == np.cumsum(x) + 7).all() and (out == [28, 7]).all()

@@ -87,10 +87,10 @@ def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool =
     parts, what = _tiles(input, "associative_scan"), "associative_scan"
     fn = _named(combine_fn, parts, what)
     if fn is not None:
-        found: Any = scanned(parts[0], axis, reverse, fn)
+        found = (scanned(parts[0], axis, reverse, fn),)
     else:
         found = _scan(parts, axis, combine_fn, static_bool(reverse, "reverse"), what)
-    return found if isinstance(input, tuple) or fn is not None else found[0]
+    return found if isinstance(input, tuple) else found[0]
 
 
 @method
@@ -100,7 +100,8 @@ def reduce(input: Any, axis: int | None, combine_fn: Combine, keep_dims: bool = 
     parts = _tiles(input, "reduce")
     fn = _named(combine_fn, parts, "reduce")
     if fn is not None:
-        return reduced(parts[0], axis, keep_dims, fn)
+        found = reduced(parts[0], axis, keep_dims, fn)
+        return (found,) if isinstance(input, tuple) else found
     rank = len(current().shape(parts[0]))
     axes = range(rank) if axis is None else [axis_of(axis, rank)]
     for a in reversed(axes):
