@@ -15,7 +15,7 @@ from typing import Any
 class Case:
     """fn(*inputs) gives a tensor or a tuple of them; inputs that require gradients get them, unless
     `forward_only`.  random: its result is drawn, so that eager mode has another.  options: of torch.compile.
-    tolerance: of the relative error, beside eager mode's own.  seeds: of the outputs' gradients, once drawn."""
+    tolerance: of the relative error, beside eager mode's own.  seeds: of outputs' gradients, once drawn."""
 
     fn: Callable[..., Any]
     inputs: list[Any]
