@@ -86,6 +86,7 @@ def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool =
     elements (a0, a1 …, b0, b1 … of a tuple, a in front of b), which gives one."""
     parts, what = _tiles(input, "associative_scan"), "associative_scan"
     fn = _named(combine_fn, parts, what)
+    found: tuple[Value, ...]
     if fn is not None:
         found = (scanned(parts[0], axis, reverse, fn),)
     else:
