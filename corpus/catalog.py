@@ -8,6 +8,7 @@ from corpus import (
     around,
     attention,
     backward,
+    batched,
     decoding,
     formats,
     fused,
@@ -30,6 +31,7 @@ ATTENDING: Mapping[str, Builds] = {
     "states": states.CASES,
     "fused": fused.CASES,
     "in order": in_order.CASES,
+    "batched": batched.CASES,
     "skinny": skinny.CASES,
     "scaled": microscaling.CASES,
 }

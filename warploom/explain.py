@@ -17,7 +17,7 @@ from warploom.ir.analysis import definitions
 from warploom.ir.core import HARDWARE, Family, Func, Level, Op, Region, Value, walk
 from warploom.ir.ops import arith, cluster, mbarrier, mma, smem, task, tile, tma, unaligned
 from warploom.ir.rules import Rules
-from warploom.ir.types import Shared, Tile, dtype_of, shape_of, u8
+from warploom.ir.types import Shared, Tile, dtype_of, u8
 from warploom.schedule.model import ChannelPlan, Reason, Schedule
 from warploom.target import Target
 
@@ -241,12 +241,12 @@ def _product(o: Op, target: Target) -> Iterator[str]:
 
 def _dot(o: Op, target: Target) -> Iterator[str]:
     """What a dot in registers is made of, in all warps together."""
-    (m, k), (_, n) = (shape_of(v.type) for v in o.operands[:2])
+    batches, m, n, k = tile.dot_sizes(o)
     unit = target.unit_of(o.attrs.get("unit") or "")
     if unit is not None:
         dtype, scales = dtype_of(o.operands[0].type), o.operands[3:]
         step = unit.k_step(dtype.bits)
-        count = m // unit.m * (n // unit.n_step) * (k // step)
+        count = batches * (m // unit.m) * (n // unit.n_step) * (k // step)
         shape = f"m{unit.m}n{unit.n_step}k{2 * step if scales and dtype == u8 else step}"
         with_scales = " with block scales" if scales else ""
         yield f"{count} × {unit.instruction} {shape}{with_scales}, both operands from registers"
@@ -254,7 +254,7 @@ def _dot(o: Op, target: Target) -> Iterator[str]:
 
 def _in_registers(o: Op, target: Target) -> Iterator[str]:
     for v in o.results:
-        if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) == 2:
+        if isinstance(v.type, Tile) and v.type.layout is not None and len(v.type.shape) > 1:
             registers = getattr(v.type.layout, "registers", None)
             yield f"{_shape(v)} {v.type.elem} in registers, {registers} elements a thread"
 

@@ -34,6 +34,7 @@ def on(targets: list[str]) -> Any:
 
 PRODUCTS = ["matmul-77x51x97", "matmul-int8-rc", "f32-tf32-rr", "in order-32x96-eight"]
 OF_MORE = ["attention-alibi", "states-linear", "layernorm", "splitk-atomic", "bmm-100x64"]
+IN_REGISTERS = ["batched-bf16", "batched-ieee", "in order-32x32-f64"]
 TASKS = {"num_consumer_groups": 1, "num_buffers_warp_spec": 2}
 
 
@@ -50,7 +51,7 @@ def simulated(case: Case, made: Any) -> None:
 
 
 @pytest.mark.usefixtures("without_nvrtc")
-@pytest.mark.parametrize("name", PRODUCTS + OF_MORE)
+@pytest.mark.parametrize("name", PRODUCTS + OF_MORE + IN_REGISTERS)
 @on(OTHERS)
 def test_a_kernel_is_right_and_proved(target: str, name: str) -> None:
     case = CATALOG[name]
@@ -118,7 +119,7 @@ def test_tasks_feed_products(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic"]
+    "name", ["matmul-bf16-rc", "attention-alibi", "layernorm", "splitk-atomic", "batched-ieee"]
 )
 @on(OTHERS)
 def test_a_build_has_no_problems(target: str, name: str) -> None:
@@ -133,7 +134,6 @@ def test_a_build_has_no_problems(target: str, name: str) -> None:
     [
         ("sm_80", "matmul-e4m3-rc", "sm_80 has no matrix unit for f8e4m3 by f8e4m3"),
         ("sm_86", "mixed-bf16-e4m3-rc", "sm_86 has no conversion of f8e4m3"),
-        ("sm_89", "in order-32x32-f64", "sm_89 has no matrix unit for f64 by f64"),
     ],
 )
 def test_what_a_chip_lacks_is_said(target: str, name: str, lacks: str) -> None:

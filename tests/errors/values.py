@@ -31,7 +31,19 @@ def dot_inner_size(p):
 
 @bad("*f16")
 def dot_of_rank_one(p):
-    c = tl.dot(tl.arange(0, 16), tl.arange(0, 16))  # error[dot-rank]: dot needs two 2-D tiles
+    c = tl.dot(tl.arange(0, 16), tl.arange(0, 16))  # error[dot-rank]: dot needs two tiles of 2 axes, or of 3
+
+
+@bad("*f16")
+def dot_of_two_batches(p):
+    a = tl.zeros((2, 16, 16), tl.float16)
+    c = tl.dot(a, tl.zeros((4, 16, 16), tl.float16))  # error[dot-shape]: dot operands disagree on the batch
+
+
+@bad("*f16")
+def dot_of_a_batch_and_a_matrix(p):
+    a = tl.zeros((2, 16, 16), tl.float16)
+    c = tl.dot(a, tl.zeros((16, 16), tl.float16))  # error[dot-rank]: dot needs two tiles of 2 axes, or of 3
 
 
 @bad("*f16")

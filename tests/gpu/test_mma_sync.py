@@ -1,4 +1,4 @@
-"""Dots in registers on a GPU: the corpus's cases bit-equal on exact data, and beside float64 on random numbers."""
+"""Dots in registers on a GPU, of batches too: the corpus's cases bit-equal on exact data, and beside float64 on random numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpus.in_order import CASES
+from corpus import batched, in_order
 from tests.e2e.corpus.judging import arrays, copies
 from tests.gpu.probe import needs_gpu
 
@@ -19,12 +19,13 @@ def on_device(x: Any) -> Any:
     """An array on the GPU, in the same strides."""
     if not isinstance(x, np.ndarray):
         return x
-    kept = x.T if x.flags.f_contiguous and not x.flags.c_contiguous else x
+    order = np.argsort([-s for s in x.strides], kind="stable")
+    kept = x.transpose(order)
     words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[x.dtype.itemsize]
     signed = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}[x.dtype.itemsize]
     moved = torch.from_numpy(np.ascontiguousarray(kept).view(words).view(signed)).cuda()
     moved = moved.view(TYPES[x.dtype.name])
-    return moved if kept is x else moved.T
+    return moved.permute(*np.argsort(order).tolist())
 
 
 TYPES = {
@@ -37,6 +38,12 @@ TYPES = {
     "int8": torch.int8,
     "uint8": torch.uint8,
     "int32": torch.int32,
+}
+
+
+CASES = {
+    **in_order.CASES,
+    **{f"batched-{name}": made for name, made in batched.CASES.items()},
 }
 
 

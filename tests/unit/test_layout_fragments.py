@@ -48,7 +48,7 @@ def test_every_instruction_has_its_elements(
 ) -> None:
     depth, a_count, a_at, b_count, b_at = FORMS[bits]
     k = 2 * depth
-    rows, columns = grid = warp_grid(m, n, warps, rows_first)
+    rows, columns = grid = warp_grid((m, n), warps, rows_first)
     acc = mma_acc((m, n), grid, warps)
     a, b = (mma_operand(acc, axis, k, bits) for axis in (0, 1))
     tall, wide = m // 16 // rows, n // 8 // columns
@@ -82,11 +82,13 @@ def test_every_instruction_has_its_elements(
 
 
 def test_warps_share_what_they_read() -> None:
-    assert warp_grid(128, 128, 4, rows_first=False) == (2, 2)
-    assert warp_grid(128, 128, 4, rows_first=True) == (4, 1)
-    assert warp_grid(16, 128, 4, rows_first=False) == (1, 4)
-    assert warp_grid(16, 128, 4, rows_first=True) == (1, 4)
-    assert warp_grid(48, 24, 4, rows_first=False) == (1, 1)
+    assert warp_grid((128, 128), 4, rows_first=False) == (2, 2)
+    assert warp_grid((128, 128), 4, rows_first=True) == (4, 1)
+    assert warp_grid((16, 128), 4, rows_first=False) == (1, 4)
+    assert warp_grid((16, 128), 4, rows_first=True) == (1, 4)
+    assert warp_grid((48, 24), 4, rows_first=False) == (1, 1)
+    assert warp_grid((6, 64, 64), 4, rows_first=False) == (2, 2, 1)
+    assert warp_grid((3, 64, 64), 4, rows_first=True) == (1, 4, 1)
 
 
 def test_a_result_is_the_next_left_operand_and_a_warp_group_s_accumulator() -> None:
@@ -106,7 +108,7 @@ def test_what_no_instructions_fill() -> None:
 def test_every_instruction_has_its_scales(m: int, n: int, warps: int, groups: int) -> None:
     """PTX ISA, "Block Scaling for mma.sync", thread-id 0: of each four lanes the first two supply rows g and
     g + 8 of A, the first one column g of B."""
-    rows, columns = grid = warp_grid(m, n, warps, False)
+    rows, columns = grid = warp_grid((m, n), warps, False)
     acc = mma_acc((m, n), grid, warps)
     a, b = (mma_scales(acc, axis, groups) for axis in (0, 1))
     tall, wide = m // 16 // rows, n // 8 // columns

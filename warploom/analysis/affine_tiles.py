@@ -127,7 +127,7 @@ class AffineTiles:
         if not args or args[0] is None:
             return None
         x = args[0]
-        if kind is tile.splat or kind in _MOVES:
+        if kind is tile.splat or _moves(o):
             along = _along(o)
             if any(w.axis not in along for w in x.wraps):
                 return None
@@ -154,7 +154,7 @@ class AffineTiles:
         kind = o.kind
         if kind is arith.and_ and all(v in self.masks for v in o.operands):
             return self.masks[o.operands[0]] + self.masks[o.operands[1]]
-        if kind in _MOVES:
+        if _moves(o):
             bounds, along = self.masks.get(o.operands[0]), _along(o)
             if bounds is None or any(b.axis not in along for b in bounds):
                 return None
@@ -355,6 +355,11 @@ class AffineTiles:
 
 
 _MOVES = (tile.expand_dims, tile.broadcast, tile.transpose)
+
+
+def _moves(o: Op) -> bool:
+    """Does o keep which elements follow each other along an axis?"""
+    return o.kind in _MOVES or (o.kind is tile.reshape and tile.inserts_units(o))
 
 
 def _along(o: Op) -> list[int | None]:

@@ -167,6 +167,10 @@ def _arange(o: Op, args: Sequence[Operand]) -> AxisFact:
     return line(1, power_of_two(o.attrs["start"]))
 
 
+def _reshaped(o: Op, args: Sequence[Operand]) -> AxisFact:
+    return args[0].axis if tile.inserts_units(o) else AxisFact()
+
+
 def _unknown(o: Op, args: Sequence[Operand]) -> AxisFact:
     return AxisFact()
 
@@ -180,7 +184,8 @@ RULES: Rules[Rule] = Rules(
         tile.splat: _moved,
         tile.arange: _arange,
         Family.MOVE: _moved,
-        **dict.fromkeys((tile.reshape, tile.slice_tile, tile.concat, task.slice_block), _unknown),
+        tile.reshape: _reshaped,
+        **dict.fromkeys((tile.slice_tile, tile.concat, task.slice_block), _unknown),
         **dict.fromkeys(arith.COMPARE, _compare),
         **dict.fromkeys((arith.add, arith.sub, arith.addptr), _sum),
         arith.mul: _product,

@@ -5,10 +5,12 @@ schedules and timelines.  Decides nothing.
 
 from __future__ import annotations
 
+from math import prod
+
 from warploom.ir.core import Effect, Family, Op, Type
 from warploom.ir.ops import arith, tile
 from warploom.ir.rules import Rules
-from warploom.ir.types import Tile, dtype_of, shape_of
+from warploom.ir.types import Tile, dtype_of
 from warploom.target import CostTable, Target
 
 UNITS = ("alu", "sfu", "shared", "tensor", "tma", "sync")
@@ -20,8 +22,7 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
     if size == 0:
         return "alu", float(cost.scalar)
     if o.kind is tile.dot:  # in registers; of the others the target tells (Target.mma_cycles)
-        (m, k), (_, n) = (shape_of(v.type) for v in o.operands[:2])
-        return "tensor", m * n * k * dtype_of(o.operands[0].type).bits / (
+        return "tensor", prod(tile.dot_sizes(o)) * dtype_of(o.operands[0].type).bits / (
             16 * cost.in_order_macs_16bit
         )
     unit, lanes = _LANES[o.kind]
@@ -30,8 +31,8 @@ def elementwise(cost: CostTable, o: Op) -> tuple[str, float]:
 
 def tensor(target: Target, dot: Op) -> float:
     """Cycles for which a dot keeps the tensor cores busy."""
-    (m, k), (_, n) = (shape_of(v.type) for v in dot.operands[:2])
-    return target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
+    batches, m, n, k = tile.dot_sizes(dot)
+    return batches * target.mma_cycles(m, n, k, dtype_of(dot.operands[0].type).bits)
 
 
 def computes_tile(o: Op) -> bool:

@@ -17,6 +17,7 @@ from warploom.ir.ops import control, tile
 from warploom.ir.types import shape_of
 
 Axis = int | None
+AXES = {"batch": -3, "M": -2, "N": -1}  # of a dot's result, from the last
 
 
 class RefusalError(Exception):
@@ -32,13 +33,13 @@ class Split:
     """See the module's docstring.
 
     mine: is this op run by the replicated task?  items: values that a channel brings to it whole.
-    axis: the dots' result axis that is cut (0: M, 1: N) into `count` parts.  Raises RefusalError.
+    axis: of the dots' results which is cut into `count` parts, by its name (AXES).  Raises RefusalError.
     """
 
     structure: Structure
     mine: Callable[[Op], bool]
     items: frozenset[Value]
-    axis: int
+    axis: str
     count: int
     versions: dict[Value, set[Axis]] = field(default_factory=dict)
     forward: dict[Value, int] = field(default_factory=dict)
@@ -88,14 +89,18 @@ class Split:
         return len(self.forward) > before
 
     def _dot_axis(self, o: Op) -> int:
-        a, b, acc = o.operands[:3]
-        if acc in self.forward:
-            return self.forward[acc]
-        if self.forward.get(a) == 0:
-            return 0
-        if self.forward.get(b) == 1:
-            return 1
-        return self.axis
+        rank = len(shape_of(o.result.type))
+        assert o.kind.axes is not None
+        if o.operands[2] in self.forward:
+            return self.forward[o.operands[2]]
+        for axis in range(rank):
+            along = zip(o.operands[:2], o.kind.axes(o, axis), strict=False)
+            if any(at is not None and self.forward.get(v) == at for v, at in along):
+                return axis
+        axis = rank + AXES[self.axis]
+        if axis < 0:
+            raise RefusalError("it multiplies no batch", o)
+        return axis
 
     def _mark(self, values: Iterable[Value], axis: int) -> None:
         for v in values:

@@ -22,6 +22,7 @@ from warploom.ir import build
 from warploom.ir.analysis import effects, only_user, reads
 from warploom.ir.core import Effect, Op, Region, Value
 from warploom.ir.ops import control, tile
+from warploom.ir.types import shape_of
 
 Group = tuple[Op, ...]  # dots of one block, in program order
 _APART = "its sum is not carried from dot to dot alone"
@@ -99,7 +100,7 @@ class _Search:
         come alike."""
         sharing: dict[object, list[Op]] = {}
         for o in self.structure.ops:
-            if o.kind is tile.dot and len(o.operands) == 3:
+            if o.kind is tile.dot and len(o.operands) == 3 and len(shape_of(o.result.type)) == 2:
                 sharing.setdefault((self.structure.block[o], o.operands[0]), []).append(o)
         found: dict[object, list[Op]] = {}
         for dots in sharing.values():

@@ -6,6 +6,7 @@ from math import prod
 
 from warploom.errors import InternalError
 from warploom.ir.core import Op
+from warploom.ir.ops import tile
 from warploom.ir.types import dtype_of, shape_of
 from warploom.layout import warp_grid
 from warploom.target import MatrixUnit, Target
@@ -19,8 +20,14 @@ def preferred(dot: Op, target: Target) -> MatrixUnit:
 def units_for(dot: Op, target: Target) -> tuple[MatrixUnit, ...]:
     """The units for a dot's operands, the preferred one first; where there is none, the first of all."""
     a, b, total, *scales = (dtype_of(v.type).name for v in dot.operands)
-    found = tuple(u for u in target.matrix_units if u.product(a, b, total, *scales[:1]))
-    return found or target.matrix_units[:1]
+    units = [u for u in target.matrix_units if u.product(a, b, total, *scales[:1])]
+    return tuple(u for u in units if takes_batches(u, dot)) or target.matrix_units[:1]
+
+
+def takes_batches(unit: MatrixUnit, dot: Op) -> bool:
+    """Does a unit multiply as many matrices as the dot does?  Of several, one that completes in order: they
+    are several accumulators."""
+    return len(shape_of(dot.result.type)) == 2 or not unit.is_async
 
 
 def doing(dot: Op, target: Target, warps: int) -> MatrixUnit:
@@ -36,8 +43,8 @@ def unit_of(
 ) -> MatrixUnit | None:
     """The first unit that takes a dot, or one of the `parts` into which its rows and columns are cut, done by
     so many warps; None where none does."""
-    (m, n), threads = shape_of(dot.result.type), warps * target.warp_size
-    units = units_for(dot, target)
+    (_, m, n, _), threads = tile.dot_sizes(dot), warps * target.warp_size
+    units = (u for u in units_for(dot, target) if takes_batches(u, dot))
     return next((u for u in units if u.takes(m // parts[0], n // parts[1], threads)), None)
 
 
@@ -48,7 +55,9 @@ def operand_registers(
 
     parts: into which its rows and columns are cut, each done by so many threads.  chained: do other dots
     multiply its result, so that warps have whole rows?"""
-    m, n = shape_of(dot.result.type)
-    grid = warp_grid(m // parts[0], n // parts[1], threads // target.warp_size, chained)
+    *batch, m, n = shape_of(dot.result.type)
+    shape = (*batch, m // parts[0], n // parts[1])
+    *shared, rows, columns = warp_grid(shape, threads // target.warp_size, chained)
     bits = prod(shape_of(dot.operands[axis].type)) * dtype_of(dot.operands[axis].type).bits
-    return bits // (parts[axis] * grid[axis] * 32 * target.warp_size)
+    warps = prod(shared) * (rows, columns)[axis]
+    return bits // (parts[axis] * warps * 32 * target.warp_size)

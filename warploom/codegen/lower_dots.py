@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from warploom.codegen import ptx
 from warploom.codegen.context import Emitter, Lowering
 from warploom.codegen.registers import Array, is_packed, word
@@ -13,10 +15,10 @@ from warploom.layout import mma_operand, mma_scales
 
 
 def _dot(e: Emitter, o: Op) -> None:
-    """Loops over steps of K, rows and columns; with scales the steps are written one after the other, since
-    which bytes of a word hold a step's scales is part of the instruction."""
+    """Loops over batches, steps of K, rows and columns; with scales the steps are written one after the
+    other, since which bytes of a word hold a step's scales is part of the instruction."""
     left, right, acc, *scales = o.operands
-    t, (_, k) = o.result.type, shape_of(left.type)
+    t, (*_, k) = o.result.type, tile.dot_sizes(o)
     assert isinstance(t, Tile)
     needed = [mma_operand(t.layout, axis, k, dtype_of(left.type).bits) for axis in (0, 1)]
     needed += [mma_scales(t.layout, i, shape_of(v.type)[1]) for i, v in enumerate(scales)]
@@ -24,31 +26,44 @@ def _dot(e: Emitter, o: Op) -> None:
         if v.type.layout != layout:  # type: ignore[attr-defined]
             raise InternalError(f"codegen: a dot's operand is laid out as {v.type}")
     types = [dtype_of(v.type) for v in (left, right, *scales[:1])]
-    form: ptx.Mma | ptx.ScaledMma = ptx.ScaledMma(*types) if scales else ptx.Mma(*types)
+    form: ptx.Mma | ptx.ScaledMma = (
+        ptx.ScaledMma(*types) if scales else ptx.Mma(*types, _halves(e, o))
+    )
     e.made[form.name] = form.definition()
     a, b = (_fragments(e, v) for v in (left, right))
     words = [_scales(e, v) for v in scales]
     e.assign(o.result, acc)
     steps = k // form.k
+    rank = len(t.shape) - 2
+    batches = prod(count for axis, count, _ in t.layout.repeats if axis < rank)  # of a warp
     rows, columns = (
-        layout.registers // form.elements(axis) // steps for axis, layout in enumerate(needed[:2])
+        layout.registers // form.elements(axis) // (steps * batches)
+        for axis, layout in enumerate(needed[:2])
     )
     i, j = e.name("rows"), e.name("columns")
     per_a, per_b = form.registers
+    batch = e.name("batch") if batches > 1 else ""
+
+    def after(size: int) -> str:
+        """Where a batch's part of a fragment begins, of so many registers."""
+        return f" + {size} * {batch}" if batch else ""
 
     def instruction(step: str, function: str, *more: str) -> None:
         for name, count in ((i, rows), (j, columns)):
             e.line("#pragma unroll")
             e.line(f"for (int {name} = 0; {name} < {count}; ++{name})")
         at = (
-            f"{e.array(o.result).name} + 4 * ({columns} * {i} + {j})",
-            f"{a} + {per_a} * ({steps} * {i} + {step})",
-            f"{b} + {per_b} * ({columns} * {step} + {j})",
+            f"{e.array(o.result).name}{after(4 * rows * columns)} + 4 * ({columns} * {i} + {j})",
+            f"{a}{after(per_a * rows * steps)} + {per_a} * ({steps} * {i} + {step})",
+            f"{b}{after(per_b * columns * steps)} + {per_b} * ({columns} * {step} + {j})",
         )
         e.line(f"{function}({', '.join((*at, *more))});")
 
     if isinstance(form, ptx.Mma):
         step = e.name("step")
+        if batch:
+            e.line("#pragma unroll")
+            e.line(f"for (int {batch} = 0; {batch} < {batches}; ++{batch})")
         e.line("#pragma unroll")
         e.line(f"for (int {step} = 0; {step} < {steps}; ++{step})")
         instruction(step, form.name)
@@ -58,6 +73,12 @@ def _dot(e: Emitter, o: Op) -> None:
         word, byte = divmod(n * form.groups, 4)
         given = (f"{x}[{per_row} * {at} + {word}]" for x, at in zip(words, (i, j), strict=True))
         instruction(str(n), f"{form.name}<{byte}>", *given)
+
+
+def _halves(e: Emitter, o: Op) -> bool:
+    unit = e.target.unit_of(o.attrs["unit"])
+    product = unit and unit.product(*(dtype_of(v.type).name for v in o.operands[:3]))
+    return product is not None and product.halves
 
 
 def _scales(e: Emitter, v: Value) -> str:

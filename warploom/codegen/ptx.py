@@ -115,10 +115,12 @@ class Wgmma:
 @dataclass(frozen=True)
 class Mma:
     """mma.sync m16n8k(32 bytes) on registers in their fragments' order; it sums floats in f32, integers in
-    s32, f64 in f64 (PTX ISA, "Multiply-and-Accumulate Instruction: mma")."""
+    s32, f64 in f64 (PTX ISA, "Multiply-and-Accumulate Instruction: mma").  halves: as two of m8n8, whose
+    fragments have every second register of A, and one half of the accumulator's."""
 
     a: DType
     b: DType
+    halves: bool = False
 
     @property
     def k(self) -> int:
@@ -153,18 +155,26 @@ class Mma:
         )
         of, constraint = ("double", "d") if double else ("u32", "r")
         n_a, n_b = self.registers
-        d, a, b = (
-            braces(f"%{first + i}" for i in range(n))
-            for first, n in ((0, 4), (4, n_a), (4 + n_a, n_b))
-        )
+        rows = 2 if self.halves else 1
+        shape = f"m{16 // rows}n8k{self.k}.row.col.{sums}.{types[self.a.name]}.{types[self.b.name]}.{sums}"
+        text = ""
+        for i in range(rows):
+            d, a, b = (
+                braces(f"%{at}" for at in span)
+                for span in (
+                    range(4 // rows * i, 4 // rows * (i + 1)),
+                    range(4 + i, 4 + n_a, rows),
+                    range(4 + n_a, 4 + n_a + n_b),
+                )
+            )
+            text += f"{' ' if text else ''}mma.sync.aligned.{shape} {d}, {a}, {b}, {d};"
         given = ", ".join(
             f'"{constraint}"({name}[{i}])' for name, n in (("a", n_a), ("b", n_b)) for i in range(n)
         )
         ties = ", ".join(f'"{tie}"(d[{i}])' for i in range(4))
-        shape = f"m16n8k{self.k}.row.col.{sums}.{types[self.a.name]}.{types[self.b.name]}.{sums}"
         return (
             f"DEV void {self.name}({c_type}* d, const {of}* a, const {of}* b) {{\n"
-            f'  asm volatile("mma.sync.aligned.{shape} {d}, {a}, {b}, {d};"\n'
+            f'  asm volatile("{text}"\n'
             f"               : {ties}\n"
             f"               : {given});\n}}"
         )

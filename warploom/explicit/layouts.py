@@ -49,15 +49,14 @@ class Cuda:
         """Layouts .la, .lb and .lc of a product of (m, k) by (k, n) by mma.sync, for annotate_layout: by
         warp_m × warp_n warps, or by num_warps, so that a warp reads as little as can be."""
         rows, columns, depth, warps = (known_int(x) for x in (m, n, k, num_warps))
-        grid = known_int(warp_m), known_int(warp_n)
+        grid: tuple[Any, ...] = known_int(warp_m), known_int(warp_n)
         if None in grid:
             if warps is None:
                 refuse(
                     "dot-config", "no number of warps", "give num_warps=, or warp_m= and warp_n="
                 )
-            grid = 1, 1
-            if rows >= 16 and columns >= 8:
-                grid = warp_grid(rows, columns, warps, False)
+            fits = rows >= 16 and columns >= 8
+            grid = warp_grid((rows, columns), warps, False) if fits else (1, 1)
         try:
             acc = mma_acc((rows, columns), grid, warps or grid[0] * grid[1])
             left, right = (mma_operand(acc, axis, depth, operand_dtype.bits) for axis in (0, 1))

@@ -40,8 +40,9 @@ class Products:
         acc_dtype: Any = None,
         out: Any = None,
     ) -> Any:
-        """a (m, k) · b (k, n) + acc (m, n), all in registers, by a matrix unit that a warp waits for
-        (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc the product alone.  acc_dtype:
+        """a (m, k) · b (k, n) + acc (m, n), or of three axes each that of every batch, all in registers, by a
+        matrix unit that a warp waits for (mma.sync): m a multiple of 16, n of 8, k of 32 bytes.  Without acc
+        the product alone.  acc_dtype:
         what the sum has (float32 of floats, int32 of integers).  out: the tensor that becomes the result.
 
         With both scales, where the unit takes them: a_scale (m, k/32), b_scale (n, k/32) of uint8 (ue8m0);
@@ -137,8 +138,8 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
     of = emitter.number(left), emitter.number(right)
     scaled_by = [tile_value(x, "dot") for x in scales if x is not None]
     total = f32 if scaled_by else accumulator(of[0])
-    if acc is None and len(shapes[0]) == len(shapes[1]) == 2:
-        acc = full((shapes[0][0], shapes[1][1]), 0, total)
+    if acc is None and len(shapes[0]) == len(shapes[1]) in (2, 3):
+        acc = full((*shapes[0][:-1], shapes[1][-1]), 0, total)
     units = [u for u in program().machine.matrix_units if not u.is_async]
     names = (d.name for d in (*of, total, *map(emitter.number, scaled_by[:1])))
     asked = tuple(names)
@@ -152,7 +153,7 @@ def in_registers(a: Any, b: Any, acc: Any, scales: tuple[Any, ...], unit: str | 
             f"instructions for these: {', '.join(u.instruction for u in units) or 'none'}",
         )
     done: Value = emitter.emit(tile.dot, left, right, acc, *scaled_by, unit=found.instruction)
-    (m, k), n = shapes[0], shapes[1][1]
+    (*_, m, k), n = shapes[0], shapes[1][-1]
     for size, of_unit, what in (
         (m, found.m, "rows"),
         (n, found.n_step, "columns"),

@@ -22,7 +22,7 @@ ADVICE: dict[str, str] = {
     "dot-dtype": "cast to one type that tensor cores multiply, as in b.to(a.dtype) or a.to(tl.float32)",
     "dot-integer": "cast both to tl.int8 where their values fit, or to tl.bfloat16, exact up to 256",
     "dot-operand": "load or compute a tile of rank 2 first",
-    "dot-rank": "dot takes 2-D tiles; use x[:, None] or tl.reshape",
+    "dot-rank": "dot takes tiles of 2 axes, or of 3 with a batch first; use x[:, None] or tl.reshape",
     "dot-scale": "load scales of (M, K/32) and (N, K/32) as uint8, or (M, K/16) and (N, K/16) as float8e4nv",
     "dot-shape": "load the operand with the other shape, or transpose it with tl.trans(b)",
     "dtype-mismatch": "cast one side with .to(dtype)",

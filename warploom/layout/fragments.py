@@ -16,13 +16,17 @@ from warploom.layout.linear import Layout, Vector
 ROWS, COLUMNS, K_BYTES = 16, 8, 32  # of one instruction
 
 
-def warp_grid(m: int, n: int, warps: int, rows_first: bool) -> tuple[int, int]:
-    """How many warps share the rows, and how many the columns, of a product of m × n: as many as there are
-    instructions for, in the way in which a warp reads the fewest elements of both operands.  What is left
-    of `warps` does the same work again.
+def warp_grid(shape: tuple[int, ...], warps: int, rows_first: bool) -> tuple[int, ...]:
+    """How many warps share each axis of a product, (M, N) or (batch, M, N): the batches first, which warps
+    share no operand of; then, as many as there are instructions for, rows and columns, in the way in which a
+    warp reads the fewest elements of both operands.  What is left of `warps` does the same work again.
 
     rows_first: as many along the rows as can be, so that a warp has whole rows, and its result is the left
     operand of a product that follows."""
+    *batch, m, n = shape
+    if batch:
+        each = min(warps, _two_part(batch[0]))
+        return (each, *warp_grid((m, n), warps // each, rows_first))
     most_rows, most_columns = _two_part(m // ROWS), _two_part(n // COLUMNS)
     grids = [
         (r, min(warps // r, most_columns))
@@ -35,30 +39,34 @@ def warp_grid(m: int, n: int, warps: int, rows_first: bool) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def mma_acc(shape: tuple[int, ...], grid: tuple[int, int], warps: int) -> Layout:
-    """The accumulator (M, N) of a product whose rows and columns the warps of a `grid` share.
+def mma_acc(shape: tuple[int, ...], grid: tuple[int, ...], warps: int) -> Layout:
+    """The accumulator, (M, N) or (batch, M, N), of a product whose axes the warps of a `grid` share.
 
     Warps take neighbouring rows by 16, and neighbouring columns by 8 or 16, so that up to four have a part of
     each 32 columns, 128 bytes of 32 bits: of what is stored at a time.  Raises ValueError on shapes that no
     instructions fill."""
-    (m, n), (rows, columns) = shape, grid
+    (*batch, m, n), (*shared, rows, columns) = shape, grid
     if m % (ROWS * rows) or n % (COLUMNS * columns) or not m * n:
         raise ValueError(f"no accumulator of {rows}x{columns} warps is {m}x{n}")
+    zero = (0,) * len(batch)
+    first, count = (*batch, 1)[0], (*shared, 1)[0]  # batches, and warps that share them
     step = COLUMNS * _two_part(n // COLUMNS // columns)
     if columns > 1:
         step = min(step, max(COLUMNS, 4 * COLUMNS // columns))
     warp = [*_doubled((ROWS, 0), rows), *_doubled((0, step), columns)]
-    warp += [(0, 0)] * ((warps // (rows * columns)).bit_length() - 1)
+    warp += [(0, 0)] * ((warps // (rows * columns * count)).bit_length() - 1)
+    at = len(batch)
     repeats = (
-        (1, step // COLUMNS, COLUMNS),
-        (1, n // columns // step, columns * step),
-        (0, m // (ROWS * rows), ROWS * rows),
+        (at + 1, step // COLUMNS, COLUMNS),
+        (at + 1, n // columns // step, columns * step),
+        (at, m // (ROWS * rows), ROWS * rows),
+        (0, first // count, count),
     )
     return Layout(
         shape,
-        reg=((0, 1), (8, 0)),
-        lane=((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)),
-        warp=tuple(warp),
+        reg=tuple((*zero, *v) for v in ((0, 1), (8, 0))),
+        lane=tuple((*zero, *v) for v in ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))),
+        warp=(*_doubled((1, 0, 0), count), *((*zero, *v) for v in warp)),
         repeats=tuple(r for r in repeats if r[1] > 1),
     )
 
@@ -66,28 +74,31 @@ def mma_acc(shape: tuple[int, ...], grid: tuple[int, int], warps: int) -> Layout
 @lru_cache(maxsize=256)
 def mma_operand(acc: Layout, axis: int, k: int, bits: int) -> Layout:
     """The left (axis 0: M × K) or right (axis 1: K × N) operand, of elements so wide, of the product that has
-    this accumulator: each warp holds the rows (columns) of its part.  Of 16 bits and whole rows A lies as an
-    accumulator does; B lies instruction by instruction of K, so that one `ldmatrix` brings 16 columns for
-    one of them.  Raises ValueError where no instructions fill K."""
+    this accumulator: each warp holds the rows (columns) of its part of each batch.  Of 16 bits and whole
+    rows A lies as an accumulator does; B lies instruction by instruction of K, so that one `ldmatrix` brings
+    16 columns for one of them.  Raises ValueError where no instructions fill K."""
     step, word = 8 * K_BYTES // bits, max(1, 32 // bits)
     if k % step or not k:
         raise ValueError(f"instructions take {step} of K at a time, not {k}")
 
-    def at(mn: int, k: int) -> Vector:
-        return (mn, k) if axis == 0 else (k, mn)
+    *batch, m, n = acc.shape
+    rank = len(batch)
+
+    def at(mn: int, k: int, b: int = 0) -> Vector:
+        return (b,) * rank + ((mn, k) if axis == 0 else (k, mn))
 
     in_word = [at(0, 1 << i) for i in range(word.bit_length() - 1)]
     rows = [at(8, 0)] if axis == 0 else []
     second = [at(0, 4 * word)] if step > 4 * word else []
-    along = [(1 - axis, k // step, step)] if k > step else []
-    across = [r for r in acc.repeats if r[0] == axis]
-    shape = (acc.shape[0], k) if axis == 0 else (k, acc.shape[1])
+    along = [(rank + 1 - axis, k // step, step)] if k > step else []
+    across = [r for r in acc.repeats if r[0] == rank + axis]
+    batches = [r for r in acc.repeats if r[0] < rank]
     return Layout(
-        shape,
+        (*batch, m, k) if axis == 0 else (*batch, k, n),
         reg=(*in_word, *rows, *second),
         lane=(at(0, word), at(0, 2 * word), at(1, 0), at(2, 0), at(4, 0)),
-        warp=tuple(at(v[axis], 0) for v in acc.warp),
-        repeats=(*along, *across) if axis == 0 else (*across, *along),
+        warp=tuple(at(v[rank + axis], 0, *v[:rank]) for v in acc.warp),
+        repeats=(*along, *across, *batches) if axis == 0 else (*across, *along, *batches),
     )
 
 

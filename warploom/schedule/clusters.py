@@ -19,7 +19,6 @@ from warploom.ir.types import shape_of
 from warploom.schedule.model import ClusterPlan, Knobs
 from warploom.target import Target
 
-AXES = "MN"
 ROWS = 8  # after which a swizzle's pattern repeats (PTX ISA, "Swizzling modes")
 PANEL_BYTES = 128  # of the widest swizzle
 
@@ -61,20 +60,20 @@ def choose_cluster(func: Func, knobs: Knobs, target: Target) -> ClusterPlan:
         at = next(o for o in structure.ops if o in announcing)
         why = "it tells others that stores are done, and one CTA does not know of another's"
         raise _refused(n, why, at.loc, "use num_ctas=1")
-    rows, columns = shape_of(dots[0].result.type)
+    _, rows, columns, _ = tile.dot_sizes(dots[0])
     tried: list[tuple[str, Op]] = []
-    for axis in (0, 1) if rows >= columns else (1, 0):
+    for axis in "MN" if rows >= columns else "NM":
         try:
             split = Split(structure, lambda o: True, frozenset(), axis, n)
         except RefusalError as e:
-            tried.append((f"along {AXES[axis]}: {e}", e.op))
+            tried.append((f"along {axis}: {e}", e.op))
             continue
         bad = next((o for o in dots if not _fits(o, split, n, target)), None)
         if bad is None:
-            larger = "the larger axis" if axis == int(columns > rows) else "the other one can't be"
-            return ClusterPlan(AXES[axis], n, larger)
+            larger = "the larger axis" if axis == "MN"[columns > rows] else "the other one can't be"
+            return ClusterPlan(axis, n, larger)
         which = preferred(bad, target).instruction
-        tried.append((f"along {AXES[axis]}: {which} can't take the parts of {_words(bad)}", bad))
+        tried.append((f"along {axis}: {which} can't take the parts of {_words(bad)}", bad))
     m = max(preferred(o, target).m for o in dots)
     raise _refused(
         n,
@@ -94,10 +93,11 @@ def _words(dot: Op) -> str:
 
 def _fits(dot: Op, split: Split, n: int, target: Target) -> bool:
     """Can the matrix unit take a CTA's part of a dot?"""
-    (m, columns), unit = shape_of(dot.result.type), preferred(dot, target)
-    if split.forward.get(dot.result) == 0:
+    (*batch, m, columns), unit = shape_of(dot.result.type), preferred(dot, target)
+    cut = split.forward.get(dot.result)
+    if cut == len(batch):
         return m // n % unit.m == 0
-    return columns // n % unit.n_step == 0
+    return cut == 0 or columns // n % unit.n_step == 0
 
 
 # ---- what all CTAs need

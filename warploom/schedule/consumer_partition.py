@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from warploom.analysis import ping_pong
-from warploom.analysis.data_split import RefusalError, Split
+from warploom.analysis.data_split import AXES, RefusalError, Split
 from warploom.analysis.liveness import Peak, peak
-from warploom.analysis.matrix_units import unit_of, units_for
+from warploom.analysis.matrix_units import takes_batches, unit_of, units_for
 from warploom.errors import CompileError
 from warploom.ir.core import Op, Value
 from warploom.ir.ops import tile
@@ -65,9 +65,12 @@ class ConsumerPartition:
 
     def parts(self, dot: Op) -> tuple[int, int]:
         """Into how many parts M and N of a dot are cut by the split that was chosen."""
-        cut, count = self.cut
-        axis = cut.get(dot.result)
-        return (count if axis == 0 else 1), (count if axis == 1 else 1)
+        return self._parts(dot, self.cut[0].get(dot.result), self.cut[1])
+
+    @staticmethod
+    def _parts(dot: Op, cut: int | None, count: int) -> tuple[int, int]:
+        rank = len(shape_of(dot.result.type))
+        return (count if cut == rank - 2 else 1), (count if cut == rank - 1 else 1)
 
     def unit(self, dot: Op) -> MatrixUnit:
         """The matrix unit that does a dot, after the split that was chosen."""
@@ -91,7 +94,7 @@ class ConsumerPartition:
         found = []
         for o in self.context.dots:
             if o.attrs.get("max_imprecise") and self.unit(o).is_async:
-                (m, n), (rows, columns) = shape_of(o.result.type), self.parts(o)
+                (_, m, n, _), (rows, columns) = tile.dot_sizes(o), self.parts(o)
                 found.append((m // rows, n // columns))
         return found
 
@@ -142,7 +145,7 @@ class ConsumerPartition:
             return why
         ways = self.ways()
         for self.reserve, self.alone in ways:
-            why = self.try_split(0, 1, self.ping_pong_groups())
+            why = self.try_split("M", 1, self.ping_pong_groups())
             if why is None:
                 return ""
         return str(why)
@@ -189,14 +192,15 @@ class ConsumerPartition:
         ways = self.ways()
         if self.context.ctas_per_sm > 1:  # if it doesn't fit, it shares with none
             ways = ways[:1]
+        batched = any(len(shape_of(o.result.type)) > 2 for o in self.context.dots)
+        axes = tuple(AXES)[not batched :]
         for self.any_unit in (False, True):
-            splits = [(n, axis, self.warps) for n in counts for axis in ((0, 1) if n > 1 else (0,))]
+            splits = [(n, x, self.warps) for n in counts for x in (axes if n > 1 else axes[:1])]
             if self.any_unit and together:  # what no groups can share all warps do as one
-                splits.insert(2, (1, 0, warps))
+                splits.insert(len(axes), (1, axes[0], warps))
             for self.reserve, self.alone in ways:
-                for count, axis, self.warps in splits:
-                    name = "MN"[axis]
-                    why = self.try_split(axis, count)
+                for count, name, self.warps in splits:
+                    why = self.try_split(name, count)
                     if why is None:
                         self.explain_split(name if count > 1 else None, count, wanted, refusals)
                         return (name if count > 1 else None), count
@@ -226,9 +230,9 @@ class ConsumerPartition:
             decision += f" instead of {wanted}"
         self.context.because(self.context.dots[0].id if warn else "kernel", decision, reason, warn)
 
-    def try_split(self, axis: int, count: int, groups: int = 0) -> str | None:
-        """None where the dots' axis can be cut into `count` parts, else why not.  groups: where each has a
-        tile of its own, how many there are."""
+    def try_split(self, axis: str, count: int, groups: int = 0) -> str | None:
+        """None where the dots' axis of that name can be cut into `count` parts, else why not.  groups: where
+        each has a tile of its own, how many there are."""
         mine = self.roles.mine
         items = frozenset(o.result for o in self.roles.loads)
         try:
@@ -239,13 +243,12 @@ class ConsumerPartition:
         if apart is not None:
             return f"{apart.id} accesses what another group writes, and groups keep no order"
         for o in self.context.dots:
-            m, n = shape_of(o.result.type)
-            cut = split.forward.get(o.result, axis)
-            rows, columns = (m // count, n) if cut == 0 else (m, n // count)
-            parts = m // rows, n // columns
+            _, m, n, _ = tile.dot_sizes(o)
+            parts = self._parts(o, split.forward.get(o.result), count)
+            rows, columns = m // parts[0], n // parts[1]
             if (why := self.why_no_unit(o, rows, columns, parts)) is not None:
                 return why
-            if count > 1 and cut == 1 and columns < MIN_COLUMNS:
+            if parts[1] > 1 and columns < MIN_COLUMNS:
                 return f"{o.id} would be left with {columns} columns, fewer than {MIN_COLUMNS}"
         before, self.cut = self.cut, (split.forward, count)
 
@@ -273,6 +276,8 @@ class ConsumerPartition:
         if found is not None and (self.any_unit or found is units[0]):
             return None
         unit = units[-1 if self.any_unit else 0]
+        if not takes_batches(unit, o):
+            return f"{o.id} multiplies a batch, {unit.instruction} one pair of matrices"
         if rows % unit.m:
             return f"{o.id} would be left with {rows} rows, {unit.rows}"
         if not unit.takes_columns(columns):
@@ -290,7 +295,7 @@ class ConsumerPartition:
         r, threads = self.target.registers, self.threads(count)
         entry = self.target.entry_registers(threads)
         for o in self.context.dots:
-            columns = shape_of(o.result.type)[1] // self.parts(o)[1]
+            columns = shape_of(o.result.type)[-1] // self.parts(o)[1]
             unit = self.unit(o)
             one = unit.accumulator_registers(min(columns, unit.n_max))
             one = one * dtype_of(o.result.type).bits // 32
@@ -337,8 +342,15 @@ class ConsumerPartition:
     def dot_error(self) -> CompileError:
         """For dots that no split makes legal."""
         for o in self.context.dots:
-            (m, n), units = shape_of(o.result.type), units_for(o, self.target)
+            (_, m, n, _), units = tile.dot_sizes(o), units_for(o, self.target)
             unit, first = units[-1], units[0]
+            if not takes_batches(unit, o):
+                return CompileError(
+                    "dot-rank",
+                    f"dot of a batch: {unit.instruction} multiplies one pair of matrices",
+                    o.loc,
+                    help="leave matrix_unit= out, or multiply one batch a program",
+                )
             if m % unit.m:
                 return CompileError(
                     unit.code("m"),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from warploom.analysis import single_trip
 from warploom.errors import CompileError
 from warploom.ir.core import Func, Op
+from warploom.ir.ops import tile
 from warploom.ir.printer import print_func
 from warploom.ir.types import dtype_of, shape_of
 from warploom.schedule import consumer, epilogues, forms, overlap, prefetch, rings, roles
@@ -173,7 +174,7 @@ def _scheduled(context: Context, plainly: bool = False) -> tuple[Schedule, int]:
     for o in context.dots:
         _check_dot_types(o, context.unit(o))
         if o.attrs.get("turned"):
-            columns, rows = shape_of(o.result.type)
+            _, columns, rows, _ = tile.dot_sizes(o)
             unit = context.unit(o)
             why = f"{unit.instruction} takes multiples of {unit.m} rows: not {rows}, but {columns}"
             context.because(o.id, "made as its transpose", why)
@@ -321,7 +322,7 @@ def _check_limits(context: Context) -> None:
 def _check_dot_types(o: Op, matrix_unit: MatrixUnit) -> None:
     """Refuses a dot that no split makes legal."""
     a = dtype_of(o.operands[0].type)
-    k = shape_of(o.operands[0].type)[1]
+    k = shape_of(o.operands[0].type)[-1]
     unit = matrix_unit.k_step(a.bits)
     if k % unit:
         raise CompileError(

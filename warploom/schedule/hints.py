@@ -21,7 +21,7 @@ from warploom.ir.core import Effect, Func, Op
 from warploom.ir.ops import control, tile
 from warploom.ir.types import Tile
 from warploom.schedule.model import ChannelPlan, Reason
-from warploom.schedule.rings import VIEWS
+from warploom.schedule.rings import is_view
 
 _USER = "user"  # prefix of the tasks that tl.async_task names (frontend/translate.py)
 Ids = frozenset[str]
@@ -189,7 +189,7 @@ class Hints:
     def _uses(self, o: Op, mine: Ids, moved: Collection[Op]) -> bool:
         """Does o compute with what a moved load of the same group brought?"""
         makers = (self.structure.maker(v) for v in o.operands if isinstance(v.type, Tile))
-        return o.kind not in VIEWS and any(m in moved and ids(m) == mine for m in makers if m)
+        return not is_view(o) and any(m in moved and ids(m) == mine for m in makers if m)
 
 
 def _told(o: Op, decision: str, because: str, warn: bool = False) -> Told:

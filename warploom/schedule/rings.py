@@ -14,13 +14,21 @@ from warploom.ir.ops import control, mma, task, tile
 from warploom.ir.types import dtype_of, pointee_of, shape_of
 from warploom.layout.shared import swizzle_for
 
-VIEWS = frozenset({tile.transpose, task.slice_block, tile.concat})  # read an item in place
+_VIEWS = frozenset({tile.transpose, task.slice_block, tile.concat})
+
+
+def is_view(o: Op) -> bool:
+    """Does o read an item in place?  A transpose keeps the order of a slot's rows: those of one batch are
+    together."""
+    if o.kind is tile.transpose and len(o.attrs["perm"]) > 2:
+        return bool(o.attrs["perm"][0] == 0)
+    return o.kind in _VIEWS
 
 
 def real_users(structure: Structure, v: Value) -> Iterable[tuple[Op, Value]]:
     """(op, operand) of the ops that read the item v, looking through ops that only view it."""
     for o in structure.users.get(v, ()):
-        if o.kind in VIEWS and v in o.operands:
+        if is_view(o) and v in o.operands:
             yield from real_users(structure, o.result)
         else:
             yield o, v
@@ -29,7 +37,7 @@ def real_users(structure: Structure, v: Value) -> Iterable[tuple[Op, Value]]:
 def viewed(structure: Structure, v: Value) -> Value:
     """The value, perhaps an item, of which v is a view."""
     o = structure.maker(v)
-    return viewed(structure, o.operands[0]) if o is not None and o.kind in VIEWS else v
+    return viewed(structure, o.operands[0]) if o is not None and is_view(o) else v
 
 
 def _where_it_is(o: Op) -> Op:
@@ -196,7 +204,7 @@ def _views(structure: Structure, v: Value, at: Value) -> list[Op] | None:
     if at is v:
         return []
     o = structure.maker(at)
-    for x in o.operands if o is not None and o.kind in VIEWS else ():
+    for x in o.operands if o is not None and is_view(o) else ():
         found = _views(structure, v, x)
         if o is not None and found is not None:
             return [o, *found]
@@ -234,7 +242,7 @@ def item_layout(structure: Structure, v: Value, memory_inner: int | None) -> tup
     shape = shape_of(v.type)
     wanted = wanted_inner(structure, v)
     inner = wanted if wanted is not None else memory_inner
-    inner = len(shape) - 1 if inner is None else inner
+    inner = len(shape) - 1 if inner is None or _batch_inner(shape, inner) else inner
     if len(shape) == 1:  # of what wgmma does not read; TMA swizzles rows of at most 128 bytes
         return inner, 0
     extents = [shape[inner]]
@@ -264,9 +272,16 @@ def _untranspose(structure: Structure, o: Op, v: Value, inner: int) -> int:
     return next(i for i in range(rank) if _trace(structure, o.result, v, i) == inner)
 
 
+def _batch_inner(shape: tuple[int, ...], inner: int | None) -> bool:
+    """Would the first of three axes be the adjacent one?  In a slot each batch is a matrix."""
+    return len(shape) > 2 and inner == 0
+
+
 def misplaced(accesses: Accesses, o: Op, parts: Parts = _uncut) -> str | None:
     """Why the dots that read load o can't read it as it lies in memory; None where they can."""
     inner = _memory_inner(accesses, o)
+    if _batch_inner(shape_of(o.result.type), inner):
+        return "elements of its batches are adjacent in memory"
     wanted = wanted_inner(accesses.structure, o.result, parts)
     if wanted is None or wanted == inner:
         return None

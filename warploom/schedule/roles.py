@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from warploom.analysis.scalars import Numbers
 from warploom.analysis.structure import Demand
@@ -152,8 +153,8 @@ class _Assigner:
     def why_not_movable(self, o: Op) -> str | None:
         shape = shape_of(o.result.type)
         least = self.context.target.group_threads
-        if len(shape) != 2 or shape[0] * shape[1] < least:
-            return f"a ring carries matrices of {least} elements and more"
+        if len(shape) not in (2, 3) or prod(shape) < least:
+            return f"a ring carries matrices, or batches of them, of {least} elements and more"
         return self.why_not_ahead(o)
 
     def why_not_ahead(self, o: Op) -> str | None:

@@ -114,7 +114,7 @@ def quotient(x: Array, y: Array) -> Array:
 
 def matmul(a: Array, b: Array) -> Array:
     """a @ b, exactly.  What an infinity or a NaN takes part in is NaN."""
-    bad = ~np.isfinite(a).all(-1)[:, None] | ~np.isfinite(b).all(0)[None, :]
+    bad = ~np.isfinite(a).all(-1)[..., None] | ~np.isfinite(b).all(-2)[..., None, :]
     if bad.any():
         a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
     high = np.rint(a / _CUT)

@@ -51,12 +51,15 @@ def rule(unit: MatrixUnit, a: DType, b: DType, accumulator: DType) -> Arithmetic
 
 
 def accumulate(a: Array, b: Array, c: Array | None, rule: Arithmetic) -> Array:
-    """c + a @ b, of a (m, k), b (k, n), c (m, n), as a chain of instructions adds; no c: instructions whose
-    predicate scale-d is false to begin with.
+    """c + a @ b, of a (m, k), b (k, n), c (m, n), or of batches of these, as a chain of instructions adds; no
+    c: instructions whose predicate scale-d is false to begin with.
 
     a, b: float16, bfloat16, float32 (taken for tf32), float8_e4m3fn or float8_e5m2; c and the result are of
     the rule's accumulator."""
     dtype = DTYPES[rule.accumulator].numpy
+    if a.ndim == 3:
+        sums = (None,) * len(a) if c is None else c
+        return np.stack([accumulate(*x, rule) for x in zip(a, b, sums, strict=True)])
     total = np.zeros((a.shape[0], b.shape[1]), dtype) if c is None else c
     with np.errstate(all="ignore"):
         if rule.through is not None:
@@ -177,8 +180,8 @@ class Exact(Numerics):
 
     def _promoted(self, step: int, a: Any, b: Any, acc: Any) -> Any:
         """Sums over `step` of K, each added to acc by itself, as select_instructions has it."""
-        for at in range(0, a.shape[1], step):
-            acc = acc + self.multiply(a[:, at : at + step], b[at : at + step])
+        for at in range(0, a.shape[-1], step):
+            acc = acc + self.multiply(a[..., at : at + step], b[..., at : at + step, :])
         return acc
 
     def multiply(self, a: Any, b: Any, start: Any = None) -> Any:

@@ -49,13 +49,14 @@ class Product:
     arithmetic: how it adds them; None for integers, whose sums are exact (they wrap), and for f64, whose
     products and sums each round as IEEE says, in an order of its own.  scale: the dtype of scales that they
     come with, "u8" (ue8m0) or "f8e4m3" (ue4m3): operands of u8 are pairs of e2m1 then, and how it adds is not
-    known."""
+    known.  halves: of such operands an instruction has half of the unit's rows, and two of them do it."""
 
     a: str
     b: str
     accumulator: str
     arithmetic: Arithmetic | None = None
     scale: str = ""
+    halves: bool = False
 
 
 @dataclass(frozen=True)

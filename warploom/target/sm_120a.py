@@ -14,7 +14,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warploom.target.model import Arithmetic, Grid, Product, SharedMemory, Sync
-from warploom.target.sm_90a import CP_ASYNC, EIGHT_BIT_FLOATS, MMA_SYNC, SM_90A, TMA, WHOLE, WIDE
+from warploom.target.sm_90a import (
+    CP_ASYNC,
+    EIGHT_BIT_FLOATS,
+    F64,
+    MMA_SYNC,
+    SM_90A,
+    TMA,
+    WHOLE,
+    WIDE,
+)
 
 SM_120A = replace(
     SM_90A,
@@ -36,6 +45,7 @@ SM_120A = replace(
                     for b in EIGHT_BIT_FLOATS
                 ),
                 *WHOLE,
+                F64,
                 *(
                     Product(a, b, "f32", scale="u8")
                     for a in EIGHT_BIT_FLOATS

@@ -19,7 +19,9 @@ WIDE = (
     Product("f32", "f32", "f32", Arithmetic(4, 24, 23, "cut")),
     Product("f16", "f16", "f16", Arithmetic(8, 24, 10, "nearest", "f16")),
 )
-MMA_SYNC = replace(sm_90a.MMA_SYNC, products=(*WIDE, *sm_90a.WHOLE))
+# PTX ISA, "mma": m8n8k4 of f64, with the fragments of which m16n8k4 has two (of A and of the accumulator).
+F64 = Product("f64", "f64", "f64", halves=True)
+MMA_SYNC = replace(sm_90a.MMA_SYNC, products=(*WIDE, *sm_90a.WHOLE, F64))
 
 # Rates: 1024 multiply-adds of 16-bit types a cycle and SM (NVIDIA A100 whitepaper: 312 TFLOPS on 108 SMs at
 # 1.41 GHz); CUDA C++ Programming Guide, "Arithmetic Instructions" (8.0): 64 float32 lanes, 64 for

@@ -29,6 +29,7 @@ WIDE = (  # the same for both instructions
     Product("f32", "f32", "f32", Arithmetic(8, 25, 23, "cut")),
     Product("f16", "f16", "f16", Arithmetic(16, 25, 10, "nearest", "f16")),
 )
+F64 = Product("f64", "f64", "f64")
 WHOLE = tuple(Product(a, b, "i32") for a in _INTEGERS for b in _INTEGERS)
 _CUT, _CUT_F16 = Arithmetic(32, 13, 13, "cut"), Arithmetic(32, 13, 10, "nearest", "f16")
 # sm_90 has no mma.sync of fp8: ptxas converts to f16 and issues two of those, of bytes 0 and 1 of every word,
@@ -74,7 +75,7 @@ MMA_SYNC = MatrixUnit(
         *WIDE,
         *(Product(a, b, "f32", _TWO_HALVES) for a in EIGHT_BIT_FLOATS for b in EIGHT_BIT_FLOATS),
         *WHOLE,
-        Product("f64", "f64", "f64"),
+        F64,
     ),
     fragments_by="ldmatrix",
 )

@@ -38,7 +38,7 @@ def dot(
     max_num_imprecise_acc: int | None = None,
     out_dtype: DType = f32,
 ) -> Tensor:
-    """input (M×K) @ other (K×N) + acc.
+    """input (M×K) @ other (K×N) + acc; or, of three axes each, that of every batch (B×M×K, B×K×N).
 
     Sums are made in f32, of float64 in f64, of 8-bit integers in i32.  input_precision says how f32 operands
     are multiplied: 'tf32' (the default, also allow_tf32=True) ignores their lowest 13 bits; 'tf32x3' adds
@@ -50,10 +50,10 @@ def dot(
     emitter = current()
     one_of("dot-precision", "input_precision", input_precision, *PRECISIONS)
     shapes = emitter.shape(input), emitter.shape(other)
-    if len(shapes[0]) != 2 or len(shapes[1]) != 2:
+    if not len(shapes[0]) == len(shapes[1]) in (2, 3):
         refuse(
             "dot-rank",
-            f"dot needs two 2-D tiles, got {describe(input)} and {describe(other)}",
+            f"dot needs two tiles of 2 axes, or of 3, got {describe(input)} and {describe(other)}",
             "use x[:, None] or tl.reshape to get two axes",
         )
     operands = emitter.number(input)
@@ -69,7 +69,7 @@ def dot(
         )
     result = out_dtype if acc is None else emitter.number(acc)
     wide = (
-        full((shapes[0][0], shapes[1][1]), 0, sums)
+        full((*shapes[0][:-1], shapes[1][-1]), 0, sums)
         if acc is None
         else emitter.cast(acc, f32)
         if result == f16

@@ -57,23 +57,31 @@ def shared_slot(s: Shared, *index: Scalar) -> Shared:
 def shared_slice(s: Shared, *block: Scalar, shape: tuple[int, ...]) -> Shared:
     """The part of a slot that starts at block[i]·shape[i] on each axis i (i32 operands).
 
-    A cut of the inner axis falls on whole panels, one of another axis on multiples of 8 rows, so that
-    the swizzle pattern of the part is that of the whole.
+    A cut of the inner axis falls on whole panels, one of another axis on multiples of 8 rows (those of a
+    batch counted), so that the swizzle pattern of the part is that of the whole.
     """
     require(not s.lead, f"slice a slot, not {s}")
     require(len(block) == len(shape) == len(s.shape), f"slice {shape} of {s}")
     for axis, (n, m) in enumerate(zip(shape, s.shape, strict=True)):
         require(m % n == 0, f"{n} does not divide axis {axis} of {s}")
         if n != m and s.swizzle:
-            unit = s.swizzle // s.dtype.bytes if axis == s.inner else 8
+            below = (x for a, x in enumerate(s.box) if axis < a != s.inner)
+            unit = (
+                s.swizzle // s.dtype.bytes
+                if axis == s.inner
+                else 8 // math.gcd(8, math.prod(below))
+            )
             require(n % unit == 0, f"a slice of axis {axis} of {s} must be a multiple of {unit}")
     return replace(s, lead=(), shape=shape)
 
 
 @op(Family.PLACE, levels=HARDWARE)
 def shared_transpose(s: Shared, *, perm: tuple[int, ...]) -> Shared:
-    """The same bytes with axes permuted: axis i of the result is axis perm[i] of s."""
+    """The same bytes with axes permuted: axis i of the result is axis perm[i] of s.  Its rows keep their
+    order: all axes but the inner one follow each other as before."""
     require(sorted(perm) == list(range(len(s.shape))), f"{perm} permutes no axes of {s}")
+    rows = [p for p in perm if p != s.inner]
+    require(rows == sorted(rows), f"{perm} puts the rows of {s} in another order", "transpose-rows")
     shape, box = (tuple(t[p] for p in perm) for t in (s.shape, s.box))
     return replace(s, shape=shape, inner=perm.index(s.inner), box=box)
 

@@ -77,9 +77,17 @@ def _permuted(o: Op, axis: int) -> Along:
     return (o.attrs["perm"][axis],)
 
 
+def inserts_units(o: Op) -> bool:
+    """Does a reshape only insert or drop axes of size 1?"""
+    of, to = ([n for n in s if n > 1] for s in (shape_of(o.operands[0].type), o.attrs["shape"]))
+    return of == to
+
+
 def _regrouped(o: Op, axis: int) -> Along:
-    """The axis before which as many elements lie."""
+    """The axis before which as many elements lie; none of size 1."""
     of, to = shape_of(o.operands[0].type), o.attrs["shape"]
+    if to[axis] == 1:
+        return (None,)
     same = (a for a, n in enumerate(of) if math.prod(of[:a]) == math.prod(to[:axis]) and n > 1)
     return (next(same, MIXED),)
 
@@ -107,9 +115,14 @@ def _gathered(o: Op, axis: int) -> Along:
 
 
 def _multiplied(o: Op, axis: int) -> Along:
-    """Rows of scales are rows of a and columns of b."""
-    scales = len(o.operands) > 3
-    return (0, None, 0, *(0, None) * scales) if axis == 0 else (None, 1, 1, *(None, 0) * scales)
+    """Rows of scales are rows of a and columns of b; a batch is one of all."""
+    scales, rows = len(o.operands) > 3, len(shape_of(o.operands[0].type)) - 2
+    if axis < rows:
+        return (axis,) * 3
+    left = axis == rows
+    return (
+        (axis, None, axis, *(0, None) * scales) if left else (None, axis, axis, *(None, 0) * scales)
+    )
 
 
 # ---- shape.  `layout` is given at PLACED only, where it can't be derived from the operand's.
@@ -266,7 +279,7 @@ def dot(
     unit: str | None = None,
 ) -> Tile:
     """acc + a @ b in acc's dtype: f64 for f64, f32 for other floats, i32 (which wraps) for 8-bit
-    integers.
+    integers.  Tiles of three axes are batches of matrices: of each a one b, the batch first.
 
     With scales, of a (M×groups) and of b (N×groups), it is what `dot_scaled` says of 8-bit floats, or of u8,
     which are two e2m1 along K then; K counts bytes (PTX ISA, "Block Scaling for mma.sync").
@@ -280,7 +293,9 @@ def dot(
     for name, t in (("a", a), ("b", b)):
         require(isinstance(t, Tile), f"dot's {name} is no tile but {t}", "dot-operand")
     require(
-        len(a.shape) == len(b.shape) == 2, f"dot needs two 2-D tiles, got {a} and {b}", "dot-rank"
+        len(a.shape) == len(b.shape) in (2, 3),
+        f"dot needs two tiles of 2 axes, or of 3 (a batch first), got {a} and {b}",
+        "dot-rank",
     )
     for t in (a, b):
         require(
@@ -294,19 +309,27 @@ def dot(
         f"dot can't multiply {a.dtype} by {b.dtype}",
         "dot-dtype",
     )
-    (m, k), (k2, n) = a.shape, b.shape
+    (*batch, m, k), (*batch_b, k2, n) = a.shape, b.shape
     require(k == k2, f"dot operands disagree on K: a is {m}x{k}, b is {k2}x{n}", "dot-shape")
+    require(batch == batch_b, f"dot operands disagree on the batch: {a} and {b}", "dot-shape")
     sums = f32 if scales else accumulator(a.dtype)
     require(len(scales) in (0, 2), f"dot takes scales of both operands, not {len(scales)}")
     for s, rows in zip(scales, (m, n), strict=False):
-        require(a.dtype.bits == 8, f"dot scales no {a.dtype}")
+        require(a.dtype.bits == 8 and not batch, f"dot scales no {a}")
         scaled.check_scale(s, rows, 2 * k if a.dtype == u8 else k)
+    shape = (*batch, m, n)
     require(
-        acc.shape == (m, n) and acc.dtype == sums,
-        f"dot accumulates {m}x{n}x{sums} into {acc}",
+        acc.shape == shape and acc.dtype == sums,
+        f"dot accumulates {'x'.join(map(str, shape))}x{sums} into {acc}",
         "dot-acc",
     )
     return acc
+
+
+def dot_sizes(o: Op) -> tuple[int, int, int, int]:
+    """(batches, M, N, K) of a dot."""
+    *batch, m, n = shape_of(o.result.type)
+    return math.prod(batch), m, n, shape_of(o.operands[0].type)[-1]
 
 
 # ---- memory by pointers

@@ -335,7 +335,7 @@ def _sums(t: TaskLayouts, o: Op) -> Layout:
 def _fragments(t: TaskLayouts, o: Op) -> tuple[Layout, ...]:
     """What a dot in registers takes: of both operands, the accumulator, and scales."""
     a, b, _, *scales = o.operands
-    acc, k = _sums(t, o), shape_of_tile(a)[1]
+    acc, k = _sums(t, o), shape_of_tile(a)[-1]
     operands = (mma_operand(acc, axis, k, 8 * itemsize(v.type)) for axis, v in enumerate((a, b)))
     return *operands, acc, *(mma_scales(acc, i, shape_of_tile(v)[1]) for i, v in enumerate(scales))
 

@@ -145,8 +145,7 @@ class TaskLayouts:
         both axes as read the least."""
         if shape in self.given:
             return self.given[shape]
-        m, n = shape
-        return mma_acc(shape, warp_grid(m, n, self.warps, self.chained), self.warps)
+        return mma_acc(shape, warp_grid(shape, self.warps, self.chained), self.warps)
 
     # ---- what rules note
 

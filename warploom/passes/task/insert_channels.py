@@ -106,7 +106,7 @@ class _Inserter:
         """The ops that only view item v."""
         found = []
         for o in self.structure.users.get(v, ()):
-            if o.kind in rings.VIEWS:
+            if rings.is_view(o):
                 found += [o, *self.view_ops(o.result)]
         return found
 

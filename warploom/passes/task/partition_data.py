@@ -1,4 +1,4 @@
-"""Cuts the consumer task's tiles into one part a replica, along M or N of its dots.
+"""Cuts the consumer task's tiles into one part a replica, along M, N or the batch of its dots.
 
 Order: after partition_tasks; before insert_channels, which finds the parts as views of whole items.
 Changes: 37 families, all that divide a tile among consumer groups or warps of a uniform kernel.
@@ -31,7 +31,7 @@ def partition_data(func: Func, schedule: Schedule, target: Target) -> Func:
     structure = Structure(func.body)
     carried = {i for c in schedule.channels for i in c.all_items}
     items = frozenset(o.result for o in structure.ops if o.id in carried)
-    axis = 0 if schedule.split.axis == "M" else 1
+    axis = schedule.split.axis or "M"
     split = Split(structure, lambda o: main.name in o.tasks, items, axis, main.replicas)
     body = Stores(split, frozenset({main.name})).whole(func.body)
     attrs = {**func.attrs, "replicas": ((main.name, main.replicas),)}

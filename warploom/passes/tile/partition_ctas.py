@@ -22,7 +22,6 @@ from warploom.analysis.structure import Structure
 from warploom.ir.core import Builder, Func, Op
 from warploom.ir.ops import cluster
 from warploom.passes.partition_values import Stores
-from warploom.schedule.clusters import AXES
 from warploom.schedule.model import ClusterPlan
 from warploom.target import Target
 
@@ -33,7 +32,7 @@ def partition_ctas(func: Func, plan: ClusterPlan, target: Target) -> Func:
         return func
     assert plan.axis is not None
     structure = Structure(func.body)
-    split = Split(structure, lambda o: True, frozenset(), AXES.index(plan.axis), plan.ctas)
+    split = Split(structure, lambda o: True, frozenset(), plan.axis, plan.ctas)
     body = _Ctas(split).whole(func.body)
     return func.with_(body=body, attrs={**func.attrs, "cluster": (plan.ctas, 1, 1)})
 

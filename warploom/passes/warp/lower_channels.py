@@ -283,7 +283,7 @@ def _piece_bytes(accesses: Accesses, fill: Op, t: Tile) -> int:
 
 def in_place(o: Op, v: Value) -> bool:
     """Does `o` take the item (or view of one) v where it lies, as a dot takes its operands?"""
-    views = o.kind in rings.VIEWS and v in o.operands
+    views = rings.is_view(o) and v in o.operands
     return views or (o.kind is tile.dot and v in o.operands[:2])
 
 
@@ -292,7 +292,7 @@ def needs_registers(structure: Structure, v: Value, target: Target, warps: int) 
     users = structure.users.get(v, ())
     return any(
         needs_registers(structure, o.result, target, warps)
-        if o.kind in rings.VIEWS
+        if rings.is_view(o)
         else not in_place(o, v) or not doing(o, target, warps).reads_shared
         for o in users
     )

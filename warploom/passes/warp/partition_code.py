@@ -260,7 +260,7 @@ class _Writer:
         elif kind is task.take:
             ring = self.shared.rings[o.operands[0]]
             self.place(o.result, self.slot_of(o, ring, b), b)
-        elif o.operands and o.operands[0] in self.places and kind in rings.VIEWS:
+        elif o.operands and o.operands[0] in self.places and rings.is_view(o):
             blocks = [self.get(v) for v in o.operands[1:] if v not in self.places]
             place = protocol.view(b, o, self.places[o.operands[0]], blocks)
             self.place(o.result, place, b)

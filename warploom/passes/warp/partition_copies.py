@@ -55,7 +55,7 @@ def _split(func: Func, loads: Region, count: int) -> Split:
     mine = set(ops).__contains__
 
     def split(places: dict[Value, int]) -> Split:
-        return Split(structure, mine, frozenset(), 0, count, forward=dict(places))
+        return Split(structure, mine, frozenset(), "M", count, forward=dict(places))
 
     cut: dict[Value, int] = {}
     for o in ops:

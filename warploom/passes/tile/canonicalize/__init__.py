@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from warploom.analysis.access import alignments
 from warploom.analysis.facts import facts_of
-from warploom.ir.core import Builder, Fact, Func, Op, Region, Value
+from warploom.ir.core import Builder, Fact, Func, Level, Op, Region, Value
 from warploom.ir.ops import arith, control, tile
 from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import Scalar
@@ -56,7 +56,7 @@ def canonicalize(func: Func, schedule: Schedule | None, target: Target) -> Func:
 
 
 def _simplify(func: Func) -> Func:
-    return rewrite(func, Simplifier())
+    return rewrite(func, Simplifier(func.level is Level.TILE))
 
 
 def describe_views(func: Func) -> Func:

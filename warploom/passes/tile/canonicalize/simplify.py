@@ -26,9 +26,11 @@ _ASSOCIATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor)
 
 
 class Simplifier:
-    """One walk's memory: what defines each value seen so far."""
+    """One walk's memory: what defines each value seen so far.  at_tile: axes of size 1 are dropped as well;
+    at later levels boxes are as they were cut, and a script's as it says."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_tile: bool = False) -> None:
+        self.at_tile = at_tile
         self.made: dict[Value, Op] = {}
         self.facts = Facts(self.made.get, wraps=True)
 
@@ -75,7 +77,9 @@ class Simplifier:
 
     def _simplify(self, o: Op, b: Builder) -> Replacement:
         found = self._by_kind(o, b)
-        return simplify_units(o, b, self.made.get) if found is None else found
+        if found is None and self.at_tile:
+            return simplify_units(o, b, self.made.get)
+        return found
 
     def _by_kind(self, o: Op, b: Builder) -> Replacement:
         if o.kind in arith.ELEMENTWISE:

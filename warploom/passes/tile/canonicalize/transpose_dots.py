@@ -25,7 +25,7 @@ from warploom.ir.rewrite import rewrite, substitute
 from warploom.ir.types import shape_of
 from warploom.target import Target
 
-TURN = (1, 0)
+TURNS = ((1, 0), (0, 2, 1))  # of a matrix, and of a batch of them
 
 
 def transpose_dots(func: Func, target: Target) -> Func:
@@ -35,7 +35,7 @@ def transpose_dots(func: Func, target: Target) -> Func:
 
 def needs_transpose(dot: Op, target: Target) -> bool:
     """Whether a dot can be done only as its transpose."""
-    (rows, columns), unit = shape_of(dot.result.type), preferred(dot, target)
+    (_, rows, columns, _), unit = tile.dot_sizes(dot), preferred(dot, target)
     return rows % unit.m != 0 and unit.takes_columns(rows) and columns % unit.m == 0
 
 
@@ -47,10 +47,11 @@ def carry_transposed(func: Func) -> Func:
 def _transpose(target: Target, o: Op, b: Builder) -> Sequence[Value] | None:
     if o.kind is not tile.dot or not needs_transpose(o, target):
         return None
-    x, y, acc = (tile.transpose(b, v, perm=TURN, hint=v.hint) for v in o.operands[:3])
+    turn = _turn(o.result)
+    x, y, acc = (tile.transpose(b, v, perm=turn, hint=v.hint) for v in o.operands[:3])
     scales = reversed(o.operands[3:])
     transposed = tile.dot(b, y, x, acc, *scales, hint=o.result.hint, **{**o.attrs, "turned": True})
-    return (tile.transpose(b, transposed, perm=TURN, hint=o.result.hint),)
+    return (tile.transpose(b, transposed, perm=turn, hint=o.result.hint),)
 
 
 def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
@@ -71,24 +72,29 @@ def _carry(o: Op, b: Builder) -> Sequence[Value] | None:
     params, init, results = list(body.params), list(o.operands), list(o.results)
     env: dict[Value, Value] = {}
     for i in which:
-        init[3 + i] = tile.transpose(b, init[3 + i], perm=TURN, hint=results[i].hint)
+        turn = _turn(results[i])
+        init[3 + i] = tile.transpose(b, init[3 + i], perm=turn, hint=results[i].hint)
         params[1 + i] = Value(init[3 + i].type, params[1 + i].hint)
         param = params[1 + i]
-        env[body.params[1 + i]] = tile.transpose(begin, param, perm=TURN, hint=param.hint)
+        env[body.params[1 + i]] = tile.transpose(begin, param, perm=turn, hint=param.hint)
         results[i] = Value(init[3 + i].type, results[i].hint)
     inner = substitute(body, env)
     end = Builder(loc=o.loc, tasks=o.tasks)
     values = list(inner.yielded)
     for i in which:
-        values[i] = tile.transpose(end, values[i], perm=TURN, hint=values[i].hint)
+        values[i] = tile.transpose(end, values[i], perm=_turn(values[i]), hint=values[i].hint)
     ops = (*begin.ops, *inner.ops[:-1], *end.ops, inner.ops[-1].with_(operands=tuple(values)))
     b.append(
         o.with_(operands=tuple(init), results=tuple(results), regions=(Region(tuple(params), ops),))
     )
     for i in which:
-        results[i] = tile.transpose(b, results[i], perm=TURN, hint=results[i].hint)
+        results[i] = tile.transpose(b, results[i], perm=_turn(results[i]), hint=results[i].hint)
     return results
 
 
 def _is_transpose(o: Op | None) -> bool:
-    return o is not None and o.kind is tile.transpose and o.attrs["perm"] == TURN
+    return o is not None and o.kind is tile.transpose and o.attrs["perm"] in TURNS
+
+
+def _turn(v: Value) -> tuple[int, ...]:
+    return TURNS[len(shape_of(v.type)) - 2]
