@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,6 +205,25 @@ def test_tuned_once_a_key_and_kept_on_disk(gpu: Gpu) -> None:
     assert len(gpu.timer.asked) == 2 * asked  # from disk
     tuner(32, 128)[grid](X, 1000)  # other configs
     assert len(gpu.timer.asked) > 2 * asked
+
+
+def test_a_verdict_holds_for_one_kind_of_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process with two GPUs each is tuned for; what ran on the CPU is no verdict for either."""
+    gpu.driver.device_count, gpu.driver.owner = 3, lambda pointer: pointer >> 21
+    names = ["fake H200", "fake H100", "fake H200"]
+    monkeypatch.setattr(gpu.driver, "device_name", lambda device: names[device])
+    kernel = tuner(32, 64)
+    kernel[(1,)](np.zeros(1000, np.float32), 1000)
+    assert gpu.timer.asked == []
+    on = [GpuArray((1 << 20) + (n << 21), (1000,)) for n in range(3)]
+    ran = kernel[(1,)](on[0], 1000)
+    once = len(gpu.timer.asked)
+    assert ran is not None and block_of(ran) == 64 and once
+    gpu.timer.times = {32: 1.0, 64: 2.0}
+    other = kernel[(1,)](on[1], 1000)
+    assert other is not None and block_of(other) == 32 and len(gpu.timer.asked) == 2 * once
+    alike = kernel[(1,)](on[2], 1000)
+    assert alike is not None and block_of(alike) == 64 and len(gpu.timer.asked) == 2 * once
 
 
 def test_a_broken_verdict_on_disk_is_no_verdict(gpu: Gpu) -> None:

@@ -72,7 +72,7 @@ def test_heuristics_and_autotune_on_the_cpu() -> None:
     x, out = arrays(100)
     kernel[lambda meta: (wl.cdiv(meta["n"], meta["BLOCK"]),)](x, out, 100, 1.0)
     np.testing.assert_array_equal(out, x + np.float32(164))
-    assert kernel.verdicts[(100, np.dtype("float32"), np.dtype("float32"))].best == 0
+    assert kernel.verdicts[(100, np.dtype("float32"), np.dtype("float32"), "")].best == 0
 
 
 # ---- on a GPU that only records

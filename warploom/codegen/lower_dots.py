@@ -26,9 +26,10 @@ def _dot(e: Emitter, o: Op) -> None:
         if v.type.layout != layout:  # type: ignore[attr-defined]
             raise InternalError(f"codegen: a dot's operand is laid out as {v.type}")
     types = [dtype_of(v.type) for v in (left, right, *scales[:1])]
-    form: ptx.Mma | ptx.ScaledMma = (
-        ptx.ScaledMma(*types) if scales else ptx.Mma(*types, _halves(e, o))
-    )
+    a_type, b_type, *scaled = types
+    form: ptx.Mma | ptx.ScaledMma = ptx.Mma(a_type, b_type, _halves(e, o))
+    if scaled:
+        form = ptx.ScaledMma(a_type, b_type, *scaled)
     e.made[form.name] = form.definition()
     a, b = (_fragments(e, v) for v in (left, right))
     words = [_scales(e, v) for v in scales]
@@ -76,8 +77,9 @@ def _dot(e: Emitter, o: Op) -> None:
 
 
 def _halves(e: Emitter, o: Op) -> bool:
-    unit = e.target.unit_of(o.attrs["unit"])
-    product = unit and unit.product(*(dtype_of(v.type).name for v in o.operands[:3]))
+    """Does the target do such an instruction as two?"""
+    unit, types = e.target.unit_of(o.attrs["unit"]), (dtype_of(v.type).name for v in o.operands[:3])
+    product = unit.product(*types) if unit is not None else None
     return product is not None and product.halves
 
 

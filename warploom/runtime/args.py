@@ -10,7 +10,7 @@ import functools
 import operator
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -315,6 +315,19 @@ def probe_of(kind: type, value: Any) -> Probe | None:
         if probe is not None:
             KEYS[kind] = probe
     return _PROBES[kind]
+
+
+def device_among(values: Iterable[Any]) -> int:
+    """The device of the first array among arguments; CPU where none tells it."""
+    for value in values:
+        base = value.base if isinstance(value, TensorDescriptor) else value
+        probe = probe_of(type(base), base)
+        if probe is not None:
+            try:
+                return int(probe(base)[-1])
+            except RuntimeError:  # a fake tensor: binding says what is wrong
+                return CPU
+    return CPU
 
 
 def _descriptor_key(d: TensorDescriptor) -> Any:

@@ -27,7 +27,7 @@ from warploom.runtime.cache import compiler_package, default_cache, digest, own_
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import KNOBS_OF_CONFIGS, Config, Hooks
 from warploom.runtime.dynamo import step_aside
-from warploom.runtime.jit import Hit, JITFunction
+from warploom.runtime.jit import Hit, JITFunction, chip_of
 from warploom.runtime.launch import Prepared, current_stream, driver
 from warploom.runtime.launched import Launched
 from warploom.runtime.mistakes import user_facing
@@ -191,7 +191,7 @@ class Autotuner(Decorated):
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a launch: those given, and those of the config that is known to be fastest
         (the first where none is)."""
-        verdict = self.verdicts.get(self.key_of(args, kwargs))
+        verdict = self.verdicts.get((*self.key_of(args, kwargs), chip_of(args, kwargs)))
         config = self.configs[verdict.best] if verdict else self._first(kwargs.get("target"))
         found: dict[str, Any] = self.fn.resolve(args, {**config.all_kwargs, **kwargs})
         return found
@@ -230,7 +230,7 @@ class Autotuner(Decorated):
                 "given in the call and in the configs of autotune",
                 help="leave it out of one of the two",
             )
-        key = self.key_of(args, kwargs)
+        key = *self.key_of(args, kwargs), chip_of(args, kwargs)
         verdict = self.verdicts.get(key)
         if verdict is None:
             verdict = self.verdicts[key] = self._first_call(key, grid, args, kwargs)
@@ -248,7 +248,7 @@ class Autotuner(Decorated):
         device = kernel.device_of(call)
         if device == CPU or len(configs) == 1:  # interpreted, all configs are as good
             return Verdict(configs[0][0], {}, {})
-        disk, name = default_cache(), self._stored_name(key, device)
+        disk, name = default_cache(), self._stored_name(key)
         stored = disk.load("tuned", name)
         if stored is not None and (verdict := _verdict_from(stored, len(self.configs))):
             values = (value for _, value in call.constexprs)
@@ -320,7 +320,7 @@ class Autotuner(Decorated):
         found: dict[str, Any] = self.fn.resolve(args, {**kwargs, **config.all_kwargs})
         return found
 
-    def _stored_name(self, key: Any, device: int) -> str:
+    def _stored_name(self, key: Any) -> str:
         """What a verdict on disk depends on."""
         return digest(
             own_sources(),
@@ -329,7 +329,6 @@ class Autotuner(Decorated):
             parse_function(self.kernel.fn).digest,
             tuple(map(str, self.configs)),
             tuple(map(str, key)),
-            driver().device_name(device),
         )
 
     def _first(self, target: str | None) -> Config:

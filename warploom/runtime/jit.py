@@ -19,7 +19,7 @@ from warploom.errors import CompileError, LaunchError, format_message
 from warploom.frontend.reads import Variants
 from warploom.frontend.source import capture, refuse_wrapper
 from warploom.frontend.tokens import exact
-from warploom.runtime.args import CPU, KEYS, TensorDescriptor, span
+from warploom.runtime.args import CPU, KEYS, TensorDescriptor, device_among, span
 from warploom.runtime.binding import Call
 from warploom.runtime.compiled import CompiledKernel, compile_request, is_cached
 from warploom.runtime.dtypes import ITEM_BYTES
@@ -69,6 +69,12 @@ def target_of(device: int) -> Target:
             help=f"warploom compiles for {supported()}; NumPy arrays and CPU tensors run anywhere",
         )
     return target
+
+
+def chip_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Target and name of the device that a call's arrays are on; "" for the CPU."""
+    device = device_among((*args, *kwargs.values()))
+    return "" if device == CPU else f"{target_of(device).name} {driver().device_name(device)}"
 
 
 def _is_array(item: Any) -> bool:

@@ -10,6 +10,7 @@ from warploom.runtime.autotune import Autotuner as _Autotuner
 from warploom.runtime.autotune import Heuristics, heuristics, kernel_below
 from warploom.runtime.compiled import CompiledKernel
 from warploom.runtime.config import Config, Hooks
+from warploom.runtime.jit import chip_of
 from warploom.triton.errors import OutOfResources, PTXASError
 
 __all__ = [
@@ -54,6 +55,7 @@ class Autotuner(_Autotuner):
         self.perf_model = pruning.get("perf_model")
         self.nargs: dict[str, Any] = {}
         self._best: Config | None = None
+        self._first_chip: str | None = None
         super().__init__(
             fn,
             configs or [Config({})],
@@ -81,7 +83,10 @@ class Autotuner(_Autotuner):
 
     def choose(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
-        key = self.key_of(args, kwargs)
+        key, chip = self.key_of(args, kwargs), chip_of(args, kwargs)
+        self._first_chip = chip if self._first_chip is None else self._first_chip
+        if chip != self._first_chip:  # Triton's keys don't say it
+            key = *key, chip
         found = self.cache.get(key)
         if found is None:
             found = self.cache[key] = super().choose(grid, args, kwargs)
