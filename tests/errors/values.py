@@ -207,6 +207,17 @@ def div_rn_of_halves(p):
     x = tl.div_rn(tl.load(p), 2.0)  # error[math-dtype]: div_rn divides f32 or f64, got f16
 
 
+@bad("*i32")
+def division_of_a_tile_by_a_constant_zero(p):
+    i = tl.arange(0, 16)
+    tl.store(p + i, i % (4 - 4))  # error[constant-division]: tile<16xi32> % 0 has no result
+
+
+@bad("*i32")
+def division_of_a_number_by_a_constant_zero(p):
+    tl.store(p, tl.program_id(0) // 0)  # error[constant-division]: i32 // 0 has no
+
+
 @bad("*f32")
 def floor_division_of_floats(p):
     x = tl.load(p) // 2  # error[float-floordiv]: // of f32

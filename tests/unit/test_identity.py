@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import importlib.util
@@ -132,6 +133,34 @@ def test_lists_and_constexprs_change_inside(monkeypatch: pytest.MonkeyPatch) -> 
     assert result(by_global) == 2
     sizes.value = 3
     assert result(by_global) == 3
+
+
+PAIR: Any = None
+
+
+@wl.jit
+def by_field(x: Any, o: Any) -> None:
+    tl.store(o, tl.load(x) * PAIR.rows)
+
+
+def test_the_fields_of_a_named_tuple(
+    nothing_compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of one name that hold the same numbers, in one process and on disk."""
+    for fields, wanted in (("rows columns", 2), ("columns rows", 5)):
+        monkeypatch.setitem(globals(), "PAIR", collections.namedtuple("Pair", fields)(2, 5))
+        assert result(by_field) == wanted
+        compiled = wl.jit(by_field.fn).compile_for(X, X.copy(), grid=(1,))
+        assert not compiled.from_cache
+
+
+def test_a_property_in_a_fields_place_is_no_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubled(collections.namedtuple("Pair", "rows columns")):
+        rows = property(lambda pair: 2 * pair[0])
+
+    monkeypatch.setitem(globals(), "PAIR", Doubled(2, 5))
+    with pytest.raises(CompileError, match="no attribute rows"):
+        result(by_field)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warploom.frontend.coerce import Const, Emitter, describe, is_literal, known
 from warploom.frontend.language import memory, shape
@@ -79,8 +80,8 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             return x  # a constexpr is its value
         case DType() | Pointer() | BlockType() if (found := _of_type(x, name)) is not _NOTHING:
             return found
-        case tuple() if name in getattr(x, "_fields", ()):
-            return getattr(x, name)
+        case tuple() if name in getattr(x, "_fields", ()) and _is_plain(type(x), name):
+            return x[x._fields.index(name)]  # type: ignore[attr-defined]
         case Table() if name in TABLE:
             return Method(TABLE[name], x)
         case BlockPointer() if name == "type":
@@ -130,6 +131,15 @@ def attribute(emitter: Emitter, x: Any, name: str) -> Any:
             "build it at once, as in [a, b] or xs + (x,)",
         )
     refuse("attribute", f"{describe(x)} has no attribute {name}", "check what the name stands for")
+
+
+def _is_plain(kind: type, name: str) -> bool:
+    """Is it the item that a field of a named tuple stands for?  A class may have put a property there."""
+    return type(inspect.getattr_static(kind, name)) is type(inspect.getattr_static(_Pair, "first"))
+
+
+class _Pair(NamedTuple):
+    first: int
 
 
 # Methods of dicts.

@@ -368,6 +368,12 @@ class Emitter:
                 f"// of {d}",
                 "use tl.floor(x / y), or cast both operands to an integer type",
             )
+        if symbol in ("//", "%") and d.is_int and _is_known(y) and not known(y):
+            refuse(
+                "constant-division",
+                f"{describe(x)} {symbol} 0 has no result",
+                "put an `if` of a constexpr condition around it where the divisor may be 0",
+            )
         if symbol in ("&", "|", "^", "<<", ">>") and d.is_float:
             refuse("bitwise-float", f"{symbol} of {d}", "bitwise operators take integers")
         if symbol == "/" and d.is_int:

@@ -145,7 +145,7 @@ class Reads:
         if isinstance(value, list | tuple):
             token: Token = ("list" if kind is list else "tuple", *map(self._token, value))
             if kind not in (list, tuple):
-                token = ("named tuple", kind.__qualname__, token)
+                token = ("named tuple", kind.__qualname__, getattr(kind, "_fields", ()), token)
                 self._kept[token] = value
             return token
         if kind is dict:

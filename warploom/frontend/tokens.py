@@ -116,7 +116,7 @@ def told(token: Token) -> str:
             return f"[{inner}]" if kind == "list" else f"({inner}{',' * (len(items) == 1)})"
         case ("dict", *items):
             return f"{{{', '.join(map(told, items))}}}"
-        case ("named tuple", name, inner):
+        case ("named tuple", name, _, inner):
             return f"{name}{told(inner)}"
         case ("value", _, text) | (_, text):
             return str(text)
